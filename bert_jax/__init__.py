@@ -1,0 +1,1 @@
+"""BERT in JAX and Flax, from raw text to exported weights."""

@@ -1,0 +1,104 @@
+"""Every field of a run, once, with its unit and where its value comes from.
+
+The values are those of BERT-Base's pre-training (Devlin et al. 2019, section 3.1 and
+appendix A.2; google-research/bert, README.md and run_pretraining.py). The other files
+of this folder change only what differs.
+"""
+
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+    config = ConfigDict()
+
+    config.seed = 0  # of parameters, dropout, data order, sentence pairs and masks
+
+    # Named as in bert_config.json.
+    config.model = model = ConfigDict()
+    model.vocab_size = 0  # rows of the embedding matrix; 0: the tokenizer's size
+    model.hidden_size = 768
+    model.num_hidden_layers = 12
+    model.num_attention_heads = 12
+    model.intermediate_size = 3072
+    model.max_position_embeddings = 512
+    model.type_vocab_size = 2
+    model.hidden_act = "gelu"  # gelu (by erf, as released in 2018), gelu_tanh or relu
+    model.hidden_dropout_prob = 0.1
+    model.attention_probs_dropout_prob = 0.1
+    model.initializer_range = 0.02  # stddev of the truncated normal
+    model.layer_norm_eps = 1e-12
+    # What bert_config.json does not say.
+    model.dtype = "float32"  # of the matmuls: float32 or bfloat16
+    model.attention = "einsum"  # the implementation, by name
+    model.remat = False  # recompute each layer's activations in the backward pass
+    model.scan_layers = False  # one compiled layer, parameters stacked
+
+    config.tokenizer = tokenizer = ConfigDict()
+    tokenizer.vocab_file = ""  # a vocab.txt or tokenizer.json; empty: train one
+    tokenizer.vocab_size = 30522  # pieces to train, special tokens included
+    tokenizer.lowercase = True  # and strip accents, as the uncased models do
+    tokenizer.sample_bytes = 30_000_000  # of text, drawn evenly, to train it on
+
+    config.corpus = corpus = ConfigDict()
+    # sentences:GLOB, text:GLOB, jsonl:GLOB, tfds:NAME, pydocs
+    corpus.sources = ("tfds:wikipedia/20230601.en", "tfds:pg19")
+    corpus.language = "en"  # whose rules split sentences
+    corpus.data_dir = "data"  # prepared data goes here
+    corpus.max_seq_length = 128  # tokens, [CLS] and [SEP] included
+    corpus.short_seq_prob = 0.1  # create_pretraining_data.py
+    corpus.dev_fraction = 0.005  # of the documents, held back whole
+    corpus.nsp = True  # sentence pairs and the next sentence loss
+
+    config.masking = masking = ConfigDict()
+    masking.masked_lm_prob = 0.15  # of the tokens are predicted
+    masking.max_predictions_per_seq = 20  # 20 at length 128, 77 at 512
+    masking.whole_word = False  # a word's pieces are chosen together
+    masking.mask_fraction = 0.8  # of the predicted become [MASK]
+    masking.random_fraction = 0.1  # become a random piece; the rest stay
+
+    # The last steps at another length (appendix A.2: 90% at 128, 10% at 512).
+    config.phase2 = phase2 = ConfigDict()
+    phase2.fraction = 0.0  # of train.num_steps; 0: one phase
+    phase2.max_seq_length = 512
+    phase2.max_predictions_per_seq = 77
+    phase2.micro_batches = 1
+
+    config.task = task = ConfigDict()
+    task.name = "pretraining"
+
+    config.optimizer = optimizer = ConfigDict()
+    optimizer.name = "bert_adam"  # bert_adam (no bias correction) or adamw
+    optimizer.learning_rate = 1e-4
+    optimizer.warmup_steps = 10_000  # either this ...
+    optimizer.warmup_fraction = 0.0  # ... or this share of num_steps; the other 0
+    optimizer.weight_decay = 0.01  # not on biases and LayerNorm
+    optimizer.beta1 = 0.9
+    optimizer.beta2 = 0.999
+    optimizer.eps = 1e-6
+    optimizer.clip_norm = 1.0  # global norm; 0: no clipping
+
+    config.train = train = ConfigDict()
+    train.num_steps = 1_000_000
+    train.batch_size = 256  # sequences, over all devices
+    train.micro_batches = 1  # a step's batch in so many parts, one after the other
+    train.log_every = 100  # steps
+    train.eval_every = 10_000  # steps; 0: only at the end
+
+    config.evaluate = evaluate = ConfigDict()
+    evaluate.batch_size = 256  # sequences, over all devices
+    evaluate.splits = ("dev",)
+
+    config.checkpoint = checkpoint = ConfigDict()
+    checkpoint.save_every = 5_000  # steps
+    checkpoint.keep = 3  # newest checkpoints
+
+    config.predict = predict = ConfigDict()
+    predict.top_k = 5  # guesses for each [MASK]
+    predict.batch_size = 32
+
+    config.mesh = mesh = ConfigDict()  # devices along each axis; -1: what is left
+    mesh.data = -1  # the batch is split
+    mesh.fsdp = 1  # the batch, parameters and optimizer state are split
+    mesh.tensor = 1  # heads, intermediate size and vocabulary are split
+
+    return config

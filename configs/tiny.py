@@ -1,0 +1,37 @@
+"""A small BERT that learns from real English in a few minutes on a laptop's CPU.
+
+    ./launch.sh
+
+The text is the documentation strings of the Python installation.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import common
+
+
+def get_config() -> ConfigDict:
+    config = common.get_config()
+    config.model.hidden_size = 192
+    config.model.num_hidden_layers = 2
+    config.model.num_attention_heads = 3
+    config.model.intermediate_size = 768
+    config.model.max_position_embeddings = 64
+    # Nothing here is seen often enough to be learnt by heart.
+    config.model.hidden_dropout_prob = 0.0
+    config.model.attention_probs_dropout_prob = 0.0
+    config.tokenizer.vocab_size = 8000
+    config.corpus.sources = ("pydocs",)
+    config.corpus.max_seq_length = 64
+    config.corpus.dev_fraction = 0.02
+    config.masking.max_predictions_per_seq = 10
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.warmup_steps = 0
+    config.optimizer.warmup_fraction = 0.1
+    config.train.num_steps = 2000
+    config.train.batch_size = 64
+    config.train.log_every = 100
+    config.train.eval_every = 0
+    config.evaluate.batch_size = 64
+    config.checkpoint.save_every = 500
+    return config
