@@ -1,0 +1,30 @@
+"""Eight simulated devices, shapes checked at run time, and the data at hand."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+)
+
+import pytest
+from jaxtyping import install_import_hook
+
+install_import_hook("bert_jax", "beartype.beartype")
+
+
+@pytest.fixture
+def shared_data() -> Callable[[str], Path]:
+    """Gives the path of a real data set's file, or skips where it is absent."""
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    root = Path(os.environ.get("BERT_JAX_TEST_DATA", default))
+
+    def find(name: str) -> Path:
+        path = root / name
+        if not path.exists():
+            pytest.skip(f"no {name} under BERT_JAX_TEST_DATA ({root})")
+        return path
+
+    return find
