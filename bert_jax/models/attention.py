@@ -1,0 +1,51 @@
+"""Multi-head self-attention as BERT has it (modeling.py, attention_layer)."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from bert_jax.models.config import BertConfig
+from bert_jax.models.layers import dense, dropout
+
+
+def attention_bias(
+    input_mask: Int[Array, "batch length"],
+) -> Float[Array, "batch 1 1 length"]:
+    """0 where a token stands and -10,000 where padding does (modeling.py)."""
+    padding: Bool[Array, "batch length"] = input_mask == 0
+    return jnp.where(padding, -1e4, 0.0).astype(jnp.float32)[:, None, None, :]
+
+
+class SelfAttention(nn.Module):
+    """Query, key and value, the softmax in float32, and the output projection."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "batch length hidden"],
+        bias: Float[Array, "batch 1 1 length"],
+        key: Key[Array, ""] | None,
+    ) -> Float[Array, "batch length hidden"]:
+        config = self.config
+        heads = (config.num_attention_heads, config.head_dim)
+        into_heads = ("embed", "heads", "head_dim")
+        query = dense(config, heads, into_heads, name="query")(hidden)
+        keys = dense(config, heads, into_heads, name="key")(hidden)
+        value = dense(config, heads, into_heads, name="value")(hidden)
+
+        scores = jnp.einsum(
+            "bqhd,bkhd->bhqk", query, keys, preferred_element_type=jnp.float32
+        )
+        probs = jax.nn.softmax(scores / config.head_dim**0.5 + bias, axis=-1)
+        probs = dropout(probs, config.attention_probs_dropout_prob, key)
+        mixed = jnp.einsum("bhqk,bkhd->bqhd", probs.astype(config.dtype), value)
+        return dense(
+            config,
+            config.hidden_size,
+            ("heads", "head_dim", "embed"),
+            axis=(-2, -1),
+            name="output",
+        )(mixed)

@@ -1,0 +1,106 @@
+"""The model's hyper-parameters, checked, and what follows from them by arithmetic."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from bert_jax.errors import UserError
+
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
+ATTENTIONS = ("einsum",)
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """The fields of bert_config.json, and four that choose how it is computed."""
+
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    max_position_embeddings: int
+    type_vocab_size: int
+    hidden_act: str
+    hidden_dropout_prob: float
+    attention_probs_dropout_prob: float
+    initializer_range: float
+    layer_norm_eps: float
+    dtype: str
+    attention: str
+    remat: bool
+    scan_layers: bool
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def create(cls, fields: Any, vocab_size: int) -> BertConfig:
+        """Checks `config.model`.
+
+        Args:
+          fields: `config.model`; a `vocab_size` of 0 means the tokenizer's.
+          vocab_size: pieces in the tokenizer's vocabulary.
+
+        Raises:
+          UserError: a value that no model can have.
+        """
+        values = {f.name: fields[f.name] for f in dataclasses.fields(cls)}
+        values["vocab_size"] = values["vocab_size"] or vocab_size
+        config = cls(**values)
+        config._check()
+        return config
+
+    def _check(self) -> None:
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+        ):
+            if getattr(self, name) < 1:
+                raise UserError(
+                    f"config.model.{name}={getattr(self, name)}: must be at least 1"
+                )
+        if self.hidden_size % self.num_attention_heads:
+            raise UserError(
+                f"config.model.num_attention_heads={self.num_attention_heads} does not "
+                f"divide config.model.hidden_size={self.hidden_size}"
+            )
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(
+                    f"config.model.{name}={getattr(self, name)}: must be in [0, 1)"
+                )
+        for name, allowed in (
+            ("hidden_act", ACTIVATIONS),
+            ("attention", ATTENTIONS),
+            ("dtype", DTYPES),
+        ):
+            if getattr(self, name) not in allowed:
+                raise UserError(
+                    f"config.model.{name}={getattr(self, name)!r}: "
+                    f"choose one of {', '.join(allowed)}"
+                )
+
+
+def pretraining_flops(config: BertConfig, length: int, predictions: int) -> int:
+    """Model FLOPs of training on one sequence: matrix products only, 3 x forward.
+
+    Args:
+      length: tokens of the sequence.
+      predictions: positions at which the masked LM head is computed.
+    """
+    hidden, inner = config.hidden_size, config.intermediate_size
+    projections = 2 * length * (4 * hidden * hidden + 2 * hidden * inner)
+    scores_and_mixing = 2 * 2 * length * length * hidden
+    masked_lm = 2 * predictions * (hidden * hidden + hidden * config.vocab_size)
+    next_sentence = 2 * (hidden * hidden + 2 * hidden)
+    layers = config.num_hidden_layers * (projections + scores_and_mixing)
+    return 3 * (layers + masked_lm + next_sentence)

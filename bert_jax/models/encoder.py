@@ -1,0 +1,200 @@
+"""Embeddings, the post-LayerNorm encoder and the pooler (modeling.py, BertModel)."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from bert_jax.models.attention import SelfAttention, attention_bias
+from bert_jax.models.config import BertConfig
+from bert_jax.models.layers import (
+    ACTIVATION_FUNCTIONS,
+    dense,
+    dropout,
+    layer_norm,
+    truncated_normal,
+)
+
+
+def _constrain(hidden: Array) -> Array:
+    """Rows stay split over the data axes; each row is whole on its devices."""
+    return nn.with_logical_constraint(hidden, ("batch", "length", "hidden"))
+
+
+class Embeddings(nn.Module):
+    """Token + position + segment, LayerNorm, dropout."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        config = self.config
+
+        def table(rows: int, axis: str) -> nn.Embed:
+            init = truncated_normal(config, (axis, "embed"))
+            return nn.Embed(rows, config.hidden_size, embedding_init=init)
+
+        self.word_embeddings = table(config.vocab_size, "vocab")
+        self.position_embeddings = table(config.max_position_embeddings, "position")
+        self.token_type_embeddings = table(config.type_vocab_size, "token_type")
+        self.layer_norm = layer_norm(config)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"],
+        key: Key[Array, ""] | None,
+    ) -> Float[Array, "batch length hidden"]:
+        length = input_ids.shape[1]
+        if length > self.config.max_position_embeddings:
+            raise ValueError(
+                f"{length} tokens, but max_position_embeddings="
+                f"{self.config.max_position_embeddings}"
+            )
+        total = (
+            self.word_embeddings(input_ids)
+            + self.token_type_embeddings(segment_ids)
+            + self.position_embeddings(jnp.arange(length))
+        )
+        return dropout(self.layer_norm(total), self.config.hidden_dropout_prob, key)
+
+
+class EncoderLayer(nn.Module):
+    """Attention and feed-forward, each with dropout, residual and LayerNorm after."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "batch length hidden"],
+        index: int | Int[Array, ""],
+        bias: Float[Array, "batch 1 1 length"],
+        key: Key[Array, ""] | None,
+    ) -> tuple[
+        Float[Array, "batch length hidden"], Float[Array, "batch length hidden"]
+    ]:
+        """Gives its output twice: as the scan's carry and as what the scan stacks."""
+        config, rate = self.config, self.config.hidden_dropout_prob
+        keys = (None,) * 3
+        if key is not None:
+            keys = tuple(jax.random.split(jax.random.fold_in(key, index), 3))
+
+        attended = SelfAttention(config, name="attention")(hidden, bias, keys[0])
+        attended = dropout(attended, rate, keys[1])
+        hidden = layer_norm(config, name="attention_layer_norm")(hidden + attended)
+
+        inner = dense(
+            config, config.intermediate_size, ("embed", "mlp"), name="intermediate"
+        )(hidden)
+        inner = ACTIVATION_FUNCTIONS[config.hidden_act](inner)
+        output = dense(config, config.hidden_size, ("mlp", "embed"), name="output")
+        outputs = dropout(output(inner), rate, keys[2])
+        hidden = layer_norm(config, name="layer_norm")(hidden + outputs)
+        hidden = _constrain(hidden)
+        return hidden, hidden
+
+
+class Encoder(nn.Module):
+    """The layers, one after another or as one scanned layer."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "batch length hidden"],
+        bias: Float[Array, "batch 1 1 length"],
+        key: Key[Array, ""] | None,
+    ) -> tuple[
+        Float[Array, "batch length hidden"],
+        Float[Array, "layers batch length hidden"]
+        | list[Float[Array, "batch length hidden"]],
+    ]:
+        """Gives the last layer's output and every layer's, in order."""
+        config = self.config
+        layer = EncoderLayer
+        if config.remat:
+            # Inside a scan, XLA cannot merge the recomputation away.
+            layer = nn.remat(EncoderLayer, prevent_cse=not config.scan_layers)
+        if config.scan_layers:
+            scanned = nn.scan(
+                layer,
+                variable_axes={"params": 0},
+                split_rngs={"params": True},
+                in_axes=(0, nn.broadcast, nn.broadcast),
+                length=config.num_hidden_layers,
+                metadata_params={nn.PARTITION_NAME: "layers"},
+            )
+            indices = jnp.arange(config.num_hidden_layers)
+            return scanned(config, name="layers")(hidden, indices, bias, key)
+        outputs = []
+        for index in range(config.num_hidden_layers):
+            hidden, _ = layer(config, name=f"layer_{index}")(hidden, index, bias, key)
+            outputs.append(hidden)
+        return hidden, outputs
+
+
+class Bert(nn.Module):
+    """What every task shares: 109,482,240 parameters for Base."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        config = self.config
+        self.embeddings = Embeddings(config)
+        self.encoder = Encoder(config)
+        self.pooler = dense(config, config.hidden_size, ("embed", "pooled"))
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "batch length"],
+        input_mask: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"],
+        key: Key[Array, ""] | None = None,
+    ) -> dict[str, Array | list[Array]]:
+        """Encodes a batch.
+
+        Args:
+          input_ids: pieces, [CLS] first.
+          input_mask: 1 for a token, 0 for padding.
+          segment_ids: 0 for the first sentence, 1 for the second.
+          key: of dropout; None for evaluation.
+
+        Returns:
+          `sequence` [batch, length, hidden], the last layer's output; `pooled`
+          [batch, hidden], tanh of a linear layer on [CLS]; `hidden_states`, a list of
+          the embeddings' output and each layer's.
+        """
+        keys = (None, None) if key is None else tuple(jax.random.split(key))
+        embedded = _constrain(self.embeddings(input_ids, segment_ids, keys[0]))
+        bias = attention_bias(input_mask)
+        sequence, outputs = self.encoder(embedded, bias, keys[1])
+        pooled = jnp.tanh(self.pooler(sequence[:, 0]))
+        return {
+            "sequence": sequence,
+            "pooled": pooled,
+            "hidden_states": [embedded, *outputs],
+        }
+
+
+def stack_layers(params: dict, num_layers: int) -> dict:
+    """Turns an unrolled encoder's parameters into a scanned one's (`scan_layers`).
+
+    Args:
+      params: parameters with `bert/encoder/layer_0` ..., boxed with their logical axis
+        names or plain.
+    """
+
+    def stack(*leaves: nn.LogicallyPartitioned | Array) -> object:
+        if isinstance(leaves[0], nn.LogicallyPartitioned):
+            value = jnp.stack([leaf.value for leaf in leaves])
+            return leaves[0].replace(value=value, names=("layers", *leaves[0].names))
+        return jnp.stack(leaves)
+
+    encoder = params["bert"]["encoder"]
+    layers = [encoder[f"layer_{index}"] for index in range(num_layers)]
+    stacked = jax.tree.map(
+        stack, *layers, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
+    )
+    bert = {**params["bert"], "encoder": {"layers": stacked}}
+    return {**params, "bert": bert}

@@ -1,0 +1,92 @@
+"""The heads on top of BERT, and the models that a task trains."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from bert_jax.models.config import BertConfig
+from bert_jax.models.encoder import Bert, stack_layers
+from bert_jax.models.layers import ACTIVATION_FUNCTIONS, dense, layer_norm
+
+
+class MaskedLmHead(nn.Module):
+    """Dense, activation, LayerNorm, then the embedding matrix and a bias of its own."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "batch positions hidden"],
+        embedding: Float[Array, "vocab hidden"],
+    ) -> Float[Array, "batch positions vocab"]:
+        config = self.config
+        transform = dense(config, config.hidden_size, ("embed", "pooled"), name="dense")
+        hidden = ACTIVATION_FUNCTIONS[config.hidden_act](transform(hidden))
+        hidden = layer_norm(config, name="layer_norm")(hidden)
+        bias = self.param(
+            "bias",
+            nn.with_logical_partitioning(nn.initializers.zeros_init(), ("vocab",)),
+            (config.vocab_size,),
+        )
+        logits = jnp.einsum(
+            "bph,vh->bpv",
+            hidden,
+            embedding.astype(config.dtype),
+            preferred_element_type=jnp.float32,
+        )
+        return logits + bias
+
+
+class BertForPreTraining(nn.Module):
+    """BERT with the masked LM and the next sentence head (run_pretraining.py)."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        self.bert = Bert(self.config)
+        self.masked_lm = MaskedLmHead(self.config)
+        self.next_sentence = dense(self.config, 2, ("embed", "labels"))
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "batch length"],
+        input_mask: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"],
+        masked_lm_positions: Int[Array, "batch predictions"],
+        key: Key[Array, ""] | None = None,
+    ) -> dict[str, Array]:
+        """Gives `masked_lm_logits` [batch, predictions, vocab] and
+        `next_sentence_logits` [batch, 2] (0: IsNext, 1: NotNext), float32."""
+        encoded = self.bert(input_ids, input_mask, segment_ids, key)
+        # The logits are the largest array of the model: only where they are asked for.
+        chosen = jnp.take_along_axis(
+            encoded["sequence"], masked_lm_positions[:, :, None], axis=1
+        )
+        embedding = self.bert.embeddings.word_embeddings.embedding
+        next_sentence = self.next_sentence(encoded["pooled"]).astype(jnp.float32)
+        return {
+            "masked_lm_logits": self.masked_lm(chosen, embedding),
+            "next_sentence_logits": next_sentence,
+        }
+
+
+def init_pretraining(config: BertConfig, key: Key[Array, ""]) -> dict:
+    """Initial parameters, each in a box with its logical axis names.
+
+    The same key gives the same values whether the layers are stacked or not.
+    """
+    unrolled = dataclasses.replace(config, scan_layers=False, remat=False)
+    ids = jnp.zeros((1, 1), jnp.int32)
+    params = BertForPreTraining(unrolled).init(key, ids, ids, ids, ids)["params"]
+    if config.scan_layers:
+        params = stack_layers(params, config.num_hidden_layers)
+    return params
+
+
+def count_parameters(params: dict) -> int:
+    """Numbers in a tree of arrays (or of their shapes)."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

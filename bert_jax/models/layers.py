@@ -1,0 +1,76 @@
+"""The pieces that every part of the model is made of."""
+
+from collections.abc import Callable, Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from bert_jax.models.config import BertConfig
+
+ACTIVATION_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "relu": jax.nn.relu,
+}
+
+
+def truncated_normal(
+    config: BertConfig, names: tuple[str, ...]
+) -> nn.initializers.Initializer:
+    """BERT's initial values, cut at two standard deviations; `names` are its axes."""
+    return nn.with_logical_partitioning(
+        nn.initializers.truncated_normal(config.initializer_range), names
+    )
+
+
+def dense(
+    config: BertConfig,
+    features: int | Sequence[int],
+    names: tuple[str, ...],
+    *,
+    axis: int | tuple[int, ...] = -1,
+    name: str | None = None,
+) -> nn.DenseGeneral:
+    """A linear layer; `names` are the logical axes of its kernel, inputs first."""
+    inputs = len(axis) if isinstance(axis, tuple) else 1
+    return nn.DenseGeneral(
+        features,
+        axis=axis,
+        dtype=config.dtype,
+        param_dtype=jnp.float32,
+        kernel_init=truncated_normal(config, names),
+        bias_init=nn.with_logical_partitioning(
+            nn.initializers.zeros_init(), names[inputs:]
+        ),
+        name=name,
+    )
+
+
+def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
+    """Mean and variance in float32; the result in `config.dtype`."""
+    return nn.LayerNorm(
+        epsilon=config.layer_norm_eps,
+        dtype=config.dtype,
+        param_dtype=jnp.float32,
+        # E[x^2] - E[x]^2 loses what an epsilon of 1e-12 needs.
+        use_fast_variance=False,
+        scale_init=nn.with_logical_partitioning(nn.initializers.ones_init(), ("norm",)),
+        bias_init=nn.with_logical_partitioning(nn.initializers.zeros_init(), ("norm",)),
+        name=name,
+    )
+
+
+def dropout(
+    x: Float[Array, "..."], rate: float, key: Key[Array, ""] | None
+) -> Float[Array, "..."]:
+    """Inverted dropout; without a key, evaluation: `x` itself.
+
+    The key is an argument, not a Flax random stream, so that a stacked encoder draws
+    what an unrolled one draws.
+    """
+    if key is None or rate == 0.0:
+        return x
+    keep = jax.random.bernoulli(key, 1.0 - rate, x.shape)
+    return jnp.where(keep, x / (1.0 - rate), 0.0).astype(x.dtype)
