@@ -1,0 +1,213 @@
+"""What a run shows: metrics.jsonl, TensorBoard, the progress line, times, tables."""
+
+import contextlib
+import json
+import math
+import numbers
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import SupportsFloat
+
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto import event_pb2, summary_pb2
+from tqdm import tqdm
+
+
+class MetricWriter:
+    """Appends to `workdir`/metrics.jsonl and to a TensorBoard event file beside it.
+
+    A line is an object: `step`, `split`, `time` (seconds since 1970), then the numbers,
+    floats with every digit. JSON has no nan and infinities: they are written as the
+    strings "nan", "inf" and "-inf", which Python's float() reads.
+
+    Every line is flushed, so a killed run loses at most the line it was writing.
+
+    Args:
+      workdir: an existing folder.
+      resume_step: the step of the checkpoint that the run goes on from. What an earlier
+        run wrote for later steps will be written again, and is dropped, as is half a
+        last line. None: no checkpoint, so every earlier line is dropped.
+      active: False for the processes that leave the writing to process 0.
+
+    Raises (here, and from `write` and `close`):
+      OSError: the files cannot be written, on a full disk for one.
+    """
+
+    def __init__(self, workdir: Path, *, resume_step: int | None, active: bool):
+        self._active = active
+        if not active:
+            return
+        last = -1 if resume_step is None else resume_step
+        path = workdir / "metrics.jsonl"
+        if path.exists():
+            _drop_after(path, last)
+        self._lines = path.open("a", encoding="utf-8")
+        # Not SummaryWriter: its thread keeps a full disk's error to itself. The process
+        # id, because names differ by the second only and two runs may start in one.
+        self._events = EventsWriter(str(workdir / "events"), f".{os.getpid()}")
+        # TensorBoard hides what earlier files hold for this step and later ones.
+        self._events.write_event(
+            event_pb2.Event(
+                wall_time=time.time(),
+                step=last + 1,
+                session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START),
+            )
+        )
+
+    def write(self, step: int, split: str, values: Mapping[str, SupportsFloat]) -> None:
+        """Writes one line, and each value as the TensorBoard scalar `split/name`."""
+        if not self._active:
+            return
+        now = time.time()
+        plain = {name: _plain(value) for name, value in values.items()}
+        line = {"step": int(step), "split": split, "time": now}
+        line |= {name: _finite_or_text(value) for name, value in plain.items()}
+        self._lines.write(json.dumps(line, allow_nan=False) + "\n")
+        self._lines.flush()
+        scalars = [
+            summary_pb2.Summary.Value(tag=f"{split}/{name}", simple_value=value)
+            for name, value in plain.items()
+        ]
+        summary = summary_pb2.Summary(value=scalars)
+        self._events.write_event(
+            event_pb2.Event(wall_time=now, step=int(step), summary=summary)
+        )
+        self._events.flush()
+
+    def close(self) -> None:
+        if self._active:
+            self._lines.close()
+            self._events.close()
+
+
+def _drop_after(path: Path, last: int) -> None:
+    """Keeps the whole lines up to step `last`; the file is replaced at once."""
+    temporary = path.with_name(path.name + ".tmp")
+    with path.open("rb") as old, temporary.open("wb") as new:
+        for line in old:
+            if line.endswith(b"\n"):
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    if json.loads(line)["step"] <= last:
+                        new.write(line)
+    os.replace(temporary, path)
+
+
+def _plain(value: SupportsFloat) -> int | float:
+    """A Python number from any scalar: NumPy's and JAX's too."""
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
+def _finite_or_text(value: int | float) -> int | float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+class Progress:
+    """A live line where standard error is a terminal; else a plain one for each `log`.
+
+    Args:
+      total: steps of the whole run.
+      start: the step that the run starts from.
+      active: False for the processes that leave the talking to process 0.
+    """
+
+    def __init__(self, total: int, start: int = 0, *, active: bool = True):
+        self._total = total
+        self._active = active
+        self._logged = (start, time.monotonic())
+        self._bar = (
+            tqdm(total=total, initial=start, unit="step", dynamic_ncols=True)
+            if active and sys.stderr.isatty()
+            else None
+        )
+
+    def update(self, step: int) -> None:
+        """`step` steps are done."""
+        if self._bar is not None:
+            self._bar.update(step - self._bar.n)
+
+    def log(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
+        """Shows `loss`, `sequences_per_second`, `tokens_per_second` and `mfu` (a share
+        of 1), those of them that `values` has."""
+        shown = _shown(values)
+        if self._bar is not None:
+            self._bar.set_postfix_str(shown, refresh=False)
+            self.update(step)
+            self._bar.refresh()
+        elif self._active:
+            last_step, last_time = self._logged
+            now = time.monotonic()
+            left = (self._total - step) * (now - last_time) / max(step - last_step, 1)
+            self._logged = (step, now)
+            eta = tqdm.format_interval(left)
+            self.note(f"step {step}/{self._total}, {shown}, {eta} left")
+
+    def note(self, text: str) -> None:
+        """Prints a line, above the live one where there is one."""
+        if self._bar is not None:
+            self._bar.write(text, file=sys.stderr)
+        elif self._active:
+            print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _shown(values: Mapping[str, SupportsFloat]) -> str:
+    formats = {
+        "loss": "loss {:.4f}",
+        "sequences_per_second": "{:,.1f} sequences/s",
+        "tokens_per_second": "{:,.0f} tokens/s",
+        "mfu": "MFU {:.1%}",
+    }
+    return ", ".join(
+        text.format(float(values[name]))
+        for name, text in formats.items()
+        if name in values
+    )
+
+
+class Stopwatch:
+    """Wall time by name: `with clock("evaluation"): ...`, as often as it comes."""
+
+    def __init__(self) -> None:
+        self._totals: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            elapsed = time.perf_counter() - start
+            self._totals[name] = self._totals.get(name, 0.0) + elapsed
+
+    def totals(self) -> dict[str, float]:
+        """Seconds by name, in the order in which the names first came."""
+        return dict(self._totals)
+
+
+def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
+    """Plain text, columns aligned: to the right where every cell is a number.
+
+    A number may be text with its unit, as "12.3 s"; an empty cell is either. Floats are
+    shown with three decimals. Every row has as many cells as the header.
+    """
+    cells = [
+        [f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row]
+        for row in rows
+    ]
+    columns = list(zip(header, *cells, strict=True))
+    number = re.compile(r"[-+]?[\d.]|[-+]?(nan|inf)$|$")
+    padded = []
+    for column in columns:
+        width = max(map(len, column))
+        right = all(number.match(cell) for cell in column[1:])
+        padded.append([c.rjust(width) if right else c.ljust(width) for c in column])
+    lines = ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
+    rule = "  ".join("-" * len(column[0]) for column in padded)
+    return "\n".join([lines[0], rule, *lines[1:]])

@@ -1,0 +1,249 @@
+"""Logs that survive a kill, and what a run prints."""
+
+import io
+import json
+import math
+import os
+import resource
+import sys
+import time
+
+import numpy as np
+import pytest
+from tensorboardX.proto import event_pb2
+
+from bert_jax.metrics import MetricWriter, Progress, Stopwatch, table
+
+
+def read(workdir):
+    text = (workdir / "metrics.jsonl").read_text(encoding="utf-8")
+    assert text == "" or text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def events(path):
+    """The events of a TFRecord file: length, its check sum, payload, its check sum."""
+    data, found = path.read_bytes(), []
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        found.append(event_pb2.Event.FromString(data[12 : 12 + length]))
+        data = data[16 + length :]
+    return found
+
+
+def write_steps(workdir, steps, resume_step=None):
+    writer = MetricWriter(workdir, resume_step=resume_step, active=True)
+    for step in steps:
+        writer.write(step, "train", {"loss": step / 3})
+    writer.close()
+
+
+def test_a_line_has_step_split_time_and_full_precision(tmp_path):
+    writer = MetricWriter(tmp_path, resume_step=None, active=True)
+    before = time.time()
+    writer.write(3, "train", {"loss": 0.1 + 0.2, "grad_norm": np.float32(0.1), "n": 7})
+    (line,) = read(tmp_path)  # there before `close`
+    assert list(line) == ["step", "split", "time", "loss", "grad_norm", "n"]
+    assert (line["step"], line["split"]) == (3, "train")
+    assert before <= line["time"] <= time.time()
+    assert line["loss"] == 0.1 + 0.2 != 0.3
+    assert np.float32(line["grad_norm"]) == np.float32(0.1)
+    assert isinstance(line["n"], int)
+    writer.close()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_non_finite_numbers_are_valid_json(tmp_path, value):
+    writer = MetricWriter(tmp_path, resume_step=None, active=True)
+    writer.write(1, "train", {"loss": np.float32(value)})
+    writer.close()
+    (line,) = read(tmp_path)
+    assert isinstance(line["loss"], str)
+    np.testing.assert_equal(float(line["loss"]), value)
+
+
+def test_event_file_has_the_same_scalars(tmp_path):
+    writer = MetricWriter(tmp_path, resume_step=None, active=True)
+    writer.write(5, "dev", {"accuracy": 0.5, "perplexity": 2.0})
+    (path,) = tmp_path.glob("events.out.tfevents.*")
+    scalars = {
+        (event.step, value.tag): value.simple_value
+        for event in events(path)  # there before `close`
+        for value in event.summary.value
+    }
+    assert scalars == {(5, "dev/accuracy"): 0.5, (5, "dev/perplexity"): 2.0}
+    writer.close()
+
+
+@pytest.mark.parametrize(("resume_step", "purged"), [(None, 0), (40, 41)])
+def test_event_file_purges_what_comes_after_the_checkpoint(
+    tmp_path, resume_step, purged
+):
+    write_steps(tmp_path, [], resume_step)
+    (path,) = tmp_path.glob("events.out.tfevents.*")
+    starts = [
+        event.step
+        for event in events(path)
+        if event.session_log.status == event_pb2.SessionLog.START
+    ]
+    assert starts == [purged]
+
+
+def test_resuming_drops_lines_after_the_checkpoint(tmp_path):
+    write_steps(tmp_path, [10, 20, 30, 40])
+    write_steps(tmp_path, [30], resume_step=20)
+    assert [line["step"] for line in read(tmp_path)] == [10, 20, 30]
+    assert read(tmp_path)[-1]["loss"] == 10.0
+    assert sorted(path.suffix for path in tmp_path.glob("metrics*")) == [".jsonl"]
+
+
+def test_without_a_checkpoint_every_line_is_dropped(tmp_path):
+    write_steps(tmp_path, [0, 10])
+    write_steps(tmp_path, [0])
+    assert [line["step"] for line in read(tmp_path)] == [0]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 20])
+def test_half_a_last_line_is_dropped(tmp_path, cut):
+    write_steps(tmp_path, [10, 20, 30])
+    path = tmp_path / "metrics.jsonl"
+    with path.open("rb+") as file:
+        file.truncate(path.stat().st_size - cut)
+    write_steps(tmp_path, [30], resume_step=30)
+    assert [line["step"] for line in read(tmp_path)] == [10, 20, 30]
+
+
+def test_a_failure_while_dropping_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    write_steps(tmp_path, [10, 20])
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        MetricWriter(tmp_path, resume_step=10, active=True)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_full_disk_is_an_error_and_leaves_no_half_line_behind(tmp_path):
+    write_steps(tmp_path, [10])
+    writer = MetricWriter(tmp_path, resume_step=10, active=True)
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, unlimited[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            for step in range(20, 100, 10):
+                writer.write(step, "train", {"loss": 1.0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    writer.close()
+    write_steps(tmp_path, [20], resume_step=10)
+    assert [line["step"] for line in read(tmp_path)] == [10, 20]
+
+
+def test_inactive_writes_nothing(tmp_path):
+    writer = MetricWriter(tmp_path, resume_step=None, active=False)
+    writer.write(1, "train", {"loss": 1.0})
+    writer.close()
+    assert not list(tmp_path.iterdir())
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+VALUES = {
+    "loss": 7.25,
+    "sequences_per_second": 45.125,
+    "tokens_per_second": 2880.0,
+    "mfu": 0.031,
+    "learning_rate": 1e-4,
+}
+
+
+def test_not_a_terminal_gets_one_line_for_each_log(capsys):
+    progress = Progress(1000, start=100)
+    for step in range(101, 201):
+        progress.update(step)
+    assert capsys.readouterr() == ("", "")
+    progress.log(200, VALUES)
+    progress.note("saved")
+    progress.close()
+    output, errors = capsys.readouterr()
+    assert output == ""
+    first, second = errors.splitlines()
+    shown = "loss 7.2500, 45.1 sequences/s, 2,880 tokens/s, MFU 3.1%"
+    assert first == f"step 200/1000, {shown}, 00:00 left"
+    assert second == "saved"
+
+
+def test_time_left_is_by_the_steps_since_the_last_line(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    progress = Progress(1000, start=100)
+    for seconds, step in ((100.0, 200), (110.0, 300)):
+        now[0] = seconds
+        progress.log(step, {"loss": 1.0})
+    # 800 steps at 1 s, then 700 at 0.1 s.
+    assert [line.split(", ")[-1] for line in capsys.readouterr().err.splitlines()] == [
+        "13:20 left",
+        "01:10 left",
+    ]
+
+
+def test_a_terminal_gets_a_live_line(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    progress = Progress(1000, start=100)
+    progress.update(150)
+    progress.log(200, VALUES)
+    progress.note("saved")
+    progress.close()
+    live = stream.getvalue()
+    assert "| 200/1000 [" in live
+    assert "loss 7.2500, 45.1 sequences/s, 2,880 tokens/s, MFU 3.1%" in live
+    assert "\rsaved\n" in live
+    assert "step 200/1000" not in live
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_inactive_progress_is_silent(monkeypatch, stream):
+    monkeypatch.setattr(sys, "stderr", stream)
+    progress = Progress(10, active=False)
+    progress.update(1)
+    progress.log(1, VALUES)
+    progress.note("saved")
+    progress.close()
+    assert stream.getvalue() == ""
+
+
+def test_stopwatch_adds_up_by_name(monkeypatch):
+    now = iter([0.0, 2.0, 2.0, 5.0, 5.0, 9.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
+    clock = Stopwatch()
+    with clock("step"):
+        pass
+    with clock("data wait"):
+        pass
+    with pytest.raises(KeyError), clock("step"):
+        raise KeyError
+    assert clock.totals() == {"step": 6.0, "data wait": 3.0}
+    assert list(clock.totals()) == ["step", "data wait"]
+
+
+def test_table_aligns_numbers_to_the_right():
+    rows = [("compile", "12.5 s", 3), ("step", "112.0 s", 1000), ("x", "", 2.0)]
+    assert table(rows, ("what", "time", "count")) == (
+        "what        time  count\n"
+        "-------  -------  -----\n"
+        "compile   12.5 s      3\n"
+        "step     112.0 s   1000\n"
+        "x                 2.000"
+    )
+
+
+def test_table_refuses_a_ragged_row():
+    with pytest.raises(ValueError):
+        table([("a", 1), ("b",)], ("name", "value"))

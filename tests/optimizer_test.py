@@ -1,0 +1,269 @@
+"""The optimizer against a NumPy transcription of BERT's optimization.py."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from ml_collections import ConfigDict
+
+from bert_jax import optimizer
+from bert_jax.errors import UserError
+
+
+def make_config(**fields) -> ConfigDict:
+    num_steps = fields.pop("num_steps", 100)
+    values = {
+        "name": "bert_adam",
+        "learning_rate": 1e-2,
+        "warmup_steps": 10,
+        "warmup_fraction": 0.0,
+        "weight_decay": 0.01,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "eps": 1e-6,
+        "clip_norm": 1.0,
+    }
+    assert fields.keys() <= values.keys()
+    return ConfigDict({"optimizer": values | fields, "train": {"num_steps": num_steps}})
+
+
+def layer(leading: tuple[int, ...], fill) -> dict:
+    """The parameters of one layer, split heads included, or of several stacked."""
+    return {
+        "attention": {
+            "query": {
+                "kernel": fill((*leading, 6, 2, 3)),
+                "bias": fill((*leading, 2, 3)),
+            },
+            "output": {"kernel": fill((*leading, 6, 6)), "bias": fill((*leading, 6))},
+            "layer_norm": {"scale": fill((*leading, 6)), "bias": fill((*leading, 6))},
+        },
+        "layer_norm": {"scale": fill((*leading, 6)), "bias": fill((*leading, 6))},
+    }
+
+
+def model(stacked: bool, fill) -> dict:
+    encoder = (
+        {"layers": layer((2,), fill)}
+        if stacked
+        else {"layer_0": layer((), fill), "layer_1": layer((), fill)}
+    )
+    return {
+        "embeddings": {
+            "word_embeddings": {"embedding": fill((11, 6))},
+            "layer_norm": {"scale": fill((6,)), "bias": fill((6,))},
+        },
+        "encoder": encoder,
+        "masked_lm": {
+            "dense": {"kernel": fill((6, 6)), "bias": fill((6,))},
+            "layer_norm": {"scale": fill((6,)), "bias": fill((6,))},
+            "bias": fill((11,)),
+        },
+        "next_sentence": {"kernel": fill((6, 2)), "bias": fill((2,))},
+    }
+
+
+def flat(tree) -> dict[str, np.ndarray]:
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {"/".join(str(key.key) for key in path): leaf for path, leaf in leaves}
+
+
+# The decayed parameters, written out; every other one is a bias or in a LayerNorm.
+DECAYED = {
+    "embeddings/word_embeddings/embedding",
+    "masked_lm/dense/kernel",
+    "next_sentence/kernel",
+} | {
+    f"encoder/{name}/attention/{part}/kernel"
+    for name in ("layer_0", "layer_1", "layers")
+    for part in ("query", "output")
+}
+
+
+def reference(config, params, gradients, dtype) -> dict[str, np.ndarray]:
+    """The updates of optimization.py (or of AdamW, "adamw") on flat dicts."""
+    o = config.optimizer
+    params = {name: np.asarray(value, dtype) for name, value in params.items()}
+    m = {name: np.zeros_like(value) for name, value in params.items()}
+    v = {name: np.zeros_like(value) for name, value in params.items()}
+    one = dtype(1)
+    for step, gradient in enumerate(gradients):
+        lr = dtype(o.learning_rate) * (
+            one - dtype(step) / dtype(config.train.num_steps)
+        )
+        if step < o.warmup_steps:
+            lr = dtype(o.learning_rate) * dtype(step) / dtype(o.warmup_steps)
+        g = {name: np.asarray(value, dtype) for name, value in gradient.items()}
+        norm = np.sqrt(sum((value**2).sum() for value in g.values()))
+        for name in params:
+            if o.clip_norm:
+                g[name] = g[name] * dtype(o.clip_norm) / max(norm, dtype(o.clip_norm))
+            m[name] = dtype(o.beta1) * m[name] + (one - dtype(o.beta1)) * g[name]
+            v[name] = dtype(o.beta2) * v[name] + (one - dtype(o.beta2)) * g[name] ** 2
+            m_hat, v_hat = m[name], v[name]
+            if o.name == "adamw":
+                m_hat = m_hat / (one - dtype(o.beta1) ** (step + 1))
+                v_hat = v_hat / (one - dtype(o.beta2) ** (step + 1))
+            update = m_hat / (np.sqrt(v_hat) + dtype(o.eps))
+            if name in DECAYED:
+                update = update + dtype(o.weight_decay) * params[name]
+            params[name] = params[name] - lr * update
+    return params
+
+
+def run(config, params, gradients):
+    transformation = optimizer.make(config)
+
+    @jax.jit
+    def step(params, state, gradient):
+        updates, state = transformation.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state
+
+    state = transformation.init(params)
+    for gradient in gradients:
+        params, state = step(params, state, gradient)
+    return params, state
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"clip_norm": 0.0},
+        {"clip_norm": 1e6},
+        {"warmup_steps": 0},
+        {"weight_decay": 0.5},
+        {"name": "adamw"},
+    ],
+    ids=lambda fields: ",".join(f"{k}={v}" for k, v in fields.items()) or "default",
+)
+def test_hundred_steps_equal_numpy(fields, stacked):
+    rng = np.random.default_rng(0)
+
+    def normal(shape):
+        return rng.normal(size=shape).astype(np.float32)
+
+    config = make_config(**fields)
+    params = model(stacked, normal)
+    # Norms on both sides of clip_norm.
+    gradients = [
+        jax.tree.map(
+            lambda g, i=i: g * np.float32(0.01 * (i % 20)), model(stacked, normal)
+        )
+        for i in range(100)
+    ]
+    norms = [float(optax.tree.norm(gradient)) for gradient in gradients]
+    assert min(norms) < 1 < max(norms)
+
+    result = flat(run(config, params, gradients)[0])
+    flat_gradients = [flat(gradient) for gradient in gradients]
+    single = reference(config, flat(params), flat_gradients, np.float32)
+    double = reference(config, flat(params), flat_gradients, np.float64)
+    assert result.keys() == double.keys()
+    for name, value in result.items():
+        np.testing.assert_allclose(
+            value, single[name], rtol=1e-5, atol=1e-5, err_msg=name
+        )
+        np.testing.assert_allclose(
+            value, double[name], rtol=1e-4, atol=1e-4, err_msg=name
+        )
+        assert np.abs(value - flat(params)[name]).max() > 1e-2, name
+
+
+def test_first_step_of_bert_adam_is_not_bias_corrected():
+    config = make_config(warmup_steps=0, weight_decay=0.0, clip_norm=0.0)
+    params = {"kernel": np.zeros(1, np.float32)}
+    result, _ = run(config, params, [{"kernel": np.full(1, 2.0, np.float32)}])
+    # m / (sqrt(v) + eps) = 0.1 g / (sqrt(0.001) g); corrected Adam would step by 1.
+    expected = -1e-2 * 0.1 / np.sqrt(0.001)
+    np.testing.assert_allclose(result["kernel"], [expected], rtol=1e-4)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_decay_mask_is_by_name(stacked):
+    mask = flat(optimizer.decay_mask(model(stacked, np.zeros)))
+    assert {name for name, decayed in mask.items() if decayed} == DECAYED & mask.keys()
+    assert sum(mask.values()) == (5 if stacked else 7)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_without_gradient_only_decayed_parameters_move(stacked):
+    config = make_config(warmup_steps=0, num_steps=1)
+    params = model(stacked, np.ones)
+    result, _ = run(config, params, [model(stacked, np.zeros)])
+    for name, value in flat(result).items():
+        # By learning rate times weight_decay, no more and no less.
+        expected = 1 - 1e-2 * 0.01 if name in DECAYED else 1
+        np.testing.assert_allclose(value, expected, rtol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["bert_adam", "adamw"])
+def test_state_holds_moments_shaped_as_the_parameters(name):
+    params = model(True, np.ones)
+    state = optimizer.make(make_config(name=name)).init(params)
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))
+    for moment in ("mu", "nu"):
+        tree = optax.tree.get(state, moment)
+        assert jax.tree.structure(tree) == jax.tree.structure(params)
+        assert jax.tree.map(jnp.shape, tree) == jax.tree.map(jnp.shape, params)
+
+
+def test_schedule_of_the_paper():
+    schedule = optimizer.learning_rate_schedule(
+        make_config(learning_rate=1e-4, warmup_steps=10_000, num_steps=1_000_000)
+    )
+    expected = {
+        0: 0.0,
+        1: 1e-8,
+        9_999: 0.9999e-4,
+        10_000: 0.99e-4,  # the decay has been going on since step 0
+        500_000: 0.5e-4,
+        999_999: 1e-10,
+        1_000_000: 0.0,
+        1_000_001: 0.0,
+    }
+    for step, rate in expected.items():
+        np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=str(step))
+        assert jax.jit(schedule)(step) == schedule(step)
+    assert schedule(jnp.int32(3)).dtype == jnp.float32
+
+
+def test_schedule_without_warmup_starts_at_the_peak():
+    schedule = optimizer.learning_rate_schedule(make_config(warmup_steps=0))
+    assert schedule(0) == np.float32(1e-2)
+
+
+def test_warmup_fraction_is_of_the_steps():
+    by_steps = optimizer.learning_rate_schedule(make_config(warmup_steps=10))
+    by_fraction = optimizer.learning_rate_schedule(
+        make_config(warmup_steps=0, warmup_fraction=0.1)
+    )
+    steps = jnp.arange(101)
+    np.testing.assert_array_equal(by_steps(steps), by_fraction(steps))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "adagrad"}, r"config\.optimizer\.name=adagrad: .*bert_adam, adamw"),
+        ({"learning_rate": -1e-4}, r"config\.optimizer\.learning_rate=-0\.0001"),
+        ({"learning_rate": float("nan")}, r"config\.optimizer\.learning_rate=nan"),
+        ({"warmup_steps": 101}, r"config\.optimizer\.warmup_steps=101 .*num_steps=100"),
+        ({"warmup_steps": -1}, r"config\.optimizer\.warmup_steps=-1"),
+        ({"warmup_fraction": 0.1}, r"warmup_steps=10 and .*warmup_fraction=0\.1"),
+        (
+            {"warmup_steps": 0, "warmup_fraction": 1.5},
+            r"warmup_fraction=1\.5: at most 1",
+        ),
+        ({"beta2": 1.0}, r"config\.optimizer\.beta2=1\.0: .*less than 1"),
+        ({"eps": -1.0}, r"config\.optimizer\.eps=-1\.0"),
+        ({"weight_decay": -0.1}, r"config\.optimizer\.weight_decay=-0\.1"),
+        ({"clip_norm": -1.0}, r"config\.optimizer\.clip_norm=-1\.0"),
+        ({"num_steps": 0}, r"config\.train\.num_steps=0"),
+    ],
+)
+def test_bad_fields_are_named(fields, message):
+    with pytest.raises(UserError, match=message):
+        optimizer.make(make_config(**fields))
