@@ -1,0 +1,274 @@
+"""Documents, one after the other, from every kind of source; and their sentences.
+
+    sentences:GLOB  a sentence a line, an empty line between documents
+    text:GLOB       a document a file
+    jsonl:GLOB      a document a line, in its `text` field
+    tfds:NAME       a data set of TFDS, by name or as the folder it was prepared in
+    pydocs          documentation strings of the Python installation
+
+Files whose names end in .gz are read as they are. One document at a time is held.
+"""
+
+import glob
+import gzip
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import sentencex
+import tensorflow_datasets as tfds
+
+from bert_jax.data import pydocs
+from bert_jax.errors import UserError
+
+
+class Document(NamedTuple):
+    """A text, and what its line breaks mean.
+
+    form is "sentences" (a line is a sentence), "lines" (a line is a paragraph) or
+    "wrapped" (an empty line ends a paragraph, other breaks are spaces).
+    """
+
+    text: str
+    form: str
+
+
+# The text's feature and form in data sets whose features alone do not tell.
+_TFDS_TEXT = {
+    "wiki40b": ("text", "lines"),
+    "wikipedia": ("text", "lines"),
+    "pg19": ("book_text", "wrapped"),
+}
+_BOM = b"\xef\xbb\xbf"
+
+
+def documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
+    """Yields the documents of all sources, in order, leaving out those without text.
+
+    Args:
+      sources: as `config.corpus.sources`.
+      data_dir: where pydocs keeps what it has extracted.
+
+    Raises:
+      UserError: a source is unknown or gives no document; a file is empty, cannot
+        be read, is not UTF-8 or not what its kind says.
+    """
+    for source in sources:
+        found = False
+        for document in _read(source, data_dir):
+            if any(map(str.isalnum, document.text)):
+                found = True
+                yield document
+        if not found:
+            raise UserError(f"{source}: no document with text; name another source")
+
+
+def sentences(document: Document, language: str) -> list[str]:
+    """Splits a document, at the rules of a language (`sentencex`, "en" for English)."""
+    if document.form == "sentences":
+        return document.text.split("\n")
+    if document.form == "wrapped":
+        blocks = re.split(r"\n[ \t]*\n", document.text)
+        paragraphs = [" ".join(block.split()) for block in blocks]
+    else:
+        paragraphs = document.text.split("\n")
+    found = (s.strip() for p in paragraphs for s in sentencex.segment(language, p))
+    return [sentence for sentence in found if sentence]
+
+
+def identity(sources: tuple[str, ...]) -> list[Any]:
+    """What tells one state of the sources from another, without reading them."""
+    return [[source, _identity(source)] for source in sources]
+
+
+def _identity(source: str) -> Any:
+    kind, name = _kind(source)
+    if kind == "pydocs":
+        return pydocs.identity()
+    if kind == "tfds":
+        builder = _builder(name)
+        return [builder.info.full_name, str(builder.data_dir)]
+    stats = [(path, os.stat(path)) for path in _files(source)]
+    return [[os.path.abspath(p), s.st_size, s.st_mtime_ns] for p, s in stats]
+
+
+def _kind(source: str) -> tuple[str, str]:
+    kind, _, name = source.partition(":")
+    if source == "pydocs" or (kind in (*_FILE_KINDS, "tfds") and name):
+        return kind, name
+    raise UserError(
+        f"corpus.sources: unknown source {source!r}; write sentences:GLOB, text:GLOB, "
+        "jsonl:GLOB, tfds:NAME or pydocs"
+    )
+
+
+def _read(source: str, data_dir: Path) -> Iterator[Document]:
+    kind, name = _kind(source)
+    if kind == "pydocs":
+        yield from _read_json_lines(pydocs.extract(data_dir))
+    elif kind == "tfds":
+        yield from _read_tfds(name)
+    else:
+        for path in _files(source):
+            yield from _FILE_KINDS[kind](path)
+
+
+def _files(source: str) -> list[str]:
+    pattern = source.partition(":")[2]
+    files = [p for p in sorted(glob.glob(pattern, recursive=True)) if os.path.isfile(p)]
+    if not files:
+        raise UserError(
+            f"{source}: no file matches; the path is relative to {os.getcwd()}"
+        )
+    return files
+
+
+def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Yields line numbers from 1 and lines, split at "\\n" only, without "\\r\\n"."""
+    opener: Any = gzip.open if str(path).endswith(".gz") else open
+    number = position = 0
+    try:
+        with opener(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                start = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
+                yield number, line[start:].decode("utf-8").rstrip("\r\n")
+                position += len(line)
+    except UnicodeDecodeError as error:
+        byte = position + start + error.start
+        raise UserError(
+            f"{path}:{number}: byte {byte} is not UTF-8; convert the file, for "
+            "instance with iconv -f ISO-8859-1 -t UTF-8"
+        ) from error
+    except (OSError, EOFError) as error:  # EOFError: a gzip file that was cut off
+        raise UserError(f"{path}: cannot be read ({error})") from error
+    if not number:
+        raise UserError(f"{path}: the file is empty; remove it or narrow the glob")
+
+
+def _read_sentences(path: str | Path) -> Iterator[Document]:
+    # A document also ends with its file, unlike in Google's code.
+    lines: list[str] = []
+    for _, line in _lines(path):
+        line = line.strip()
+        if line:
+            lines.append(line)
+        elif lines:
+            yield Document("\n".join(lines), "sentences")
+            lines = []
+    if lines:
+        yield Document("\n".join(lines), "sentences")
+
+
+def _read_text(path: str | Path) -> Iterator[Document]:
+    yield Document("\n".join(line for _, line in _lines(path)), "wrapped")
+
+
+def _read_json_lines(path: str | Path) -> Iterator[Document]:
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UserError(
+                f"{path}:{number}: not JSON ({error.msg} at column {error.colno}); "
+                "each line must be an object with a text field"
+            ) from error
+        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+            raise UserError(
+                f'{path}:{number}: no text; each line must be {{"text": "..."}}'
+            )
+        yield Document(row["text"], "wrapped")
+
+
+_FILE_KINDS = {
+    "sentences": _read_sentences,
+    "text": _read_text,
+    "jsonl": _read_json_lines,
+}
+
+
+def _builder(name: str) -> tfds.core.DatasetBuilder:
+    """A data set that is prepared, or that can be."""
+    if (Path(name) / "dataset_info.json").exists():
+        return tfds.builder_from_directory(name)
+    data_dir = os.environ.get("TFDS_DATA_DIR")  # TFDS reads it at its import only
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except (ValueError, ImportError, AssertionError) as error:
+        # TFDS says "not found" also where its code for the name wants TensorFlow.
+        raise UserError(_not_there(name)) from error
+    if not builder.info.splits and importlib.util.find_spec("tensorflow") is None:
+        raise UserError(_not_there(name))
+    return builder
+
+
+def _not_there(name: str) -> str:
+    where = os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")
+    return (
+        f"tfds:{name}: not prepared in {where}, and TFDS knows no such data set or "
+        "needs TensorFlow to make it: install the extra (pip install '.[google]'), "
+        "or prepare it elsewhere with file_format=array_record and set TFDS_DATA_DIR"
+    )
+
+
+def _read_tfds(name: str) -> Iterator[Document]:
+    builder = _builder(name)
+    if not builder.info.splits:
+        builder.download_and_prepare(file_format="array_record")
+    splits = list(builder.info.splits)
+    if "train" not in splits and len(splits) > 1:
+        raise UserError(f"tfds:{name}: no split `train` among {', '.join(splits)}")
+    split = "train" if "train" in splits else splits[0]
+    feature, form = _text_feature(name, builder)
+    for example in _examples(name, builder, split, feature):
+        text = example[feature].decode("utf-8")
+        if builder.name == "wiki40b":
+            text = wiki40b_paragraphs(text)
+        yield Document(text, form)
+
+
+def _text_feature(name: str, builder: tfds.core.DatasetBuilder) -> tuple[str, str]:
+    if builder.name in _TFDS_TEXT:
+        return _TFDS_TEXT[builder.name]
+    features = builder.info.features
+    texts = [k for k, f in features.items() if isinstance(f, tfds.features.Text)]
+    if len(texts) != 1:
+        raise UserError(
+            f"tfds:{name}: one text feature is needed, it has "
+            f"{', '.join(texts) or 'none'}; write the text to a file for jsonl:FILE"
+        )
+    return texts[0], "wrapped"
+
+
+def _examples(
+    name: str, builder: tfds.core.DatasetBuilder, split: str, feature: str
+) -> Iterator[Any]:
+    try:
+        source = builder.as_data_source(split, decoders={feature: True})
+    except NotImplementedError as error:
+        if importlib.util.find_spec("tensorflow") is None:
+            raise UserError(
+                f"tfds:{name}: reading {builder.data_dir} needs TensorFlow (the extra: "
+                "pip install '.[google]'), for it is not array_record"
+            ) from error
+        yield from tfds.as_numpy(builder.as_dataset(split=split))
+    else:
+        for index in range(len(source)):
+            yield source[index]
+
+
+def wiki40b_paragraphs(text: str) -> str:
+    """The paragraphs, a line each: "text passages" only (paper, section 3.1).
+
+    Titles of articles and sections, and the markers before them, are left out.
+    """
+    parts = re.split(r"\n?_START_(ARTICLE|SECTION|PARAGRAPH)_\n?", text)
+    # parts: text before the first marker, then marker and text by turns.
+    pieces = zip(parts[1::2], parts[2::2], strict=True)
+    kept = [piece for marker, piece in pieces if marker == "PARAGRAPH"]
+    return "\n".join(kept).replace("_NEWLINE_", "\n")

@@ -1,0 +1,140 @@
+"""Which tokens make a sentence pair: google-research/bert, create_pretraining_data.py.
+
+The rules look at the lengths of sentences only, so they are drawn on lengths, and a
+pair is two ranges of token positions. All randomness comes from the `rng` given.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+
+class Settings(NamedTuple):
+    """What shapes the pairs; the fields are those of `config.corpus`."""
+
+    max_seq_length: int  # tokens, [CLS] and [SEP] included
+    short_seq_prob: float
+    nsp: bool
+
+
+class Span(NamedTuple):
+    """Tokens start to stop (not included) of a document."""
+
+    document: int
+    start: int
+    stop: int
+
+
+class Pair(NamedTuple):
+    a: Span
+    b: Span  # empty without next sentence prediction
+    is_random_next: bool
+
+
+def draw(
+    documents: Sequence[Sequence[int]], rng: random.Random, settings: Settings
+) -> Iterator[Pair]:
+    """Yields the pairs of some documents, in the order of the documents.
+
+    Args:
+      documents: for each document the numbers of tokens in its sentences, all > 0;
+        with `nsp` at least two documents, for a random B comes from another one.
+      rng: the source of every draw.
+      settings: see above.
+    """
+    # offsets[d][s]: where sentence s of document d starts; the last one is its end.
+    offsets = [[0, *accumulate(lengths)] for lengths in documents]
+    if settings.nsp and len(documents) < 2:
+        raise ValueError("sentence pairs need at least two documents")
+    for document in range(len(documents)):
+        if settings.nsp:
+            yield from _pairs(offsets, document, rng, settings)
+        else:
+            yield from _passages(offsets, document, rng, settings)
+
+
+def _target(longest: int, rng: random.Random, short_seq_prob: float) -> int:
+    """Tokens aimed at, drawn once for a document: mostly as many as there is room."""
+    if rng.random() < short_seq_prob:
+        return rng.randint(2, longest)
+    return longest
+
+
+def _pairs(
+    offsets: list[list[int]], document: int, rng: random.Random, settings: Settings
+) -> Iterator[Pair]:
+    longest = settings.max_seq_length - 3  # [CLS] A [SEP] B [SEP]
+    target = _target(longest, rng, settings.short_seq_prob)
+    ends = offsets[document]
+    count = len(ends) - 1
+    first = 0  # sentence with which the chunk begins
+    while first < count:
+        stop = first + 1  # sentence after the chunk's last one
+        while stop < count and ends[stop] - ends[first] < target:
+            stop += 1
+        middle = first + 1  # sentence after A's last one
+        if stop - first >= 2:
+            middle = first + rng.randint(1, stop - first - 1)
+        a = Span(document, ends[first], ends[middle])
+        is_random_next = stop - first == 1 or rng.random() < 0.5
+        if is_random_next:
+            b = _random_next(offsets, document, target - (a.stop - a.start), rng)
+            first = middle  # the chunk's other sentences come again
+        else:
+            b = Span(document, ends[middle], ends[stop])
+            first = stop
+        yield Pair(*truncate(a, b, longest, rng), is_random_next)
+
+
+def _random_next(
+    offsets: list[list[int]], document: int, wanted: int, rng: random.Random
+) -> Span:
+    """Sentences from a random one on, of another document: `wanted` tokens or more."""
+    # Google's code tries ten times to meet another document; this always does.
+    other = rng.randrange(len(offsets) - 1)
+    other += other >= document
+    ends = offsets[other]
+    first = rng.randrange(len(ends) - 1)
+    stop = first + 1
+    while stop < len(ends) - 1 and ends[stop] - ends[first] < wanted:
+        stop += 1
+    return Span(other, ends[first], ends[stop])
+
+
+def truncate(a: Span, b: Span, longest: int, rng: random.Random) -> tuple[Span, Span]:
+    """Drops tokens until both have `longest` together.
+
+    Each token goes from the longer one (from B when they are equal), from its front
+    or its back with equal chance. How many go from each is thereby settled, and how
+    many of them from the front is a sum of coin tosses.
+    """
+    length_a, length_b = a.stop - a.start, b.stop - b.start
+    keep_a, keep_b = length_a, length_b
+    if length_a + length_b > longest:
+        # The longer one shrinks to the other's length, then they take turns, B first.
+        keep_a = min(length_a, max(longest - length_b, (longest + 1) // 2))
+        keep_b = longest - keep_a
+    return (
+        _trim(a, length_a - keep_a, rng),
+        _trim(b, length_b - keep_b, rng),
+    )
+
+
+def _trim(span: Span, drop: int, rng: random.Random) -> Span:
+    if not drop:
+        return span
+    front = rng.getrandbits(drop).bit_count()
+    return Span(span.document, span.start + front, span.stop - (drop - front))
+
+
+def _passages(
+    offsets: list[list[int]], document: int, rng: random.Random, settings: Settings
+) -> Iterator[Pair]:
+    """Without sentence pairs: the document cut where a row is full, nothing lost."""
+    longest = settings.max_seq_length - 2  # [CLS] A [SEP]
+    target = _target(longest, rng, settings.short_seq_prob)
+    end = offsets[document][-1]
+    for start in range(0, end, target):
+        stop = min(start + target, end)
+        yield Pair(Span(document, start, stop), Span(document, stop, stop), False)

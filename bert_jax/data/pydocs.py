@@ -1,0 +1,156 @@
+"""Documentation strings: real English that every Python installation has.
+
+The text is what modules, classes and functions of the standard library and of this
+project's own dependencies say about themselves; a module is a document.
+"""
+
+import ast
+import gc
+import hashlib
+import inspect
+import json
+import os
+import platform
+import re
+import sysconfig
+import tempfile
+import warnings
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from bert_jax.data import workers
+
+# What the main install brings, whatever else stands beside it: one test tool more does
+# not change the corpus. A distribution that is absent is left out.
+DISTRIBUTIONS = (
+    *("absl-py", "aiofiles", "anyio", "array_record", "attrs", "certifi"),
+    *("charset-normalizer", "click", "cloudpickle", "dm-tree", "docstring_parser"),
+    *("etils", "filelock", "flax", "fsspec", "googleapis-common-protos", "grain"),
+    *("h11", "hf-xet", "httpcore2", "httpx2", "huggingface_hub", "humanize", "idna"),
+    *("immutabledict", "importlib_resources", "jax", "jaxlib", "jaxtyping"),
+    *("markdown-it-py", "ml_collections", "ml_dtypes", "msgpack", "numpy"),
+    *("opt_einsum", "optax", "orbax-checkpoint", "packaging", "portpicker"),
+    *("prometheus_client", "promise", "protobuf", "psutil", "pyarrow", "Pygments"),
+    *("PyYAML", "requests", "rich", "safetensors", "scipy", "simple-parsing"),
+    *("simplejson", "six", "tensorboardX", "tensorflow-datasets"),
+    *("tensorflow-metadata", "tensorstore", "termcolor", "tokenizers", "toml", "tqdm"),
+    *("treescope", "truststore", "typing_extensions", "urllib3", "uvloop"),
+    *("wadler_lindig", "wrapt"),
+)
+FORMAT = 1  # to be raised when the extraction below changes
+_FILES_A_TASK = 64
+_NOT_READ = {"test", "tests", "idle_test", "lib2to3", "site-packages"}
+# Lines that underline a heading or rule a table.
+_RULE = re.compile(r"[-=~+^*#\s]+$")
+
+_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def identity() -> list[Any]:
+    """The versions that decide what is extracted."""
+    return [FORMAT, platform.python_version(), sorted(_versions().items())]
+
+
+def extract(data_dir: Path) -> Path:
+    """Returns a file of JSON lines, each with `module` and `text`; made if missing."""
+    key = hashlib.sha256(json.dumps(identity()).encode()).hexdigest()[:16]
+    path = data_dir / f"pydocs-{key}.jsonl"
+    if path.exists():
+        return path
+    data_dir.mkdir(parents=True, exist_ok=True)
+    files = list(_files())
+    tasks = [files[i : i + _FILES_A_TASK] for i in range(0, len(files), _FILES_A_TASK)]
+    handle, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=data_dir)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            for lines in workers.ordered_map(_read_files, None, tasks):
+                file.write(lines)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return path
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in DISTRIBUTIONS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue  # so its absence is part of the identity
+    return found
+
+
+def _files() -> Iterator[tuple[str, str]]:
+    """Yields (name for the record, path) of each Python file."""
+    library = Path(sysconfig.get_path("stdlib"))
+    for folder, folders, names in os.walk(library):
+        folders[:] = sorted(set(folders) - _NOT_READ)
+        for name in sorted(names):
+            path = Path(folder, name)
+            if _is_read(path.relative_to(library)):
+                yield path.relative_to(library).as_posix(), str(path)
+    for name in _versions():
+        for file in sorted(metadata.files(name) or []):
+            if _is_read(Path(file)):
+                yield file.as_posix(), str(file.locate())
+
+
+def _is_read(path: Path) -> bool:
+    tests = path.name.startswith("test_") or path.name.endswith("_test.py")
+    return path.suffix == ".py" and not tests and not _NOT_READ & set(path.parts)
+
+
+def _read_files(_: None, files: list[tuple[str, str]]) -> str:
+    """In a worker: the JSON lines of the files that document something."""
+    rows = []
+    gc.disable()  # syntax trees have no cycles, and looking for them doubles the time
+    try:
+        for name, path in files:
+            if text := docstrings(_parse(path)):
+                rows.append(json.dumps({"module": name, "text": text}) + "\n")
+    finally:
+        gc.enable()
+    return "".join(rows)
+
+
+def _parse(path: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of invalid escapes in other people's code
+        try:
+            return ast.parse(Path(path).read_bytes())
+        except (SyntaxError, ValueError):  # templates, other versions of Python
+            return ast.Module(body=[], type_ignores=[])
+
+
+def docstrings(tree: ast.Module) -> str:
+    """The docstrings of a module in the order of its text, without code and rules."""
+    found = (ast.get_docstring(node, clean=False) for node in _documented(tree))
+    return "\n\n".join(filter(None, (english(text) for text in found if text)))
+
+
+def _documented(node: ast.AST) -> Iterator[_Documented]:
+    if isinstance(node, _Documented):
+        yield node
+    # Definitions also stand within `if` and `try`, never within expressions.
+    for name in ("body", "handlers", "orelse", "finalbody"):
+        for child in getattr(node, name, ()):
+            yield from _documented(child)
+
+
+def english(docstring: str) -> str:
+    """A docstring without indentation, doctests (prompt and output) and rules."""
+    paragraphs = inspect.cleandoc(docstring).split("\n\n")
+    kept = []
+    for paragraph in paragraphs:
+        lines = []
+        for line in paragraph.split("\n"):
+            if line.lstrip().startswith(">>>"):
+                break  # what follows, up to the empty line, is code and its output
+            if not _RULE.match(line):
+                lines.append(line.strip())
+        kept.append("\n".join(lines))
+    return "\n\n".join(filter(None, kept))

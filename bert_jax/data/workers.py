@@ -1,0 +1,101 @@
+"""A function over many items, on every core, in order, with bounded memory."""
+
+import itertools
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from bert_jax.errors import UserError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_context: Any = None  # in a worker: what all its calls share
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def ordered_map(
+    function: Callable[[Any, Item], Result], context: Any, items: Iterable[Item]
+) -> Iterator[Result]:
+    """Yields function(context, item) for each item, in the order of the items.
+
+    One or two items are done here, without starting processes. Otherwise a process
+    for each core is started anew (not forked: the caller may have threads), gets
+    `context` once, and no more items are taken than keep the processes busy. An
+    exception, whether the worker's or a signal's, ends the processes at once.
+
+    Raises:
+      UserError: a process died; or what `function` raised.
+    """
+    items = iter(items)
+    head = list(itertools.islice(items, 3))
+    if len(head) < 3:
+        for item in head:
+            yield function(context, item)
+        return
+    items = itertools.chain(head, items)
+    del head  # the chain lets go of it
+    before = set(multiprocessing.active_children())
+    executor = ProcessPoolExecutor(
+        cores(), multiprocessing.get_context("spawn"), _start, (context,)
+    )
+    waiting: deque[Future[Result]] = deque()
+    done = False
+    try:
+        for item in items:
+            waiting.append(executor.submit(_call, function, item))
+            del item
+            if len(waiting) > cores():
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+        done = True
+    except BrokenProcessPool as error:
+        raise UserError(
+            "a worker process died, perhaps for want of memory; "
+            "run again on fewer cores (taskset) or with more memory"
+        ) from error
+    finally:
+        if not done:
+            processes = set(multiprocessing.active_children()) - before
+            for process in processes:
+                process.kill()
+            for process in processes:
+                process.join()
+        executor.shutdown(cancel_futures=True)
+
+
+def _start(context: Any) -> None:
+    """In a new worker."""
+    global _context
+    _context = context
+    # One thread each: there are as many workers as cores.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # A signal sent to the whole group is the parent's to answer.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _call(function: Callable[[Any, Item], Result], item: Item) -> Result:
+    return function(_context, item)
