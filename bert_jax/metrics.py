@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2, summary_pb2
@@ -39,12 +39,14 @@ class MetricWriter:
 
     def __init__(self, workdir: Path, *, resume_step: int | None, active: bool):
         self._active = active
-        if not active:
-            return
         last = -1 if resume_step is None else resume_step
         path = workdir / "metrics.jsonl"
+        lines = _lines_until(path, last)
+        self._written = {(line["step"], line["split"]) for line in lines.values()}
+        if not active:
+            return
         if path.exists():
-            _drop_after(path, last)
+            _replace(path, b"".join(lines))
         self._lines = path.open("a", encoding="utf-8")
         # Not SummaryWriter: its thread keeps a full disk's error to itself. The process
         # id, because names differ by the second only and two runs may start in one.
@@ -60,11 +62,12 @@ class MetricWriter:
 
     def write(self, step: int, split: str, values: Mapping[str, SupportsFloat]) -> None:
         """Writes one line, and each value as the TensorBoard scalar `split/name`."""
+        self._written.add((step, split))
         if not self._active:
             return
         now = time.time()
         plain = {name: _plain(value) for name, value in values.items()}
-        line = {"step": int(step), "split": split, "time": now}
+        line = {"step": step, "split": split, "time": now}
         line |= {name: _finite_or_text(value) for name, value in plain.items()}
         self._lines.write(json.dumps(line, allow_nan=False) + "\n")
         self._lines.flush()
@@ -74,9 +77,16 @@ class MetricWriter:
         ]
         summary = summary_pb2.Summary(value=scalars)
         self._events.write_event(
-            event_pb2.Event(wall_time=now, step=int(step), summary=summary)
+            event_pb2.Event(wall_time=now, step=step, summary=summary)
         )
         self._events.flush()
+
+    def has(self, step: int, split: str) -> bool:
+        """Whether there is such a line, also from the run that is resumed.
+
+        Every process answers alike, given that all see the same `workdir`.
+        """
+        return (step, split) in self._written
 
     def close(self) -> None:
         if self._active:
@@ -84,15 +94,37 @@ class MetricWriter:
             self._events.close()
 
 
-def _drop_after(path: Path, last: int) -> None:
-    """Keeps the whole lines up to step `last`; the file is replaced at once."""
+def read(workdir: Path, split: str) -> list[dict[str, int | float]]:
+    """The lines of one split in `workdir`/metrics.jsonl, in order: `step`, `time` and
+    the numbers. Half a last line is left out; without a file there are none."""
+    lines = _lines_until(workdir / "metrics.jsonl", math.inf).values()
+    return [
+        {
+            name: float(value) if isinstance(value, str) else value
+            for name, value in line.items()
+            if name != "split"
+        }
+        for line in lines
+        if line["split"] == split
+    ]
+
+
+def _lines_until(path: Path, last: int | float) -> dict[bytes, dict[str, Any]]:
+    """The whole lines up to step `last`, as they are and as objects."""
+    found = {}
+    if path.exists():
+        for line in path.read_bytes().splitlines(keepends=True):
+            with contextlib.suppress(ValueError):
+                values = json.loads(line)
+                if line.endswith(b"\n") and values["step"] <= last:
+                    found[line] = values
+    return found
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """All of it or, where the process is killed or the disk is full, nothing."""
     temporary = path.with_name(path.name + ".tmp")
-    with path.open("rb") as old, temporary.open("wb") as new:
-        for line in old:
-            if line.endswith(b"\n"):
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    if json.loads(line)["step"] <= last:
-                        new.write(line)
+    temporary.write_bytes(content)
     os.replace(temporary, path)
 
 
@@ -110,16 +142,16 @@ class Progress:
 
     Args:
       total: steps of the whole run.
-      start: the step that the run starts from.
+      initial: the step that the run starts from.
       active: False for the processes that leave the talking to process 0.
     """
 
-    def __init__(self, total: int, start: int = 0, *, active: bool = True):
+    def __init__(self, total: int, initial: int = 0, *, active: bool = True):
         self._total = total
         self._active = active
-        self._logged = (start, time.monotonic())
+        self._logged = (initial, time.monotonic())
         self._bar = (
-            tqdm(total=total, initial=start, unit="step", dynamic_ncols=True)
+            tqdm(total=total, initial=initial, unit="step", dynamic_ncols=True)
             if active and sys.stderr.isatty()
             else None
         )

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
+from bert_jax import metrics
 from bert_jax.metrics import MetricWriter, Progress, Stopwatch, table
 
 
@@ -103,6 +104,18 @@ def test_without_a_checkpoint_every_line_is_dropped(tmp_path):
     assert [line["step"] for line in read(tmp_path)] == [0]
 
 
+@pytest.mark.parametrize("active", [True, False])
+def test_what_is_written_is_known_to_every_process(tmp_path, active):
+    write_steps(tmp_path, [10, 20, 30])
+    writer = MetricWriter(tmp_path, resume_step=20, active=active)
+    assert writer.has(20, "train")
+    assert not writer.has(20, "dev")
+    assert not writer.has(30, "train")
+    writer.write(30, "dev", {"loss": 1.0})
+    assert writer.has(30, "dev")
+    writer.close()
+
+
 @pytest.mark.parametrize("cut", [1, 2, 20])
 def test_half_a_last_line_is_dropped(tmp_path, cut):
     write_steps(tmp_path, [10, 20, 30])
@@ -149,6 +162,30 @@ def test_inactive_writes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_inactive_leaves_the_file_as_it_is(tmp_path):
+    write_steps(tmp_path, [10, 20])
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    MetricWriter(tmp_path, resume_step=10, active=False).close()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+def test_read_gives_the_numbers_of_a_split(tmp_path):
+    assert metrics.read(tmp_path, "dev") == []
+    writer = MetricWriter(tmp_path, resume_step=None, active=True)
+    writer.write(1, "train", {"loss": 2.0})
+    writer.write(1, "dev", {"loss": math.inf, "count": 3})
+    writer.write(2, "dev", {"loss": 0.1})
+    writer.close()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "split": "dev", "lo')
+    lines = metrics.read(tmp_path, "dev")
+    assert all(line.pop("time") > 0 for line in lines)
+    assert lines == [
+        {"step": 1, "loss": math.inf, "count": 3},
+        {"step": 2, "loss": 0.1},
+    ]
+
+
 class Terminal(io.StringIO):
     def isatty(self):
         return True
@@ -164,7 +201,7 @@ VALUES = {
 
 
 def test_not_a_terminal_gets_one_line_for_each_log(capsys):
-    progress = Progress(1000, start=100)
+    progress = Progress(1000, initial=100)
     for step in range(101, 201):
         progress.update(step)
     assert capsys.readouterr() == ("", "")
@@ -182,7 +219,7 @@ def test_not_a_terminal_gets_one_line_for_each_log(capsys):
 def test_time_left_is_by_the_steps_since_the_last_line(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    progress = Progress(1000, start=100)
+    progress = Progress(1000, initial=100)
     for seconds, step in ((100.0, 200), (110.0, 300)):
         now[0] = seconds
         progress.log(step, {"loss": 1.0})
@@ -196,7 +233,7 @@ def test_time_left_is_by_the_steps_since_the_last_line(monkeypatch, capsys):
 def test_a_terminal_gets_a_live_line(monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    progress = Progress(1000, start=100)
+    progress = Progress(1000, initial=100)
     progress.update(150)
     progress.log(200, VALUES)
     progress.note("saved")

@@ -1,0 +1,251 @@
+#!/usr/bin/env bash
+# Sets up .venv once, then runs BERT in it. `./launch.sh help` says how.
+set -euo pipefail
+
+case ${BASH_SOURCE[0]} in
+  */*) root=$(CDPATH='' cd -- "${BASH_SOURCE[0]%/*}" && pwd -P) ;;
+  *) root=$(pwd -P) ;;
+esac
+venv=${BERT_JAX_VENV:-$root/.venv}
+log=$venv/bert_jax.log     # written first: launch.sh made this folder
+stamp=$venv/bert_jax.stamp # written last: the installation is finished
+
+say() { printf '%s\n' "$*" >&2; }
+
+fail() {
+  say "error: $*"
+  exit 2
+}
+
+usage() {
+  cat >&2 <<END
+usage: ./launch.sh                              train the small BERT of configs/tiny.py
+       ./launch.sh --config=FILE [...]          python -m bert_jax.main with these arguments
+       ./launch.sh test [pytest arguments]      format, lint, types and tests
+       ./launch.sh tpu NAME ZONE [--dry-run] -- [arguments]
+                                                the same on every worker of a Cloud TPU slice,
+                                                where this repository lies in ~/${root##*/}
+
+PYTHON                the interpreter to use (default: the first Python >= 3.11 found)
+BERT_JAX_VENV         where the environment goes (default: $root/.venv)
+BERT_JAX_ACCELERATOR  cpu, cuda, cuda12, cuda13 or tpu (default: what is found)
+END
+  exit 2
+}
+
+# The first Python that runs, is new enough and can make environments, as a path.
+# Each is really run: a pyenv shim is there for versions that are not active.
+find_python() {
+  local candidate found
+  for candidate in ${PYTHON:+"$PYTHON"} python3.13 python3.12 python3.11 python3 python; do
+    if found=$("$candidate" -c '
+import sys, venv, ensurepip
+if sys.version_info < (3, 11): sys.exit(1)
+print(sys.executable)' 2>/dev/null); then
+      printf '%s\n' "$found"
+      return
+    fi
+  done
+  return 1
+}
+
+# cpu, cuda (which one depends on the driver, asked only when installing) or tpu.
+find_accelerator() {
+  local device
+  if [ -n "${BERT_JAX_ACCELERATOR:-}" ]; then
+    case $BERT_JAX_ACCELERATOR in
+      cpu | cuda | cuda12 | cuda13 | tpu) printf '%s\n' "$BERT_JAX_ACCELERATOR" ;;
+      *) fail "BERT_JAX_ACCELERATOR=$BERT_JAX_ACCELERATOR: cpu, cuda, cuda12, cuda13 or tpu" ;;
+    esac
+    return
+  fi
+  for device in /dev/nvidia[0-9]*; do
+    if [ -e "$device" ]; then
+      echo cuda
+      return
+    fi
+  done
+  # The device ids by which jax itself knows TPUs (jax/_src/hardware_utils.py).
+  for device in /sys/bus/pci/devices/*; do
+    if [ -r "$device/vendor" ] && [ "$(<"$device/vendor")" = 0x1ae0 ]; then
+      case $(<"$device/device") in
+        0x0027 | 0x0056 | 0x005e | 0x0062 | 0x0063 | 0x006f | 0x0076)
+          echo tpu
+          return
+          ;;
+      esac
+    fi
+  done
+  # WSL: one device file for every maker's GPU.
+  if [ -e /dev/dxg ] && nvidia-smi -L >/dev/null 2>&1; then echo cuda; else echo cpu; fi
+}
+
+# CUDA 13 needs driver 580 and compute capability 7.5; CUDA 12 runs on newer ones too.
+cuda_version() {
+  local gpu
+  gpu=$(nvidia-smi --query-gpu=driver_version,compute_cap --format=csv,noheader 2>/dev/null) ||
+    gpu=
+  if [[ ${gpu%%$'\n'*} =~ ^([0-9]+)[0-9.]*,\ *([0-9]+)\.([0-9]+) ]] &&
+    ((BASH_REMATCH[1] >= 580 && BASH_REMATCH[2] * 10 + BASH_REMATCH[3] >= 75)); then
+    echo cuda13
+  else
+    echo cuda12
+  fi
+}
+
+# The environment that is there: its place, its Python and the pinned files, all as
+# they are now; empty where the environment does not run.
+identity() {
+  local version
+  version=$("$venv/bin/python" -c 'import sys; print(*sys.version_info[:3])' 2>/dev/null) ||
+    return 0
+  printf '%s|%s|%s\n' "$root" "$version" \
+    "$(cat "$root/requirements.txt" "$root/pyproject.toml" | cksum)"
+}
+
+# Whether what is installed will do: `is_ready ACCELERATOR TEST` sets `installed_*`.
+is_ready() {
+  installed_identity='' installed_accelerator='' installed_test=''
+  [ -f "$stamp" ] || return 1
+  { read -r installed_identity && read -r installed_accelerator && read -r installed_test; } \
+    <"$stamp" || return 1
+  [ "$installed_identity" = "$(identity)" ] || return 1
+  [ "$2" = no ] || [ "$installed_test" = yes ] || return 1
+  case $1 in
+    cpu | "$installed_accelerator") ;; # a CPU-only machine may share a GPU's environment
+    cuda) [[ $installed_accelerator = cuda* ]] ;;
+    *) return 1 ;;
+  esac
+}
+
+install() { # ACCELERATOR TEST
+  local accelerator=$1 test=$2 python here jax project=$root
+  is_ready "$accelerator" "$test" && return # another call has just finished it
+
+  [ "$accelerator" = cuda ] && accelerator=$(cuda_version)
+  here=$(identity)
+  if [ -z "$installed_identity" ] || [ "${here%|*}" != "${installed_identity%|*}" ] ||
+    { [ "$installed_accelerator" != cpu ] && [ "$accelerator" != cpu ] &&
+      [ "$accelerator" != "$installed_accelerator" ]; }; then
+    # Nothing, an interrupted installation, or one for something else: start anew.
+    python=$(find_python) ||
+      fail "no Python >= 3.11 with the venv module found: install one, or set PYTHON to its path"
+    if [ -e "$venv" ] && [ ! -f "$log" ] && [ -n "$(ls -A "$venv")" ]; then
+      fail "$venv was not made by launch.sh: remove it, or set BERT_JAX_VENV to another path"
+    fi
+    say "setup: installing into $venv (jax for $accelerator); about a minute, once ..."
+    mkdir -p "$venv" && : >"$log" && rm -f "$stamp" &&
+      find "$venv" -mindepth 1 ! -path "$log" -delete &&
+      "$python" -m venv "$venv" || fail "cannot make an environment in $venv"
+  else
+    # An older list of packages, or one more extra: what was installed stays.
+    [ "$accelerator" = cpu ] && accelerator=$installed_accelerator
+    [ "$installed_test" = yes ] && test=yes
+    rm -f "$stamp"
+    say "setup: updating $venv (jax for $accelerator) ..."
+  fi
+
+  SECONDS=0
+  [ "$test" = yes ] && project="$root[test]"
+  jax=jax
+  [ "$accelerator" = cpu ] || jax="jax[$accelerator]"
+  if ! "$venv/bin/python" -m pip install --no-input --disable-pip-version-check \
+    --constraint "$root/requirements.txt" --editable "$project" "$jax" >"$log" 2>&1; then
+    tail -n 15 "$log" >&2
+    fail "installing failed; pip's last lines are above, all of them in $log"
+  fi
+  printf '%s\n' "$(identity)" "$accelerator" "$test" >"$stamp.new"
+  mv "$stamp.new" "$stamp"
+  say "setup: done in $SECONDS s"
+}
+
+set_up() { # no|yes: with the test extra
+  local accelerator
+  accelerator=$(find_accelerator)
+  if [ "$accelerator" = cpu ] && [ "${BERT_JAX_ACCELERATOR:-}" = cpu ]; then
+    export JAX_PLATFORMS=${JAX_PLATFORMS:-cpu}
+  fi
+  is_ready "$accelerator" "$1" && return
+  # One at a time; some file systems have no locks, and then it is left to the user.
+  (
+    if command -v flock >/dev/null; then flock 9 2>/dev/null || true; fi
+    install "$accelerator" "$1" 9<&-
+  ) 9<"$root/requirements.txt"
+}
+
+run_tests() {
+  local failed=() has_path=no argument name
+  for argument in "$@"; do
+    case $argument in
+      -*) ;;
+      *) if [ -e "${argument%%::*}" ]; then has_path=yes; fi ;;
+    esac
+  done
+  [ "$has_path" = yes ] || set -- "$@" "$root/tests"
+
+  check() { # NAME COMMAND...
+    name=$1
+    shift
+    say "== $name"
+    "$@" || failed+=("$name")
+  }
+  cd_python() { (cd -- "$root" && "$venv/bin/python" -m "$@"); }
+  check "ruff format" cd_python ruff format --check --quiet .
+  check "ruff check" cd_python ruff check --quiet .
+  check "mypy" cd_python mypy
+  check "pytest" "$venv/bin/python" -m pytest \
+    --config-file="$root/pyproject.toml" --rootdir="$root" "$@"
+  if [ ${#failed[@]} -gt 0 ]; then
+    name=$(printf ', %s' "${failed[@]}")
+    say "failed: ${name#, }"
+    exit 1
+  fi
+}
+
+run_on_tpu() {
+  local dry_run=no words=() command argument
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    case $1 in
+      --dry-run) dry_run=yes ;;
+      -*) usage ;;
+      *) words+=("$1") ;;
+    esac
+    shift
+  done
+  if [ ${#words[@]} -ne 2 ] || [ $# -eq 0 ]; then usage; fi
+  shift
+  command="cd $(printf '%q' "${root##*/}") && ./launch.sh"
+  for argument in "$@"; do command+=" $(printf '%q' "$argument")"; done
+  set -- gcloud compute tpus tpu-vm ssh "${words[0]}" --zone="${words[1]}" \
+    --worker=all --command="$command"
+  if [ "$dry_run" = yes ]; then
+    command=$(printf ' %q' "$@")
+    printf '%s\n' "${command# }"
+    return
+  fi
+  command -v gcloud >/dev/null || fail "gcloud is not installed: see the Google Cloud SDK"
+  exec "$@"
+}
+
+case ${1-} in
+  '')
+    [ $# -eq 0 ] || usage
+    set_up no
+    exec "$venv/bin/python" -m bert_jax.main --config="$root/configs/tiny.py"
+    ;;
+  test)
+    shift
+    set_up yes
+    run_tests "$@"
+    ;;
+  tpu)
+    shift
+    run_on_tpu "$@"
+    ;;
+  --help) usage ;;
+  --*)
+    set_up no
+    exec "$venv/bin/python" -m bert_jax.main "$@"
+    ;;
+  *) usage ;;
+esac

@@ -1,0 +1,195 @@
+"""Imports in bert_jax run downwards only, and no file outgrows its room."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# From top to bottom: a module imports its own line and those below it.
+LAYERS = (
+    ("main",),
+    ("train",),
+    ("evaluate", "describe"),
+    (
+        *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
+        *("configuration", "signals", "workdir"),
+    ),
+    ("models", "data", "convert"),
+    ("tokenization",),
+    ("errors",),
+)
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+
+# Rooms that see less of bert_jax than their line would allow.
+SEES = {
+    "data": ("data", "tokenization", "errors"),
+    "convert": ("convert", "models.config", "tokenization", "errors"),
+}
+# Libraries that only one file knows.
+ONLY = {"orbax": "checkpoint", "tensorboardX": "metrics"}
+WITHOUT_JAX = ("data", "tokenization")
+JAX = ("jax", "jaxlib", "flax", "optax", "orbax", "tensorflow")
+MAX_LINES = 350
+
+
+def imported(module: str, source: str, modules: set[str]) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of each import of `module`, wherever it stands.
+
+    `from a import b` is a.b where that is one of `modules`, else a.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            # A package's own name ends in ".__init__" here, so its dot is one as well.
+            above = module.split(".")[: -node.level] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                yield node.lineno, name if name in modules else base
+
+
+def violations(files: Mapping[str, str]) -> list[str]:
+    """What is wrong in `files`: path from the repository's root -> source."""
+    names = {path: path.removesuffix(".py").replace("/", ".") for path in files}
+    modules = {name.removesuffix(".__init__") for name in names.values()}
+    found = []
+    for path, source in files.items():
+        room = path.removesuffix(".py").split("/")[1]
+        if path.endswith("/utils.py"):
+            found.append(f"{path}: utils.py is no room")
+        if len(source.splitlines()) > MAX_LINES:
+            found.append(f"{path}: more than {MAX_LINES} lines")
+        if room not in RANK and room != "__init__":
+            found.append(f"{path}: {room} is in no layer")
+            continue
+        for line, name in imported(names[path], source, modules):
+            if not allowed(room, name):
+                found.append(f"{path}:{line}: imports {name}")
+    return found
+
+
+def allowed(room: str, name: str) -> bool:
+    """Whether a file of `room` ("__init__": bert_jax/__init__.py) may import `name`."""
+    library, _, inside = name.partition(".")
+    if library in ("configs", "experiments"):
+        return False
+    if library != "bert_jax":
+        if room in WITHOUT_JAX and library in JAX:
+            return False
+        return ONLY.get(library, room) == room
+    target = inside.split(".")[0]
+    if room == "__init__":  # what users import: it may reach for anything but the runs
+        return RANK.get(target, -1) > RANK["train"]
+    if target not in RANK or RANK[target] < RANK[room]:
+        return False
+    return room not in SEES or any(
+        f"{inside}.".startswith(f"{seen}.") for seen in SEES[room]
+    )
+
+
+def test_the_repository():
+    files = {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted((ROOT / "bert_jax").rglob("*.py"))
+    }
+    assert "bert_jax/errors.py" in files
+    assert violations(files) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("bert_jax/main.py", "from bert_jax import train, evaluate, errors"),
+        ("bert_jax/train.py", "from bert_jax.evaluate import evaluate\nimport jax"),
+        ("bert_jax/step.py", "import bert_jax.models.heads\nimport optax"),
+        ("bert_jax/tasks/glue.py", "from . import squad\nfrom ..data import pairs"),
+        ("bert_jax/checkpoint.py", "import orbax.checkpoint as ocp"),
+        ("bert_jax/metrics.py", "from tensorboardX import SummaryWriter"),
+        ("bert_jax/data/masking.py", "import tensorflow_datasets\nimport jaxtyping"),
+        ("bert_jax/convert/google.py", "from bert_jax.models.config import BertConfig"),
+        ("bert_jax/convert/google.py", "from bert_jax.models import config"),
+        ("bert_jax/models/__init__.py", "from .config import BertConfig"),
+        ("bert_jax/__init__.py", "def load():\n    from bert_jax import checkpoint"),
+    ],
+)
+def test_good_examples(path, source):
+    assert violations({**EXAMPLE, path: source}) == []
+
+
+EXAMPLE = dict.fromkeys(
+    [
+        *(f"bert_jax/{name}.py" for name in ("__init__", "main", "train", "evaluate")),
+        *(f"bert_jax/{name}.py" for name in ("checkpoint", "errors", "optimizer")),
+        *(f"bert_jax/models/{name}.py" for name in ("__init__", "config", "heads")),
+        *(f"bert_jax/data/{name}.py" for name in ("__init__", "pairs")),
+        *(f"bert_jax/tasks/{name}.py" for name in ("__init__", "squad")),
+    ],
+    "",
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "name"),
+    [
+        ("bert_jax/train.py", "from bert_jax import main", "bert_jax.main"),
+        ("bert_jax/evaluate.py", "import os, bert_jax.train", "bert_jax.train"),
+        ("bert_jax/step.py", "from bert_jax.train import run", "bert_jax.train"),
+        (
+            "bert_jax/models/heads.py",
+            "from ..tasks import squad",
+            "bert_jax.tasks.squad",
+        ),
+        ("bert_jax/models/__init__.py", "from ..tasks import a", "bert_jax.tasks"),
+        ("bert_jax/models/heads.py", "from .. import optimizer", "bert_jax.optimizer"),
+        ("bert_jax/errors.py", "import bert_jax.tokenization", "bert_jax.tokenization"),
+        ("bert_jax/data/pairs.py", "def f():\n  import jax.numpy", "jax.numpy"),
+        ("bert_jax/data/pairs.py", "from flax import linen", "flax"),
+        ("bert_jax/tokenization.py", "import tensorflow as tf", "tensorflow"),
+        (
+            "bert_jax/data/pairs.py",
+            "from ..models import config",
+            "bert_jax.models.config",
+        ),
+        (
+            "bert_jax/convert/google.py",
+            "import bert_jax.models.heads",
+            "bert_jax.models.heads",
+        ),
+        (
+            "bert_jax/convert/google.py",
+            "from bert_jax.models import x",
+            "bert_jax.models",
+        ),
+        ("bert_jax/train.py", "import orbax.checkpoint", "orbax.checkpoint"),
+        ("bert_jax/train.py", "from tensorboardX import x", "tensorboardX"),
+        ("bert_jax/main.py", "from configs import common", "configs"),
+        ("bert_jax/main.py", "import experiments.glue", "experiments.glue"),
+        ("bert_jax/train.py", "from bert_jax import load", "bert_jax"),
+        ("bert_jax/__init__.py", "from bert_jax import train", "bert_jax.train"),
+    ],
+)
+def test_bad_imports_are_found(path, source, name):
+    (found,) = violations({**EXAMPLE, path: source})
+    line = 2 if source.startswith("def") else 1
+    assert found == f"{path}:{line}: imports {name}"
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "message"),
+    [
+        ("bert_jax/data/utils.py", "", "utils.py is no room"),
+        ("bert_jax/step.py", "x = 1\n" * 351, "more than 350 lines"),
+        ("bert_jax/extra.py", "", "extra is in no layer"),
+    ],
+)
+def test_bad_files_are_found(path, source, message):
+    assert violations({**EXAMPLE, path: source}) == [f"{path}: {message}"]
+
+
+def test_350_lines_are_not_too_many():
+    assert violations({"bert_jax/step.py": "x = 1\n" * 350}) == []

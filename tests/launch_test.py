@@ -1,0 +1,234 @@
+"""launch.sh, as far as nothing has to be installed for it."""
+
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BASH = shutil.which("bash")
+
+
+def launch(*arguments, cwd=ROOT, **environment):
+    """Runs launch.sh with an environment of its own: nothing is there to be used."""
+    return subprocess.run(
+        [BASH, str(ROOT / "launch.sh"), *arguments],
+        cwd=cwd,
+        env={"PATH": os.environ["PATH"], **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def executable(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("script", ["launch.sh", ".ci/run"])
+def test_scripts_parse_and_can_be_run(script):
+    subprocess.run([BASH, "-n", str(ROOT / script)], check=True)
+    assert os.access(ROOT / script, os.X_OK)
+
+
+def test_ci_calls_launch_test(tmp_path):
+    executable(tmp_path / "launch.sh", '#!/bin/bash\necho "$PWD $*"\nexit 7\n')
+    script = executable(tmp_path / ".ci" / "run", (ROOT / ".ci" / "run").read_text())
+    done = subprocess.run([str(script)], cwd="/", capture_output=True, text=True)
+    assert done.stdout == f"{tmp_path} test\n"
+    assert done.returncode == 7
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("help",), ("--help",), ("train",), ("-x",), ("",), ("tpu",), ("tpu", "a", "b")],
+    ids=" ".join,
+)
+def test_usage(arguments):
+    done = launch(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("usage: ./launch.sh")
+
+
+def test_tpu_dry_run_keeps_every_argument(tmp_path):
+    arguments = ["--config=a b.py", "--config.init_from=it's $HOME; x", "--mode=train"]
+    done = launch("tpu", "my-slice", "us-east5-a", "--dry-run", "--", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    *command, remote = shlex.split(done.stdout)
+    assert command == [
+        *("gcloud", "compute", "tpus", "tpu-vm", "ssh", "my-slice"),
+        *("--zone=us-east5-a", "--worker=all"),
+    ]
+    # What a worker's shell makes of it.
+    option, _, remote = remote.partition("=")
+    assert option == "--command"
+    script = '#!/bin/bash\nprintf "%s\\n" "$PWD" "$@"\n'
+    clone = executable(tmp_path / ROOT.name / "launch.sh", script).parent
+    worker = subprocess.run(
+        [BASH, "-c", remote], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert worker.stdout.splitlines() == [str(clone), *arguments]
+
+
+def test_tpu_runs_gcloud_and_passes_its_status_on(tmp_path):
+    executable(tmp_path / "gcloud", '#!/bin/sh\nprintf "%s\\n" "$@"\nexit 3\n')
+    done = launch(
+        "tpu", "n", "z", "--", "test", PATH=f"{tmp_path}:{os.environ['PATH']}"
+    )
+    assert done.returncode == 3
+    assert done.stdout.splitlines() == [
+        *("compute", "tpus", "tpu-vm", "ssh", "n", "--zone=z", "--worker=all"),
+        f"--command=cd {shlex.quote(ROOT.name)} && ./launch.sh test",
+    ]
+
+
+def tools(folder: Path) -> Path:
+    """A folder with the few programs that launch.sh needs before it has a Python."""
+    folder.mkdir()
+    for name in (
+        "bash",
+        "cat",
+        "cksum",
+        "env",
+        "find",
+        "flock",
+        "ls",
+        "mkdir",
+        "rm",
+        "tail",
+    ):
+        if program := shutil.which(name):
+            (folder / name).symlink_to(program)
+    return folder
+
+
+def test_without_a_python_that_will_do(tmp_path):
+    path = tools(tmp_path / "bin")
+    executable(path / "python3.12", "#!/bin/sh\necho 'no such version' >&2\nexit 127\n")
+    executable(path / "python3", "#!/bin/sh\nexit 1\n")
+    venv = tmp_path / "venv"
+    done = launch(
+        "--config=x",
+        PATH=str(path),
+        BERT_JAX_VENV=str(venv),
+        BERT_JAX_ACCELERATOR="cpu",
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: no Python >= 3.11")
+    assert not venv.exists()
+
+
+def test_a_folder_of_someone_else_is_left_alone(tmp_path):
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "precious").write_text("x")
+    done = launch("--config=x", BERT_JAX_VENV=str(tmp_path / "venv"))
+    assert done.returncode == 2
+    assert "was not made by launch.sh" in done.stderr
+    assert (tmp_path / "venv" / "precious").read_text() == "x"
+
+
+def test_an_unknown_accelerator_is_named(tmp_path):
+    done = launch(
+        "--config=x", BERT_JAX_VENV=str(tmp_path / "v"), BERT_JAX_ACCELERATOR="npu"
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: BERT_JAX_ACCELERATOR=npu: cpu, cuda, cuda12, cuda13 or tpu\n"
+    )
+
+
+# Stands for a Python and its pip; what it is asked to run is written down.
+FAKE_PYTHON = """#!/bin/bash
+case "$*" in
+  "-c import sys; print(*sys.version_info[:3])") echo 3 12 1 ;;
+  -c*) echo "$FAKE" ;;
+  "-m venv "*) mkdir -p "$3/bin"; cp "$FAKE" "$3/bin/python" ;;
+  "-m pip "*) echo pip "$@" >>"$CALLS"; echo "pip says"; exit "${PIP_STATUS:-0}" ;;
+  *) echo "$PWD" "$@" >>"$CALLS" ;;
+esac
+"""
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """Runs launch.sh with a fake Python; gives its result and the calls."""
+    python = executable(tmp_path / "python", FAKE_PYTHON)
+
+    def run(*arguments, **environment):
+        calls = tmp_path / "calls"
+        calls.write_text("")
+        base = {
+            "FAKE": str(python),
+            "PYTHON": str(python),
+            "CALLS": str(calls),
+            "BERT_JAX_VENV": str(tmp_path / "venv"),
+            "BERT_JAX_ACCELERATOR": "cpu",
+        }
+        done = launch(*arguments, cwd=tmp_path, **(base | environment))
+        return done, calls.read_text().splitlines()
+
+    return run
+
+
+def test_installs_once_and_runs_where_it_was_called(fake, tmp_path):
+    done, calls = fake("--config=my config.py", "--mode=train")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert len(calls) == 2
+    assert calls[0].startswith("pip -m pip install")
+    assert f"--editable {ROOT} jax" in calls[0]
+    main = f"{tmp_path} -m bert_jax.main"
+    assert calls[1] == f"{main} --config=my config.py --mode=train"
+    done, calls = fake()
+    assert done.stderr == ""
+    assert calls == [f"{main} --config={ROOT}/configs/tiny.py"]
+
+
+def test_the_test_extra_stays_and_every_check_runs(fake):
+    done, calls = fake("test", "-k", "name")
+    assert done.returncode == 0, done.stderr
+    assert f"--editable {ROOT}[test] jax" in calls[0]
+    assert [call.split()[2] for call in calls[1:]] == ["ruff", "ruff", "mypy", "pytest"]
+    assert calls[-1].endswith(f"-k name {ROOT}/tests")
+    assert len(fake("--mode=train")[1]) == 1
+
+
+def test_an_interrupted_installation_is_begun_again(fake):
+    done, _ = fake("--mode=train", PIP_STATUS="1")
+    assert done.returncode == 2
+    assert "pip says" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: installing failed")
+    done, calls = fake("--mode=train")
+    assert done.returncode == 0, done.stderr
+    assert [call.split()[2] for call in calls] == ["pip", "bert_jax.main"]
+
+
+def test_a_gpu_gets_its_packages_and_a_cpu_keeps_them(fake, tmp_path):
+    smi = executable(
+        tmp_path / "smi" / "nvidia-smi", "#!/bin/sh\necho '580.65.06, 9.0'\n"
+    )
+    path = f"{smi.parent}:{os.environ['PATH']}"
+    _, calls = fake("--mode=train", BERT_JAX_ACCELERATOR="cuda", PATH=path)
+    assert calls[0].endswith(" jax[cuda13]")
+    assert len(fake("--mode=train", BERT_JAX_ACCELERATOR="cuda")[1]) == 1
+    assert len(fake("--mode=train")[1]) == 1
+    _, calls = fake("--mode=train", BERT_JAX_ACCELERATOR="cuda12")
+    assert calls[0].endswith(" jax[cuda12]")
+
+
+@pytest.mark.parametrize("answer", ["535.104.05, 8.0", "580.65.06, 7.0", "", "N/A"])
+def test_an_older_driver_or_gpu_gets_cuda_12(fake, tmp_path, answer):
+    smi = executable(tmp_path / "smi" / "nvidia-smi", f"#!/bin/sh\necho '{answer}'\n")
+    path = f"{smi.parent}:{os.environ['PATH']}"
+    _, calls = fake("--mode=train", BERT_JAX_ACCELERATOR="cuda", PATH=path)
+    assert calls[0].endswith(" jax[cuda12]")
