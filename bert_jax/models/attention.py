@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
-from bert_jax.models.layers import dense, dropout
+from bert_jax.models.layers import Dense, dropout
 
 
 def attention_bias(
@@ -32,9 +32,9 @@ class SelfAttention(nn.Module):
         config = self.config
         heads = (config.num_attention_heads, config.head_dim)
         into_heads = ("embed", "heads", "head_dim")
-        query = dense(config, heads, into_heads, name="query")(hidden)
-        keys = dense(config, heads, into_heads, name="key")(hidden)
-        value = dense(config, heads, into_heads, name="value")(hidden)
+        query = Dense(config, heads, into_heads, name="query")(hidden)
+        keys = Dense(config, heads, into_heads, name="key")(hidden)
+        value = Dense(config, heads, into_heads, name="value")(hidden)
 
         scores = jnp.einsum(
             "bqhd,bkhd->bhqk", query, keys, preferred_element_type=jnp.float32
@@ -42,10 +42,6 @@ class SelfAttention(nn.Module):
         probs = jax.nn.softmax(scores / config.head_dim**0.5 + bias, axis=-1)
         probs = dropout(probs, config.attention_probs_dropout_prob, key)
         mixed = jnp.einsum("bhqk,bkhd->bqhd", probs.astype(config.dtype), value)
-        return dense(
-            config,
-            config.hidden_size,
-            ("heads", "head_dim", "embed"),
-            axis=(-2, -1),
-            name="output",
-        )(mixed)
+        out_of_heads = ("heads", "head_dim", "embed")
+        features = (config.hidden_size,)
+        return Dense(config, features, out_of_heads, inputs=2, name="output")(mixed)

@@ -1,5 +1,7 @@
 """Embeddings, the post-LayerNorm encoder and the pooler (modeling.py, BertModel)."""
 
+from typing import Any, NamedTuple
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ from bert_jax.models.attention import SelfAttention, attention_bias
 from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import (
     ACTIVATION_FUNCTIONS,
-    dense,
+    Dense,
     dropout,
     layer_norm,
     truncated_normal,
@@ -83,11 +85,10 @@ class EncoderLayer(nn.Module):
         attended = dropout(attended, rate, keys[1])
         hidden = layer_norm(config, name="attention_layer_norm")(hidden + attended)
 
-        inner = dense(
-            config, config.intermediate_size, ("embed", "mlp"), name="intermediate"
-        )(hidden)
+        size = (config.intermediate_size,)
+        inner = Dense(config, size, ("embed", "mlp"), name="intermediate")(hidden)
         inner = ACTIVATION_FUNCTIONS[config.hidden_act](inner)
-        output = dense(config, config.hidden_size, ("mlp", "embed"), name="output")
+        output = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="output")
         outputs = dropout(output(inner), rate, keys[2])
         hidden = layer_norm(config, name="layer_norm")(hidden + outputs)
         hidden = _constrain(hidden)
@@ -134,6 +135,14 @@ class Encoder(nn.Module):
         return hidden, outputs
 
 
+class Encoded(NamedTuple):
+    """What BERT makes of a batch."""
+
+    sequence: Float[Array, "batch length hidden"]  # the last layer's output
+    pooled: Float[Array, "batch hidden"]  # tanh of a linear layer on [CLS]
+    hidden_states: list[Float[Array, "batch length hidden"]]  # embeddings, each layer
+
+
 class Bert(nn.Module):
     """What every task shares: 109,482,240 parameters for Base."""
 
@@ -143,7 +152,7 @@ class Bert(nn.Module):
         config = self.config
         self.embeddings = Embeddings(config)
         self.encoder = Encoder(config)
-        self.pooler = dense(config, config.hidden_size, ("embed", "pooled"))
+        self.pooler = Dense(config, (config.hidden_size,), ("embed", "pooled"))
 
     def __call__(
         self,
@@ -151,7 +160,7 @@ class Bert(nn.Module):
         input_mask: Int[Array, "batch length"],
         segment_ids: Int[Array, "batch length"],
         key: Key[Array, ""] | None = None,
-    ) -> dict[str, Array | list[Array]]:
+    ) -> Encoded:
         """Encodes a batch.
 
         Args:
@@ -160,21 +169,13 @@ class Bert(nn.Module):
           segment_ids: 0 for the first sentence, 1 for the second.
           key: of dropout; None for evaluation.
 
-        Returns:
-          `sequence` [batch, length, hidden], the last layer's output; `pooled`
-          [batch, hidden], tanh of a linear layer on [CLS]; `hidden_states`, a list of
-          the embeddings' output and each layer's.
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         embedded = _constrain(self.embeddings(input_ids, segment_ids, keys[0]))
         bias = attention_bias(input_mask)
         sequence, outputs = self.encoder(embedded, bias, keys[1])
         pooled = jnp.tanh(self.pooler(sequence[:, 0]))
-        return {
-            "sequence": sequence,
-            "pooled": pooled,
-            "hidden_states": [embedded, *outputs],
-        }
+        return Encoded(sequence, pooled, [embedded, *outputs])
 
 
 def stack_layers(params: dict, num_layers: int) -> dict:
@@ -185,7 +186,7 @@ def stack_layers(params: dict, num_layers: int) -> dict:
         names or plain.
     """
 
-    def stack(*leaves: nn.LogicallyPartitioned | Array) -> object:
+    def stack(*leaves: Any) -> Any:
         if isinstance(leaves[0], nn.LogicallyPartitioned):
             value = jnp.stack([leaf.value for leaf in leaves])
             return leaves[0].replace(value=value, names=("layers", *leaves[0].names))

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, stack_layers
-from bert_jax.models.layers import ACTIVATION_FUNCTIONS, dense, layer_norm
+from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, layer_norm
 
 
 class MaskedLmHead(nn.Module):
@@ -24,7 +24,8 @@ class MaskedLmHead(nn.Module):
         embedding: Float[Array, "vocab hidden"],
     ) -> Float[Array, "batch positions vocab"]:
         config = self.config
-        transform = dense(config, config.hidden_size, ("embed", "pooled"), name="dense")
+        size = (config.hidden_size,)
+        transform = Dense(config, size, ("embed", "pooled"), name="dense")
         hidden = ACTIVATION_FUNCTIONS[config.hidden_act](transform(hidden))
         hidden = layer_norm(config, name="layer_norm")(hidden)
         bias = self.param(
@@ -38,7 +39,7 @@ class MaskedLmHead(nn.Module):
             embedding.astype(config.dtype),
             preferred_element_type=jnp.float32,
         )
-        return logits + bias
+        return logits + jnp.asarray(bias)
 
 
 class BertForPreTraining(nn.Module):
@@ -49,7 +50,7 @@ class BertForPreTraining(nn.Module):
     def setup(self) -> None:
         self.bert = Bert(self.config)
         self.masked_lm = MaskedLmHead(self.config)
-        self.next_sentence = dense(self.config, 2, ("embed", "labels"))
+        self.next_sentence = Dense(self.config, (2,), ("embed", "labels"))
 
     def __call__(
         self,
@@ -64,10 +65,10 @@ class BertForPreTraining(nn.Module):
         encoded = self.bert(input_ids, input_mask, segment_ids, key)
         # The logits are the largest array of the model: only where they are asked for.
         chosen = jnp.take_along_axis(
-            encoded["sequence"], masked_lm_positions[:, :, None], axis=1
+            encoded.sequence, masked_lm_positions[:, :, None], axis=1
         )
         embedding = self.bert.embeddings.word_embeddings.embedding
-        next_sentence = self.next_sentence(encoded["pooled"]).astype(jnp.float32)
+        next_sentence = self.next_sentence(encoded.pooled).astype(jnp.float32)
         return {
             "masked_lm_logits": self.masked_lm(chosen, embedding),
             "next_sentence_logits": next_sentence,

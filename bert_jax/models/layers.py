@@ -1,6 +1,6 @@
 """The pieces that every part of the model is made of."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -25,27 +25,34 @@ def truncated_normal(
     )
 
 
-def dense(
-    config: BertConfig,
-    features: int | Sequence[int],
-    names: tuple[str, ...],
-    *,
-    axis: int | tuple[int, ...] = -1,
-    name: str | None = None,
-) -> nn.DenseGeneral:
-    """A linear layer; `names` are the logical axes of its kernel, inputs first."""
-    inputs = len(axis) if isinstance(axis, tuple) else 1
-    return nn.DenseGeneral(
-        features,
-        axis=axis,
-        dtype=config.dtype,
-        param_dtype=jnp.float32,
-        kernel_init=truncated_normal(config, names),
-        bias_init=nn.with_logical_partitioning(
-            nn.initializers.zeros_init(), names[inputs:]
-        ),
-        name=name,
-    )
+class Dense(nn.Module):
+    """A linear layer from the last `inputs` axes to `features`.
+
+    `names` are the logical axes of its kernel, inputs first.
+    """
+
+    config: BertConfig
+    features: tuple[int, ...]
+    names: tuple[str, ...]
+    inputs: int = 1
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        dtype = self.config.dtype
+        kernel = self.param(
+            "kernel",
+            truncated_normal(self.config, self.names),
+            (*x.shape[-self.inputs :], *self.features),
+        )
+        bias = self.param(
+            "bias",
+            nn.with_logical_partitioning(
+                nn.initializers.zeros_init(), self.names[self.inputs :]
+            ),
+            self.features,
+        )
+        kernel, bias = jnp.asarray(kernel, dtype), jnp.asarray(bias, dtype)
+        return jnp.tensordot(x.astype(dtype), kernel, axes=self.inputs) + bias
 
 
 def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:

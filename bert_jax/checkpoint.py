@@ -1,0 +1,153 @@
+"""Saving and restoring: the only file that knows Orbax.
+
+`checkpoints/<step>` holds two items, `params` and `opt_state`, so that whoever only
+wants the weights does not read the optimizer's two thirds.
+"""
+
+import contextlib
+import gc
+import logging
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+from absl import logging as absl_logging
+
+from bert_jax.errors import UserError
+from bert_jax.step import TrainState
+
+log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """The checkpoints of a work directory; saved in the background, a few kept."""
+
+    def __init__(self, workdir: Path, keep: int):
+        self._folder = workdir.absolute() / "checkpoints"
+        self._manager = ocp.CheckpointManager(
+            self._folder,
+            item_names=("params", "opt_state"),
+            options=ocp.CheckpointManagerOptions(max_to_keep=keep),
+        )
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._manager.close()
+
+    def latest_step(self) -> int | None:
+        """The newest finished checkpoint's step; None where there is none."""
+        return self._manager.latest_step()
+
+    def save(self, state: TrainState, step: int) -> None:
+        """Starts saving; returns once the state may be donated."""
+        if step == self.latest_step():
+            return
+        self._manager.save(
+            step,
+            args=ocp.args.Composite(
+                params=ocp.args.StandardSave(state.params),
+                opt_state=ocp.args.StandardSave(state.opt_state),
+            ),
+            force=True,
+        )
+
+    def wait(self) -> None:
+        """Waits until what was saved is on disk; raises what went wrong there."""
+        self._manager.wait_until_finished()
+
+    def restore(self, abstract: TrainState) -> tuple[TrainState, int] | None:
+        """The newest checkpoint that can be read, and its step.
+
+        Args:
+          abstract: shapes, dtypes and shardings to restore to; the mesh may be
+            another than the one it was saved from.
+
+        Returns:
+          None where nothing was saved. A damaged checkpoint is moved to
+          `damaged_checkpoints/`, said aloud, and the one before it taken.
+
+        Raises:
+          UserError: there are checkpoints, but none can be read.
+        """
+        found = self._restore_newest(
+            {"params": abstract.params, "opt_state": abstract.opt_state}
+        )
+        if found is None:
+            return None
+        items, step = found
+        counter = jax.device_put(jnp.asarray(step, jnp.int32), abstract.step.sharding)
+        return TrainState(counter, items["params"], items["opt_state"]), step
+
+    def restore_params(self, abstract: Any) -> tuple[Any, int] | None:
+        """As `restore`, the parameters only."""
+        found = self._restore_newest({"params": abstract})
+        return None if found is None else (found[0]["params"], found[1])
+
+    def _restore_newest(self, abstract: dict[str, Any]) -> tuple[dict, int] | None:
+        damaged = []
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            args = {k: ocp.args.StandardRestore(v) for k, v in abstract.items()}
+            try:
+                with _reported_once():
+                    restored = self._manager.restore(
+                        step, args=ocp.args.Composite(**args)
+                    )
+            except jax.errors.JaxRuntimeError:
+                raise  # the device's trouble, not the file's
+            # Whatever a damaged file makes Orbax or TensorStore raise; if no
+            # checkpoint can be read, the first of these errors is shown.
+            except Exception as error:
+                text = str(error).partition(" See full TensorStore details")[0]
+                reason = next(iter(text.splitlines()), type(error).__name__)[:200]
+                log.warning("checkpoint %d cannot be read: %s", step, reason)
+                damaged.append((step, reason))
+                continue
+            for bad, _ in damaged:
+                self._set_aside(bad)
+            return dict(restored.items()), step
+        if damaged:
+            raise UserError(
+                f"{self._folder}: no checkpoint can be read (newest: step "
+                f"{damaged[0][0]}: {damaged[0][1]}); restore one from a copy, or "
+                f"start again with another --workdir"
+            )
+        return None
+
+    def _set_aside(self, step: int) -> None:
+        """Moves a damaged checkpoint away, so that its step can be saved again."""
+        aside = self._folder.parent / "damaged_checkpoints"
+        if jax.process_index() == 0:
+            aside.mkdir(exist_ok=True)
+            shutil.rmtree(aside / str(step), ignore_errors=True)
+            (self._folder / str(step)).rename(aside / str(step))
+        self._manager.reload()
+        log.warning("checkpoint %d moved to %s; going on from before it", step, aside)
+
+
+@contextlib.contextmanager
+def _reported_once() -> Iterator[None]:
+    """Keeps Orbax from telling of one damaged file once for each of its readers."""
+    hook, verbosity = sys.unraisablehook, absl_logging.get_verbosity()
+    sys.unraisablehook = lambda unraisable: log.debug("%s", unraisable.exc_value)
+    absl_logging.set_verbosity(absl_logging.FATAL)
+    try:
+        yield
+    except Exception:
+        gc.collect()  # the readers report when they are collected
+        raise
+    finally:
+        sys.unraisablehook = hook
+        absl_logging.set_verbosity(verbosity)

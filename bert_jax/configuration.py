@@ -1,0 +1,158 @@
+"""From a config file and command-line overrides to a checked ConfigDict.
+
+A config file defines `get_config()`, which returns a ConfigDict, or `extends = "base"`
+(a name in configs/, or a path beside the file) and `get_config(config)`, which changes
+the config it is given. Arguments after a colon (`glue.py:task=mnli,size=large`) reach
+`get_config` by name.
+"""
+
+import importlib.util
+import inspect
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from bert_jax.errors import UserError
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+
+
+def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
+    """Loads a config file and applies overrides.
+
+    Args:
+      spec: `path/to/file.py` or `path/to/file.py:name=value,...`.
+      overrides: `--config.FIELD=VALUE` arguments.
+
+    Raises:
+      UserError: a file that is missing or fails, a field that does not exist, a value
+        of another type.
+    """
+    config = _load_file(spec)
+    _check_fields(config, _load_file(str(CONFIGS / "common.py")), spec)
+    for override in overrides:
+        _override(config, override)
+    return config
+
+
+def name(spec: str) -> str:
+    """The config's name, after which the default work directory is called."""
+    path, _, arguments = spec.partition(":")
+    parts = [part.partition("=")[2] or part for part in arguments.split(",") if part]
+    return "-".join([Path(path).stem, *parts])
+
+
+def _load_file(spec: str) -> ConfigDict:
+    path_text, _, arguments = spec.partition(":")
+    path = Path(path_text)
+    if not path.is_file():
+        raise UserError(f"--config={spec}: no file {path}")
+    given = dict(_argument(part, spec) for part in arguments.split(",") if part)
+    try:
+        module = _execute(path)
+        function = module.get_config
+        parameters = list(inspect.signature(function).parameters)
+        base = getattr(module, "extends", None)
+        if base is None:
+            args = []
+        else:
+            args = [_load_file(str(_find(base, path))).lock()]
+            parameters = parameters[1:]
+        unknown = sorted(set(given) - set(parameters))
+        if unknown:
+            raise UserError(
+                f"--config={spec}: unknown argument {unknown[0]!r}; it takes "
+                f"{', '.join(parameters) or 'none'}"
+            )
+        config = function(*args, **given)
+    except UserError:
+        raise
+    # The file is the user's code: whatever it raises is told with its line.
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f.lineno for f in frames if Path(f.filename) == path] or [1]
+        if isinstance(error, SyntaxError):
+            lines = [error.lineno or 1]
+        text = " ".join(str(error).split())
+        raise UserError(
+            f"{path}:{lines[-1]}: {type(error).__name__}: {text}"
+        ) from error
+    if config is None and base is not None:
+        config = args[0]
+    if not isinstance(config, ConfigDict):
+        raise UserError(f"{path}: get_config returned no ConfigDict")
+    return config.unlock() if config.is_locked else config
+
+
+def _argument(part: str, spec: str) -> tuple[str, str]:
+    key, equals, value = part.partition("=")
+    if not equals:
+        raise UserError(f"--config={spec}: {part!r} is not of the form name=value")
+    return key, value
+
+
+def _execute(path: Path) -> ModuleType:
+    module_spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert module_spec is not None and module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
+    return module
+
+
+def _find(base: str, path: Path) -> Path:
+    """The file that `extends` names: beside `path`, or in configs/."""
+    file = Path(base if base.endswith(".py") else f"{base}.py")
+    for folder in (path.parent, CONFIGS):
+        if (folder / file).is_file() and (folder / file).resolve() != path.resolve():
+            return folder / file
+    raise UserError(f"{path}: extends={base!r}: no such file beside it or in configs/")
+
+
+def _check_fields(config: ConfigDict, schema: ConfigDict, spec: str) -> None:
+    """A field that common.py does not have is a slip of the pen; a task has its own."""
+    for group, fields in config.items():
+        if group == "task":
+            continue
+        known = schema.get(group)
+        if group not in schema or isinstance(known, ConfigDict) != isinstance(
+            fields, ConfigDict
+        ):
+            raise UserError(f"{spec}: no field config.{group} in configs/common.py")
+        if isinstance(fields, ConfigDict):
+            for field in sorted(set(fields) - set(known)):
+                raise UserError(
+                    f"{spec}: no field config.{group}.{field}; "
+                    f"config.{group} has {', '.join(sorted(known))}"
+                )
+
+
+def _override(config: ConfigDict, override: str) -> None:
+    """Applies one `--config.FIELD=VALUE`."""
+    path, _, value = override.lstrip("-").partition("=")
+    *groups, field = path.split(".")[1:]
+    where: object = config
+    for group in groups:
+        where = where.get(group) if isinstance(where, ConfigDict) else None
+    if not isinstance(where, ConfigDict) or field not in where:
+        known = where if isinstance(where, ConfigDict) else config
+        raise UserError(
+            f"--{path}: no such field; there are {', '.join(sorted(known))}"
+        )
+    if isinstance(where[field], ConfigDict):
+        raise UserError(f"--{path}: a group; set one of {', '.join(where[field])}")
+    values = flags.FlagValues()
+    args = ["", override]
+    try:
+        config_flags.DEFINE_config_dict(
+            "config", config, flag_values=values, lock_config=False, sys_argv=args
+        )
+        values(args)
+    except (flags.Error, TypeError, ValueError) as error:
+        kind = type(where[field]).__name__
+        raise UserError(
+            f"--{path}={value}: {path} takes a value of type {kind}"
+        ) from error

@@ -1,0 +1,213 @@
+"""Batches as a pure function of (config, step): nothing to save, nothing to skip.
+
+Grain gives the order, random access and prefetching; a batch's rows are read, put
+together and masked at once.
+"""
+
+import functools
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import grain
+import numpy as np
+from array_record.python.array_record_data_source import ArrayRecordDataSource
+from jaxtyping import Int
+from ml_collections import ConfigDict
+
+from bert_jax import tokenization
+from bert_jax.data import masking, prepare, records
+from bert_jax.errors import UserError
+
+Batch = dict[str, np.ndarray]
+
+# Of the next sentence label of a row that only fills up the last batch.
+PADDING_LABEL = -1
+
+
+class Phase(NamedTuple):
+    """A stretch of the schedule in which batches have one shape."""
+
+    first_step: int
+    end_step: int
+    max_seq_length: int
+    max_predictions_per_seq: int
+    micro_batches: int
+
+
+def phases(config: ConfigDict) -> list[Phase]:
+    """The schedule's one or two phases (appendix A.2)."""
+    corpus, train, second = config.corpus, config.train, config.phase2
+    if not 0 <= second.fraction < 1:
+        raise UserError(f"config.phase2.fraction={second.fraction}: must be in [0, 1)")
+    change = train.num_steps - round(train.num_steps * second.fraction)
+    first = Phase(
+        0,
+        change,
+        corpus.max_seq_length,
+        config.masking.max_predictions_per_seq,
+        train.micro_batches,
+    )
+    if change == train.num_steps:
+        return [first]
+    last = Phase(
+        change,
+        train.num_steps,
+        second.max_seq_length,
+        second.max_predictions_per_seq,
+        second.micro_batches,
+    )
+    return [first, last]
+
+
+def phase_at(config: ConfigDict, step: int) -> Phase:
+    """The phase whose batch `step` takes (the last one, from its first step on)."""
+    *earlier, last = phases(config)
+    return next((p for p in earlier if step < p.end_step), last)
+
+
+def num_batches(config: ConfigDict, phase: Phase) -> int:
+    """Batches of the dev split, the last one filled up."""
+    count = len(_Pairs.open(config, phase, "dev"))
+    return -(-count // config.evaluate.batch_size)
+
+
+def dataset(
+    config: ConfigDict, phase: Phase, split: str = "train", rows: slice = slice(None)
+) -> grain.MapDataset:
+    """The batches of a phase, the first one at index 0.
+
+    Args:
+      config: the whole config.
+      phase: from `phases`.
+      split: `train`, shuffled for each epoch and without end, or `dev`, once in the
+        order written, the last batch filled up with empty rows.
+      rows: of the global batch; a host reads its own only.
+    """
+    pairs = _Pairs.open(config, phase, split)
+    count = len(pairs)
+    if split == "train":
+        size = config.train.batch_size
+        order = grain.MapDataset.range(count).seed(config.seed).shuffle().repeat()
+    else:
+        size = config.evaluate.batch_size
+        order = grain.MapDataset.range(-(-count // size) * size)
+
+    def batch(index: int, record: Int[np.ndarray, "batch"]) -> Batch:
+        position = index * size + np.arange(size)[rows]
+        return pairs.batch(record[rows], position // count if split == "train" else 0)
+
+    return order.batch(size).map_with_index(batch)
+
+
+def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
+    """The global batch of a step.
+
+    Args:
+      config: the whole config; data that is missing is prepared.
+      step: from 0; of the dev split, the batch's number.
+      split: `train` or `dev`.
+
+    Returns:
+      `input_ids`, `input_mask`, `segment_ids` [batch, length]; `masked_lm_positions`,
+      `masked_lm_ids`, `masked_lm_weights` [batch, predictions];
+      `next_sentence_labels` [batch] (0: IsNext, 1: NotNext, -1: the row is filling).
+    """
+    if split == "train":
+        phase = phase_at(config, step)
+        return dataset(config, phase)[step - phase.first_step]
+    return dataset(config, phases(config)[0], split)[step]
+
+
+def batches(
+    config: ConfigDict, phase: Phase, step: int, rows: slice = slice(None)
+) -> Iterator[Batch]:
+    """The batches of a phase from `step` on, read ahead while a step runs."""
+    ahead = grain.ReadOptions(num_threads=2, prefetch_buffer_size=8)
+    rest = dataset(config, phase, rows=rows)[step - phase.first_step :]
+    return iter(rest.to_iter_dataset(ahead))
+
+
+class _Pairs:
+    """The prepared sentence pairs of a split, made into masked batches."""
+
+    def __init__(self, config: ConfigDict, phase: Phase, split: str):
+        masking.check(config.masking)
+        tokenizer = prepare.prepare_tokenizer(config)
+        folder = prepare.prepare(config, phase.max_seq_length)
+        self._source = ArrayRecordDataSource(
+            sorted(str(path) for path in folder.glob(f"*-{split}.array_record-*"))
+        )
+        self._special = tokenization.special_ids(tokenizer)
+        vocabulary = tokenizer.get_vocab()
+        self._continuation = np.zeros(len(vocabulary), bool)
+        for piece, index in vocabulary.items():
+            self._continuation[index] = piece.startswith("##")
+        self._config = config
+        self._phase = phase
+
+    @classmethod
+    def open(cls, config: ConfigDict, phase: Phase, split: str) -> "_Pairs":
+        """Opens a split once for each config."""
+        return _open(config.to_json(), phase, split)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def batch(
+        self, record: Int[np.ndarray, "batch"], epoch: Int[np.ndarray, "batch"] | int
+    ) -> Batch:
+        """Reads and masks records; those past the last give empty rows."""
+        phase, special = self._phase, self._special
+        real = record[record < len(self)]
+        rows = [records.parse(row) for row in self._source.__getitems__(real.tolist())]
+        ids = np.full((len(record), phase.max_seq_length), special.pad, np.int32)
+        mask = np.zeros_like(ids)
+        segments = np.zeros_like(ids)
+        candidates = np.zeros(ids.shape, bool)
+        labels = np.full(len(record), PADDING_LABEL, np.int32)
+        for row, (tokens_a, tokens_b, is_random_next) in enumerate(rows):
+            a_end = len(tokens_a) + 1
+            ids[row, 0] = special.cls
+            ids[row, 1:a_end] = tokens_a
+            ids[row, a_end] = special.sep
+            candidates[row, 1:a_end] = True
+            end = a_end + 1
+            if len(tokens_b):
+                b_end = end + len(tokens_b)
+                ids[row, end:b_end] = tokens_b
+                ids[row, b_end] = special.sep
+                candidates[row, end:b_end] = True
+                segments[row, end : b_end + 1] = 1
+                end = b_end + 1
+            mask[row, :end] = 1
+            labels[row] = is_random_next
+        masked = masking.apply(
+            ids,
+            mask,
+            candidates,
+            masking.draw(
+                self._config.seed,
+                np.broadcast_to(epoch, record.shape),
+                record,
+                phase.max_seq_length,
+                phase.max_predictions_per_seq,
+            ),
+            self._config.masking,
+            special.mask,
+            self._continuation,
+        )
+        return {
+            "input_ids": masked.input_ids,
+            "input_mask": mask,
+            "segment_ids": segments,
+            "masked_lm_positions": masked.masked_lm_positions,
+            "masked_lm_ids": masked.masked_lm_ids,
+            "masked_lm_weights": masked.masked_lm_weights,
+            "next_sentence_labels": labels,
+        }
+
+
+@functools.lru_cache(maxsize=8)
+def _open(config_json: str, phase: Phase, split: str) -> _Pairs:
+    return _Pairs(ConfigDict(json.loads(config_json)), phase, split)

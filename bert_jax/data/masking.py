@@ -1,0 +1,153 @@
+"""Masked LM targets, drawn anew for each (seed, epoch, record).
+
+The rules are create_masked_lm_predictions of google-research/bert
+(create_pretraining_data.py), on a whole batch at once.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from ml_collections import ConfigDict
+
+from bert_jax.errors import UserError
+
+
+class Draws(NamedTuple):
+    """Uniform numbers in [0, 1) that decide a batch's masks."""
+
+    order: Float[np.ndarray, "batch length"]  # which tokens or words come first
+    action: Float[np.ndarray, "batch predictions"]  # [MASK], random or kept
+    piece: Float[np.ndarray, "batch predictions"]  # which random piece
+
+
+class Masked(NamedTuple):
+    """A batch's inputs with masks in, and what is to be predicted there."""
+
+    input_ids: Int[np.ndarray, "batch length"]
+    masked_lm_positions: Int[np.ndarray, "batch predictions"]
+    masked_lm_ids: Int[np.ndarray, "batch predictions"]
+    masked_lm_weights: Float[np.ndarray, "batch predictions"]
+
+
+def check(masking: ConfigDict) -> None:
+    """Raises UserError where `config.masking` holds shares that are none."""
+    for name in ("masked_lm_prob", "mask_fraction", "random_fraction"):
+        if not 0 <= masking[name] <= 1:
+            raise UserError(f"config.masking.{name}={masking[name]}: must be in [0, 1]")
+    if masking.mask_fraction + masking.random_fraction > 1:
+        raise UserError(
+            f"config.masking.mask_fraction={masking.mask_fraction} and "
+            f"random_fraction={masking.random_fraction} add up to more than 1"
+        )
+
+
+def draw(
+    seed: int,
+    epochs: Int[np.ndarray, "batch"],
+    records: Int[np.ndarray, "batch"],
+    length: int,
+    predictions: int,
+) -> Draws:
+    """Draws for each row from its own counter of one Philox stream, so that any
+    record's mask can be recomputed alone."""
+    key = np.array([seed, 0x6D61736B], np.uint64)  # "mask"
+    rows = []
+    for epoch, record in zip(epochs, records, strict=True):
+        # The low words count the numbers drawn; the high words never meet.
+        counter = np.array([0, 0, epoch, record], np.uint64)
+        generator = np.random.Generator(np.random.Philox(key=key, counter=counter))
+        rows.append(generator.random(length + 2 * predictions))
+    numbers = np.stack(rows)
+    order, action, piece = np.split(numbers, [length, length + predictions], axis=1)
+    return Draws(order, action, piece)
+
+
+def apply(
+    input_ids: Int[np.ndarray, "batch length"],
+    input_mask: Int[np.ndarray, "batch length"],
+    candidates: Bool[np.ndarray, "batch length"],
+    draws: Draws,
+    masking: ConfigDict,
+    mask_id: int,
+    continuation: Bool[np.ndarray, "vocab"],
+) -> Masked:
+    """Chooses what to predict and writes [MASK] or a random piece there.
+
+    Args:
+      input_ids: pieces with [CLS], [SEP] and padding.
+      input_mask: 1 for a token, special tokens included, 0 for padding.
+      candidates: where a prediction may stand: not at special tokens or padding.
+      draws: from `draw`; its `action` gives the number of columns of the result.
+      masking: `config.masking`.
+      mask_id: of [MASK].
+      continuation: for each piece, whether it goes on a word ("##...").
+
+    Returns:
+      Positions ascending, unused columns 0 with weight 0.
+    """
+    columns = draws.action.shape[1]
+    # Python's round and NumPy's both go to the even neighbour.
+    wanted = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
+    budget = np.minimum(columns, np.maximum(1, wanted))
+    if masking.whole_word:
+        starts = candidates & ~continuation[input_ids]
+        # A sentence cut at its front begins inside a word.
+        starts[:, 1:] |= candidates[:, 1:] & ~candidates[:, :-1]
+        chosen = _choose_words(candidates, starts, draws.order, budget)
+    else:
+        ranks = _ranks(np.where(candidates, draws.order, np.inf))
+        chosen = candidates & (ranks < budget[:, None])
+
+    positions = np.argsort(~chosen, axis=1, kind="stable")[:, :columns]
+    real = np.take_along_axis(chosen, positions, axis=1)
+    targets = np.take_along_axis(input_ids, positions, axis=1)
+    random_pieces = (draws.piece * continuation.size).astype(input_ids.dtype)
+    masked = draws.action < masking.mask_fraction
+    random = ~masked & (draws.action < masking.mask_fraction + masking.random_fraction)
+    replaced = np.where(masked, mask_id, np.where(random, random_pieces, targets))
+    ids = input_ids.copy()
+    rows = np.broadcast_to(np.arange(len(ids))[:, None], positions.shape)
+    ids[rows[real], positions[real]] = replaced[real]
+    return Masked(
+        input_ids=ids,
+        masked_lm_positions=np.where(real, positions, 0).astype(np.int32),
+        masked_lm_ids=np.where(real, targets, 0).astype(np.int32),
+        masked_lm_weights=real.astype(np.float32),
+    )
+
+
+def _ranks(values: Float[np.ndarray, "batch n"]) -> Int[np.ndarray, "batch n"]:
+    """Each value's place in its row's ascending order."""
+    order = np.argsort(values, axis=1, kind="stable")
+    ranks = np.empty_like(order)
+    np.put_along_axis(ranks, order, np.arange(values.shape[1])[None, :], axis=1)
+    return ranks
+
+
+def _choose_words(
+    candidates: Bool[np.ndarray, "batch length"],
+    starts: Bool[np.ndarray, "batch length"],
+    order: Float[np.ndarray, "batch length"],
+    budget: Int[np.ndarray, "batch"],
+) -> Bool[np.ndarray, "batch length"]:
+    """Takes words in random order; one that would exceed the budget is passed over."""
+    rows = np.arange(len(candidates))
+    word_of = np.cumsum(starts, axis=1) - 1  # of each candidate
+    counts = starts.sum(axis=1)
+    sizes = np.zeros((len(candidates), max(1, counts.max())), int)
+    row_of_token, token = np.nonzero(candidates)
+    np.add.at(sizes, (row_of_token, word_of[row_of_token, token]), 1)
+    keys = np.full(sizes.shape, np.inf)
+    row_of_start, start = np.nonzero(starts)
+    keys[row_of_start, word_of[row_of_start, start]] = order[row_of_start, start]
+    taken = np.zeros(sizes.shape, bool)
+    left = budget.copy()
+    for word in np.argsort(keys, axis=1, kind="stable").T:
+        size = sizes[rows, word]
+        take = (size > 0) & (size <= left)
+        taken[rows, word] = take
+        left -= np.where(take, size, 0)
+        if not left.any():
+            break
+    return candidates & np.take_along_axis(taken, np.maximum(word_of, 0), axis=1)

@@ -1,0 +1,90 @@
+"""What a config means, without running it."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+from ml_collections import ConfigDict
+
+from bert_jax import metrics, optimizer, sharding, tasks, workdir
+from bert_jax.data import loader
+from bert_jax.errors import UserError
+from bert_jax.models.heads import count_parameters
+
+
+def describe(config: ConfigDict, target: str) -> None:
+    """Prints the resolved config, parameters, FLOPs and bytes; or writes them as JSON.
+
+    Args:
+      target: a file for JSON; `-` prints.
+    """
+    facts = gather(config)
+    if target != "-":
+        if not Path(target).parent.is_dir():
+            raise UserError(f"--output={target}: its folder does not exist")
+        workdir.write_atomically(Path(target), json.dumps(facts, indent=2) + "\n")
+        return
+    print(json.dumps(facts["config"], indent=2))
+    rows = [(name, _readable(name, value)) for name, value in _flat(facts)]
+    print(metrics.table(rows, ("", "")))
+
+
+def gather(config: ConfigDict) -> dict[str, Any]:
+    """`parameters` (BERT with its pooler, without heads), `parameters_with_heads`,
+    `flops_per_step` (of the first phase) and bytes per device; nothing is allocated."""
+    task = tasks.create(config)
+    mesh = sharding.make_mesh(config)
+    abstract = sharding.abstract_state(task.init_params, optimizer.make(config), mesh)
+    params = nn.meta.unbox(jax.eval_shape(task.init_params, jax.random.key(0)))
+    phases = loader.phases(config)
+    return {
+        "config": config.to_dict(),
+        "parameters": count_parameters(params["bert"]),
+        "parameters_with_heads": count_parameters(params),
+        "flops_per_step": task.flops_per_sequence(phases[0]) * config.train.batch_size,
+        "phases": [
+            {
+                "steps": phase.end_step - phase.first_step,
+                "max_seq_length": phase.max_seq_length,
+                "flops_per_step": task.flops_per_sequence(phase)
+                * config.train.batch_size,
+            }
+            for phase in phases
+        ],
+        "devices": mesh.size,
+        "bytes_per_device": {
+            "parameters": _bytes(abstract.params),
+            "optimizer": _bytes(abstract.opt_state),
+        },
+    }
+
+
+def _bytes(tree: Any) -> int:
+    """Bytes of the part of a tree that one device holds."""
+    return sum(
+        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(tree)
+    )
+
+
+def _flat(facts: dict[str, Any]) -> list[tuple[str, int]]:
+    """What is printed below the config, a number a row."""
+    rows = [
+        ("parameters", facts["parameters"]),
+        ("parameters with heads", facts["parameters_with_heads"]),
+        ("devices", facts["devices"]),
+    ]
+    for phase in facts["phases"]:
+        length = phase["max_seq_length"]
+        rows.append((f"steps at length {length}", phase["steps"]))
+        rows.append((f"FLOPs per step at length {length}", phase["flops_per_step"]))
+    for name, size in facts["bytes_per_device"].items():
+        rows.append((f"bytes per device: {name}", size))
+    return rows
+
+
+def _readable(name: str, value: int) -> str:
+    return f"{value:.4g}" if name.startswith("FLOPs") else f"{value:,}"

@@ -1,0 +1,89 @@
+"""python -m bert_jax.main --config=configs/base.py [--mode=MODE] [...]"""
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+from absl import logging as absl_logging
+from ml_collections import ConfigDict
+
+from bert_jax import configuration, signals
+from bert_jax.errors import Interrupted, UserError
+
+MODES = ("train", "prepare", "evaluate", "predict", "describe")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one mode; gives the exit status."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("bert_jax").setLevel(logging.INFO)
+    # What Orbax and Grain find in trouble they raise; what they only tell is noise.
+    absl_logging.set_verbosity(absl_logging.FATAL)
+    signals.raise_interrupted()
+    try:
+        _run(argv)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except Interrupted as interrupted:
+        # A compilation may still run in its thread, and nothing can end it gently.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(128 + interrupted.signal_number)
+    return 0
+
+
+def _run(argv: Sequence[str]) -> None:
+    values, config = _parse(argv)
+    # Imported here so that a slip in the flags is told at once.
+    from bert_jax import describe, evaluate, tasks, train
+
+    config = tasks.resolve(config)
+    source, target = values["input"], values["output"]
+    workdir = Path(values["workdir"] or f"runs/{configuration.name(_spec(argv))}")
+    match values["mode"]:
+        case "train":
+            train.train(config, workdir)
+        case "prepare":
+            for folder in tasks.create(config).prepare():
+                print(f"prepared: {folder}")
+        case "evaluate":
+            evaluate.evaluate(config, workdir)
+        case "predict":
+            evaluate.predict(config, workdir, source, target)
+        case "describe":
+            describe.describe(config, target)
+
+
+def _parse(argv: Sequence[str]) -> tuple[dict[str, str], ConfigDict]:
+    values = flags.FlagValues()
+    flags.DEFINE_string("workdir", "", "the run's folder", flag_values=values)
+    flags.DEFINE_enum("mode", "train", MODES, "what to do", flag_values=values)
+    flags.DEFINE_string("input", "-", "JSON lines, or -", flag_values=values)
+    flags.DEFINE_string("output", "-", "file, folder or -", flag_values=values)
+    fields = [arg for arg in argv if arg.lstrip("-").startswith("config.")]
+    rest = [arg for arg in argv if not arg.lstrip("-").startswith("config")]
+    try:
+        positional = values(["bert_jax.main", *rest])[1:]
+    except flags.Error as error:
+        raise UserError(" ".join(str(error).split())) from error
+    if positional:
+        raise UserError(f"{positional[0]!r}: flags begin with --")
+    return values.flag_values_dict(), configuration.load(_spec(argv), fields)
+
+
+def _spec(argv: Sequence[str]) -> str:
+    """The value of --config."""
+    specs = [arg.partition("=")[2] for arg in argv if arg.startswith("--config=")]
+    if len(specs) != 1 or not specs[0]:
+        raise UserError(
+            "--config=FILE is wanted once, such as --config=configs/base.py"
+        )
+    return specs[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

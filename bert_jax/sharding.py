@@ -1,0 +1,210 @@
+"""The device mesh, which logical axis goes where on it, and placing arrays."""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+import optax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from ml_collections import ConfigDict
+
+from bert_jax.errors import UserError
+from bert_jax.step import TrainState, init_state
+
+AXES = ("data", "fsdp", "tensor")
+
+# Logical axes of parameters and activations -> mesh axes; the others are not split.
+RULES = (
+    ("batch", ("data", "fsdp")),
+    ("vocab", "tensor"),
+    ("heads", "tensor"),
+    ("mlp", "tensor"),
+    ("embed", "fsdp"),
+)
+
+_MESH_AXIS = {name: axis for name, axis in RULES if isinstance(axis, str)}
+
+# Which field a logical axis of a parameter has its size from, for errors.
+_FIELDS = {
+    "heads": "num_attention_heads",
+    "mlp": "intermediate_size",
+    "embed": "hidden_size",
+}
+
+# Dense bfloat16 FLOP/s of a device, from the makers' data sheets, by `device_kind`.
+PEAK_FLOPS = {
+    "TPU v3": 61.5e12,
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5": 459e12,
+    "TPU v5p": 459e12,
+    "TPU v6 lite": 918e12,
+    "NVIDIA A100-SXM4-40GB": 312e12,
+    "NVIDIA A100-SXM4-80GB": 312e12,
+    "NVIDIA H100 80GB HBM3": 989e12,
+    "NVIDIA H200": 989e12,
+}
+
+
+def make_mesh(config: ConfigDict) -> Mesh:
+    """Arranges all devices as `config.mesh` says.
+
+    Raises:
+      UserError: sizes that do not multiply to the number of devices, or a batch that
+        does not divide over them.
+    """
+    count = jax.device_count()
+    sizes = {axis: config.mesh[axis] for axis in AXES}
+    given = math.prod(size for size in sizes.values() if size != -1)
+    open_axes = [axis for axis, size in sizes.items() if size == -1]
+    shown = " ".join(f"{axis}={size}" for axis, size in sizes.items())
+    if any(size < 1 and size != -1 for size in sizes.values()) or len(open_axes) > 1:
+        raise UserError(
+            f"config.mesh {shown}: sizes are at least 1, and one of them may be -1"
+        )
+    if count % given or (not open_axes and given != count):
+        raise UserError(f"config.mesh {shown} does not fit {count} device(s)")
+    sizes.update({axis: count // given for axis in open_axes})
+    shards = sizes["data"] * sizes["fsdp"]
+    train, second = config.train, config.phase2
+    batches = {
+        "train.batch_size / train.micro_batches": (
+            train.batch_size,
+            train.micro_batches,
+        ),
+        "evaluate.batch_size": (config.evaluate.batch_size, 1),
+    }
+    if second.fraction:
+        batches["train.batch_size / phase2.micro_batches"] = (
+            train.batch_size,
+            second.micro_batches,
+        )
+    for name, (size, parts) in batches.items():
+        if size < 1 or parts < 1 or size % parts or size // parts % shards:
+            value = f"{size} / {parts}" if parts != 1 else f"{size}"
+            raise UserError(
+                f"config.{name} = {value} does not divide over the {shards} device(s) "
+                f"of mesh data={sizes['data']} fsdp={sizes['fsdp']}"
+            )
+    return jax.make_mesh(
+        tuple(sizes.values()), AXES, axis_types=(AxisType.Auto,) * len(AXES)
+    )
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """The same array on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Rows split over the data axes."""
+    return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+
+
+def parameter_shardings(boxed: Any, mesh: Mesh) -> Any:
+    """Shardings of a tree of parameters from their logical axis names.
+
+    A vocabulary that the tensor axis does not divide (30,522 by 4) stays whole.
+
+    Raises:
+      UserError: any other axis that the mesh does not divide.
+    """
+
+    def sharding(box: nn.LogicallyPartitioned) -> NamedSharding:
+        kept: list[str | None] = []
+        for size, name in zip(box.value.shape, box.names, strict=True):
+            axis = _MESH_AXIS.get(name or "")
+            if axis is not None and size % mesh.shape[axis]:
+                if name != "vocab":
+                    raise UserError(
+                        f"config.mesh.{axis}={mesh.shape[axis]} does not divide "
+                        f"config.model.{_FIELDS[str(name)]}={size}"
+                    )
+                axis = None
+            kept.append(axis)
+        return NamedSharding(mesh, PartitionSpec(*kept))
+
+    return jax.tree.map(
+        sharding, boxed, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
+    )
+
+
+def local_rows(mesh: Mesh, batch_size: int) -> slice:
+    """The rows of a global batch that this process's devices hold."""
+    indices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,))
+    spans = [index[0].indices(batch_size) for index in indices.values() if index]
+    start = min(span[0] for span in spans)
+    stop = max(span[1] for span in spans)
+    return slice(start, stop)
+
+
+def batch_multiple(mesh: Mesh, rows: int) -> int:
+    """The next number of rows that divides over the data axes."""
+    shards = mesh.shape["data"] * mesh.shape["fsdp"]
+    return -(-rows // shards) * shards
+
+
+def place_batch(
+    batch: Mapping[str, np.ndarray], mesh: Mesh, batch_size: int
+) -> dict[str, jax.Array]:
+    """Makes global arrays of `batch_size` rows out of this process's rows."""
+    sharding = batch_sharding(mesh)
+    return {
+        name: jax.make_array_from_process_local_data(
+            sharding, rows, (batch_size, *rows.shape[1:])
+        )
+        for name, rows in batch.items()
+    }
+
+
+def peak_flops() -> float | None:
+    """bfloat16 peak of all devices together, FLOP/s; None where it is not known."""
+    peak = PEAK_FLOPS.get(jax.devices()[0].device_kind)
+    return None if peak is None else peak * jax.device_count()
+
+
+def abstract_state(
+    init_params: Callable[[jax.Array], Any],
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+) -> TrainState:
+    """Shapes, dtypes and shardings of the whole state; nothing is allocated.
+
+    The optimizer's moments are split as the parameters they belong to.
+    """
+    boxed = jax.eval_shape(init_params, jax.random.key(0))
+    shardings = parameter_shardings(boxed, mesh)
+    whole = replicated(mesh)
+    state = jax.eval_shape(
+        lambda params: init_state(params, optimizer), nn.meta.unbox(boxed)
+    )
+    opt_shardings = optax.tree.map_params(
+        optimizer,
+        lambda _, sharding: sharding,
+        state.opt_state,
+        shardings,
+        transform_non_params=lambda _: whole,
+    )
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(
+            leaf.shape, leaf.dtype, sharding=sharding
+        ),
+        state,
+        state._replace(step=whole, params=shardings, opt_state=opt_shardings),
+    )
+
+
+def shardings_of(abstract: Any) -> Any:
+    """The shardings of a tree of arrays or of their shapes."""
+    return jax.tree.map(lambda leaf: leaf.sharding, abstract)
+
+
+@contextlib.contextmanager
+def activate(mesh: Mesh) -> Iterator[None]:
+    """Within it (in this thread), logical axis names mean axes of this mesh."""
+    with jax.set_mesh(mesh), nn.logical_axis_rules(RULES):
+        yield

@@ -1,0 +1,118 @@
+"""One step of training and of evaluation: pure functions of (state, batch).
+
+A loss is a dict of named (sum, weight) pairs. The pairs are added over micro-batches
+and devices and divided once, so how a batch is cut makes no difference.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key
+
+Params = Any
+Batch = Mapping[str, Array]
+Sums = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
+LossFunction = Callable[[Params, Batch, Key[Array, ""] | None], Sums]
+
+
+class TrainState(NamedTuple):
+    """All that a run carries from step to step."""
+
+    step: Int[Array, ""]
+    params: Params
+    opt_state: optax.OptState
+
+
+def init_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
+    """The state before the first step."""
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+
+
+def train_step(
+    state: TrainState,
+    batch: Batch,
+    *,
+    loss: LossFunction,
+    optimizer: optax.GradientTransformation,
+    schedule: optax.Schedule,
+    seed: int,
+    micro_batches: int,
+) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
+    """Takes one step.
+
+    Args:
+      state: not to be used afterwards (its buffers are donated).
+      batch: arrays [batch, ...].
+      loss: gives the named sums and weights of a (part of a) batch.
+      optimizer: from `optimizer.make`.
+      schedule: the learning rate, for the log.
+      seed: of the root key of dropout.
+      micro_batches: the batch is worked through in so many parts.
+
+    Returns:
+      The next state, and `loss`, each named loss, `grad_norm` (before clipping) and
+      `learning_rate`.
+    """
+    key = jax.random.fold_in(jax.random.key(seed), state.step)
+    # The weights depend on the batch alone; the compiler drops the rest of this pass.
+    weights = {
+        name: jnp.maximum(weight, 1e-6)
+        for name, (_, weight) in loss(state.params, batch, None).items()
+    }
+
+    def part(params: Params, index: Int[Array, ""] | int, rows: Batch) -> tuple:
+        sums = loss(params, rows, jax.random.fold_in(key, index))
+        losses = {name: total / weights[name] for name, (total, _) in sums.items()}
+        return sum(losses.values()), losses
+
+    gradient = jax.grad(part, has_aux=True)
+    if micro_batches == 1:
+        grads, losses = gradient(state.params, 0, batch)
+    else:
+        parts = _cut(batch, micro_batches)
+
+        def add(carry: tuple, index_and_rows: tuple) -> tuple:
+            new = gradient(state.params, *index_and_rows)
+            return jax.tree.map(jnp.add, carry, new), None
+
+        zeros = jax.tree.map(
+            jnp.zeros_like,
+            jax.eval_shape(gradient, state.params, 0, jax.tree.map(_first, parts)),
+        )
+        (grads, losses), _ = jax.lax.scan(
+            add, zeros, (jnp.arange(micro_batches), parts)
+        )
+
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    metrics = {
+        "loss": sum(losses.values()),
+        **losses,
+        "learning_rate": jnp.asarray(schedule(state.step), jnp.float32),
+        "grad_norm": optax.global_norm(grads),
+    }
+    params = optax.apply_updates(state.params, updates)
+    return TrainState(state.step + 1, params, opt_state), metrics
+
+
+def eval_step(params: Params, batch: Batch, *, metrics: LossFunction) -> Sums:
+    """The named sums and weights of one batch, without dropout."""
+    return metrics(params, batch, None)
+
+
+def _first(x: Array) -> Array:
+    return x[0]
+
+
+def _cut(batch: Batch, parts: int) -> dict[str, Array]:
+    """[batch, ...] -> [parts, batch / parts, ...], each part on every device.
+
+    Part i takes rows i, i + parts, ...: each device cuts the rows it already has.
+    """
+
+    def cut(x: Array) -> Array:
+        return x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
+
+    return {name: cut(rows) for name, rows in batch.items()}

@@ -1,0 +1,187 @@
+"""Prediction with a pre-training model: rows in, guesses for each [MASK] out."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array
+from ml_collections import ConfigDict
+from tokenizers import Encoding, Tokenizer
+
+from bert_jax import tokenization
+from bert_jax.data import loader
+from bert_jax.errors import UserError
+from bert_jax.models.heads import BertForPreTraining
+
+Row = dict[str, Any]
+
+
+class FillMask:
+    """`{"text": "... [MASK] ...", "text_b": optional}` -> the same with `masks`."""
+
+    def __init__(
+        self, config: ConfigDict, model: BertForPreTraining, tokenizer: Tokenizer
+    ):
+        self._config = config
+        self._model = model
+        self._tokenizer = tokenizer
+        self._special = tokenization.special_ids(tokenizer)
+        self._positions = model.config.max_position_embeddings
+
+    def read_row(self, line: str, where: str) -> Row:
+        """Reads one line.
+
+        Args:
+          line: a JSON object.
+          where: file and line, for the error.
+
+        Raises:
+          UserError: it is none, or longer than the model's positions.
+        """
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{where}: not JSON: {error}") from error
+        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+            raise UserError(f'{where}: an object with a string "text" is wanted')
+        if not isinstance(row.get("text_b"), str | None):
+            raise UserError(f'{where}: "text_b" is no string')
+        length = len(self._encode(row).ids)
+        if length > self._positions:
+            raise UserError(
+                f"{where}: {length} tokens with [CLS] and [SEP]; the model has "
+                f"{self._positions} positions: shorten the text"
+            )
+        return row
+
+    def features(self, rows: list[Row]) -> dict[str, np.ndarray]:
+        """Rows as arrays, padded to powers of two: few shapes, few compilations."""
+        encodings = [self._encode(row) for row in rows]
+        masks = [self._masks(encoding) for encoding in encodings]
+        length = _power_of_two(len(encoding.ids) for encoding in encodings)
+        shape = len(rows), min(length, self._positions)
+        places = np.zeros((len(rows), _power_of_two(map(len, masks))), np.int32)
+        ids = np.full(shape, self._special.pad, np.int32)
+        mask, segments = np.zeros_like(ids), np.zeros_like(ids)
+        for row, encoding in enumerate(encodings):
+            end = len(encoding.ids)
+            ids[row, :end] = encoding.ids
+            mask[row, :end] = 1
+            segments[row, :end] = encoding.type_ids
+            places[row, : len(masks[row])] = masks[row]
+        return {
+            "input_ids": ids,
+            "input_mask": mask,
+            "segment_ids": segments,
+            "masked_lm_positions": places,
+        }
+
+    def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The best pieces at each mask, and how likely the pair is consecutive.
+
+        Returns:
+          `ids` and `probabilities` [batch, masks, top_k], `is_next` [batch].
+        """
+        outputs = self._model.apply(
+            {"params": params},
+            batch["input_ids"],
+            batch["input_mask"],
+            batch["segment_ids"],
+            batch["masked_lm_positions"],
+        )
+        assert isinstance(outputs, dict)
+        # An embedding matrix may have more rows than the vocabulary has pieces.
+        logits = outputs["masked_lm_logits"][..., : self._tokenizer.get_vocab_size()]
+        top_k = min(self._config.predict.top_k, logits.shape[-1])
+        probabilities, ids = jax.lax.top_k(jax.nn.softmax(logits), top_k)
+        is_next = jax.nn.softmax(outputs["next_sentence_logits"])[:, 0]
+        return {"ids": ids, "probabilities": probabilities, "is_next": is_next}
+
+    def results(self, rows: list[Row], outputs: Mapping[str, np.ndarray]) -> list[Row]:
+        """The rows with `masks` and, for a pair, `is_next_probability` added."""
+        results = []
+        for index, row in enumerate(rows):
+            count = len(self._masks(self._encode(row)))
+            result = {**row, "masks": self._guesses(outputs, index)[:count]}
+            if row.get("text_b") is not None:
+                result["is_next_probability"] = float(outputs["is_next"][index])
+            results.append(result)
+        return results
+
+    def examples(self, count: int) -> tuple[dict[str, np.ndarray], list[list[str]]]:
+        """Held-out sentences with their masks, and the pieces that stood there."""
+        batch = loader.batch_at(self._config, 0, "dev")
+        names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+        features = {name: batch[name][:count] for name in names}
+        wanted = [
+            [self._piece(piece) for piece in row[weights > 0]]
+            for row, weights in zip(
+                batch["masked_lm_ids"][:count],
+                batch["masked_lm_weights"][:count],
+                strict=True,
+            )
+        ]
+        return features, wanted
+
+    def show(
+        self,
+        features: Mapping[str, np.ndarray],
+        wanted: list[list[str]],
+        outputs: Mapping[str, np.ndarray],
+    ) -> list[Row]:
+        """Examples as rows: `text`, and for each mask `wanted` and `guesses`."""
+        rows = []
+        for index, pieces in enumerate(wanted):
+            ids = features["input_ids"][index][features["input_mask"][index] == 1]
+            # Only [MASK] shows what is asked; a kept or random piece would not.
+            kept = [
+                {"wanted": piece, "guesses": guesses}
+                for piece, position, guesses in zip(
+                    pieces,
+                    features["masked_lm_positions"][index],
+                    self._guesses(outputs, index),
+                    strict=False,
+                )
+                if features["input_ids"][index, position] == self._special.mask
+            ]
+            text = self._text([int(piece) for piece in ids])
+            rows.append({"text": text, "masks": kept})
+        return rows
+
+    def _text(self, ids: list[int]) -> str:
+        hidden = {self._special.cls, self._special.sep, self._special.pad}
+        pieces = [self._piece(i) for i in ids if i not in hidden]
+        return " ".join(pieces).replace(" ##", "")
+
+    def _guesses(self, outputs: Mapping[str, np.ndarray], index: int) -> list[list]:
+        return [
+            [
+                {
+                    "token": self._piece(piece),
+                    "id": int(piece),
+                    "probability": float(probability),
+                }
+                for piece, probability in zip(ids, probabilities, strict=True)
+            ]
+            for ids, probabilities in zip(
+                outputs["ids"][index], outputs["probabilities"][index], strict=True
+            )
+        ]
+
+    def _piece(self, piece_id: int | np.integer) -> str:
+        return self._tokenizer.id_to_token(int(piece_id)) or ""
+
+    def _masks(self, encoding: Encoding) -> list[int]:
+        return [
+            i for i, piece in enumerate(encoding.ids) if piece == self._special.mask
+        ]
+
+    def _encode(self, row: Row) -> Encoding:
+        return self._tokenizer.encode(row["text"], row.get("text_b"))
+
+
+def _power_of_two(lengths: Iterable[int]) -> int:
+    """The smallest power of two that holds the longest of them."""
+    return 1 << (max(1, *lengths, 1) - 1).bit_length()
