@@ -7,6 +7,7 @@ case ${BASH_SOURCE[0]} in
   *) root=$(pwd -P) ;;
 esac
 venv=${BERT_JAX_VENV:-$root/.venv}
+case $venv in /*) ;; *) venv=$PWD/$venv ;; esac
 log=$venv/bert_jax.log     # written first: launch.sh made this folder
 stamp=$venv/bert_jax.stamp # written last: the installation is finished
 
@@ -26,7 +27,7 @@ usage: ./launch.sh                              train the small BERT of configs/
                                                 the same on every worker of a Cloud TPU slice,
                                                 where this repository lies in ~/${root##*/}
 
-PYTHON                the interpreter to use (default: the first Python >= 3.11 found)
+PYTHON                the interpreter to try first when making the environment
 BERT_JAX_VENV         where the environment goes (default: $root/.venv)
 BERT_JAX_ACCELERATOR  cpu, cuda, cuda12, cuda13 or tpu (default: what is found)
 END
@@ -135,7 +136,7 @@ install() { # ACCELERATOR TEST
     fi
     say "setup: installing into $venv (jax for $accelerator); about a minute, once ..."
     mkdir -p "$venv" && : >"$log" && rm -f "$stamp" &&
-      find "$venv" -mindepth 1 ! -path "$log" -delete &&
+      find "$venv" -mindepth 1 ! -name "${log##*/}" -delete &&
       "$python" -m venv "$venv" || fail "cannot make an environment in $venv"
   else
     # An older list of packages, or one more extra: what was installed stays.
@@ -189,10 +190,10 @@ run_tests() {
     say "== $name"
     "$@" || failed+=("$name")
   }
-  cd_python() { (cd -- "$root" && "$venv/bin/python" -m "$@"); }
-  check "ruff format" cd_python ruff format --check --quiet .
-  check "ruff check" cd_python ruff check --quiet .
-  check "mypy" cd_python mypy
+  in_root() { (cd -- "$root" && "$venv/bin/python" -m "$@"); }
+  check "ruff format" in_root ruff format --check .
+  check "ruff check" in_root ruff check .
+  check "mypy" in_root mypy
   check "pytest" "$venv/bin/python" -m pytest \
     --config-file="$root/pyproject.toml" --rootdir="$root" "$@"
   if [ ${#failed[@]} -gt 0 ]; then

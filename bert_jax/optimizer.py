@@ -73,8 +73,10 @@ def scale_by_bert_adam(
     """Adam without bias correction, `eps` outside the square root."""
 
     def init(params: optax.Params) -> ScaleByBertAdamState:
-        zeros = optax.tree.zeros_like(params)
-        return ScaleByBertAdamState(mu=zeros, nu=zeros)
+        # Two trees: the same array twice could not be donated.
+        return ScaleByBertAdamState(
+            mu=optax.tree.zeros_like(params), nu=optax.tree.zeros_like(params)
+        )
 
     def update(
         updates: optax.Updates,

@@ -200,6 +200,19 @@ def test_without_gradient_only_decayed_parameters_move(stacked):
 
 
 @pytest.mark.parametrize("name", ["bert_adam", "adamw"])
+def test_state_can_be_donated(name):
+    transformation = optimizer.make(make_config(name=name))
+    params = jax.tree.map(jnp.asarray, model(False, np.ones))
+    state = transformation.init(params)
+    update = jax.jit(transformation.update, donate_argnums=1)
+    gradient = jax.tree.map(jnp.ones_like, params)
+    _, new = update(gradient, state, params)
+    counts = [count for _, count in optax.tree.get_all_with_path(new, "count")]
+    assert counts and all(count == 1 for count in counts)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize("name", ["bert_adam", "adamw"])
 def test_state_holds_moments_shaped_as_the_parameters(name):
     params = model(True, np.ones)
     state = optimizer.make(make_config(name=name)).init(params)
