@@ -225,7 +225,7 @@ def _read_tfds(name: str) -> Iterator[Document]:
         raise UserError(f"tfds:{name}: no split `train` among {', '.join(splits)}")
     split = "train" if "train" in splits else splits[0]
     feature, form = _text_feature(name, builder)
-    for example in _examples(name, builder, split, feature):
+    for example in _examples(name, builder, split):
         text = example[feature].decode("utf-8")
         if builder.name == "wiki40b":
             text = wiki40b_paragraphs(text)
@@ -246,10 +246,10 @@ def _text_feature(name: str, builder: tfds.core.DatasetBuilder) -> tuple[str, st
 
 
 def _examples(
-    name: str, builder: tfds.core.DatasetBuilder, split: str, feature: str
+    name: str, builder: tfds.core.DatasetBuilder, split: str
 ) -> Iterator[Any]:
     try:
-        source = builder.as_data_source(split, decoders={feature: True})
+        source = builder.as_data_source(split)
     except NotImplementedError as error:
         if importlib.util.find_spec("tensorflow") is None:
             raise UserError(

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,12 @@ from bert_jax.data.shards import Chunk, Job, Shard, part_path, write_shard
 from bert_jax.errors import UserError
 
 FORMAT = 1  # to be raised when the same settings would give other records
-# Bytes of text to a chunk, hence to a shard (some 12 MB of records at length 128):
-# English Wikipedia gives about a thousand. A random B comes from its A's own chunk, so
-# a chunk also has to hold many documents; and each core holds one chunk in memory.
-CHUNK_BYTES = 16 << 20
+# Bytes of text to a chunk, hence to a shard (some 6 MB of records at length 128): a
+# constant, so that the number of cores changes nothing. A random B comes from its A's
+# own chunk, which has to hold many documents therefore (here 2,500 articles or 20
+# books), and a corpus should not fall into crumbs (English Wikipedia: 2,500 shards);
+# but each core holds a chunk in memory.
+CHUNK_BYTES = 8 << 20
 _SPLITS = ("train", "dev")
 
 
@@ -64,6 +67,9 @@ def prepare(config: ConfigDict, max_seq_length: int) -> Path:
         "settings": settings._asdict(),
         "dev_fraction": config.corpus.dev_fraction,
         "language": config.corpus.language,
+        "libraries": [
+            f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
+        ],
         "seed": config.seed,
     }
     folder = Path(config.corpus.data_dir) / f"pairs-{_fingerprint(identity)}"

@@ -67,9 +67,10 @@ def write_shard(job: Job, chunk: Chunk) -> tuple[Shard, Int64[np.ndarray, " voca
     tokens, lengths = [], []
     for document in chunk.documents:
         ids, sizes = _encode(job, document)
-        tokens.append(ids)
-        lengths.append(sizes)
-        totals.update(documents=1, sentences=len(sizes), tokens=len(ids))
+        if sizes:  # none where the tokenizer drops all of its characters
+            tokens.append(ids)
+            lengths.append(sizes)
+            totals.update(documents=1, sentences=len(sizes), tokens=len(ids))
     rng = random.Random(f"{job.seed} {chunk.split} {chunk.number} pairs")
     used = array("i")
     # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
@@ -98,9 +99,9 @@ def _encode(job: Job, document: corpus.Document) -> tuple[array, list[int]]:
         for encoding in job.tokenizer.encode_batch_fast(
             sentences[first : first + _BATCH], add_special_tokens=False
         ):
-            if encoding.ids:
-                ids.extend(encoding.ids)
-                lengths.append(len(encoding.ids))
+            if sentence := encoding.ids:
+                ids.extend(sentence)
+                lengths.append(len(sentence))
     return ids, lengths
 
 

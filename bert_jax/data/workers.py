@@ -1,11 +1,14 @@
 """A function over many items, on every core, in order, with bounded memory."""
 
+import contextlib
 import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import sys
 import threading
+import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -37,6 +40,8 @@ def ordered_map(
     `context` once, and no more items are taken than keep the processes busy. An
     exception, whether the worker's or a signal's, ends the processes at once.
 
+    `function` must belong to a module that can be imported, not to the main program.
+
     Raises:
       UserError: a process died; or what `function` raised.
     """
@@ -56,7 +61,8 @@ def ordered_map(
     done = False
     try:
         for item in items:
-            waiting.append(executor.submit(_call, function, item))
+            with _without_main():
+                waiting.append(executor.submit(_call, function, item))
             del item
             if len(waiting) > cores():
                 yield waiting.popleft().result()
@@ -76,6 +82,21 @@ def ordered_map(
             for process in processes:
                 process.join()
         executor.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Keeps the main program from being imported anew in processes started here.
+
+    The workers need nothing of it: importing JAX in each would take hundreds of MB,
+    and a script without `if __name__ == "__main__"` would start all over.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _start(context: Any) -> None:

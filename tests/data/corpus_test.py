@@ -1,0 +1,207 @@
+"""Sources: documents, sentences, and one line for each thing that can be wrong."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from array_record.python import array_record_module
+
+from bert_jax.data import corpus
+from bert_jax.errors import UserError
+
+
+def read(*sources):
+    return list(corpus.documents(sources, Path("unused")))
+
+
+def texts(*sources):
+    return [document.text for document in read(*sources)]
+
+
+def error(*sources):
+    with pytest.raises(UserError) as caught:
+        read(*sources)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def make_builder(
+    folder, name, rows, features, split="train", file_format="array_record"
+):
+    """A data set as TFDS lays it out: folder/name/1.0.0."""
+    home = folder / name / "1.0.0"
+    home.mkdir(parents=True)
+    features = tfds.features.FeaturesDict(features)
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=home, dataset_name=name, filetype_suffix=file_format, split=split
+    )
+    path = template.sharded_filepath(shard_index=0, num_shards=1)
+    writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
+    for row in rows:
+        writer.write(features.serialize_example(row))
+    writer.close()
+    info = tfds.core.SplitInfo(
+        name=split, shard_lengths=[len(rows)], num_bytes=0, filename_template=template
+    )
+    tfds.folder_dataset.write_metadata(
+        data_dir=home, features=features, split_infos=[info], check_data=False
+    )
+    return home
+
+
+def test_sentences_source(tmp_path):
+    (tmp_path / "b.txt").write_bytes(b"Five.\n")
+    (tmp_path / "a.txt").write_bytes(
+        b"\xef\xbb\xbfOne.\r\nTwo\xe2\x80\xa8two.\r\n\r\n\r\nThree.\n  \n"
+    )
+    source = f"sentences:{tmp_path}/*.txt"
+    documents = read(source)
+    assert [d.text for d in documents] == ["One.\nTwo\u2028two.", "Three.", "Five."]
+    assert corpus.sentences(documents[0], "en") == ["One.", "Two\u2028two."]
+
+
+def test_text_source_joins_wrapped_lines(tmp_path):
+    text = "\ufeffIt was wrapped\r\nhere. Then\r\n  more.\r\n\r\nA new paragraph.\r\n"
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    (document,) = read(f"text:{tmp_path}/a.txt")
+    assert corpus.sentences(document, "en") == [
+        "It was wrapped here.",
+        "Then more.",
+        "A new paragraph.",
+    ]
+
+
+def test_gzip_is_read_as_it_is(tmp_path):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"Some text."))
+    assert texts(f"text:{tmp_path}/*") == ["Some text."]
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"Some text." * 999)[:-20])
+    assert "a.txt.gz" in error(f"text:{tmp_path}/*")
+
+
+def test_jsonl_source(tmp_path):
+    rows = [{"text": "One."}, {"text": " \n", "id": 1}, {"text": "Two\u0085."}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    assert texts(f"jsonl:{tmp_path}/a.jsonl") == ["One.", "Two\u0085."]
+
+
+def test_several_sources_in_order(tmp_path):
+    (tmp_path / "a").write_text("A.")
+    (tmp_path / "b").write_text("B.")
+    assert texts(f"text:{tmp_path}/b", f"text:{tmp_path}/a") == ["B.", "A."]
+
+
+def test_real_gutenberg_book(shared_data):
+    path = shared_data("corpus/gutenberg/tolstoy-war-and-peace.txt.gz")
+    (document,) = read(f"text:{path}")
+    sentences = corpus.sentences(document, "en")
+    assert 25_000 < len(sentences) < 60_000
+    assert not any("\n" in s or "\r" in s or "\ufeff" in s for s in sentences)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "a.jsonl: the file is empty"),
+        (b'{"text": "a"}\n{"text": ', "a.jsonl:2: not JSON"),
+        (b'{"text": "a"}\n{"body": "b"}', "a.jsonl:2: no text"),
+        (b'{"text": 5}', "a.jsonl:1: no text"),
+        (b'["text"]', "a.jsonl:1: no text"),
+        (b'{"text": "a"}\n{"text": "\xe9"}', "a.jsonl:2: byte 24 is not UTF-8"),
+        (b'\xef\xbb\xbf{"text": "\xe9"}', "a.jsonl:1: byte 13 is not UTF-8"),
+        (b'{"text": "..."}', "no document with text"),
+    ],
+)
+def test_bad_files(tmp_path, content, expected):
+    (tmp_path / "a.jsonl").write_bytes(content)
+    assert expected in error(f"jsonl:{tmp_path}/a.jsonl")
+
+
+def test_not_utf8_names_the_cure(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"One.\nCaf\xe9.\n")
+    message = error(f"text:{tmp_path}/*.txt")
+    assert "a.txt:2: byte 8 is not UTF-8" in message
+    assert "iconv" in message
+
+
+@pytest.mark.parametrize("source", ["wiki:en", "text:", "pydocs:numpy", "jsonl"])
+def test_unknown_source(source):
+    assert f"unknown source {source!r}" in error(source)
+
+
+def test_no_file_matches(tmp_path):
+    assert "no file matches" in error(f"text:{tmp_path}/*.txt")
+
+
+def test_tfds_by_name_and_by_folder(tmp_path, monkeypatch):
+    text = (
+        "\n_START_ARTICLE_\nA Title\n_START_SECTION_\nHistory\n_START_PARAGRAPH_\n"
+        "It began._NEWLINE_It went on.\n_START_SECTION_\nEnd\n_START_PARAGRAPH_\nOver."
+    )
+    features = {"text": tfds.features.Text(), "wikidata_id": tfds.features.Text()}
+    rows = [{"text": text, "wikidata_id": "Q1"}, {"text": "", "wikidata_id": "Q2"}]
+    home = make_builder(tmp_path, "wiki40b", rows, features)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    for name in ("wiki40b", "wiki40b:1.0.0", str(home)):
+        (document,) = read(f"tfds:{name}")
+        assert document.text == "It began.\nIt went on.\nOver."
+        sentences = corpus.sentences(document, "en")
+        assert sentences == ["It began.", "It went on.", "Over."]
+
+
+def test_tfds_by_published_features(tmp_path):
+    book = {"book_text": "Wrapped\nhere.", "book_title": "T", "book_id": 7}
+    features = {
+        "book_text": tfds.features.Text(),
+        "book_title": tfds.features.Text(),
+        "book_id": np.int32,
+    }
+    home = make_builder(tmp_path, "pg19", [book], features)
+    (document,) = read(f"tfds:{home}")
+    assert corpus.sentences(document, "en") == ["Wrapped here."]
+    page = {"text": "A line.\nAnother", "title": "T"}
+    features = {"text": tfds.features.Text(), "title": tfds.features.Text()}
+    home = make_builder(tmp_path, "wikipedia", [page], features)
+    (document,) = read(f"tfds:{home}")
+    assert corpus.sentences(document, "en") == ["A line.", "Another"]
+
+
+def test_tfds_of_any_name(tmp_path):
+    features = {"review": tfds.features.Text(), "label": np.int64}
+    rows = [{"review": "Good.", "label": 1}]
+    home = make_builder(tmp_path, "reviews", rows, features, split="everything")
+    assert texts(f"tfds:{home}") == ["Good."]
+    features = {"a": tfds.features.Text(), "b": tfds.features.Text()}
+    home = make_builder(tmp_path, "two", [{"a": "x", "b": "y"}], features)
+    assert "one text feature is needed, it has a, b" in error(f"tfds:{home}")
+
+
+def test_tfds_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(corpus.importlib.util, "find_spec", lambda name: None)
+    for name in ("no_such_data_set", "wikipedia/20230601.en", "pg19"):
+        message = error(f"tfds:{name}")
+        assert "google" in message
+        assert str(tmp_path) in message
+
+
+def test_tfds_of_another_format_needs_tensorflow(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus.importlib.util, "find_spec", lambda name: None)
+    features = {"text": tfds.features.Text()}
+    home = make_builder(
+        tmp_path, "old", [{"text": "x"}], features, file_format="tfrecord"
+    )
+    assert "not array_record" in error(f"tfds:{home}")
+
+
+def test_identity_follows_the_files(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("One.")
+    sources = (f"text:{path}",)
+    before = corpus.identity(sources)
+    assert corpus.identity(sources) == before
+    path.write_text("Two, and more.")
+    assert corpus.identity(sources) != before

@@ -1,0 +1,377 @@
+"""Preparation as a whole: what is written, that it is complete, and how it fails."""
+
+import errno
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from bert_jax import tokenization
+from bert_jax.data import corpus, prepare, records, shards, workers
+from bert_jax.errors import Interrupted, UserError
+from configs import common
+
+WORDS = ["time", "year", "people", "way", "day", "man", "thing", "life", "world"]
+LENGTH = 32
+
+
+def write_corpus(path, documents=12, sentences=20):
+    """Documents of which each sentence begins with the document's own word."""
+    rng = random.Random(0)
+    with open(path, "w") as file:
+        for number in range(documents):
+            for _ in range(sentences):
+                words = rng.choices(WORDS, k=rng.randint(3, 9))
+                file.write(f"document{number} {' '.join(words)}.\n")
+            file.write("\n")
+    return path
+
+
+def make_config(folder, **changes):
+    config = common.get_config()
+    config.corpus.sources = (f"sentences:{folder}/corpus.txt",)
+    config.corpus.data_dir = str(folder / "data")
+    config.corpus.dev_fraction = 0.1
+    config.tokenizer.vocab_size = 300
+    config.update_from_flattened_dict(changes)
+    return config
+
+
+@pytest.fixture
+def config(tmp_path):
+    write_corpus(tmp_path / "corpus.txt")
+    return make_config(tmp_path)
+
+
+def names(folder):
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def read(folder, split):
+    """The records of a split as (tokens_a, tokens_b, is_random_next)."""
+    source = tfds.builder_from_directory(folder).as_data_source(split)
+    return [(r["tokens_a"], r["tokens_b"], bool(r["is_random_next"])) for r in source]
+
+
+def documents_of(tokenizer, tokens):
+    """The `documentN` words among some tokens."""
+    return {tokenizer.id_to_token(int(token)) for token in tokens} - {*WORDS, "."}
+
+
+def test_what_is_written(config):
+    folder = prepare.prepare(config, LENGTH)
+    tokenizer = prepare.prepare_tokenizer(config)
+    # [UNK] may occur: the vocabulary is small and has not seen the dev split.
+    special = set(tokenization.special_ids(tokenizer)) - {
+        tokenizer.token_to_id("[UNK]")
+    }
+    train, dev = read(folder, "train"), read(folder, "dev")
+    assert len(train) > 60
+    assert len(dev) > 10
+    counts = Counter()
+    for a, b, is_random_next in train + dev:
+        assert len(a) > 0
+        assert len(b) > 0
+        assert len(a) + len(b) <= LENGTH - 3
+        assert not special & {*map(int, a), *map(int, b)}
+        counts[is_random_next] += 1
+    assert min(counts.values()) > 0.3 * sum(counts.values())
+
+    expected = np.zeros(300, np.int64)
+    for a, b, _ in train:
+        np.add.at(expected, list(a) + list(b), 1)
+    np.testing.assert_array_equal(prepare.token_counts(folder), expected)
+    assert prepare.token_counts(folder).dtype == np.int64
+
+    totals = json.loads((folder / "preparation.json").read_text())["totals"]
+    assert totals["train"]["pairs"] == len(train)
+    assert totals["dev"]["documents"] + totals["train"]["documents"] == 12
+    assert totals["dev"]["sentences"] + totals["train"]["sentences"] == 240
+    assert names(config.corpus.data_dir) == sorted(
+        [folder.name, *(n for n in names(config.corpus.data_dir) if "vocab" in n)]
+    )
+
+
+def test_splits_share_no_document(config):
+    # Whole words, so that documents can be told from their tokens.
+    pieces = [*tokenization.SPECIAL_TOKENS, ".", *WORDS]
+    pieces += [f"document{n}" for n in range(12)]
+    path = Path(config.corpus.data_dir).parent / "vocab.txt"
+    path.write_text("\n".join(pieces) + "\n")
+    config.tokenizer.vocab_file = str(path)
+    tokenizer = prepare.prepare_tokenizer(config)
+    folder = prepare.prepare(config, LENGTH)
+    found = {}
+    for split in ("train", "dev"):
+        found[split] = set()
+        for a, b, is_random_next in read(folder, split):
+            in_a, in_b = documents_of(tokenizer, a), documents_of(tokenizer, b)
+            assert len(in_a) <= 1
+            assert len(in_b) <= 1
+            if in_a and in_b:
+                assert (in_a != in_b) == is_random_next
+            found[split] |= in_a | in_b
+    assert not found["train"] & found["dev"]
+    assert len(found["dev"]) >= 2
+    assert len(found["train"] | found["dev"]) == 12
+
+
+def test_without_sentence_pairs(config):
+    config.corpus.nsp = False
+    folder = prepare.prepare(config, LENGTH)
+    rows = read(folder, "train")
+    assert all(len(b) == 0 and not is_random_next for _, b, is_random_next in rows)
+    assert max(len(a) for a, _, _ in rows) == LENGTH - 2
+    totals = json.loads((folder / "preparation.json").read_text())["totals"]
+    assert sum(len(a) for a, _, _ in rows) == totals["train"]["tokens"]
+
+
+def test_a_finished_folder_is_not_made_again(config, monkeypatch):
+    folder = prepare.prepare(config, LENGTH)
+    monkeypatch.setattr(corpus, "documents", None)  # would fail if called
+    assert prepare.prepare(config, LENGTH) == folder
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        {"corpus.short_seq_prob": 0.2},
+        {"corpus.dev_fraction": 0.2},
+        {"corpus.nsp": False},
+        {"corpus.language": "de"},
+        {"tokenizer.vocab_size": 200},
+        {"tokenizer.lowercase": False},
+    ],
+)
+def test_what_shapes_the_data_names_the_folder(config, tmp_path, change):
+    folder = prepare.prepare(config, LENGTH)
+    other = prepare.prepare(make_config(tmp_path, **change), LENGTH)
+    assert other != folder
+    assert len(read(other, "train")) > 0
+
+
+def test_changed_text_and_length_name_another_folder(config, tmp_path):
+    folder = prepare.prepare(config, LENGTH)
+    assert prepare.prepare(config, 48) != folder
+    write_corpus(tmp_path / "corpus.txt", documents=13)
+    assert prepare.prepare(config, LENGTH) != folder
+
+
+def test_number_of_cores_changes_nothing(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "CHUNK_BYTES", 2000)
+    results = []
+    for cores in (1, 3):
+        monkeypatch.setattr(workers, "cores", lambda cores=cores: cores)
+        config.corpus.data_dir = str(tmp_path / f"on{cores}")
+        results.append(prepare.prepare(config, LENGTH))
+    assert names(results[0]) == names(results[1])
+    shard_names = [n for n in names(results[0]) if "array_record" in n]
+    assert len(shard_names) >= 4
+    for name in names(results[0]):
+        assert (results[0] / name).read_bytes() == (results[1] / name).read_bytes()
+
+
+def test_special_tokens_in_the_text_are_text(config, tmp_path):
+    (tmp_path / "corpus.txt").write_text(
+        "\n\n".join(["a [MASK] b.\n[SEP] c [CLS]."] * 8)
+    )
+    rows = read(prepare.prepare(config, LENGTH), "train")
+    special = set(tokenization.special_ids(prepare.prepare_tokenizer(config)))
+    for a, b, _ in rows:
+        assert not (special - {1}) & {*map(int, a), *map(int, b)}  # 1: [UNK]
+
+
+def test_trained_vocabulary_is_kept_and_described(config, capfd):
+    prepare.prepare_tokenizer(config)
+    assert (
+        "special tokens: pad 0, unk 1, cls 2, sep 3, mask 4" in capfd.readouterr().err
+    )
+    (name,) = names(config.corpus.data_dir)
+    folder = Path(config.corpus.data_dir) / name
+    assert names(folder) == ["metadata.json", "tokenizer.json", "vocab.txt"]
+    metadata = json.loads((folder / "metadata.json").read_text())
+    assert metadata["special_ids"]["mask"] == 4
+    # Of the 12 documents two are held back: the vocabulary has not seen them.
+    assert metadata["sample"]["documents"] == 10
+    prepare.prepare_tokenizer(config)
+    assert capfd.readouterr().err == ""
+
+
+def test_sample_smaller_than_a_document(config):
+    config.tokenizer.sample_bytes = 10
+    with pytest.raises(UserError, match="sample_bytes=10"):
+        prepare.prepare_tokenizer(config)
+    assert names(config.corpus.data_dir) == []
+
+
+@pytest.mark.parametrize("count", [4, 5, 16, 99, 300])
+def test_small_corpora_are_split(config, tmp_path, count):
+    write_corpus(tmp_path / "corpus.txt", documents=count, sentences=1)
+    for fraction in (0.001, 0.1, 0.9):
+        config.corpus.dev_fraction = fraction
+        splits = Counter(map(prepare._split_rule(config), range(count)))
+        assert splits["dev"] >= 2
+        assert splits["train"] >= 2
+        assert abs(splits["dev"] - fraction * count) < 3 + 4 * (count * 0.1) ** 0.5
+
+
+@pytest.mark.parametrize(("count", "nsp"), [(3, True), (1, True), (1, False)])
+def test_too_few_documents(config, tmp_path, count, nsp):
+    write_corpus(tmp_path / "corpus.txt", documents=count)
+    config.corpus.nsp = nsp
+    with pytest.raises(UserError, match=f"{count} documents are too few"):
+        prepare.prepare(config, LENGTH)
+    assert names(config.corpus.data_dir) == []
+
+
+def test_two_documents_do_without_sentence_pairs(config, tmp_path):
+    write_corpus(tmp_path / "corpus.txt", documents=2)
+    config.corpus.nsp = False
+    folder = prepare.prepare(config, LENGTH)
+    assert read(folder, "train")
+    assert read(folder, "dev")
+
+
+def test_chunks_hold_two_documents_and_no_crumbs(monkeypatch):
+    monkeypatch.setattr(prepare, "CHUNK_BYTES", 100)
+    rng = random.Random(0)
+    for _ in range(200):
+        sizes = [rng.choice([5, 30, 150]) for _ in range(rng.randint(4, 40))]
+        documents = [corpus.Document("x" * size, "wrapped") for size in sizes]
+        chunks = list(
+            prepare._chunks(iter(documents), lambda i: "train" if i % 4 < 2 else "dev")
+        )
+        for split in ("train", "dev"):
+            mine = [chunk for chunk in chunks if chunk.split == split]
+            assert [chunk.number for chunk in mine] == list(range(len(mine)))
+            for chunk in mine:
+                assert len(chunk.documents) >= 2
+                size = sum(len(d.text) for d in chunk.documents)
+                assert size >= 50 or len(mine) == 1
+        together = sorted(len(d.text) for chunk in chunks for d in chunk.documents)
+        assert together == sorted(sizes)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("dev_fraction", 0.0), ("dev_fraction", 1.0)]
+)
+def test_bad_settings(config, field, value):
+    config.corpus[field] = value
+    with pytest.raises(UserError, match=f"corpus.{field}"):
+        prepare.prepare(config, LENGTH)
+
+
+def test_rows_too_short_for_a_pair(config):
+    with pytest.raises(UserError, match="max_seq_length=4"):
+        prepare.prepare(config, 4)
+
+
+@pytest.mark.parametrize("exception", [KeyboardInterrupt, lambda: Interrupted(15)])
+def test_interruption_leaves_nothing(config, monkeypatch, exception):
+    prepare.prepare_tokenizer(config)
+    before = names(config.corpus.data_dir)
+
+    def stop(*args):
+        raise exception()
+
+    monkeypatch.setattr(prepare, "_write_metadata", stop)
+    with pytest.raises(type(exception())):
+        prepare.prepare(config, LENGTH)
+    assert names(config.corpus.data_dir) == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        # As ArrayRecord's writer says it.
+        RuntimeError("write() failed: No space left on device; writing x"),
+    ],
+)
+def test_full_disk_leaves_nothing(config, monkeypatch, error):
+    prepare.prepare_tokenizer(config)
+    before = names(config.corpus.data_dir)
+
+    class FullDisk:
+        def __init__(self, *args):
+            pass
+
+        def write(self, record):
+            raise error
+
+    monkeypatch.setattr(shards.array_record_module, "ArrayRecordWriter", FullDisk)
+    with pytest.raises(UserError, match="No space left on device"):
+        prepare.prepare(config, LENGTH)
+    assert names(config.corpus.data_dir) == before
+
+
+def test_bad_file_leaves_nothing(config, tmp_path):
+    with open(tmp_path / "corpus.txt", "ab") as file:
+        file.write(b"caf\xe9\n")
+    with pytest.raises(UserError, match=r"corpus\.txt:253: byte .* is not UTF-8"):
+        prepare.prepare(config, LENGTH)
+    assert names(config.corpus.data_dir) == []
+
+
+RUN = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[1:3]
+import prepare_test
+print(prepare_test.prepare.prepare(prepare_test.make_config(Path(sys.argv[3])), 32))
+"""
+
+
+def test_two_processes_at_once(config, tmp_path):
+    root = Path(prepare.__file__).parents[2]
+    paths = map(str, (root, Path(__file__).parent, tmp_path))
+    command = [sys.executable, "-c", RUN, *paths]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in "12"]
+    first, second = (process.communicate(timeout=60)[0].strip() for process in both)
+    assert first == second
+    assert [process.returncode for process in both] == [0, 0]
+    assert len(names(config.corpus.data_dir)) == 2  # the vocabulary and the pairs
+    assert read(first, "dev")
+
+
+def test_the_slower_of_two_leaves_its_own(config, monkeypatch):
+    write_metadata = prepare._write_metadata
+    folder = prepare.prepare(config, LENGTH)
+    moved = folder.with_name("elsewhere")
+    folder.rename(moved)
+
+    def while_the_other_finishes(*args):
+        write_metadata(*args)
+        moved.rename(folder)
+
+    monkeypatch.setattr(prepare, "_write_metadata", while_the_other_finishes)
+    assert prepare.prepare(config, LENGTH) == folder
+    assert len(names(config.corpus.data_dir)) == 2
+
+
+def test_records_are_read_back_by_parse(config):
+    folder = prepare.prepare(config, LENGTH)
+    (path,) = folder.glob("pairs-train*")
+    reader = shards.array_record_module.ArrayRecordReader(str(path))
+    rows = [records.parse(record) for record in reader.read_all()]
+    assert [(a.tolist(), b.tolist(), r) for a, b, r in rows] == read(folder, "train")
+
+
+def test_real_speeches(shared_data, tmp_path):
+    config = make_config(tmp_path)
+    config.corpus.sources = (f"text:{shared_data('corpus/inaugural')}/1*.txt",)
+    config.tokenizer.vocab_file = str(shared_data("vocab/bert-base-uncased-vocab.txt"))
+    folder = prepare.prepare(config, 128)
+    rows = read(folder, "train") + read(folder, "dev")
+    assert len(rows) > 1000
+    share = sum(is_random_next for _, _, is_random_next in rows) / len(rows)
+    assert 0.48 < share < 0.68  # more than half: a sentence alone has no next one
+    assert np.mean([len(a) + len(b) for a, b, _ in rows]) > 90

@@ -1,0 +1,119 @@
+"""Worker processes: order, errors, and their end."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bert_jax.data import workers
+from bert_jax.errors import Interrupted, UserError
+
+
+def scaled(factor, item):
+    return factor * item, os.getpid()
+
+
+def fails_at_two(_, item):
+    if item == 2:
+        raise UserError("item 2 is bad")
+    return item
+
+
+def dies_at_two(_, item):
+    if item == 2:
+        os._exit(1)
+    return item
+
+
+def sleeps(_, item):
+    time.sleep(600 if item else 0)
+    return item
+
+
+def reports(_, item):
+    open(str(os.getpid()), "w").close()
+    time.sleep(600)
+
+
+def test_in_order_and_elsewhere():
+    results = list(workers.ordered_map(scaled, 10, range(6)))
+    assert [value for value, _ in results] == [0, 10, 20, 30, 40, 50]
+    assert os.getpid() not in {pid for _, pid in results}
+
+
+def test_two_items_need_no_process():
+    results = list(workers.ordered_map(scaled, 10, range(2)))
+    assert results == [(0, os.getpid()), (10, os.getpid())]
+
+
+def test_items_are_taken_as_they_are_needed():
+    taken = []
+    results = workers.ordered_map(scaled, 1, (taken.append(i) or i for i in range(100)))
+    next(results)
+    assert len(taken) <= max(3, workers.cores() + 1)
+    results.close()
+    assert not multiprocessing.active_children()
+
+
+def test_error_of_a_worker():
+    with pytest.raises(UserError, match="item 2 is bad"):
+        list(workers.ordered_map(fails_at_two, None, range(20)))
+    assert not multiprocessing.active_children()
+
+
+def test_death_of_a_worker():
+    with pytest.raises(UserError, match="a worker process died"):
+        list(workers.ordered_map(dies_at_two, None, range(20)))
+
+
+@pytest.mark.parametrize("exception", [KeyboardInterrupt(), Interrupted(15)])
+def test_interruption_ends_the_workers(exception):
+    start = time.monotonic()
+
+    def items():
+        yield from (0, 1, 1)
+        raise exception  # as a signal's handler would, in the main thread
+
+    with pytest.raises(type(exception)):
+        list(workers.ordered_map(sleeps, None, items()))
+    assert time.monotonic() - start < 60
+    assert not multiprocessing.active_children()
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = sys.argv[1:]
+from bert_jax.data import workers
+import workers_test
+print("started")
+print([value for value, _ in workers.ordered_map(workers_test.scaled, 2, range(4))])
+"""
+
+
+def test_script_without_a_guard_starts_once(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    root = Path(workers.__file__).parents[2]
+    command = [sys.executable, tmp_path / "script.py", root, Path(__file__).parent]
+    output = subprocess.check_output(command, text=True, timeout=60)
+    assert output == "started\n[0, 2, 4, 6]\n"
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    script = SCRIPT.replace("workers_test.scaled, 2", "workers_test.reports, None")
+    (tmp_path / "script.py").write_text(script)
+    root = Path(workers.__file__).parents[2]
+    command = [sys.executable, tmp_path / "script.py", root, Path(__file__).parent]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as parent:
+        deadline = time.monotonic() + 60
+        while not (pids := [int(p.name) for p in tmp_path.glob("[0-9]*")]):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        parent.kill()
+    while any(psutil.pid_exists(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,331 @@
+"""The tokenizer against the rules of google-research/bert, written out anew here."""
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+import unicodedata
+import zipfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from bert_jax import tokenization
+from bert_jax.errors import UserError
+
+SMALL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "c", "##a", "."]
+UNCASED = "vocab/bert-base-uncased-vocab.txt"
+MULTILINGUAL = "vocab/bert-base-multilingual-cased-vocab.txt"
+CHINESE = "vocab/bert-base-chinese-vocab.txt"
+TEXTS = ("corpus", "glue", "squad", "imdb", "ner", "swag", "codah", "movie_reviews")
+# Of the many lines of real text so many are compared; all of them with
+# BERT_JAX_TEST_ALL_LINES=1, which takes minutes.
+SAMPLE = 5_000
+
+
+class Rules:
+    """Slow, and as close to the published rules as can be."""
+
+    def __init__(self, vocabulary: list[str], lowercase: bool):
+        self.vocabulary = set(vocabulary)
+        self.lowercase = lowercase
+        self.pieces = cache(self.pieces)
+
+    def tokenize(self, text: str) -> list[str]:
+        words = "".join(map(spaced, text)).split()
+        if self.lowercase:
+            words = [strip_accents(word.lower()) for word in words]
+        split = "".join(
+            f" {c} " if is_punctuation(c) else c for word in words for c in [*word, " "]
+        )
+        return [piece for word in split.split() for piece in self.pieces(word)]
+
+    def pieces(self, word: str) -> list[str]:
+        """The longest piece that fits, again and again; all or [UNK]."""
+        if len(word) > 200:
+            return ["[UNK]"]
+        found, rest, prefix = [], word, ""
+        while rest:
+            fitting = (n for n in range(len(rest), 0, -1))
+            size = next((n for n in fitting if prefix + rest[:n] in self.vocabulary), 0)
+            if not size:
+                return ["[UNK]"]
+            found.append(prefix + rest[:size])
+            rest, prefix = rest[size:], "##"
+        return found
+
+
+@cache
+def spaced(character: str) -> str:
+    """A character cleaned, and set apart where it is Chinese."""
+    point, category = ord(character), unicodedata.category(character)
+    if character in " \t\n\r" or category == "Zs":
+        return " "
+    if point in (0, 0xFFFD) or category in ("Cc", "Cf"):
+        return ""
+    blocks = (
+        (0x4E00, 0x9FFF),
+        (0x3400, 0x4DBF),
+        (0x20000, 0x2A6DF),
+        (0x2A700, 0x2B73F),
+        (0x2B740, 0x2B81F),
+        (0x2B820, 0x2CEAF),
+        (0xF900, 0xFAFF),
+        (0x2F800, 0x2FA1F),
+    )
+    if any(first <= point <= last for first, last in blocks):
+        return f" {character} "
+    return character
+
+
+@cache
+def is_punctuation(character: str) -> bool:
+    ascii_sign = 33 <= ord(character) <= 126 and not character.isalnum()
+    return ascii_sign or unicodedata.category(character).startswith("P")
+
+
+@cache
+def strip_accents(word: str) -> str:
+    decomposed = unicodedata.normalize("NFD", word)
+    return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+
+
+def strings(value):
+    """The strings in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from strings(part)
+
+
+def contents(path: Path):
+    """The files of a folder, of a zip file, of a gzip file."""
+    for file in sorted(path.rglob("*")):
+        if file.suffix == ".zip":
+            with zipfile.ZipFile(file) as archive:
+                for name in archive.namelist():
+                    yield name, archive.read(name)
+        elif file.suffix == ".gz":
+            yield file.stem, gzip.decompress(file.read_bytes())
+        elif file.is_file():
+            yield file.name, file.read_bytes()
+
+
+def lines(path: Path):
+    """Every line of text below a folder."""
+    for name, content in contents(path):
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError:
+            text = content.decode("iso-8859-1")
+        if name.endswith(".json"):
+            yield from strings(json.loads(text))
+        elif name.endswith(".jsonl"):
+            for line in text.split("\n"):
+                yield from strings(json.loads(line or '""'))
+        else:
+            yield from text.split("\n")
+
+
+def compare(vocabulary: Path, lowercase: bool, texts: list[str]) -> list[str]:
+    """The texts on which the two differ."""
+    tokenizer = tokenization.load(vocabulary, lowercase)
+    tokenizer.encode_special_tokens = True
+    pieces = vocabulary.read_bytes().decode("utf-8").split("\n")[:-1]
+    rules = Rules(pieces, lowercase)
+    different = []
+    for first in range(0, len(texts), 10_000):
+        some = texts[first : first + 10_000]
+        encodings = tokenizer.encode_batch(some, add_special_tokens=False)
+        for text, encoding in zip(some, encodings, strict=True):
+            if encoding.tokens != rules.tokenize(text):
+                different.append(text)
+    return different
+
+
+def known_difference(text: str, lowercase: bool) -> bool:
+    """Whether the text holds something on which `tokenizers` is known to differ.
+
+    It drops private and unassigned characters, which Google's code keeps (and makes
+    [UNK]), and lowers a capital sigma at a word's end to the sigma of its middle.
+    """
+    dropped = any(unicodedata.category(c) in ("Co", "Cn") for c in text)
+    return dropped or (lowercase and "\u03a3" in text)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "lowercase", "folders"),
+    [
+        (UNCASED, True, TEXTS),
+        (MULTILINGUAL, False, ("korean",)),
+        (MULTILINGUAL, False, TEXTS),
+        (CHINESE, True, ("korean",)),
+    ],
+)
+def test_same_as_the_published_rules(shared_data, vocabulary, lowercase, folders):
+    texts = [line for name in folders for line in lines(shared_data(name))]
+    if "BERT_JAX_TEST_ALL_LINES" not in os.environ:
+        texts = random.Random(0).sample(texts, SAMPLE)
+    different = compare(shared_data(vocabulary), lowercase, texts)
+    assert [t for t in different if not known_difference(t, lowercase)] == []
+    assert len(different) < len(texts) / 10_000 + 2
+
+
+def test_odd_characters_as_published(shared_data):
+    texts = [
+        "na\u00efve \u00c5ngstr\u00f6m \u0130stanbul stra\u00dfe",
+        "zero\u200bwidth soft\u00adhyphen nul\0 \ufffd \x85 \u2028line\u00a0space",
+        "\u4f60\u597d\u4e16\u754c \u30ab\u30bf\u30ab\u30ca \ud55c\uad6d\uc5b4",
+        "it's [MASK] and [SEP], $5.00 (100%) --- a_b ^`~",
+        "x" * 200 + " " + "x" * 201,
+        "e\u0301 \u0915\u094d\u0937 \u05e9\u05c1 \u0e40\u0e01",
+        "",
+        " \t\r\n ",
+    ]
+    for name, lowercase in ((UNCASED, True), (MULTILINGUAL, False)):
+        assert compare(shared_data(name), lowercase, texts) == []
+
+
+def test_known_sentence(shared_data):
+    tokenizer = tokenization.load(shared_data(UNCASED))
+    encoding = tokenizer.encode("Here is the sentence I want embeddings for.")
+    spelled = " ".join(map("{}({})".format, encoding.tokens, encoding.ids))
+    assert spelled == (
+        "[CLS](101) here(2182) is(2003) the(1996) sentence(6251) i(1045) want(2215) "
+        "em(7861) ##bed(8270) ##ding(4667) ##s(2015) for(2005) .(1012) [SEP](102)"
+    )
+    assert tokenization.special_ids(tokenizer) == (0, 100, 101, 102, 103)
+
+
+def test_line_separator_is_a_piece(shared_data):
+    tokenizer = tokenization.load(shared_data(CHINESE))
+    assert tokenizer.get_vocab_size() == 21_128
+    assert tokenizer.token_to_id("\u2028") is not None
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_vocabulary(pieces, end="\n"):
+        path = tmp_path / "vocab.txt"
+        path.write_bytes("".join(p + end for p in pieces).encode())
+        return path
+
+    return write_vocabulary
+
+
+def test_pair_gets_its_special_tokens(write):
+    encoding = tokenization.load(write(SMALL)).encode("A ab", "c. [MASK]")
+    assert encoding.tokens == [
+        *("[CLS]", "a", "a", "##b", "[SEP]"),
+        *("c", ".", "[MASK]", "[SEP]"),
+    ]
+    assert encoding.type_ids == [0] * 5 + [1] * 4
+
+
+def test_special_tokens_in_a_text_can_be_text(write):
+    tokenizer = tokenization.load(write([*SMALL, "[", "]", "mask"]))
+    assert tokenizer.encode("[MASK]", add_special_tokens=False).ids == [4]
+    tokenizer.encode_special_tokens = True
+    tokens = tokenizer.encode("[MASK]", add_special_tokens=False).tokens
+    assert tokens == ["[", "mask", "]"]
+
+
+def test_case_and_line_ends(write):
+    path = write(["A", "\u00e9", *SMALL], end="\r\n")
+    cased = tokenization.load(path, lowercase=False)
+    assert cased.encode("A a \u00e9", add_special_tokens=False).ids == [0, 7, 1]
+    uncased = tokenization.load(path)
+    assert uncased.encode("A a", add_special_tokens=False).ids == [7, 7]
+
+
+def test_saved_and_loaded(write, tmp_path):
+    tokenizer = tokenization.load(write(SMALL), lowercase=False)
+    tokenizer.enable_truncation(2)
+    tokenization.save(tokenizer, tmp_path)
+    assert (tmp_path / "vocab.txt").read_text().split("\n") == [*SMALL, ""]
+    for name in ("vocab.txt", "tokenizer.json"):
+        again = tokenization.load(tmp_path / name, lowercase=False)
+        assert again.encode("ab aB c.").tokens == [
+            *("[CLS]", "a", "##b", "[UNK]", "c", ".", "[SEP]"),
+        ]
+        assert again.decode([5, 6, 7]) == "ab c"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "vocab.txt: the vocabulary is empty"),
+        (b"[PAD]\na\nb\na\n", "vocab.txt:4: 'a' stands already in line 2"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", "vocab.txt: the vocabulary has no [MASK]"),
+        (b"[PAD]\n\xe9\n", "vocab.txt:2: byte 6 is not UTF-8"),
+    ],
+)
+def test_bad_vocabulary(tmp_path, content, expected):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        tokenization.load(path)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_and_malformed_files(tmp_path):
+    with pytest.raises(UserError, match="cannot read the vocabulary"):
+        tokenization.load(tmp_path / "none.txt")
+    (tmp_path / "tokenizer.json").write_text('{"model": 5}')
+    with pytest.raises(UserError, match=r"not a tokenizer\.json"):
+        tokenization.load(tmp_path / "tokenizer.json")
+
+
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "catalogue", "of", "cats"]
+DOCUMENTS = [" ".join(random.Random(i).choices(WORDS, k=50)) for i in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("size", "special"),
+    [(120, (0, 1, 2, 3, 4)), (10_000, (0, 100, 101, 102, 103))],
+)
+def test_trained_vocabulary(size, special, tmp_path):
+    tokenizer = tokenization.train(DOCUMENTS, size, lowercase=True)
+    assert tokenizer.get_vocab_size() == size
+    assert tokenization.special_ids(tokenizer) == special
+    tokens = tokenizer.encode("Cats [MASK]").tokens
+    assert tokens == ["[CLS]", "cats", "[MASK]", "[SEP]"]
+    # The text is too small for so many pieces.
+    assert tokenizer.id_to_token(size - 1).startswith("[unused")
+    tokenization.save(tokenizer, tmp_path)
+    assert len((tmp_path / "vocab.txt").read_text().splitlines()) == size
+    again = tokenization.train(DOCUMENTS, size, lowercase=True)
+    assert again.to_str() == tokenizer.to_str()
+
+
+def test_small_vocabulary_keeps_the_frequent_characters():
+    tokenizer = tokenization.train(DOCUMENTS, 30, lowercase=True)
+    vocabulary = tokenizer.get_vocab()
+    assert len(vocabulary) == 30
+    assert {"t", "a", "##t", "##a"} <= vocabulary.keys()
+    assert "g" not in vocabulary
+    with pytest.raises(UserError, match="raise tokenizer"):
+        tokenization.train(DOCUMENTS, 6, lowercase=True)
+
+
+TRAIN = """
+import hashlib, sys
+from bert_jax import tokenization
+documents = [open(path, encoding="utf-8-sig").read() for path in sys.argv[1:]]
+tokenizer = tokenization.train(documents, 3000, lowercase=True)
+print(hashlib.sha256(tokenizer.to_str().encode()).hexdigest())
+"""
+
+
+def test_training_is_the_same_in_every_process(shared_data):
+    books = ("austen-emma.txt", "wells-time-machine.txt")
+    paths = [str(shared_data(f"corpus/gutenberg/{name}")) for name in books]
+    command = [sys.executable, "-c", TRAIN, *paths]
+    root = Path(tokenization.__file__).parents[1]
+    runs = {subprocess.check_output(command, cwd=root, timeout=60) for _ in range(2)}
+    assert len(runs) == 1
