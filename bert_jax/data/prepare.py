@@ -242,8 +242,11 @@ def _write(
     chunks = _chunks(_documents(config), _split_rule(config))
     shards = []
     counts = np.zeros(tokenizer.get_vocab_size(), np.int64)
-    with tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress:
-        for shard, shard_counts in workers.ordered_map(write_shard, job, chunks):
+    with (
+        tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress,
+        contextlib.closing(workers.ordered_map(write_shard, job, chunks)) as results,
+    ):
+        for shard, shard_counts in results:
             shards.append(shard)
             if shard.split == "train":
                 counts += shard_counts

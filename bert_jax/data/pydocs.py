@@ -5,6 +5,7 @@ project's own dependencies say about themselves; a module is a document.
 """
 
 import ast
+import contextlib
 import gc
 import hashlib
 import inspect
@@ -64,9 +65,11 @@ def extract(data_dir: Path) -> Path:
     tasks = [files[i : i + _FILES_A_TASK] for i in range(0, len(files), _FILES_A_TASK)]
     handle, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=data_dir)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            for lines in workers.ordered_map(_read_files, None, tasks):
-                file.write(lines)
+        with (
+            os.fdopen(handle, "w", encoding="utf-8") as file,
+            contextlib.closing(workers.ordered_map(_read_files, None, tasks)) as found,
+        ):
+            file.writelines(found)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

@@ -10,7 +10,7 @@ import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
@@ -32,13 +32,15 @@ def cores() -> int:
 
 def ordered_map(
     function: Callable[[Any, Item], Result], context: Any, items: Iterable[Item]
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yields function(context, item) for each item, in the order of the items.
 
     One or two items are done here, without starting processes. Otherwise a process
     for each core is started anew (not forked: the caller may have threads), gets
     `context` once, and no more items are taken than keep the processes busy. An
-    exception, whether the worker's or a signal's, ends the processes at once.
+    exception, whether the worker's or a signal's, ends the processes at once, and so
+    does closing the generator: where the caller's own code may be interrupted, wrap it
+    in `contextlib.closing`.
 
     `function` must belong to a module that can be imported, not to the main program.
 

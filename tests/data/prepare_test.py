@@ -2,6 +2,7 @@
 
 import errno
 import json
+import multiprocessing
 import os
 import random
 import subprocess
@@ -75,7 +76,7 @@ def test_what_is_written(config):
     train, dev = read(folder, "train"), read(folder, "dev")
     assert len(train) > 60
     assert len(dev) > 10
-    counts = Counter()
+    counts: Counter[bool] = Counter()
     for a, b, is_random_next in train + dev:
         assert len(a) > 0
         assert len(b) > 0
@@ -108,7 +109,7 @@ def test_splits_share_no_document(config):
     config.tokenizer.vocab_file = str(path)
     tokenizer = prepare.prepare_tokenizer(config)
     folder = prepare.prepare(config, LENGTH)
-    found = {}
+    found: dict[str, set[str]] = {}
     for split in ("train", "dev"):
         found[split] = set()
         for a, b, is_random_next in read(folder, split):
@@ -285,6 +286,21 @@ def test_interruption_leaves_nothing(config, monkeypatch, exception):
     monkeypatch.setattr(prepare, "_write_metadata", stop)
     with pytest.raises(type(exception())):
         prepare.prepare(config, LENGTH)
+    assert names(config.corpus.data_dir) == before
+
+
+def test_interruption_between_shards_ends_the_workers(config, monkeypatch):
+    prepare.prepare_tokenizer(config)
+    before = names(config.corpus.data_dir)
+    monkeypatch.setattr(prepare, "CHUNK_BYTES", 2000)
+
+    def stop(self, amount):
+        raise Interrupted(15)
+
+    monkeypatch.setattr(prepare.tqdm, "update", stop)
+    with pytest.raises(Interrupted):
+        prepare.prepare(config, LENGTH)
+    assert not multiprocessing.active_children()
     assert names(config.corpus.data_dir) == before
 
 

@@ -53,7 +53,13 @@ def test_two_items_need_no_process():
 
 def test_items_are_taken_as_they_are_needed():
     taken = []
-    results = workers.ordered_map(scaled, 1, (taken.append(i) or i for i in range(100)))
+
+    def items():
+        for item in range(100):
+            taken.append(item)
+            yield item
+
+    results = workers.ordered_map(scaled, 1, items())
     next(results)
     assert len(taken) <= max(3, workers.cores() + 1)
     results.close()
