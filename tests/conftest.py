@@ -5,8 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# The programs are small: compiling them well would take longer than running them.
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    os.environ.get("XLA_FLAGS", "")
+    + " --xla_force_host_platform_device_count=8"
+    + " --xla_backend_optimization_level=0"
+    + " --xla_llvm_disable_expensive_passes=true"
 )
 
 import pytest

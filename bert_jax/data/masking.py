@@ -99,9 +99,12 @@ def apply(
         ranks = _ranks(np.where(candidates, draws.order, np.inf))
         chosen = candidates & (ranks < budget[:, None])
 
+    # The columns may be more than the row is long.
+    missing = ((0, 0), (0, max(0, columns - input_ids.shape[1])))
+    chosen, originals = np.pad(chosen, missing), np.pad(input_ids, missing)
     positions = np.argsort(~chosen, axis=1, kind="stable")[:, :columns]
     real = np.take_along_axis(chosen, positions, axis=1)
-    targets = np.take_along_axis(input_ids, positions, axis=1)
+    targets = np.take_along_axis(originals, positions, axis=1)
     random_pieces = (draws.piece * continuation.size).astype(input_ids.dtype)
     masked = draws.action < masking.mask_fraction
     random = ~masked & (draws.action < masking.mask_fraction + masking.random_fraction)

@@ -51,8 +51,10 @@ class Dense(nn.Module):
             ),
             self.features,
         )
-        kernel, bias = jnp.asarray(kernel, dtype), jnp.asarray(bias, dtype)
-        return jnp.tensordot(x.astype(dtype), kernel, axes=self.inputs) + bias
+        product = jnp.tensordot(
+            x.astype(dtype), jnp.asarray(kernel, dtype), axes=self.inputs
+        )
+        return product + jnp.asarray(bias, dtype)
 
 
 def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:

@@ -44,11 +44,11 @@ class Pretraining:
                     f"{phase.max_seq_length}: must be at least 5 and at most "
                     f"config.model.max_position_embeddings={positions}"
                 )
-            if not 1 <= phase.max_predictions_per_seq <= phase.max_seq_length:
+            if phase.max_predictions_per_seq < 1:
                 raise UserError(
-                    f"config.masking.max_predictions_per_seq (or config.phase2."
+                    "config.masking.max_predictions_per_seq (or config.phase2."
                     f"max_predictions_per_seq)={phase.max_predictions_per_seq}: must "
-                    f"be at least 1 and at most the length, {phase.max_seq_length}"
+                    "be at least 1"
                 )
 
     @functools.cached_property

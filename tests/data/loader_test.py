@@ -1,0 +1,198 @@
+"""Batches are a function of (config, step): whatever ran before, on any host."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_jax.data import loader
+from configs import tiny
+
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "jumps",
+    "over",
+    "a",
+    "lazy",
+    "dog",
+    "while",
+    "seven",
+    "cats",
+    "watch",
+]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """Sixty short documents, a small vocabulary, sixteen rows a batch."""
+    folder = tmp_path_factory.mktemp("loader")
+    rng = np.random.default_rng(0)
+    with (folder / "corpus.txt").open("w") as file:
+        for _ in range(60):
+            for _ in range(int(rng.integers(4, 12))):
+                words = rng.choice(WORDS, int(rng.integers(3, 9)))
+                file.write(" ".join(words) + ".\n")
+            file.write("\n")
+    config = tiny.get_config()
+    config.corpus.sources = (f"sentences:{folder}/corpus.txt",)
+    config.corpus.data_dir = str(folder / "data")
+    config.corpus.max_seq_length = 32
+    config.corpus.dev_fraction = 0.2
+    config.tokenizer.vocab_size = 60
+    config.train.batch_size = 16
+    config.train.num_steps = 100
+    config.evaluate.batch_size = 16
+    return config
+
+
+def same(one, two):
+    return one.keys() == two.keys() and all(
+        one[name].dtype == two[name].dtype and np.array_equal(one[name], two[name])
+        for name in one
+    )
+
+
+def test_names_shapes_and_types(config):
+    batch = loader.batch_at(config, 0)
+    assert {name: (rows.shape, rows.dtype.name) for name, rows in batch.items()} == {
+        "input_ids": ((16, 32), "int32"),
+        "input_mask": ((16, 32), "int32"),
+        "segment_ids": ((16, 32), "int32"),
+        "masked_lm_positions": ((16, 10), "int32"),
+        "masked_lm_ids": ((16, 10), "int32"),
+        "masked_lm_weights": ((16, 10), "float32"),
+        "next_sentence_labels": ((16,), "int32"),
+    }
+
+
+def test_a_row_is_cls_a_sep_b_sep(config):
+    batch = loader.batch_at(config, 1)
+    for ids, mask, segments in zip(
+        batch["input_ids"], batch["input_mask"], batch["segment_ids"], strict=True
+    ):
+        end = int(mask.sum())
+        assert (mask[:end] == 1).all() and not ids[end:].any()
+        seps = np.flatnonzero(ids[:end] == 3)
+        assert ids[0] == 2 and seps[-1] == end - 1
+        first = int(np.argmax(segments))
+        assert ids[first - 1] == 3
+        assert not segments[:first].any() and segments[first:end].all()
+        assert not segments[end:].any()
+
+
+def test_the_same_whatever_ran_before(config):
+    first = loader.batch_at(config, 37)
+    for step in (0, 90, 36, 38):
+        loader.batch_at(config, step)
+    loader._open.cache_clear()
+    assert same(first, loader.batch_at(config, 37))
+
+
+def test_the_running_loader_gives_batch_at(config):
+    phase = loader.phases(config)[0]
+    running = loader.batches(config, phase, 5)
+    for step in range(5, 12):
+        assert same(next(running), loader.batch_at(config, step))
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4])
+def test_hosts_read_their_rows_only(config, hosts):
+    phase = loader.phases(config)[0]
+    size = 16 // hosts
+    parts = [
+        loader.dataset(config, phase, rows=slice(host * size, (host + 1) * size))[23]
+        for host in range(hosts)
+    ]
+    whole = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+    assert same(whole, loader.batch_at(config, 23))
+
+
+def original_rows(batch):
+    """The rows with their masks undone, in a fixed order."""
+    ids = batch["input_ids"].copy()
+    rows, columns = np.nonzero(batch["masked_lm_weights"])
+    ids[rows, batch["masked_lm_positions"][rows, columns]] = batch["masked_lm_ids"][
+        rows, columns
+    ]
+    return [row.tobytes() for row in ids]
+
+
+def test_epochs_differ_in_order_and_masks_only(config):
+    phase = loader.phases(config)[0]
+    count = len(loader._Pairs.open(config, phase, "train"))
+    config = config.copy_and_resolve_references()
+    config.train.batch_size = count
+    one, two = loader.batch_at(config, 0), loader.batch_at(config, 1)
+    assert original_rows(one) != original_rows(two)
+    assert sorted(original_rows(one)) == sorted(original_rows(two))
+    order_one, order_two = (
+        np.argsort(original_rows(one)),
+        np.argsort(original_rows(two)),
+    )
+    positions = "masked_lm_positions"
+    assert not np.array_equal(one[positions][order_one], two[positions][order_two])
+
+
+def test_an_epoch_holds_every_record_once(config):
+    phase = loader.phases(config)[0]
+    count = len(loader._Pairs.open(config, phase, "train"))
+    config = config.copy_and_resolve_references()
+    config.train.batch_size = 1
+    seen = [original_rows(loader.batch_at(config, step))[0] for step in range(count)]
+    config.train.batch_size = count
+    assert sorted(seen) == sorted(original_rows(loader.batch_at(config, 0)))
+
+
+def test_seeds_differ(config):
+    other = config.copy_and_resolve_references()
+    other.seed = 1
+    assert not same(loader.batch_at(config, 0), loader.batch_at(other, 0))
+
+
+def test_dev_counts_every_record_once(config):
+    phase = loader.phases(config)[0]
+    count = len(loader._Pairs.open(config, phase, "dev"))
+    assert count % 16, "the last batch must need filling for this test to tell"
+    batches = [
+        loader.batch_at(config, step, "dev")
+        for step in range(loader.num_batches(config, phase))
+    ]
+    labels = np.concatenate([batch["next_sentence_labels"] for batch in batches])
+    weights = np.concatenate([batch["masked_lm_weights"] for batch in batches])
+    assert (labels[:count] >= 0).all() and (labels[count:] == -1).all()
+    assert weights[:count].any(axis=1).all() and not weights[count:].any()
+    assert same(batches[0], loader.batch_at(config, 0, "dev"))
+
+
+def test_two_phases(config):
+    config = config.copy_and_resolve_references()
+    config.phase2.fraction = 0.1
+    config.phase2.max_seq_length = 48
+    config.phase2.max_predictions_per_seq = 7
+    assert [p[:4] for p in loader.phases(config)] == [
+        (0, 90, 32, 10),
+        (90, 100, 48, 7),
+    ]
+    assert loader.batch_at(config, 89)["input_ids"].shape == (16, 32)
+    last = loader.batch_at(config, 90)
+    assert last["input_ids"].shape == (16, 48)
+    assert last["masked_lm_ids"].shape == (16, 7)
+    assert loader.phase_at(config, 100) == loader.phases(config)[1]
+
+
+def test_without_next_sentence(config):
+    config = config.copy_and_resolve_references()
+    config.corpus.nsp = False
+    batch = loader.batch_at(config, 0)
+    assert not batch["segment_ids"].any()
+    assert (batch["input_ids"] == 3).sum(axis=1).max() == 1
+
+
+def test_a_config_read_back_from_json_gives_the_same(config):
+    from ml_collections import ConfigDict
+
+    back = ConfigDict(json.loads(config.to_json()))
+    assert same(loader.batch_at(config, 4), loader.batch_at(back, 4))

@@ -1,0 +1,190 @@
+"""Masks: shares within binomial bounds, whole words, and a slow transcription."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ml_collections import ConfigDict
+
+from bert_jax.data import masking
+from bert_jax.errors import UserError
+
+VOCAB, PAD, CLS, SEP, MASK = 2000, 0, 2, 3, 4
+CONTINUATION = np.zeros(VOCAB, bool)
+CONTINUATION[1000:] = True  # pieces "##..."
+
+
+def config(**changes):
+    fields = dict(
+        masked_lm_prob=0.15,
+        max_predictions_per_seq=20,
+        whole_word=False,
+        mask_fraction=0.8,
+        random_fraction=0.1,
+    )
+    return ConfigDict({**fields, **changes})
+
+
+def batch(rows, length, seed=0):
+    """Pairs of random lengths: [CLS] A [SEP] B [SEP] padding."""
+    rng = np.random.default_rng(seed)
+    ids = np.full((rows, length), PAD, np.int32)
+    mask = np.zeros_like(ids)
+    candidates = np.zeros(ids.shape, bool)
+    for row in range(rows):
+        end = int(rng.integers(5, length + 1))
+        middle = int(rng.integers(2, end - 2))
+        ids[row, :end] = rng.integers(5, VOCAB, end)
+        candidates[row, :end] = True
+        for place, token in ((0, CLS), (middle, SEP), (end - 1, SEP)):
+            ids[row, place] = token
+            candidates[row, place] = False
+        mask[row, :end] = 1
+    return ids, mask, candidates
+
+
+def apply(ids, mask, candidates, masking_config, seed=0, epoch=0):
+    rows, length = ids.shape
+    draws = masking.draw(
+        seed,
+        np.full(rows, epoch),
+        np.arange(rows),
+        length,
+        masking_config.max_predictions_per_seq,
+    )
+    return masking.apply(
+        ids, mask, candidates, draws, masking_config, MASK, CONTINUATION
+    ), draws
+
+
+def within(successes, trials, share, sigmas=5):
+    return abs(successes - trials * share) <= sigmas * math.sqrt(
+        trials * share * (1 - share)
+    )
+
+
+@pytest.mark.parametrize("whole_word", [False, True])
+def test_shares_over_a_large_sample(whole_word):
+    ids, mask, candidates = batch(4000, 128)
+    masked, _ = apply(ids, mask, candidates, config(whole_word=whole_word))
+    weights = masked.masked_lm_weights > 0
+    budgets = np.minimum(
+        20, np.maximum(1, [round(n * 0.15) for n in mask.sum(axis=1).tolist()])
+    )
+    chosen = weights.sum(axis=1)
+    assert (chosen <= budgets).all()
+    if whole_word:
+        assert chosen.sum() > 0.97 * budgets.sum()
+    else:
+        assert (chosen == np.minimum(budgets, candidates.sum(axis=1))).all()
+    rows, columns = np.nonzero(weights)
+    places = masked.masked_lm_positions[rows, columns]
+    assert candidates[rows, places].all()
+    assert (masked.masked_lm_ids[rows, columns] == ids[rows, places]).all()
+    now = masked.input_ids[rows, places]
+    was = ids[rows, places]
+    count = len(now)
+    is_mask = now == MASK
+    same = now == was
+    # A random piece is the old one or [MASK] once in 2,000 draws.
+    assert within(is_mask.sum(), count, 0.8 + 0.1 / VOCAB)
+    assert within(same.sum(), count, 0.1 + 0.1 / VOCAB)
+    random = now[~is_mask & ~same]
+    assert within((random < VOCAB // 2).sum(), len(random), 0.5)
+    assert random.min() < 20 and random.max() >= VOCAB - 20
+    untouched = np.ones(ids.shape, bool)
+    untouched[rows, places] = False
+    assert (masked.input_ids[untouched] == ids[untouched]).all()
+
+
+def test_fifteen_percent_of_full_rows():
+    ids = np.full((2000, 128), 7, np.int32)
+    ids[:, 0], ids[:, -1] = CLS, SEP
+    candidates = (ids != CLS) & (ids != SEP)
+    masked, _ = apply(ids, np.ones_like(ids), candidates, config())
+    assert masked.masked_lm_weights.sum() == 2000 * round(128 * 0.15)
+    # Each place is as likely as another.
+    counts = np.bincount(
+        masked.masked_lm_positions[masked.masked_lm_weights > 0], minlength=128
+    )[1:-1]
+    expected = masked.masked_lm_weights.sum() / 126
+    assert ((counts - expected) ** 2 / expected).sum() < 126 + 6 * math.sqrt(2 * 126)
+
+
+def test_columns_ascend_and_unused_ones_are_zero():
+    ids, mask, candidates = batch(200, 64, seed=3)
+    masked, _ = apply(ids, mask, candidates, config())
+    for positions, weights, targets in zip(
+        masked.masked_lm_positions,
+        masked.masked_lm_weights,
+        masked.masked_lm_ids,
+        strict=True,
+    ):
+        used = int(weights.sum())
+        assert (weights[:used] == 1).all() and (weights[used:] == 0).all()
+        assert (np.diff(positions[:used]) > 0).all()
+        assert not positions[used:].any() and not targets[used:].any()
+
+
+def slow_whole_words(ids, candidates, order, budget):
+    """create_masked_lm_predictions' loop over shuffled words, for one row."""
+    words = []
+    for place in np.flatnonzero(candidates):
+        inside = CONTINUATION[ids[place]] and words and words[-1][-1] == place - 1
+        if inside:
+            words[-1].append(place)
+        else:
+            words.append([place])
+    words.sort(key=lambda word: order[word[0]])
+    chosen = []
+    for word in words:
+        if len(chosen) + len(word) <= budget:
+            chosen += word
+    return sorted(chosen)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), epoch=st.integers(0, 50))
+def test_whole_words_equal_a_slow_transcription(seed, epoch):
+    ids, mask, candidates = batch(8, 40, seed)
+    masked, draws = apply(ids, mask, candidates, config(whole_word=True), seed, epoch)
+    for row in range(len(ids)):
+        budget = min(20, max(1, round(int(mask[row].sum()) * 0.15)))
+        wanted = slow_whole_words(ids[row], candidates[row], draws.order[row], budget)
+        used = masked.masked_lm_weights[row] > 0
+        assert masked.masked_lm_positions[row][used].tolist() == wanted
+
+
+def test_a_record_is_masked_alone_as_in_its_batch_and_anew_each_epoch():
+    one = masking.draw(3, np.array([2]), np.array([17]), 30, 5)
+    many = masking.draw(3, np.full(4, 2), np.array([5, 17, 1, 0]), 30, 5)
+    later = masking.draw(3, np.array([3]), np.array([17]), 30, 5)
+    for alone, among, next_epoch in zip(one, many, later, strict=True):
+        assert (alone[0] == among[1]).all()
+        assert (alone[0] != next_epoch[0]).all()
+        assert (among[0] != among[1]).all()
+
+
+def test_nothing_is_predicted_in_an_empty_row():
+    zeros = np.zeros((2, 10), np.int32)
+    for whole_word in (False, True):
+        masked, _ = apply(
+            zeros, zeros, zeros.astype(bool), config(whole_word=whole_word)
+        )
+        assert not masked.masked_lm_weights.any()
+        assert not masked.input_ids.any()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"masked_lm_prob": 1.5},
+        {"mask_fraction": -0.1},
+        {"mask_fraction": 0.8, "random_fraction": 0.3},
+    ],
+)
+def test_shares_that_are_none_are_refused(changes):
+    with pytest.raises(UserError, match=r"config\.masking\."):
+        masking.check(config(**changes))

@@ -1,0 +1,251 @@
+"""The model against a NumPy transcription of its equations, and its variants."""
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import erf
+
+from bert_jax.errors import UserError
+from bert_jax.models.config import BertConfig, pretraining_flops
+from bert_jax.models.heads import (
+    BertForPreTraining,
+    count_parameters,
+    init_pretraining,
+)
+from configs import base, large, tiny
+
+CONFIG = BertConfig(
+    vocab_size=50,
+    hidden_size=12,
+    num_hidden_layers=3,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=16,
+    type_vocab_size=2,
+    hidden_act="gelu",
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    initializer_range=0.02,
+    layer_norm_eps=1e-12,
+    dtype="float32",
+    attention="einsum",
+    remat=False,
+    scan_layers=False,
+)
+
+
+@functools.cache
+def initial_params(config):
+    init = jax.jit(lambda key: nn.meta.unbox(init_pretraining(config, key)))
+    return init(jax.random.key(0))
+
+
+def apply(config, params, *batch):
+    return jax.jit(BertForPreTraining(config).apply)({"params": params}, *batch)
+
+
+@functools.cache
+def random_params(config):
+    """Parameters far from their initial values, so that a swap cannot hide."""
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda x: x + 0.5 * rng.normal(size=x.shape).astype(np.float32),
+        initial_params(config),
+    )
+
+
+def inputs(batch=4, length=16, vocab=50):
+    rng = np.random.default_rng(0)
+    lengths = [length, 9, 5, 12][:batch]
+    ids = rng.integers(0, vocab, (batch, length)).astype(np.int32)
+    mask = (np.arange(length) < np.array(lengths)[:, None]).astype(np.int32)
+    segments = (np.arange(length) >= 4).astype(np.int32) * mask
+    positions = np.stack([rng.permutation(5)[:3] for _ in range(batch)])
+    return tuple(map(jnp.asarray, (ids, mask, segments, positions.astype(np.int32))))
+
+
+def numpy_bert(params, config, ids, mask, segments, positions):
+    """Section 3 and Vaswani et al. 2017, in float64, one head at a time."""
+    params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+
+    def norm(x, p):
+        mean = x.mean(-1, keepdims=True)
+        variance = ((x - mean) ** 2).mean(-1, keepdims=True)
+        return (x - mean) / np.sqrt(variance + 1e-12) * p["scale"] + p["bias"]
+
+    def gelu(x):
+        return x * (1 + erf(x / np.sqrt(2))) / 2
+
+    bert = params["bert"]
+    table = bert["embeddings"]
+    x = table["word_embeddings"]["embedding"][ids]
+    x = x + table["token_type_embeddings"]["embedding"][segments]
+    x = x + table["position_embeddings"]["embedding"][: ids.shape[1]]
+    x = norm(x, table["layer_norm"])
+    for index in range(config.num_hidden_layers):
+        p = bert["encoder"][f"layer_{index}"]
+        attended = np.zeros_like(x)
+        for head in range(config.num_attention_heads):
+            q, k, v = (
+                x @ p["attention"][name]["kernel"][:, head]
+                + p["attention"][name]["bias"][head]
+                for name in ("query", "key", "value")
+            )
+            scores = q @ k.swapaxes(-1, -2) / np.sqrt(config.head_dim)
+            scores = np.where(mask[:, None, :] == 1, scores, -np.inf)
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            weights /= weights.sum(-1, keepdims=True)
+            attended += weights @ v @ p["attention"]["output"]["kernel"][head]
+        attended += p["attention"]["output"]["bias"]
+        x = norm(x + attended, p["attention_layer_norm"])
+        inner = gelu(x @ p["intermediate"]["kernel"] + p["intermediate"]["bias"])
+        x = norm(
+            x + inner @ p["output"]["kernel"] + p["output"]["bias"], p["layer_norm"]
+        )
+    pooled = np.tanh(x[:, 0] @ bert["pooler"]["kernel"] + bert["pooler"]["bias"])
+    head = params["masked_lm"]
+    chosen = np.take_along_axis(x, positions[:, :, None], axis=1)
+    chosen = norm(
+        gelu(chosen @ head["dense"]["kernel"] + head["dense"]["bias"]),
+        head["layer_norm"],
+    )
+    masked_lm = chosen @ table["word_embeddings"]["embedding"].T + head["bias"]
+    nsp = params["next_sentence"]
+    return masked_lm, pooled @ nsp["kernel"] + nsp["bias"]
+
+
+def test_equals_the_equations():
+    params = random_params(CONFIG)
+    batch = inputs()
+    ours = apply(CONFIG, params, *batch)
+    masked_lm, next_sentence = numpy_bert(params, CONFIG, *batch)
+    scale = np.abs(masked_lm).max()
+    np.testing.assert_allclose(ours["masked_lm_logits"], masked_lm, atol=2e-6 * scale)
+    np.testing.assert_allclose(ours["next_sentence_logits"], next_sentence, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scan_layers": True},
+        {"remat": True},
+        {"scan_layers": True, "remat": True},
+    ],
+)
+def test_variants_give_the_same_with_dropout(change):
+    other = dataclasses.replace(CONFIG, **change)
+    key, batch = jax.random.key(7), inputs()
+    results = []
+    for config in (CONFIG, other):
+        params = initial_params(config)
+
+        def loss(params, config=config):
+            out = BertForPreTraining(config).apply({"params": params}, *batch, key)
+            return jnp.sum(out["masked_lm_logits"] ** 2)
+
+        results.append(jax.jit(jax.value_and_grad(loss))(params))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
+    theirs = [
+        grad["bert"]["embeddings"]["word_embeddings"]["embedding"]
+        for _, grad in results
+    ]
+    np.testing.assert_allclose(theirs[0], theirs[1], atol=1e-5)
+
+
+def test_dropout_draws_and_evaluation_does_not():
+    params = random_params(CONFIG)
+    batch = inputs()
+
+    def logits(key):
+        return apply(CONFIG, params, *batch, key)["masked_lm_logits"]
+
+    assert not np.allclose(logits(jax.random.key(0)), logits(jax.random.key(1)))
+    assert np.array_equal(logits(jax.random.key(0)), logits(jax.random.key(0)))
+    assert np.array_equal(logits(None), logits(None))
+
+
+def test_padding_does_not_reach_the_tokens():
+    params = random_params(CONFIG)
+    ids, mask, segments, positions = inputs()
+    one = apply(CONFIG, params, ids, mask, segments, positions)
+    other_ids = jnp.where(mask == 1, ids, 7)
+    two = apply(CONFIG, params, other_ids, mask, segments, positions)
+    for name in one:
+        np.testing.assert_array_equal(one[name], two[name])
+
+
+def test_bfloat16_stays_near_float32():
+    params = random_params(CONFIG)
+    batch = inputs()
+    half = dataclasses.replace(CONFIG, dtype="bfloat16")
+    exact = apply(CONFIG, params, *batch)
+    rough = apply(half, params, *batch)
+    for name in exact:
+        assert rough[name].dtype == jnp.float32
+        scale = np.abs(exact[name]).max()
+        np.testing.assert_allclose(rough[name], exact[name], atol=0.05 * scale)
+        assert not np.array_equal(rough[name], exact[name])
+
+
+@pytest.mark.parametrize(
+    ("module", "parameters"), [(base, 109_482_240), (large, 335_141_888)]
+)
+def test_parameters_of_the_paper_without_allocating(module, parameters):
+    config = BertConfig.create(module.get_config().model, 30522)
+    shapes = jax.eval_shape(
+        lambda key: init_pretraining(config, key), jax.random.key(0)
+    )
+    assert count_parameters(nn.meta.unbox(shapes)["bert"]) == parameters
+    stacked = dataclasses.replace(config, scan_layers=True)
+    shapes = jax.eval_shape(
+        lambda key: init_pretraining(stacked, key), jax.random.key(0)
+    )
+    assert count_parameters(nn.meta.unbox(shapes)["bert"]) == parameters
+
+
+def test_flops_are_those_of_the_paper_sizes():
+    small = BertConfig.create(base.get_config().model, 30522)
+    big = BertConfig.create(large.get_config().model, 30522)
+    assert pretraining_flops(small, 128, 20) == pytest.approx(69.9e9, rel=1e-3)
+    assert pretraining_flops(small, 512, 77) == pytest.approx(301e9, rel=1e-3)
+    assert pretraining_flops(big, 128, 20) == pytest.approx(240.6e9, rel=1e-3)
+    assert pretraining_flops(big, 512, 77) == pytest.approx(1020e9, rel=1e-3)
+
+
+def test_initial_values_are_those_of_the_paper():
+    params = initial_params(dataclasses.replace(CONFIG, vocab_size=5000))
+    table = params["bert"]["embeddings"]["word_embeddings"]["embedding"]
+    # A normal cut at two standard deviations keeps 0.8796 of its spread.
+    assert float(jnp.std(table)) == pytest.approx(0.02 * 0.8796, rel=0.02)
+    assert float(jnp.abs(table).max()) <= 0.04 + 1e-6
+    assert not params["masked_lm"]["bias"].any()
+    assert (params["masked_lm"]["layer_norm"]["scale"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_attention_heads", 7),
+        ("hidden_act", "swish"),
+        ("dtype", "float16"),
+        ("attention", "flash"),
+        ("num_hidden_layers", 0),
+        ("hidden_dropout_prob", 1.0),
+    ],
+)
+def test_a_wrong_field_is_named(field, value):
+    fields = tiny.get_config().model
+    fields[field] = value
+    with pytest.raises(UserError, match=rf"config\.model\.{field}="):
+        BertConfig.create(fields, 8000)
+
+
+def test_too_long_a_sequence_is_refused():
+    ids = jnp.zeros((1, 17), jnp.int32)
+    with pytest.raises(ValueError, match="max_position_embeddings=16"):
+        apply(CONFIG, random_params(CONFIG), ids, ids, ids, ids[:, :1])
