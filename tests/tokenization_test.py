@@ -175,19 +175,31 @@ def test_same_as_the_published_rules(shared_data, vocabulary, lowercase, folders
     assert len(different) < len(texts) / 10_000 + 2
 
 
-def test_odd_characters_as_published(shared_data):
-    texts = [
-        "na\u00efve \u00c5ngstr\u00f6m \u0130stanbul stra\u00dfe",
-        "zero\u200bwidth soft\u00adhyphen nul\0 \ufffd \x85 \u2028line\u00a0space",
-        "\u4f60\u597d\u4e16\u754c \u30ab\u30bf\u30ab\u30ca \ud55c\uad6d\uc5b4",
-        "it's [MASK] and [SEP], $5.00 (100%) --- a_b ^`~",
-        "x" * 200 + " " + "x" * 201,
-        "e\u0301 \u0915\u094d\u0937 \u05e9\u05c1 \u0e40\u0e01",
-        "",
-        " \t\r\n ",
-    ]
+ODD = [
+    "na\u00efve \u00c5ngstr\u00f6m \u0130stanbul stra\u00dfe",
+    "zero\u200bwidth soft\u00adhyphen nul\0 \ufffd \x85 \u2028line\u00a0space",
+    "\u4f60\u597d\u4e16\u754c \u30ab\u30bf\u30ab\u30ca \ud55c\uad6d\uc5b4",
+    "it's [MASK] and [SEP], $5.00 (100%) --- a_b ^`~",
+    "x" * 200 + " " + "x" * 201,
+    "e\u0301 \u0915\u094d\u0937 \u05e9\u05c1 \u0e40\u0e01",
+    "",
+    " \t\r\n ",
+]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_odd_characters_as_published(tmp_path, lowercase):
+    letters = {c for text in ODD for c in text + strip_accents(text.lower())}
+    pieces = sorted(c for c in letters if spaced(c).strip())
+    path = tmp_path / "vocab.txt"
+    vocabulary = [*tokenization.SPECIAL_TOKENS, *pieces, *("##" + c for c in pieces)]
+    path.write_text("".join(piece + "\n" for piece in vocabulary), encoding="utf-8")
+    assert compare(path, lowercase, ODD) == []
+
+
+def test_odd_characters_with_released_vocabularies(shared_data):
     for name, lowercase in ((UNCASED, True), (MULTILINGUAL, False)):
-        assert compare(shared_data(name), lowercase, texts) == []
+        assert compare(shared_data(name), lowercase, ODD) == []
 
 
 def test_known_sentence(shared_data):
