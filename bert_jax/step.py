@@ -91,7 +91,7 @@ def train_step(
         "loss": sum(losses.values()),
         **losses,
         "learning_rate": jnp.asarray(schedule(state.step), jnp.float32),
-        "grad_norm": optax.global_norm(grads),
+        "grad_norm": optax.tree.norm(grads),
     }
     params = optax.apply_updates(state.params, updates)
     return TrainState(state.step + 1, params, opt_state), metrics

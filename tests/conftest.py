@@ -1,6 +1,7 @@
 """Eight simulated devices, shapes checked at run time, and the data at hand."""
 
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,3 +33,18 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of sixty short documents in Google's format, always the same."""
+    words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]
+    words += ["while", "seven", "cats", "watch", "it", "go"]
+    rng = random.Random(0)
+    path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(60):
+            for _ in range(rng.randint(4, 11)):
+                print(" ".join(rng.choices(words, k=rng.randint(3, 8))), file=file)
+            print(file=file)
+    return path

@@ -12,9 +12,9 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import (
     ACTIVATION_FUNCTIONS,
     Dense,
+    Embedding,
     dropout,
     layer_norm,
-    truncated_normal,
 )
 
 
@@ -30,14 +30,10 @@ class Embeddings(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-
-        def table(rows: int, axis: str) -> nn.Embed:
-            init = truncated_normal(config, (axis, "embed"))
-            return nn.Embed(rows, config.hidden_size, embedding_init=init)
-
-        self.word_embeddings = table(config.vocab_size, "vocab")
-        self.position_embeddings = table(config.max_position_embeddings, "position")
-        self.token_type_embeddings = table(config.type_vocab_size, "token_type")
+        positions, types = config.max_position_embeddings, config.type_vocab_size
+        self.word_embeddings = Embedding(config, config.vocab_size, "vocab")
+        self.position_embeddings = Embedding(config, positions, "position")
+        self.token_type_embeddings = Embedding(config, types, "token_type")
         self.layer_norm = layer_norm(config)
 
     def __call__(

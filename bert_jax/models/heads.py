@@ -67,7 +67,7 @@ class BertForPreTraining(nn.Module):
         chosen = jnp.take_along_axis(
             encoded.sequence, masked_lm_positions[:, :, None], axis=1
         )
-        embedding = self.bert.embeddings.word_embeddings.embedding
+        embedding = self.bert.embeddings.word_embeddings.table
         next_sentence = self.next_sentence(encoded.pooled).astype(jnp.float32)
         return {
             "masked_lm_logits": self.masked_lm(chosen, embedding),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
 
@@ -55,6 +55,28 @@ class Dense(nn.Module):
             x.astype(dtype), jnp.asarray(kernel, dtype), axes=self.inputs
         )
         return product + jnp.asarray(bias, dtype)
+
+
+class Embedding(nn.Module):
+    """A table of vectors, `table`, and the look-up in it."""
+
+    config: BertConfig
+    rows: int
+    axis: str  # the logical name of the rows
+
+    def setup(self) -> None:
+        init = truncated_normal(self.config, (self.axis, "embed"))
+        shape = (self.rows, self.config.hidden_size)
+        self.embedding = self.param("embedding", init, shape)
+
+    @property
+    def table(self) -> Float[Array, "rows hidden"]:
+        # Whole vectors on each device: a look-up of parts of them would have to be
+        # put together for every token.
+        return nn.with_logical_constraint(self.embedding, (self.axis, "hidden"))
+
+    def __call__(self, ids: Int[Array, "..."]) -> Float[Array, "... hidden"]:
+        return jnp.take(self.table, ids, axis=0)
 
 
 def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:

@@ -123,7 +123,7 @@ class Pretraining:
         perplexity = math.exp(min(means["masked_lm_loss"], 700.0))
         return {"loss": sum(parts), **means, "perplexity": perplexity}
 
-    def summary_table(self, numbers: dict[str, float]) -> tuple[list, tuple]:
+    def summary_table(self, numbers: Mapping[str, int | float]) -> tuple[list, tuple]:
         """The rows and header of the closing report."""
         perplexity = math.exp(numbers["unigram_loss"])
         rows = [

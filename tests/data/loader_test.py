@@ -8,37 +8,13 @@ import pytest
 from bert_jax.data import loader
 from configs import tiny
 
-WORDS = [
-    "the",
-    "quick",
-    "brown",
-    "fox",
-    "jumps",
-    "over",
-    "a",
-    "lazy",
-    "dog",
-    "while",
-    "seven",
-    "cats",
-    "watch",
-]
-
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    """Sixty short documents, a small vocabulary, sixteen rows a batch."""
-    folder = tmp_path_factory.mktemp("loader")
-    rng = np.random.default_rng(0)
-    with (folder / "corpus.txt").open("w") as file:
-        for _ in range(60):
-            for _ in range(int(rng.integers(4, 12))):
-                words = rng.choice(WORDS, int(rng.integers(3, 9)))
-                file.write(" ".join(words) + ".\n")
-            file.write("\n")
+def config(corpus, tmp_path_factory):
+    """A small vocabulary, sixteen rows a batch."""
     config = tiny.get_config()
-    config.corpus.sources = (f"sentences:{folder}/corpus.txt",)
-    config.corpus.data_dir = str(folder / "data")
+    config.corpus.sources = (f"sentences:{corpus}",)
+    config.corpus.data_dir = str(tmp_path_factory.mktemp("data"))
     config.corpus.max_seq_length = 32
     config.corpus.dev_fraction = 0.2
     config.tokenizer.vocab_size = 60

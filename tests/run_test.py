@@ -1,0 +1,337 @@
+"""Whole runs through main: variants agree, interrupted runs go on, modes work."""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax import main, metrics
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MICRO = """
+extends = "tiny"
+
+def get_config(config):
+    config.model.hidden_size = 32
+    config.model.num_attention_heads = 2
+    config.model.intermediate_size = 64
+    config.model.max_position_embeddings = 32
+    config.model.hidden_dropout_prob = 0.1
+    config.model.attention_probs_dropout_prob = 0.1
+    config.tokenizer.vocab_size = 64
+    config.corpus.sources = ("sentences:CORPUS",)
+    config.corpus.data_dir = "DATA"
+    config.corpus.max_seq_length = 32
+    config.corpus.dev_fraction = 0.2
+    config.masking.max_predictions_per_seq = 6
+    config.train.num_steps = 20
+    config.train.batch_size = 16
+    config.train.log_every = 1
+    config.evaluate.batch_size = 16
+    config.checkpoint.save_every = 10
+    return config
+"""
+
+
+@pytest.fixture(scope="module")
+def micro(corpus, tmp_path_factory) -> str:
+    """A config file of one's own that imports nothing."""
+    folder = tmp_path_factory.mktemp("micro")
+    text = MICRO.replace("CORPUS", str(corpus)).replace("DATA", str(folder / "data"))
+    (folder / "micro.py").write_text(text)
+    return str(folder / "micro.py")
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before():
+    before = {number: signal.getsignal(number) for number in (2, 15)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def run(micro, workdir, *args):
+    """Runs main here, on eight devices; gives (status, stdout, stderr)."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main.main([f"--config={micro}", f"--workdir={workdir}", *args])
+    return status, out.getvalue(), err.getvalue()
+
+
+def command(micro, workdir, *args):
+    program = [sys.executable, "-m", "bert_jax.main"]
+    return [*program, f"--config={micro}", f"--workdir={workdir}", *args]
+
+
+def start(micro, workdir, *args, devices=1):
+    """Starts main in a process of its own."""
+    flags = os.environ["XLA_FLAGS"].replace("count=8", f"count={devices}")
+    return subprocess.Popen(
+        command(micro, workdir, *args),
+        cwd=ROOT,
+        env={**os.environ, "XLA_FLAGS": flags},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process, status=0):
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == status, err
+    return out, err
+
+
+def losses(workdir):
+    """The loss of each step, all of them there once and in order."""
+    lines = metrics.read(Path(workdir), "train")
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
+    return np.array([line["loss"] for line in lines])
+
+
+NO_DROPOUT = (
+    "--config.model.hidden_dropout_prob=0.0",
+    "--config.model.attention_probs_dropout_prob=0.0",
+)
+
+
+@pytest.fixture(scope="module")
+def plain(micro, tmp_path_factory) -> Path:
+    """Twenty steps on one device, dropout on."""
+    workdir = tmp_path_factory.mktemp("plain") / "run"
+    finish(start(micro, workdir))
+    return workdir
+
+
+MESH = ("--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        MESH,
+        (*MESH, "--config.model.scan_layers", "--config.model.remat"),
+        ("--config.model.remat",),
+        ("--config.model.scan_layers",),
+    ],
+    ids=["mesh", "mesh_scan_remat", "remat", "scan_layers"],
+)
+def test_eight_devices_and_variants_give_the_losses_of_one(
+    micro, plain, tmp_path, change
+):
+    status, _, err = run(micro, tmp_path / "run", *change)
+    assert status == 0, err
+    one, other = losses(plain), losses(tmp_path / "run")
+    assert len(one) == 20
+    np.testing.assert_allclose(other[0], one[0], rtol=1e-6)
+    np.testing.assert_allclose(other, one, rtol=1e-4)
+
+
+def test_micro_batches_give_the_losses_of_the_whole_batch(micro, tmp_path):
+    workdirs = tmp_path / "whole", tmp_path / "parts"
+    mesh = ("--config.mesh.data=2", "--config.mesh.tensor=2", "--config.mesh.fsdp=2")
+    for workdir, parts in zip(workdirs, (1, 4), strict=True):
+        change = f"--config.train.micro_batches={parts}"
+        status, _, err = run(micro, workdir, change, *NO_DROPOUT, *mesh)
+        assert status == 0, err
+    whole, parts = map(losses, workdirs)
+    np.testing.assert_allclose(parts, whole, rtol=1e-5)
+
+
+def test_two_phases_in_one_run(micro, tmp_path):
+    args = ("--config.phase2.fraction=0.25", "--config.phase2.max_seq_length=24")
+    status, out, err = run(
+        micro, tmp_path / "run", *args, "--config.train.eval_every=10"
+    )
+    assert status == 0, err
+    assert len(losses(tmp_path / "run")) == 20
+    dev = metrics.read(tmp_path / "run", "dev")
+    assert [line["step"] for line in dev] == [10, 20]
+    assert dev[0]["unigram_loss"] != dev[1]["unigram_loss"]
+    assert "masked LM loss" in out
+
+
+@pytest.mark.parametrize("kill_after", [1, 13])
+def test_killed_and_started_again_writes_the_same_losses(
+    micro, plain, tmp_path, kill_after
+):
+    workdir = tmp_path / "run"
+    process = start(micro, workdir)
+    path = workdir / "metrics.jsonl"
+    while not path.exists() or path.read_text().count("\n") < kill_after:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    process.kill()
+    process.communicate()
+    finish(start(micro, workdir))
+    assert losses(workdir).tolist() == losses(plain).tolist()
+    one, other = metrics.read(plain, "dev"), metrics.read(workdir, "dev")
+    assert [line | {"time": 0} for line in other] == [
+        line | {"time": 0} for line in one
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_a_signal_saves_the_step_and_the_run_goes_on_elsewhere(
+    micro, tmp_path, number, status
+):
+    workdir = tmp_path / "run"
+    many = "--config.train.num_steps=5000"
+    process = start(micro, workdir, many)
+    path = workdir / "metrics.jsonl"
+    while not path.exists() or path.read_text().count("\n") < 3:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, err = finish(process, status)
+    last = metrics.read(workdir, "train")[-1]["step"]
+    saved = max(int(p.name) for p in (workdir / "checkpoints").iterdir())
+    assert saved == last
+    assert f"saved step {saved}" in err
+    # On another mesh, with another number of devices.
+    process = start(micro, workdir, many, *MESH, devices=8)
+    before = path.read_text().count("\n")
+    while path.read_text().count("\n") < before + 2:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, err = finish(process, status)
+    assert f"at step {saved} of 5000" in err
+    losses(workdir)
+
+
+def test_a_signal_during_compilation_saves_and_ends_soon(micro, tmp_path):
+    workdir = tmp_path / "run"
+    process = start(micro, workdir, "--config.model.num_hidden_layers=12")
+    while not (workdir / "metrics.jsonl").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, err = finish(process, 143)
+    assert "saved step 0" in err
+    assert (workdir / "checkpoints" / "0").is_dir()
+
+
+def test_predict_evaluate_export_the_finished_run(micro, plain, tmp_path):
+    rows = [
+        {"text": "the quick [MASK] fox"},
+        {"text": "a dog", "text_b": "seven [MASK] [MASK]", "id": 7},
+        {"text": "nothing masked"},
+    ]
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, _, err = run(
+        micro, plain, "--mode=predict", f"--input={source}", f"--output={target}"
+    )
+    assert status == 0, err
+    results = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [len(row["masks"]) for row in results] == [1, 2, 0]
+    for row, result in zip(rows, results, strict=True):
+        assert row.items() <= result.items()
+        assert ("is_next_probability" in result) == ("text_b" in row)
+        for guesses in result["masks"]:
+            probabilities = [guess["probability"] for guess in guesses]
+            assert len(guesses) == 5
+            assert probabilities == sorted(probabilities, reverse=True)
+            assert 0 < sum(probabilities) <= 1
+            assert all(
+                guess.keys() == {"token", "id", "probability"} for guess in guesses
+            )
+    piped = subprocess.run(
+        command(micro, plain, "--mode=predict", "--config.predict.top_k=2"),
+        input=source.read_text(),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=240,
+    )
+    assert piped.returncode == 0, piped.stderr
+    two = [json.loads(line) for line in piped.stdout.splitlines()]
+    for row, full in zip(two, results, strict=True):
+        for guesses, more in zip(row["masks"], full["masks"], strict=True):
+            assert [g["id"] for g in guesses] == [g["id"] for g in more[:2]]
+            np.testing.assert_allclose(
+                [g["probability"] for g in guesses],
+                [g["probability"] for g in more[:2]],
+                rtol=1e-4,
+            )
+    status, out, err = run(micro, plain, "--mode=evaluate")
+    assert status == 0, err
+    numbers = json.loads(out)
+    saved = metrics.read(plain, "dev")[-1]
+    for name in ("masked_lm_loss", "next_sentence_loss", "unigram_loss"):
+        assert numbers[name] == pytest.approx(saved[name], rel=1e-5)
+
+
+def test_evaluation_does_not_depend_on_the_batch_size(micro, plain):
+    results = []
+    for size in (8, 24):
+        config = f"--config.evaluate.batch_size={size}"
+        status, out, err = run(micro, plain, "--mode=evaluate", config)
+        assert status == 2 and "evaluate.batch_size" in err  # the run has another
+        results.append(out)
+    assert results == ["", ""]
+
+
+def test_a_finished_run_started_again_says_so_and_changes_nothing(micro, plain):
+    before = (plain / "metrics.jsonl").read_bytes()
+    out, err = finish(start(micro, plain))
+    assert "step 20 of 20" in err
+    assert "masked LM loss" in out
+    assert (plain / "metrics.jsonl").read_bytes() == before
+
+
+def test_the_work_directory_holds_what_the_design_says(plain):
+    names = {path.name for path in plain.iterdir()}
+    assert {"config.json", "metrics.jsonl", "checkpoints", "vocab.txt"} <= names
+    assert {"tokenizer.json", "predictions"} <= names
+    assert any(name.startswith("events") for name in names)
+    config = json.loads((plain / "config.json").read_text())
+    assert config["model"]["vocab_size"] == 64
+    line = metrics.read(plain, "train")[-1]
+    assert {"step", "time", "loss", "masked_lm_loss", "learning_rate"} <= set(line)
+    assert {"grad_norm", "sequences_per_second", "tokens_per_second"} <= set(line)
+    dev = metrics.read(plain, "dev")[-1]
+    assert {
+        "masked_lm_loss",
+        "masked_lm_accuracy",
+        "perplexity",
+        "unigram_loss",
+    } <= set(dev)
+    assert {"next_sentence_loss", "next_sentence_accuracy"} <= set(dev)
+
+
+def test_prepare_ends_with_its_folder(micro, tmp_path):
+    import tensorflow_datasets as tfds
+
+    status, out, err = run(micro, tmp_path / "run", "--mode=prepare")
+    assert status == 0, err
+    last = out.splitlines()[-1]
+    assert last.startswith("prepared: ")
+    builder = tfds.builder_from_directory(last.removeprefix("prepared: "))
+    assert set(builder.info.splits) == {"train", "dev"}
+    assert set(builder.info.features) == {"tokens_a", "tokens_b", "is_random_next"}
+    assert not (tmp_path / "run").exists()
+
+
+def test_describe_base(tmp_path):
+    target = tmp_path / "base.json"
+    status = main.main(
+        ["--config=configs/base.py", "--mode=describe", f"--output={target}"]
+    )
+    assert status == 0
+    facts = json.loads(target.read_text())
+    assert facts["parameters"] == 109_482_240
+    assert facts["flops_per_step"] == pytest.approx(256 * 69.9e9, rel=1e-3)
+    assert [phase["steps"] for phase in facts["phases"]] == [900_000, 100_000]
