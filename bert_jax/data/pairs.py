@@ -39,14 +39,12 @@ def draw(
 
     Args:
       documents: for each document the numbers of tokens in its sentences, all > 0;
-        with `nsp` at least two documents, for a random B comes from another one.
+        a random B comes from another one, where there is another.
       rng: the source of every draw.
       settings: see above.
     """
     # offsets[d][s]: where sentence s of document d starts; the last one is its end.
     offsets = [[0, *accumulate(lengths)] for lengths in documents]
-    if settings.nsp and len(documents) < 2:
-        raise ValueError("sentence pairs need at least two documents")
     for document in range(len(documents)):
         if settings.nsp:
             yield from _pairs(offsets, document, rng, settings)
@@ -91,9 +89,12 @@ def _random_next(
     offsets: list[list[int]], document: int, wanted: int, rng: random.Random
 ) -> Span:
     """Sentences from a random one on, of another document: `wanted` tokens or more."""
-    # Google's code tries ten times to meet another document; this always does.
-    other = rng.randrange(len(offsets) - 1)
-    other += other >= document
+    # Google's code tries ten times to meet another document; this always does. With
+    # one document alone, both take it.
+    other = 0
+    if len(offsets) > 1:
+        other = rng.randrange(len(offsets) - 1)
+        other += other >= document
     ends = offsets[other]
     first = rng.randrange(len(ends) - 1)
     stop = first + 1

@@ -98,7 +98,6 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
         "lowercase": wanted.lowercase,
         "sample_bytes": wanted.sample_bytes,
         "dev_fraction": config.corpus.dev_fraction,
-        "nsp": config.corpus.nsp,
         "seed": config.seed,
     }
     folder = Path(config.corpus.data_dir) / f"vocabulary-{_fingerprint(identity)}"
@@ -172,15 +171,14 @@ def _split_rule(config: ConfigDict) -> Callable[[int], str]:
     counted, and of these those with the two lowest hashes are always held back, those
     with the two highest never; one each where there are two or three documents.
     """
-    fraction, nsp = config.corpus.dev_fraction, config.corpus.nsp
+    fraction = config.corpus.dev_fraction
     if not 0 < fraction < 1:
         raise UserError(f"corpus.dev_fraction={fraction}: must be between 0 and 1")
     count = sum(1 for _ in itertools.islice(_documents(config), 100))
-    if count < (4 if nsp else 2):
+    if count < 2:
         raise UserError(
-            f"corpus.sources: {count} documents are too few to train on and hold back: "
-            + ("give 4, or set corpus.nsp=False" if nsp else "give 2")
-            + " (sentences: an empty line ends a document; text: a file is one)"
+            "corpus.sources: one document cannot be trained on and held back at once: "
+            "give two (sentences: an empty line ends a document; text: a file is one)"
         )
 
     def place(index: int) -> float:

@@ -3,7 +3,6 @@
 import itertools
 import random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -190,7 +189,8 @@ def test_without_pairs_rows_are_full():
     assert sizes == [30, 30, 30, 30, 20]
 
 
-def test_one_document_is_refused():
+def test_one_document_alone_is_its_own_random_next():
     shape = pairs.Settings(32, 0.1, nsp=True)
-    with pytest.raises(ValueError, match="two documents"):
-        list(pairs.draw([[5, 5]], random.Random(0), shape))
+    drawn = list(pairs.draw([[5] * 50], random.Random(0), shape))
+    assert any(pair.is_random_next for pair in drawn)
+    assert all(pair.b.document == 0 for pair in drawn)

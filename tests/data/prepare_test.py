@@ -224,18 +224,17 @@ def test_small_corpora_are_split(config, tmp_path, count):
         assert abs(splits["dev"] - fraction * count) < 3 + 4 * (count * 0.1) ** 0.5
 
 
-@pytest.mark.parametrize(("count", "nsp"), [(3, True), (1, True), (1, False)])
-def test_too_few_documents(config, tmp_path, count, nsp):
-    write_corpus(tmp_path / "corpus.txt", documents=count)
-    config.corpus.nsp = nsp
-    with pytest.raises(UserError, match=f"{count} documents are too few"):
+def test_one_document_is_too_few(config, tmp_path):
+    write_corpus(tmp_path / "corpus.txt", documents=1)
+    with pytest.raises(UserError, match="one document cannot be"):
         prepare.prepare(config, LENGTH)
     assert names(config.corpus.data_dir) == []
 
 
-def test_two_documents_do_without_sentence_pairs(config, tmp_path):
-    write_corpus(tmp_path / "corpus.txt", documents=2)
-    config.corpus.nsp = False
+@pytest.mark.parametrize(("count", "nsp"), [(2, True), (2, False), (3, True)])
+def test_two_documents_will_do(config, tmp_path, count, nsp):
+    write_corpus(tmp_path / "corpus.txt", documents=count)
+    config.corpus.nsp = nsp
     folder = prepare.prepare(config, LENGTH)
     assert read(folder, "train")
     assert read(folder, "dev")
