@@ -45,28 +45,57 @@ class Checkpoints:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._manager.close()
+        with contextlib.suppress(Exception) if error else contextlib.nullcontext():
+            self._manager.close()  # after an error it would tell the same again
 
     def latest_step(self) -> int | None:
         """The newest finished checkpoint's step; None where there is none."""
         return self._manager.latest_step()
 
     def save(self, state: TrainState, step: int) -> None:
-        """Starts saving; returns once the state may be donated."""
+        """Starts saving; returns once the state may be donated.
+
+        Raises:
+          UserError: there is too little room on the disk, or saving failed; this or
+            the checkpoint before.
+        """
         if step == self.latest_step():
             return
-        self._manager.save(
-            step,
-            args=ocp.args.Composite(
-                params=ocp.args.StandardSave(state.params),
-                opt_state=ocp.args.StandardSave(state.opt_state),
-            ),
-            force=True,
-        )
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+        free = shutil.disk_usage(self._folder).free
+        if free < needed:
+            raise UserError(
+                f"{self._folder}: a checkpoint needs {needed / 1e6:,.0f} MB and "
+                f"{free / 1e6:,.0f} MB are free; make room and start the same command "
+                f"again: it goes on from step {self.latest_step() or 0}"
+            )
+        with self._told_in_one_line():
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(
+                    params=ocp.args.StandardSave(state.params),
+                    opt_state=ocp.args.StandardSave(state.opt_state),
+                ),
+                force=True,
+            )
 
     def wait(self) -> None:
-        """Waits until what was saved is on disk; raises what went wrong there."""
-        self._manager.wait_until_finished()
+        """Waits until what was saved is on disk.
+
+        Raises:
+          UserError: it could not be written.
+        """
+        with self._told_in_one_line():
+            self._manager.wait_until_finished()
+
+    @contextlib.contextmanager
+    def _told_in_one_line(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, RuntimeError, ValueError) as error:
+            raise UserError(
+                f"{self._folder}: a checkpoint cannot be written: {_first_line(error)}"
+            ) from error
 
     def restore(self, abstract: TrainState) -> tuple[TrainState, int] | None:
         """The newest checkpoint that can be read, and its step.
@@ -110,8 +139,7 @@ class Checkpoints:
             # Whatever a damaged file makes Orbax or TensorStore raise; if no
             # checkpoint can be read, the first of these errors is shown.
             except Exception as error:
-                text = str(error).partition(" See full TensorStore details")[0]
-                reason = next(iter(text.splitlines()), type(error).__name__)[:200]
+                reason = _first_line(error)
                 log.warning("checkpoint %d cannot be read: %s", step, reason)
                 damaged.append((step, reason))
                 continue
@@ -135,6 +163,11 @@ class Checkpoints:
             (self._folder / str(step)).rename(aside / str(step))
         self._manager.reload()
         log.warning("checkpoint %d moved to %s; going on from before it", step, aside)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).partition(" See full TensorStore details")[0]
+    return next(iter(text.splitlines()), type(error).__name__)[:200]
 
 
 @contextlib.contextmanager

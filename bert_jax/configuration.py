@@ -18,6 +18,18 @@ from ml_collections import ConfigDict, config_flags
 
 from bert_jax.errors import UserError
 
+# Of the fields that no part of the program has a reason to look at more closely.
+_LEAST = {
+    "seed": 0,
+    "train.num_steps": 1,
+    "train.log_every": 1,
+    "train.eval_every": 0,
+    "checkpoint.save_every": 1,
+    "checkpoint.keep": 1,
+    "predict.top_k": 1,
+    "predict.batch_size": 1,
+}
+
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -36,6 +48,11 @@ def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
     _check_fields(config, _load_file(str(CONFIGS / "common.py")), spec)
     for override in overrides:
         _override(config, override)
+    for field, least in _LEAST.items():
+        group, _, name = field.rpartition(".")
+        value = config[group][name] if group else config[name]
+        if value < least:
+            raise UserError(f"config.{field}={value}: must be at least {least}")
     return config
 
 

@@ -48,18 +48,25 @@ class Evaluator:
         phase = loader.phase_at(config, max(now - 1, 0))
         rows = sharding.local_rows(self._mesh, size)
         dataset = loader.dataset(config, phase, "dev", rows)
+        batches = (
+            sharding.place_batch(batch, self._mesh, size)
+            for batch in dataset.to_iter_dataset()
+        )
+        with self._clock("evaluation"):
+            first = next(batches)
+        if phase not in self._compiled:
+            with self._clock("compile"):
+                self._compiled[phase] = self._compile(params, first)
         sums = []
         with self._clock("evaluation"):
-            for rows_of_batch in dataset.to_iter_dataset():
-                batch = sharding.place_batch(rows_of_batch, self._mesh, size)
-                run = self._compiled.get(phase) or self._compile(phase, params, batch)
-                sums.append(run(params, batch))
+            for batch in itertools.chain([first], batches):
+                sums.append(self._compiled[phase](params, batch))
                 # Bounds what is under way on the device.
                 jax.block_until_ready(sums[-2:-1])
                 self._stop.check()
             return self._task.summarise(_means(sums))
 
-    def _compile(self, phase: loader.Phase, params: Any, batch: Any) -> Callable:
+    def _compile(self, params: Any, batch: step.Batch) -> Callable:
         jitted = jax.jit(
             functools.partial(step.eval_step, metrics=self._task.metrics),
             out_shardings=sharding.replicated(self._mesh),
@@ -69,8 +76,7 @@ class Evaluator:
             with sharding.activate(self._mesh):
                 return jitted.lower(params, batch).compile()
 
-        self._compiled[phase] = signals.run_interruptibly(compile_step, self._stop)
-        return self._compiled[phase]
+        return signals.run_interruptibly(compile_step, self._stop)
 
 
 def evaluate(config: ConfigDict, folder: Path) -> None:

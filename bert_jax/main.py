@@ -28,11 +28,12 @@ def main(argv: Sequence[str]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # a full disk, a folder that may not be written
+        place = error.filename or "writing"
+        print(f"error: {place}: {error.strerror or error}", file=sys.stderr)
+        return 2
     except Interrupted as interrupted:
-        # A compilation may still run in its thread, and nothing can end it gently.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(128 + interrupted.signal_number)
+        return 128 + interrupted.signal_number
     return 0
 
 
@@ -86,4 +87,8 @@ def _spec(argv: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # After a failure threads may be left that compile or write; nothing waits for them.
+    os._exit(status) if status else sys.exit(0)

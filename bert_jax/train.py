@@ -9,7 +9,8 @@ import flax.linen as nn
 import jax
 from ml_collections import ConfigDict
 
-from bert_jax import evaluate, optimizer, sharding, signals, step, tasks, workdir
+from bert_jax import evaluate, sharding, signals, step, tasks, workdir
+from bert_jax import optimizer as optimizers
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.data import loader
 from bert_jax.errors import Interrupted
@@ -29,16 +30,16 @@ def train(config: ConfigDict, folder: Path) -> None:
     """
     task = tasks.create(config)
     mesh = sharding.make_mesh(config)
-    adam = optimizer.make(config)
-    schedule = optimizer.learning_rate_schedule(config)
-    abstract = sharding.abstract_state(task.init_params, adam, mesh)
+    optimizer = optimizers.make(config)
+    schedule = optimizers.learning_rate_schedule(config)
+    abstract = sharding.abstract_state(task.init_params, optimizer, mesh)
     workdir.check(folder, config)
     task.prepare()
     workdir.claim(folder, config, task.tokenizer)
 
     def initial_state() -> step.TrainState:
         def create(key: jax.Array) -> step.TrainState:
-            return step.init_state(nn.meta.unbox(task.init_params(key)), adam)
+            return step.init_state(nn.meta.unbox(task.init_params(key)), optimizer)
 
         shardings = sharding.shardings_of(abstract)
         return jax.jit(create, out_shardings=shardings)(jax.random.key(config.seed))
@@ -47,7 +48,7 @@ def train(config: ConfigDict, folder: Path) -> None:
         function = functools.partial(
             step.train_step,
             loss=task.loss,
-            optimizer=adam,
+            optimizer=optimizer,
             schedule=schedule,
             seed=config.seed,
             micro_batches=parts,
@@ -74,8 +75,14 @@ def train(config: ConfigDict, folder: Path) -> None:
         phase, run = loader.phase_at(config, now), None
         batches = loader.batches(config, phase, now, rows)
         previous, logged = None, _Mark(clock, now)
+        size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+        shape = " ".join(f"{axis}={n}" for axis, n in mesh.shape.items())
+        kind = jax.devices()[0].device_kind
+        progress.note(
+            f"{folder}: {size:,} parameters on {mesh.size} x {kind} ({shape})"
+        )
         if restored:
-            progress.note(f"resuming {folder} at step {now} of {num_steps}")
+            progress.note(f"resuming at step {now} of {num_steps}")
         try:
             while True:
                 if _evaluation_due(config, now) and not writer.has(now, "dev"):

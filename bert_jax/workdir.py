@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,13 +22,19 @@ def claim(workdir: Path, config: ConfigDict, tokenizer: Tokenizer) -> None:
     """Makes the folder this run's: writes config.json, vocab.txt, tokenizer.json.
 
     Raises:
-      UserError: it belongs to a run with another config.
+      UserError: it belongs to a run with another config, or cannot be written.
     """
     check(workdir, config)
-    workdir.mkdir(parents=True, exist_ok=True)
-    tokenization.save(tokenizer, workdir)
     resolved = json.dumps(config.to_dict(), indent=2) + "\n"
-    write_atomically(workdir / "config.json", resolved)
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".tokenizer.", dir=workdir) as whole:
+            tokenization.save(tokenizer, whole)
+            for path in Path(whole).iterdir():
+                path.replace(workdir / path.name)
+        write_atomically(workdir / "config.json", resolved)
+    except OSError as error:
+        raise UserError(f"--workdir={workdir}: {error.strerror or error}") from error
 
 
 def check(workdir: Path, config: ConfigDict) -> None:

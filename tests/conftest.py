@@ -2,6 +2,8 @@
 
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,3 +50,52 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 print(" ".join(rng.choices(words, k=rng.randint(3, 8))), file=file)
             print(file=file)
     return path
+
+
+MICRO = """
+extends = "tiny"
+
+def get_config(config):
+    config.model.hidden_size = 32
+    config.model.num_attention_heads = 2
+    config.model.intermediate_size = 64
+    config.model.max_position_embeddings = 32
+    config.model.hidden_dropout_prob = 0.1
+    config.model.attention_probs_dropout_prob = 0.1
+    config.tokenizer.vocab_size = 64
+    config.corpus.sources = ("sentences:CORPUS",)
+    config.corpus.data_dir = "DATA"
+    config.corpus.max_seq_length = 32
+    config.corpus.dev_fraction = 0.2
+    config.masking.max_predictions_per_seq = 6
+    config.train.num_steps = 20
+    config.train.batch_size = 16
+    config.train.log_every = 1
+    config.evaluate.batch_size = 16
+    config.checkpoint.save_every = 10
+    return config
+"""
+
+
+@pytest.fixture(scope="session")
+def micro(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A config file of one's own that imports nothing."""
+    folder = tmp_path_factory.mktemp("micro")
+    text = MICRO.replace("CORPUS", str(corpus)).replace("DATA", str(folder / "data"))
+    (folder / "micro.py").write_text(text)
+    return str(folder / "micro.py")
+
+
+@pytest.fixture(scope="session")
+def plain(micro: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run: twenty steps on one device, dropout on."""
+    workdir = tmp_path_factory.mktemp("plain") / "run"
+    flags = os.environ["XLA_FLAGS"].replace("count=8", "count=1")
+    program = [sys.executable, "-m", "bert_jax.main"]
+    subprocess.run(
+        [*program, f"--config={micro}", f"--workdir={workdir}"],
+        env={**os.environ, "XLA_FLAGS": flags},
+        check=True,
+        timeout=240,
+    )
+    return workdir

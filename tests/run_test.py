@@ -17,39 +17,6 @@ from bert_jax import main, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 
-MICRO = """
-extends = "tiny"
-
-def get_config(config):
-    config.model.hidden_size = 32
-    config.model.num_attention_heads = 2
-    config.model.intermediate_size = 64
-    config.model.max_position_embeddings = 32
-    config.model.hidden_dropout_prob = 0.1
-    config.model.attention_probs_dropout_prob = 0.1
-    config.tokenizer.vocab_size = 64
-    config.corpus.sources = ("sentences:CORPUS",)
-    config.corpus.data_dir = "DATA"
-    config.corpus.max_seq_length = 32
-    config.corpus.dev_fraction = 0.2
-    config.masking.max_predictions_per_seq = 6
-    config.train.num_steps = 20
-    config.train.batch_size = 16
-    config.train.log_every = 1
-    config.evaluate.batch_size = 16
-    config.checkpoint.save_every = 10
-    return config
-"""
-
-
-@pytest.fixture(scope="module")
-def micro(corpus, tmp_path_factory) -> str:
-    """A config file of one's own that imports nothing."""
-    folder = tmp_path_factory.mktemp("micro")
-    text = MICRO.replace("CORPUS", str(corpus)).replace("DATA", str(folder / "data"))
-    (folder / "micro.py").write_text(text)
-    return str(folder / "micro.py")
-
 
 @pytest.fixture(autouse=True)
 def signals_as_before():
@@ -102,14 +69,6 @@ NO_DROPOUT = (
     "--config.model.hidden_dropout_prob=0.0",
     "--config.model.attention_probs_dropout_prob=0.0",
 )
-
-
-@pytest.fixture(scope="module")
-def plain(micro, tmp_path_factory) -> Path:
-    """Twenty steps on one device, dropout on."""
-    workdir = tmp_path_factory.mktemp("plain") / "run"
-    finish(start(micro, workdir))
-    return workdir
 
 
 MESH = ("--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2")
@@ -207,7 +166,7 @@ def test_a_signal_saves_the_step_and_the_run_goes_on_elsewhere(
         time.sleep(0.01)
     process.send_signal(number)
     _, err = finish(process, status)
-    assert f"at step {saved} of 5000" in err
+    assert f"resuming at step {saved} of 5000" in err
     losses(workdir)
 
 

@@ -1,0 +1,224 @@
+"""What a user can get wrong: one line, status 2, nothing half-written."""
+
+import json
+import shutil
+
+import pytest
+
+from bert_jax import main
+from bert_jax.checkpoint import Checkpoints
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.fixture
+def refused(micro, tmp_path, capfd):
+    """Runs main, which must refuse in one line holding every one of some words."""
+
+    def check(*args, words, config=micro, workdir=tmp_path / "run"):
+        status = main.main([f"--config={config}", f"--workdir={workdir}", *args])
+        _, err = capfd.readouterr()
+        lines = [line for line in err.splitlines() if line.startswith("error: ")]
+        assert status == 2, err
+        assert len(lines) == 1 and "Traceback" not in err, err
+        assert all(word in lines[0] for word in words), lines[0]
+        assert not (workdir / "config.json").exists() or workdir != tmp_path / "run"
+        return lines[0]
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--config.train.batchsize=3"], ["config.train.batchsize", "batch_size"]),
+        (["--config.trian.batch_size=3"], ["config.trian.batch_size", "train"]),
+        (["--config.train.batch_size=abc"], ["train.batch_size=abc", "int"]),
+        (["--config.train=3"], ["config.train", "group"]),
+        (["--config.train.batch_size=12"], ["train.batch_size", "12", "8 device"]),
+        (["--config.train.micro_batches=3"], ["train.micro_batches", "16 / 3"]),
+        (["--config.evaluate.batch_size=9"], ["evaluate.batch_size", "9"]),
+        (["--config.mesh.data=3"], ["mesh", "data=3", "8 device"]),
+        (["--config.mesh.fsdp=0"], ["mesh", "fsdp=0"]),
+        (
+            ["--config.mesh.data=2", "--config.mesh.tensor=4"],
+            ["mesh.tensor=4", "num_attention_heads=2"],
+        ),
+        (["--config.model.num_attention_heads=5"], ["num_attention_heads=5", "32"]),
+        (["--config.model.attention=flash"], ["model.attention", "einsum"]),
+        (["--config.corpus.sources=text:/nowhere/*.txt"], ["text:/nowhere/*.txt"]),
+        (["--config.corpus.sources=word:x"], ["word:x", "sentences:GLOB"]),
+        (["--config.corpus.max_seq_length=33"], ["max_seq_length", "33", "32"]),
+        (["--config.optimizer.name=sgd"], ["optimizer.name", "bert_adam"]),
+        (["--config.optimizer.warmup_steps=5"], ["warmup_steps=5", "warmup_fraction"]),
+        (["--config.task.name=mnlli"], ["task.name", "mnlli", "pretraining"]),
+        (["--config.masking.mask_fraction=1.2"], ["masking.mask_fraction=1.2"]),
+        (["--config.tokenizer.vocab_file=/no/vocab.txt"], ["/no/vocab.txt"]),
+        (["--config.seed=-1"], ["config.seed=-1"]),
+        (["--config.train.log_every=0"], ["train.log_every=0"]),
+        (["--config.checkpoint.save_every=0"], ["checkpoint.save_every=0"]),
+        (["--mode=trian"], ["mode", "trian"]),
+        (["--workdri=x"], ["workdri"]),
+        (["train"], ["'train'"]),
+        (["--mode=evaluate"], ["no run there"]),
+        (["--mode=predict", "--input=/no/rows"], ["/no/rows"]),
+    ],
+    ids=lambda value: value[0][:40] if isinstance(value, list) else None,
+)
+def test_wrong_arguments(refused, args, words):
+    refused(*args, words=words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def get_config(:", ["own.py:1", "SyntaxError"]),
+        ("x = 1", ["own.py", "get_config"]),
+        ("def get_config():\n    return 3\n", ["own.py", "ConfigDict"]),
+        ('extends = "bsae"\ndef get_config(config): pass\n', ["own.py", "bsae"]),
+        (
+            'extends = "tiny"\n\ndef get_config(config):\n    config.model.size = 1\n',
+            ["own.py:4", "size", "hidden_size"],
+        ),
+        (
+            "from configs import tiny\n\ndef get_config():\n"
+            "    config = tiny.get_config()\n    config.optimizer.lr = 1\n"
+            "    return config\n",
+            ["own.py", "config.optimizer.lr", "learning_rate"],
+        ),
+    ],
+)
+def test_wrong_config_files(refused, tmp_path, text, words):
+    path = tmp_path / "own.py"
+    path.write_text(text)
+    refused(config=path, words=words)
+
+
+def test_no_config_file(refused):
+    refused(config="nowhere.py", words=["nowhere.py"])
+    refused(config="configs/tiny.py:size=3", words=["size"])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", ["bad.txt", "empty"]),
+        (b"good line\n\xff\xfe bad\n", ["bad.txt:2", "UTF-8"]),
+        (b"\n\n \n", ["no document"]),
+        (b"one document only\n", ["one document"]),
+    ],
+)
+def test_wrong_corpora(refused, tmp_path, content, words):
+    (tmp_path / "bad.txt").write_bytes(content)
+    data = tmp_path / "data"
+    refused(
+        f"--config.corpus.sources=sentences:{tmp_path}/bad.txt",
+        f"--config.corpus.data_dir={data}",
+        words=words,
+    )
+    assert not data.exists() or not list(data.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("pieces", "words"),
+    [
+        ([*SPECIAL[:4], "a"], ["vocab.txt", "[MASK]"]),
+        ([*SPECIAL, "a", "a"], ["vocab.txt", "a"]),
+        ([], ["vocab.txt", "empty"]),
+    ],
+)
+def test_wrong_vocabularies(refused, tmp_path, pieces, words):
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in pieces))
+    refused(f"--config.tokenizer.vocab_file={path}", words=words)
+
+
+def test_a_vocabulary_larger_than_the_model(refused, tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in [*SPECIAL, *"abcdefgh"]))
+    refused(
+        f"--config.tokenizer.vocab_file={path}",
+        "--config.model.vocab_size=12",
+        words=["model.vocab_size=12", "13"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"text": "quick [MASK]"', ["rows.jsonl:2", "JSON"]),
+        ('{"txt": "quick [MASK]"}', ["rows.jsonl:2", '"text"']),
+        ('["quick"]', ["rows.jsonl:2", '"text"']),
+        ('{"text": "quick", "text_b": 3}', ["rows.jsonl:2", "text_b"]),
+        (json.dumps({"text": "fox " * 40}), ["rows.jsonl:2", "32 positions"]),
+    ],
+)
+def test_wrong_rows(refused, plain, tmp_path, line, words):
+    source, target = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"text": "fine"}\n' + line + "\n")
+    args = "--mode=predict", f"--input={source}", f"--output={target}"
+    refused(*args, words=words, workdir=plain)
+    assert not target.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+def test_a_work_directory_of_another_config(refused, plain):
+    refused(
+        "--config.optimizer.learning_rate=0.5",
+        "--config.seed=3",
+        workdir=plain,
+        words=["optimizer.learning_rate", "0.5", "seed", "another"],
+    )
+
+
+@pytest.fixture
+def damaged(plain, tmp_path):
+    """A finished run whose checkpoints can be damaged."""
+    copy = tmp_path / "copy"
+    shutil.copytree(plain, copy)
+
+    def damage(step):
+        for path in (copy / "checkpoints" / str(step)).rglob("*"):
+            if path.is_file() and path.parent.name == "d":
+                with path.open("r+b") as file:
+                    file.truncate(path.stat().st_size // 2)
+
+    return copy, damage
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    micro, damaged, capfd, caplog
+):
+    workdir, damage = damaged
+    damage(20)
+    args = [f"--config={micro}", f"--workdir={workdir}"]
+    assert main.main(args) == 0
+    err = capfd.readouterr().err
+    assert "checkpoint 20 cannot be read" in caplog.text
+    assert "at step 10 of 20" in err
+    assert (workdir / "damaged_checkpoints" / "20").is_dir()
+    with Checkpoints(workdir, 3) as checkpoints:
+        assert checkpoints.latest_step() == 20
+
+
+def test_all_checkpoints_damaged(refused, damaged):
+    workdir, damage = damaged
+    damage(10)
+    damage(20)
+    before = sorted(path.name for path in (workdir / "checkpoints").iterdir())
+    refused(workdir=workdir, words=["no checkpoint can be read"])
+    assert before == sorted(path.name for path in (workdir / "checkpoints").iterdir())
+
+
+def test_a_full_disk(refused, tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    refused_line = refused(words=["checkpoints", "MB"], workdir=tmp_path / "full")
+    assert "goes on from step 0" in refused_line
+    assert not list((tmp_path / "full" / "checkpoints").iterdir())
+
+
+def test_a_work_directory_that_is_a_file(refused, tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x")
+    refused(workdir=path, words=["file", "not a folder"])
