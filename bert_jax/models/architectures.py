@@ -1,0 +1,118 @@
+"""BERT with any of its heads, as fine-tuning and a loaded model need them."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from bert_jax.models.config import BertConfig
+from bert_jax.models.encoder import Bert, Encoded, stack_layers
+from bert_jax.models.heads import MaskedLmHead
+from bert_jax.models.layers import Dense, Embedding, dropout
+
+# What each head is computed from, dropout before it or not, and its outputs, where they
+# are not the labels. Section 4 and appendix B; run_classifier.py, run_squad.py.
+_LINEAR_HEADS: dict[str, tuple[str, bool, int | None]] = {
+    "next_sentence": ("pooled", False, 2),
+    "sequence_classification": ("pooled", True, None),
+    "token_classification": ("sequence", True, None),
+    "question_answering": ("sequence", False, 2),
+    "multiple_choice": ("pooled", True, 1),
+}
+HEADS = ("masked_lm", *_LINEAR_HEADS)
+
+
+class BertWithHeads(nn.Module):
+    """BERT under `bert`, and each head under its own name; without heads, BERT alone.
+
+    The parameters of ("masked_lm", "next_sentence") are those of BertForPreTraining.
+    """
+
+    config: BertConfig
+    heads: tuple[str, ...] = ()  # of HEADS
+    labels: int = 2  # outputs of the sequence or token classification
+    tied: bool = True  # the masked LM's output matrix is the embeddings'
+
+    @nn.compact
+    def __call__(
+        self,
+        input_ids: Int[Array, "*batch length"],
+        input_mask: Int[Array, "*batch length"],
+        segment_ids: Int[Array, "*batch length"],
+        key: Key[Array, ""] | None = None,
+    ) -> dict[str, Array | list[Array]]:
+        """Encodes a batch and computes the heads.
+
+        Args:
+          input_ids: [batch, length]; [batch, choices, length] with `multiple_choice`,
+            whose choices are encoded as so many rows.
+          input_mask: 1 for a token, 0 for padding.
+          segment_ids: 0 for the first sentence, 1 for the second.
+          key: of dropout; None for evaluation.
+
+        Returns:
+          `hidden_states`, a list: the embeddings' output and each layer's, [batch,
+          length, hidden]; `pooled` [batch, hidden]; and of the heads, float32:
+          `masked_lm_logits` [batch, length, vocab], `next_sentence_logits` [batch, 2],
+          `logits` ([batch, labels], [batch, length, labels] or [batch, choices]),
+          `start_logits` and `end_logits` [batch, length].
+        """
+        length = input_ids.shape[-1]
+        keys = (None, None) if key is None else tuple(jax.random.split(key))
+        bert = Bert(self.config, name="bert")
+        ids, mask, segments = (
+            x.reshape(-1, length) for x in (input_ids, input_mask, segment_ids)
+        )
+        encoded = bert(ids, mask, segments, keys[0])
+        outputs: dict[str, Array | list[Array]] = {
+            "hidden_states": encoded.hidden_states,
+            "pooled": encoded.pooled,
+        }
+        for head in self.heads:
+            if head == "masked_lm":
+                matrix = bert.embeddings.word_embeddings.table
+                if not self.tied:
+                    size = self.config.vocab_size
+                    matrix = Embedding(self.config, size, "vocab", name="decoder").table
+                masked_lm = MaskedLmHead(self.config, name=head)
+                outputs["masked_lm_logits"] = masked_lm(encoded.sequence, matrix)
+                continue
+            logits = self._linear(head, encoded, keys[1])
+            if head == "next_sentence":
+                outputs["next_sentence_logits"] = logits
+            elif head == "question_answering":
+                outputs["start_logits"] = logits[..., 0]
+                outputs["end_logits"] = logits[..., 1]
+            elif head == "multiple_choice":
+                outputs["logits"] = logits.reshape(input_ids.shape[:-1])
+            else:
+                outputs["logits"] = logits
+        return outputs
+
+    def _linear(
+        self, head: str, encoded: Encoded, key: Key[Array, ""] | None
+    ) -> Float[Array, "..."]:
+        source, drops, size = _LINEAR_HEADS[head]
+        features = getattr(encoded, source)
+        if drops:  # 0.1 in run_classifier.py, as everywhere
+            features = dropout(features, self.config.hidden_dropout_prob, key)
+        dense = Dense(
+            self.config, (size or self.labels,), ("embed", "labels"), name=head
+        )
+        return dense(features).astype(jnp.float32)
+
+
+def init_with_heads(model: BertWithHeads, key: Key[Array, ""]) -> dict:
+    """Initial parameters, each in a box with its logical axis names.
+
+    The same key gives the same values whether the layers are stacked or not.
+    """
+    config = model.config
+    unrolled = dataclasses.replace(config, scan_layers=False, remat=False)
+    ids = jnp.zeros((1, 1), jnp.int32)
+    params = model.clone(config=unrolled).init(key, ids, ids, ids)["params"]
+    if config.scan_layers:
+        params = stack_layers(params, config.num_hidden_layers)
+    return params
