@@ -1,0 +1,1 @@
+"""Other people's checkpoints: names and shapes, both ways. NumPy in, NumPy out."""

@@ -1,0 +1,186 @@
+"""A Hugging Face model folder out: what AutoModel... and AutoTokenizer open."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+
+from bert_jax import tokenization
+from bert_jax.convert import files, huggingface, layout
+from bert_jax.errors import UserError
+
+# The field of config.json that says where the model comes from, and by which a folder
+# is known as an export.
+PROVENANCE = "bert_jax"
+
+_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
+_FILES = {
+    *("config.json", "model.safetensors", "vocab.txt"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+}
+
+
+def export(
+    weights: layout.Weights,
+    tokenizer: Tokenizer | None,
+    folder: Path,
+    provenance: Mapping[str, Any],
+) -> None:
+    """Writes a model folder, whole or not at all.
+
+    Parameters that the architecture does not have in `transformers`, such as the pooler
+    beside a tagger, are left out.
+
+    Args:
+      tokenizer: None leaves its files out.
+      folder: new, empty, or an earlier export, which is replaced.
+      provenance: JSON, kept in config.json under `bert_jax`.
+
+    Raises:
+      UserError: the folder holds something else; the disk is full.
+    """
+    folder = folder.absolute()
+    check_target(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            prefix=f".{folder.name}.", dir=folder.parent, ignore_cleanup_errors=True
+        ) as temporary:
+            new = Path(temporary) / "new"
+            new.mkdir()
+            _write(weights, tokenizer, new, provenance)
+            if folder.exists():
+                folder.rename(Path(temporary) / "old")
+            new.rename(folder)
+    except OSError as error:
+        raise UserError(f"--output={folder}: {error.strerror or error}") from error
+
+
+def check_target(folder: Path) -> None:
+    """Raises UserError where an export may not go."""
+    if not folder.exists() and not folder.is_symlink():
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise UserError(f"--output={folder}: not a folder")
+    names = {path.name for path in folder.iterdir()}
+    ours = bool(names) and not names - _FILES and "config.json" in names
+    if ours:
+        ours = PROVENANCE in files.read_json(folder, "config.json")
+    if names and not ours:
+        raise UserError(
+            f"--output={folder}: holds files that no export writes; name a new folder"
+        )
+
+
+def _write(
+    weights: layout.Weights,
+    tokenizer: Tokenizer | None,
+    folder: Path,
+    provenance: Mapping[str, Any],
+) -> None:
+    save_file(
+        _tensors(weights), folder / huggingface.WEIGHTS, metadata={"format": "pt"}
+    )
+    config = _config(weights, tokenizer)
+    _write_json(folder / "config.json", {**config, PROVENANCE: dict(provenance)})
+    # The library keeps what it writes from everybody else.
+    shutil.copymode(folder / "config.json", folder / huggingface.WEIGHTS)
+    if tokenizer is not None:
+        _write_tokenizer(tokenizer, weights, folder)
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def _tensors(weights: layout.Weights) -> dict[str, layout.Array]:
+    config, architecture = weights.config, weights.architecture
+    parts = ["bert", *layout.ARCHITECTURES[architecture]]
+    parts += [part for part in ("decoder",) if part in weights.params]
+    if architecture == "BertModel" and "pooler" not in weights.params["bert"]:
+        parts.remove("pooler")
+    tensors = {}
+    for part in parts:
+        for parameter in layout.parameters(part, config, len(weights.labels)):
+            value: Any = weights.params
+            for key in parameter.path:
+                value = value[key]
+            name = parameter.huggingface
+            tensors[name] = parameter.give(value, huggingface.DIALECT)
+    if "decoder" in parts:
+        # `transformers` keeps both where the matrix is not tied, and uses the second.
+        bias = tensors["cls.predictions.bias"]
+        tensors["cls.predictions.decoder.bias"] = bias.copy()
+    if architecture == "BertModel":
+        return {name.removeprefix("bert."): v for name, v in tensors.items()}
+    return tensors
+
+
+def _config(weights: layout.Weights, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    config = weights.config
+    fields: dict[str, Any] = {
+        "architectures": [weights.architecture],
+        "model_type": "bert",
+        **{name: getattr(config, name) for name in files.FIELDS},
+        "hidden_act": _ACTIVATIONS[config.hidden_act],
+        "position_embedding_type": "absolute",
+        "tie_word_embeddings": "decoder" not in weights.params,
+    }
+    if tokenizer is not None:
+        fields["pad_token_id"] = tokenization.special_ids(tokenizer).pad
+    if weights.labels:
+        fields["id2label"] = {str(i): name for i, name in enumerate(weights.labels)}
+        fields["label2id"] = {name: i for i, name in enumerate(weights.labels)}
+    if weights.problem_type is not None:
+        fields["problem_type"] = weights.problem_type
+    return fields
+
+
+def _write_tokenizer(
+    tokenizer: Tokenizer, weights: layout.Weights, folder: Path
+) -> None:
+    tokenization.save(_filled_up(tokenizer, weights.config.vocab_size), folder)
+    normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
+    special = {
+        f"{token.strip('[]').lower()}_token": token
+        for token in tokenization.SPECIAL_TOKENS
+    }
+    _write_json(
+        folder / "tokenizer_config.json",
+        {
+            # BertTokenizer would build another one from the vocabulary, which
+            # gives up on shorter words.
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+            "do_lower_case": normalizer.get("lowercase", True),
+            "strip_accents": normalizer.get("strip_accents"),
+            "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+            "model_max_length": weights.config.max_position_embeddings,
+            **special,
+        },
+    )
+    _write_json(folder / "special_tokens_map.json", special)
+
+
+def _filled_up(tokenizer: Tokenizer, vocab_size: int) -> Tokenizer:
+    """Gives spare rows of the embeddings a piece each, [unusedN]."""
+    pieces = tokenizer.get_vocab(with_added_tokens=True)
+    missing = vocab_size - len(pieces)
+    if missing <= 0:
+        return tokenizer
+    free = (f"[unused{n}]" for n in range(2 * vocab_size))
+    spare = [piece for piece in free if piece not in pieces][:missing]
+    form = json.loads(tokenizer.to_str())
+    last = len(pieces)
+    form["model"]["vocab"] |= {piece: last + n for n, piece in enumerate(spare)}
+    return Tokenizer.from_str(json.dumps(form))
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    path.write_text(text, encoding="utf-8")

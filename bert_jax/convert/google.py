@@ -1,0 +1,162 @@
+"""Google's checkpoints in: bert_config.json, bert_model.ckpt.* and vocab.txt."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bert_jax.convert import files, layout
+from bert_jax.errors import UserError
+from bert_jax.models.config import BertConfig
+
+CONFIG = "bert_config.json"
+DIALECT = "google"
+# Names under which the optimizer keeps what is no weight (optimization.py).
+_NOT_WEIGHTS = ("adam_m", "adam_v", "global_step")
+
+
+def read(folder: Path) -> layout.Weights:
+    """Reads a checkpoint as the released ones are, or one that run_classifier.py or
+    run_squad.py left.
+
+    Raises:
+      UserError: TensorFlow is missing (the `google` extra); a file is missing or
+        damaged.
+    """
+    fields = files.read_json(folder, CONFIG)
+    config = files.bert_config(fields, folder / CONFIG, type_vocab_size=16)
+    variables = _Variables(_prefix(folder))
+    layout.check_layers(variables, config)
+    architecture, labels = _architecture(variables.shapes)
+    parts = layout.parts_present(variables.shapes, config, architecture, DIALECT)
+    wanted = [
+        parameter
+        for part in ("bert", *parts)
+        for parameter in layout.parameters(part, config, len(labels))
+    ]
+    known = {parameter.google for parameter in wanted}
+    return layout.Weights(
+        config=config,
+        params=layout.build(variables, config, wanted, DIALECT),
+        architecture=layout.all_of(architecture, parts),
+        labels=labels,
+        left_over=tuple(sorted(set(variables.shapes) - known)),
+    )
+
+
+def read_tokenizer(folder: Path, config: BertConfig) -> Tokenizer | None:
+    """The folder's tokenizer; None where it has none. That it is a cased one, its
+    vocabulary tells.
+
+    Raises:
+      UserError: see `files.read_tokenizer`.
+    """
+    return files.read_tokenizer(folder, config, {})
+
+
+class _Variables:
+    """The weights of a checkpoint; TensorFlow reads them."""
+
+    def __init__(self, prefix: Path):
+        self.where = str(prefix)
+        tensorflow = _tensorflow(prefix)
+        try:
+            self._reader = tensorflow.train.load_checkpoint(str(prefix))
+            shapes = self._reader.get_variable_to_shape_map()
+        except Exception as error:  # its errors share no narrower class
+            raise UserError(_damaged(prefix, error)) from error
+        self.shapes: Mapping[str, tuple[int, ...]] = {
+            name: tuple(shape)
+            for name, shape in shapes.items()
+            if name.rpartition("/")[2] not in _NOT_WEIGHTS
+        }
+
+    def read(self, name: str) -> layout.Array:
+        try:
+            value = np.asarray(self._reader.get_tensor(name))
+        except Exception as error:  # as above
+            raise UserError(_damaged(Path(self.where), error)) from error
+        if not np.issubdtype(value.dtype, np.floating):
+            raise UserError(f"{self.where}: {name} holds {value.dtype}, not float32")
+        return value.astype(np.float32, copy=False)
+
+
+def _damaged(prefix: Path, error: Exception) -> str:
+    text = " ".join(str(error).split())[:200]
+    return f"{prefix}: cannot be read: {text}; the file is damaged, fetch it again"
+
+
+def _tensorflow(prefix: Path) -> Any:
+    """TensorFlow, kept away from the accelerator and from the terminal."""
+    try:
+        with _quiet():
+            import tensorflow
+
+            for kind in ("GPU", "TPU"):
+                tensorflow.config.set_visible_devices([], kind)
+    except ImportError as error:
+        raise UserError(
+            f"{prefix}: a TensorFlow checkpoint, and TensorFlow is not installed; "
+            "install the google extra: pip install 'bert-jax[google]'"
+        ) from error
+    return tensorflow
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps from standard error what TensorFlow's C++ side says of its devices, some
+    of it before it has read any setting."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _prefix(folder: Path) -> Path:
+    """The checkpoint's name without the endings of its files.
+
+    Raises:
+      UserError: there is none, or more than one, or a part of it is missing.
+    """
+    indices = sorted(folder.glob("*.ckpt*.index"))
+    if len(indices) > 1:
+        released = [p for p in indices if p.name == "bert_model.ckpt.index"]
+        indices = released or indices
+    if len(indices) != 1:
+        found = ", ".join(path.name for path in indices) or "none"
+        raise UserError(
+            f"{folder}: one checkpoint is wanted, bert_model.ckpt.index, and there is "
+            f"{found}"
+        )
+    prefix = indices[0].with_suffix("")
+    shards = sorted(folder.glob(f"{prefix.name}.data-*"))
+    if not shards:
+        raise UserError(f"{prefix}.data-00000-of-00001: no such file")
+    for path in (indices[0], *shards):
+        files.inside(folder, path.name)
+    return prefix
+
+
+def _architecture(
+    shapes: Mapping[str, tuple[int, ...]],
+) -> tuple[str, tuple[str, ...]]:
+    """What the heads tell, and the labels' names; the config does not say."""
+    if "output_weights" in shapes:
+        labels = shapes["output_weights"][0] if shapes["output_weights"] else 0
+        return "BertForSequenceClassification", layout.default_labels(labels)
+    if "cls/squad/output_weights" in shapes:
+        return "BertForQuestionAnswering", ()
+    if "cls/predictions/output_bias" in shapes:
+        return "BertForMaskedLM", ()
+    return "BertModel", ()

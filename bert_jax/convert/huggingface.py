@@ -1,0 +1,241 @@
+"""Hugging Face's model folders in: config.json, model.safetensors, tokenizer files.
+
+Nothing that such a folder holds is executed: its files are JSON and safetensors.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
+
+from bert_jax.convert import files, layout
+from bert_jax.errors import UserError
+from bert_jax.models.config import BertConfig
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLE = "pytorch_model.bin"
+DIALECT = "huggingface"
+
+_FLOATS = {"F64", "F32", "F16", "BF16"}
+_TRUNK = ("embeddings.", "encoder.", "pooler.")
+_DECODER = "cls.predictions.decoder"
+# Numbers from 0 on that old versions saved.
+_BUFFER = "bert.embeddings.position_ids"
+# `weights_only` executes nothing.
+_CONVERT = (
+    'python -c "import torch, safetensors.torch as s; s.save_file({k: v.clone() '
+    f"for k, v in torch.load('{PICKLE}', weights_only=True).items()}}, "
+    f"'{WEIGHTS}', {{'format': 'pt'}})\""
+)
+# Longer words become [UNK] in `transformers` when it builds from a vocab.txt; Google's
+# code, and ours, allow 200 characters.
+_MAX_CHARACTERS_PER_WORD = 100
+
+
+def read(folder: Path) -> layout.Weights:
+    """Reads a model that `transformers` saved, as float32.
+
+    Raises:
+      UserError: a file is missing, damaged, or of a model that is no BERT.
+    """
+    path = folder / "config.json"
+    fields = files.read_json(folder, "config.json")
+    architecture = _architecture(fields, path)
+    config = files.bert_config(fields, path, type_vocab_size=2)
+    labels = _labels(fields, path)
+    tensors = _Tensors(folder)
+    layout.check_layers(tensors, config)
+    parts = layout.parts_present(tensors.shapes, config, architecture, DIALECT)
+    known: set[str] = set()
+    if fields.get("tie_word_embeddings") is False and "masked_lm" in parts:
+        parts.append("decoder")
+        # Where the matrix is its own, the bias beside it is the one that counts.
+        tensors.replace("cls.predictions.bias", f"{_DECODER}.bias")
+    else:
+        known |= _check_tied(tensors)
+    wanted = [
+        parameter
+        for part in ("bert", *parts)
+        for parameter in layout.parameters(part, config, len(labels))
+    ]
+    params = layout.build(tensors, config, wanted, DIALECT)
+    known |= {parameter.huggingface for parameter in wanted}
+    architecture = layout.all_of(architecture, parts)
+    problem = fields.get("problem_type")
+    return layout.Weights(
+        config=config,
+        params=params,
+        architecture=architecture,
+        labels=labels if set(parts) & set(layout.LABELLED_HEADS) else (),
+        problem_type=problem if isinstance(problem, str) else None,
+        left_over=tuple(sorted(set(tensors.shapes) - known)),
+    )
+
+
+def read_tokenizer(folder: Path, config: BertConfig) -> Tokenizer | None:
+    """The folder's tokenizer; None where it has none.
+
+    Raises:
+      UserError: see `files.read_tokenizer`.
+    """
+    fields: dict[str, Any] = {}
+    if files.inside(folder, "tokenizer_config.json") is not None:
+        fields = files.read_json(folder, "tokenizer_config.json")
+    tokenizer = files.read_tokenizer(folder, config, fields)
+    if tokenizer is not None and not (folder / "tokenizer.json").exists():
+        tokenizer.model.max_input_chars_per_word = _MAX_CHARACTERS_PER_WORD
+    return tokenizer
+
+
+def _architecture(fields: dict[str, Any], path: Path) -> str:
+    kind = fields.get("model_type", "bert")
+    if kind != "bert":
+        raise UserError(
+            f"{path}: model_type is {files.shown(kind)}; only BERT can be read"
+        )
+    named = fields.get("architectures") or ["BertModel"]
+    architecture = named[0] if isinstance(named, list) else named
+    if not isinstance(architecture, str) or architecture not in layout.ARCHITECTURES:
+        raise UserError(
+            f"{path}: architecture {files.shown(architecture)}; those that can be read "
+            f"are {', '.join(layout.ARCHITECTURES)}"
+        )
+    position = fields.get("position_embedding_type", "absolute")
+    if position != "absolute":
+        raise UserError(
+            f"{path}: position_embedding_type={files.shown(position)}, not 'absolute'"
+        )
+    for name in ("is_decoder", "add_cross_attention"):
+        if fields.get(name):
+            raise UserError(f"{path}: {name} is set; only an encoder can be read")
+    return architecture
+
+
+def _labels(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
+    """The names of a classifier's outputs; LABEL_0 ... where they have none."""
+    names = fields.get("id2label")
+    if names is None:
+        number = fields.get("num_labels", 2)
+        if not isinstance(number, int) or not 0 < number <= 100_000:
+            raise UserError(
+                f"{path}: num_labels={files.shown(number)} is not a number of labels"
+            )
+        return layout.default_labels(number)
+    try:
+        labels = [str(names[str(index)]) for index in range(len(names))]
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: id2label does not name the labels from 0 on"
+        ) from error
+    return tuple(labels)
+
+
+class _Tensors:
+    """The tensors of one or several safetensors files, under today's names."""
+
+    def __init__(self, folder: Path):
+        self.where = str(folder / WEIGHTS)
+        self._places: dict[str, tuple[Path, str]] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        for path in _weight_files(folder):
+            for name, shape, kind in _header(path):
+                self._add(path, name, shape, kind)
+
+    def _add(self, path: Path, name: str, shape: tuple[int, ...], kind: str) -> None:
+        ours = f"bert.{name}" if name.startswith(_TRUNK) else name
+        for old, new in (("LayerNorm.gamma", "weight"), ("LayerNorm.beta", "bias")):
+            if ours.endswith(old):
+                ours = ours.rpartition(".")[0] + f".{new}"
+        if ours == _BUFFER:
+            return
+        if ours in self.shapes:
+            raise UserError(
+                f"{path}: {files.shown(name)} stands there twice, under two names"
+            )
+        if kind not in _FLOATS:
+            raise UserError(
+                f"{path}: {files.shown(name)} holds {kind}, not floating-point numbers"
+            )
+        self._places[ours] = (path, name)
+        self.shapes[ours] = shape
+
+    def read(self, name: str) -> layout.Array:
+        path, theirs = self._places[name]
+        # Opened for each tensor, so that no more of the file stays in memory.
+        try:
+            with safe_open(path, framework="np") as file:
+                return file.get_tensor(theirs).astype(np.float32, copy=False)
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"{path}: {_one_line(error)}") from error
+
+    def replace(self, name: str, other: str) -> None:
+        """Has `name` mean what `other` does, if that is there."""
+        if other in self.shapes:
+            self.shapes[name] = self.shapes.pop(other)
+            self._places[name] = self._places.pop(other)
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    whole = files.inside(folder, WEIGHTS)
+    if whole is not None:
+        return [whole]
+    if files.inside(folder, INDEX, files.MAX_JSON_BYTES) is None:
+        if (folder / PICKLE).exists() or (folder / f"{PICKLE}.index.json").exists():
+            raise UserError(
+                f"{folder}: {PICKLE} is a pickle, which can execute code, so it is not "
+                f"read; convert it, in that folder: {_CONVERT}"
+            )
+        raise UserError(f"{folder}: no {WEIGHTS} there")
+    shards = files.read_json(folder, INDEX).get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise UserError(f"{folder / INDEX}: no weight_map in it")
+    paths = []
+    for name in sorted({str(shard) for shard in shards.values()}):
+        path = files.inside(folder, name)
+        if path is None:
+            raise UserError(f"{folder / INDEX}: names {name}, which is not there")
+        paths.append(path)
+    return paths
+
+
+def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """Name, shape and type of each tensor."""
+    try:
+        with safe_open(path, framework="np") as file:
+            for name in file.keys():  # noqa: SIM118 (it is no dict)
+                piece = file.get_slice(name)
+                yield name, tuple(piece.get_shape()), str(piece.get_dtype())
+    except (SafetensorError, OSError) as error:
+        raise UserError(
+            f"{path}: {_one_line(error)}; the file is damaged, fetch it again"
+        ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _check_tied(tensors: _Tensors) -> set[str]:
+    """The copies of tied parameters that the file holds beside their originals.
+
+    Raises:
+      UserError: a copy differs. Versions of `transformers` do not agree on what holds
+        then.
+    """
+    copies = {
+        f"{_DECODER}.weight": "bert.embeddings.word_embeddings.weight",
+        f"{_DECODER}.bias": "cls.predictions.bias",
+    }
+    present = {c: o for c, o in copies.items() if {c, o} <= tensors.shapes.keys()}
+    for copy, original in present.items():
+        if not np.array_equal(tensors.read(copy), tensors.read(original)):
+            raise UserError(
+                f"{tensors.where}: {copy} is not {original}, to which config.json ties "
+                'it; set "tie_word_embeddings": false there if they were trained '
+                "apart"
+            )
+    return set(present)

@@ -1,0 +1,292 @@
+"""What each of our parameters is called elsewhere, and how its axes lie there.
+
+A kernel stands here as [inputs..., outputs...], in Google's checkpoints as [inputs,
+outputs] and in PyTorch's as [outputs, inputs]. Names are those of modeling.py,
+run_classifier.py and run_squad.py (google-research/bert) and of `transformers`.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float32
+
+from bert_jax.errors import UserError
+from bert_jax.models.config import BertConfig
+
+Array = Float32[np.ndarray, "..."]
+
+# The parts of a model beside `bert` that each architecture has. The names are the
+# parameters' own, but for `pooler`, which stands in `bert`.
+ARCHITECTURES: dict[str, tuple[str, ...]] = {
+    "BertModel": ("pooler",),
+    "BertForPreTraining": ("pooler", "masked_lm", "next_sentence"),
+    "BertForMaskedLM": ("masked_lm",),
+    "BertForNextSentencePrediction": ("pooler", "next_sentence"),
+    "BertForSequenceClassification": ("pooler", "sequence_classification"),
+    "BertForTokenClassification": ("token_classification",),
+    "BertForQuestionAnswering": ("question_answering",),
+    "BertForMultipleChoice": ("pooler", "multiple_choice"),
+}
+# Heads that stand under a name of their own, so that any file may hold them.
+SHARED_HEADS = ("masked_lm", "next_sentence")
+# Heads with as many outputs as there are labels.
+_OUTPUT = ("output_weights", "output_bias")  # of a linear head in Google's code
+LABELLED_HEADS = ("sequence_classification", "token_classification")
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """A model as it was found."""
+
+    config: BertConfig
+    params: dict[str, Any]  # nested, float32 NumPy arrays, layers not stacked
+    architecture: str  # one of ARCHITECTURES
+    labels: tuple[str, ...] = ()  # names of a classifier's outputs
+    problem_type: str | None = None
+    left_over: tuple[str, ...] = ()  # in the file, but nothing here is like it
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The heads whose parameters are here."""
+        return tuple(k for k in self.params if k not in ("bert", "decoder"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """One parameter: its place and shape here, its names elsewhere."""
+
+    path: tuple[str, ...]
+    shape: tuple[int, ...]
+    flat: tuple[int, ...]  # as a vector, or as a matrix [inputs, outputs]
+    huggingface: str
+    google: str = ""  # empty: Google's code has no such parameter
+
+    def name(self, dialect: str) -> str:
+        return self.google if dialect == "google" else self.huggingface
+
+    def their_shape(self, dialect: str) -> tuple[int, ...]:
+        return self.flat[::-1] if self._transposed(dialect) else self.flat
+
+    def take(self, array: Array, dialect: str) -> Array:
+        """Their array as ours."""
+        if self._transposed(dialect):
+            array = array.T
+        return np.ascontiguousarray(array.reshape(self.shape))
+
+    def give(self, array: Array, dialect: str) -> Array:
+        """Our array as theirs."""
+        array = array.reshape(self.flat)
+        return np.ascontiguousarray(array.T if self._transposed(dialect) else array)
+
+    def _transposed(self, dialect: str) -> bool:
+        if dialect == "google":  # multiplied with transpose_b=True there
+            return self.google.endswith("output_weights")
+        return self.path[-1] == "kernel"
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Arrays by name."""
+
+    where: str  # for errors
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
+
+    def read(self, name: str) -> Array: ...
+
+
+def parameters(part: str, config: BertConfig, labels: int = 0) -> Iterator[Parameter]:
+    """The parameters of a part: `bert` (without its pooler), `pooler`, `decoder` (an
+    output matrix that is not the embeddings'), or a head of ARCHITECTURES.
+
+    Args:
+      labels: outputs of LABELLED_HEADS.
+    """
+    hidden = (config.hidden_size,)
+    match part:
+        case "bert":
+            yield from _embeddings(config)
+            for index in range(config.num_hidden_layers):
+                yield from _layer(index, config)
+        case "pooler":
+            yield from _dense(("bert", "pooler"), "bert.pooler.dense", hidden, hidden)
+        case "masked_lm":
+            name = "cls.predictions"
+            transform = f"{name}.transform"
+            yield from _dense((part, "dense"), f"{transform}.dense", hidden, hidden)
+            yield from _layer_norm((part, "layer_norm"), transform, config)
+            vocab, output_bias = (config.vocab_size,), "cls/predictions/output_bias"
+            path = (part, "bias")
+            yield Parameter(path, vocab, vocab, f"{name}.bias", output_bias)
+        case "decoder":
+            shape = (config.vocab_size, config.hidden_size)
+            name = "cls.predictions.decoder.weight"
+            yield Parameter((part, "embedding"), shape, shape, name)
+        case "next_sentence":
+            name = "cls.seq_relationship"
+            yield from _output(part, name, hidden, 2, "cls/seq_relationship/")
+        case "sequence_classification":
+            yield from _output(part, "classifier", hidden, labels, "")
+        case "token_classification":
+            yield from _output(part, "classifier", hidden, labels, None)
+        case "question_answering":
+            yield from _output(part, "qa_outputs", hidden, 2, "cls/squad/")
+        case "multiple_choice":
+            yield from _output(part, "classifier", hidden, 1, None)
+        case _:
+            raise ValueError(part)
+
+
+def build(
+    source: Source, config: BertConfig, wanted: Iterable[Parameter], dialect: str
+) -> dict[str, Any]:
+    """Reads parameters into a tree.
+
+    Raises:
+      UserError: one is missing, of another shape, or not finite.
+    """
+    tree: dict[str, Any] = {}
+    for parameter in wanted:
+        name = parameter.name(dialect)
+        found, expected = source.shapes.get(name), parameter.their_shape(dialect)
+        if found is None:
+            raise UserError(
+                f"{source.where}: {name} is missing, which the config asks for "
+                f"({config.num_hidden_layers} layers, hidden size {config.hidden_size})"
+            )
+        if found != expected:
+            raise UserError(
+                f"{source.where}: {name} has the shape {found}, but the config asks "
+                f"for {expected}"
+            )
+        array = source.read(name)
+        if not np.isfinite(array).all():
+            raise UserError(
+                f"{source.where}: {name} holds NaN or infinity; the file is damaged"
+            )
+        put(tree, parameter.path, parameter.take(array, dialect))
+    return tree
+
+
+def check_layers(source: Source, config: BertConfig) -> None:
+    """Raises UserError where the config counts other layers than are there."""
+    numbers = (re.search(r"\blayer[._](\d+)\b", name) for name in source.shapes)
+    count = 1 + max((int(n[1]) for n in numbers if n is not None), default=-1)
+    if count != config.num_hidden_layers:
+        raise UserError(
+            f"{source.where}: holds {count} layers, but the config has "
+            f"num_hidden_layers={config.num_hidden_layers}"
+        )
+
+
+def put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Sets a leaf of a nested dict."""
+    for key in path[:-1]:
+        tree = tree.setdefault(key, {})
+    tree[path[-1]] = value
+
+
+def parts_present(
+    names: Collection[str], config: BertConfig, architecture: str, dialect: str
+) -> list[str]:
+    """The architecture's parts, and the pooler and shared heads where they are found.
+
+    BertModel needs no pooler: one was never trained, or left out.
+    """
+    parts = [] if architecture == "BertModel" else list(ARCHITECTURES[architecture])
+    for part in ("pooler", *SHARED_HEADS):
+        present = (p.name(dialect) in names for p in parameters(part, config))
+        if part not in parts and any(present):
+            parts.append(part)
+    return parts
+
+
+def default_labels(number: int) -> tuple[str, ...]:
+    """What `transformers` calls outputs without names."""
+    return tuple(f"LABEL_{index}" for index in range(number))
+
+
+def all_of(architecture: str, parts: Collection[str]) -> str:
+    """The architecture under which nothing of what was found is lost.
+
+    Files of BertForMaskedLM often hold all that pre-training made.
+    """
+    whole = "BertForPreTraining"
+    if set(ARCHITECTURES[whole]) <= set(parts) and not set(parts) - set(
+        ARCHITECTURES[whole]
+    ):
+        return whole
+    return architecture
+
+
+def _embeddings(config: BertConfig) -> Iterator[Parameter]:
+    for name, rows in (
+        ("word_embeddings", config.vocab_size),
+        ("position_embeddings", config.max_position_embeddings),
+        ("token_type_embeddings", config.type_vocab_size),
+    ):
+        shape = (rows, config.hidden_size)
+        path = ("bert", "embeddings", name, "embedding")
+        theirs = f"bert.embeddings.{name}"
+        yield Parameter(path, shape, shape, f"{theirs}.weight", _google(theirs))
+    yield from _layer_norm(
+        ("bert", "embeddings", "layer_norm"), "bert.embeddings", config
+    )
+
+
+def _layer(index: int, config: BertConfig) -> Iterator[Parameter]:
+    path, name = ("bert", "encoder", f"layer_{index}"), f"bert.encoder.layer.{index}"
+    hidden, inner = (config.hidden_size,), (config.intermediate_size,)
+    heads = (config.num_attention_heads, config.head_dim)
+    attention = f"{name}.attention"
+    for which in ("query", "key", "value"):
+        place = (*path, "attention", which)
+        yield from _dense(place, f"{attention}.self.{which}", hidden, heads)
+    output = (*path, "attention", "output")
+    yield from _dense(output, f"{attention}.output.dense", heads, hidden)
+    norm = (*path, "attention_layer_norm")
+    yield from _layer_norm(norm, f"{attention}.output", config)
+    middle = (*path, "intermediate")
+    yield from _dense(middle, f"{name}.intermediate.dense", hidden, inner)
+    yield from _dense((*path, "output"), f"{name}.output.dense", inner, hidden)
+    yield from _layer_norm((*path, "layer_norm"), f"{name}.output", config)
+
+
+def _dense(
+    path: tuple[str, ...], name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> Iterator[Parameter]:
+    flat, google = (math.prod(inputs), math.prod(outputs)), _google(name)
+    kernel, bias = (*path, "kernel"), (*path, "bias")
+    yield Parameter(
+        kernel, inputs + outputs, flat, f"{name}.weight", f"{google}/kernel"
+    )
+    yield Parameter(bias, outputs, flat[1:], f"{name}.bias", f"{google}/bias")
+
+
+def _layer_norm(
+    path: tuple[str, ...], name: str, config: BertConfig
+) -> Iterator[Parameter]:
+    shape, name = (config.hidden_size,), f"{name}.LayerNorm"
+    google = _google(name)
+    scale, bias = (*path, "scale"), (*path, "bias")
+    yield Parameter(scale, shape, shape, f"{name}.weight", f"{google}/gamma")
+    yield Parameter(bias, shape, shape, f"{name}.bias", f"{google}/beta")
+
+
+def _output(
+    part: str, name: str, hidden: tuple[int], outputs: int, scope: str | None
+) -> Iterator[Parameter]:
+    """A head of one linear layer; `output_weights` under `scope` in Google's code."""
+    names = ["" if scope is None else scope + last for last in _OUTPUT]
+    shape = (*hidden, outputs)
+    yield Parameter((part, "kernel"), shape, shape, f"{name}.weight", names[0])
+    yield Parameter((part, "bias"), shape[1:], shape[1:], f"{name}.bias", names[1])
+
+
+def _google(name: str) -> str:
+    return re.sub(r"layer\.(\d+)", r"layer_\1", name).replace(".", "/")
