@@ -1,0 +1,176 @@
+"""`bert_jax.load`: a model from anywhere, to ask for vectors and logits."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from tokenizers import Tokenizer
+
+from bert_jax import tokenization, weights
+from bert_jax.convert.layout import Weights
+from bert_jax.errors import UserError
+from bert_jax.models.architectures import BertWithHeads
+
+_BATCH = 32  # texts that `encode` computes at once
+
+
+def load(path: str | Path) -> "Bert":
+    """Opens a model: a work directory, a Hugging Face folder, or one of Google's.
+
+    Raises:
+      UserError: there is none, or it is damaged.
+    """
+    found = weights.read(path)
+    return Bert(found, weights.read_tokenizer(path, found.config))
+
+
+class Encoding(NamedTuple):
+    """What `Bert.encode` gives."""
+
+    hidden_states: Float[Array, "texts length hidden"]  # of the last layer
+    pooled: Float[Array, "texts hidden"] | None  # None where the model has no pooler
+
+
+class Bert:
+    """A loaded model.
+
+    Attributes:
+      config: its sizes.
+      params: its parameters, in the layout of `models`.
+      tokenizer: None where none was beside the weights.
+      labels: names of a classifier's outputs.
+      heads: names of its heads, as in `params`.
+    """
+
+    def __init__(self, found: Weights, tokenizer: Tokenizer | None):
+        self.config = found.config
+        self.tokenizer = tokenizer
+        self.labels = found.labels
+        self.heads = found.heads
+        self._model = BertWithHeads(
+            found.config,
+            heads=found.heads,
+            labels=len(found.labels),
+            tied="decoder" not in found.params,
+        )
+        self.params = _placed(found.params)
+        self._run = jax.jit(self.forward)
+
+    def apply(self, input_ids: Any, input_mask: Any, segment_ids: Any) -> dict:
+        """Computes everything that the model gives, without dropout.
+
+        Args:
+          input_ids: integers [batch, length], or [batch, choices, length] for a
+            multiple choice model.
+          input_mask: 1 for a token, 0 for padding.
+          segment_ids: 0 for the first sentence, 1 for the second.
+
+        Returns:
+          `hidden_states`, a list: the embeddings' output, then each layer's; `pooled`,
+          where the model has a pooler; and its heads' logits: `masked_lm_logits` (at
+          every position), `next_sentence_logits`, `logits` (classes, tags or choices),
+          `start_logits`, `end_logits`.
+
+        Raises:
+          ValueError: ids or lengths that the model does not have.
+        """
+        config = self.config
+        ids, mask, segments = (
+            np.asarray(x, np.int32) for x in (input_ids, input_mask, segment_ids)
+        )
+        if not ids.shape == mask.shape == segments.shape:
+            raise ValueError(
+                f"shapes differ: {ids.shape} {mask.shape} {segments.shape}"
+            )
+        for name, array, size in (
+            ("input_ids", ids, config.vocab_size),
+            ("segment_ids", segments, config.type_vocab_size),
+        ):
+            # An index beyond the end gives the last row, without a word.
+            if array.size and not 0 <= array.min() <= array.max() < size:
+                raise ValueError(f"{name} must be in [0, {size})")
+        return self._run(self.params, ids, mask, segments)
+
+    def encode(
+        self, texts: Sequence[str], texts_b: Sequence[str] | None = None
+    ) -> Encoding:
+        """Encodes texts, or pairs of texts.
+
+        Args:
+          texts: each becomes a row, [CLS] first; shorter ones are padded.
+          texts_b: the second text of each, if any.
+
+        Returns:
+          `hidden_states` [texts, length, hidden] of the last layer, and `pooled`
+          [texts, hidden], in the order given.
+
+        Raises:
+          UserError: there is no tokenizer; a text is longer than the model's positions.
+        """
+        if self.tokenizer is None:
+            raise UserError("no vocab.txt or tokenizer.json stood beside these weights")
+        if isinstance(texts, str) or isinstance(texts_b, str):
+            raise TypeError("a list of texts is wanted, not one text")
+        if not texts:
+            raise ValueError("no texts")
+        pairs = texts if texts_b is None else list(zip(texts, texts_b, strict=True))
+        encodings = self.tokenizer.encode_batch(pairs)
+        longest = max(len(encoding.ids) for encoding in encodings)
+        positions = self.config.max_position_embeddings
+        for index, encoding in enumerate(encodings):
+            if len(encoding.ids) > positions:
+                raise UserError(
+                    f"text {index}: {len(encoding.ids)} tokens with [CLS] and [SEP]; "
+                    f"the model has {positions} positions"
+                )
+        # Powers of two: few shapes, few compilations.
+        length = min(1 << (longest - 1).bit_length(), positions)
+        pad = tokenization.special_ids(self.tokenizer).pad
+        ids, mask, segments = np.zeros((3, len(encodings), length), np.int32)
+        ids[:] = pad
+        for row, encoding in enumerate(encodings):
+            ids[row, : len(encoding.ids)] = encoding.ids
+            mask[row, : len(encoding.ids)] = 1
+            segments[row, : len(encoding.ids)] = encoding.type_ids
+        hidden: list[Array] = []
+        pooled: list[Array] = []
+        for start in range(0, len(encodings), _BATCH):
+            part = slice(start, start + _BATCH)
+            outputs = self.apply(ids[part], mask[part], segments[part])
+            hidden.append(outputs["hidden_states"][-1][:, :longest])
+            if "pooled" in outputs:
+                pooled.append(outputs["pooled"])
+        return Encoding(
+            jnp.concatenate(hidden), jnp.concatenate(pooled) if pooled else None
+        )
+
+    def forward(
+        self, params: Any, input_ids: Any, input_mask: Any, segment_ids: Any
+    ) -> dict:
+        """What `apply` computes, as a pure function, to differentiate for instance."""
+        inputs = [
+            jnp.asarray(x, jnp.int32) for x in (input_ids, input_mask, segment_ids)
+        ]
+        bert, has_pooler = params["bert"], "pooler" in params["bert"]
+        if not has_pooler:  # the module has one; what it gives is thrown away
+            size = self.config.hidden_size
+            pooler = {"kernel": jnp.zeros((size, size)), "bias": jnp.zeros(size)}
+            params = {**params, "bert": {**bert, "pooler": pooler}}
+        outputs = self._model.apply({"params": params}, *inputs)
+        assert isinstance(outputs, dict)
+        if not has_pooler:
+            del outputs["pooled"]
+        return outputs
+
+
+def _placed(tree: dict[str, Any]) -> dict[str, Any]:
+    """Moves the arrays to the device one by one, so that few are in memory twice."""
+    placed: dict[str, Any] = {}
+    for key in list(tree):
+        value = tree.pop(key)
+        placed[key] = _placed(value) if isinstance(value, dict) else jnp.asarray(value)
+    return placed

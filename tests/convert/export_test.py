@@ -1,0 +1,140 @@
+"""Hugging Face folders out: round trips, what stands in them, whole or not at all."""
+
+import dataclasses
+import json
+import os
+
+import jax
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from bert_jax import tokenization, weights
+from bert_jax.convert import export, layout
+from bert_jax.errors import UserError
+
+
+def equal(a, b):
+    return jax.tree.structure(a) == jax.tree.structure(b) and all(
+        jax.tree.leaves(jax.tree.map(np.array_equal, a, b))
+    )
+
+
+@pytest.mark.parametrize("architecture", sorted(layout.ARCHITECTURES))
+def test_comes_back_as_it_was(golden, make_folder, tmp_path, architecture):
+    case = f"{architecture}-three_heads"
+    found = weights.read(make_folder(case))
+    tokenizer = weights.read_tokenizer(make_folder(case), found.config)
+    export.export(found, tokenizer, tmp_path / "out", {"step": 7})
+    back = weights.read(tmp_path / "out")
+    assert equal(back.params, found.params)
+    assert dataclasses.replace(back, params={}) == dataclasses.replace(found, params={})
+    again = weights.read_tokenizer(tmp_path / "out", back.config)
+    assert again.to_str() == tokenizer.to_str()
+
+    # The names are those of `transformers`, every one of them.
+    with safe_open(tmp_path / "out" / "model.safetensors", "np") as file:
+        shapes = {k: file.get_slice(k).get_shape() for k in file.keys()}  # noqa: SIM118
+        assert file.metadata() == {"format": "pt"}
+    assert shapes == golden.CASES[case]["shapes"]
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["architectures"] == [architecture]
+    assert config["bert_jax"] == {"step": 7}
+
+
+def test_labels_and_problem_type(make_folder, tmp_path):
+    case = "BertForSequenceClassification-three_heads"
+    names = {"0": "nein", "1": "vielleicht", "2": "ja"}
+    fields = {"id2label": names, "problem_type": "single_label_classification"}
+    export.export(weights.read(make_folder(case, fields)), None, tmp_path / "out", {})
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["id2label"] == names
+    assert config["label2id"] == {"nein": 0, "vielleicht": 1, "ja": 2}
+    assert config["problem_type"] == "single_label_classification"
+
+
+def test_an_output_matrix_of_its_own(make_folder, tmp_path):
+    def change(tensors):
+        matrix = tensors["bert.embeddings.word_embeddings.weight"] + 1
+        bias = tensors["cls.predictions.bias"].copy()
+        return tensors | {
+            "cls.predictions.decoder.weight": matrix,
+            "cls.predictions.decoder.bias": bias,
+        }
+
+    folder = make_folder(change=change, fields={"tie_word_embeddings": False})
+    found = weights.read(folder)
+    export.export(found, None, tmp_path / "out", {})
+    assert equal(weights.read(tmp_path / "out").params, found.params)
+
+
+def test_a_pooler_that_the_architecture_lacks_is_left_out(make_folder, tmp_path):
+    found = weights.read(make_folder("BertForTokenClassification-three_heads"))
+    pooler = {"kernel": np.ones((12, 12), np.float32), "bias": np.ones(12, np.float32)}
+    params = {**found.params, "bert": {**found.params["bert"], "pooler": pooler}}
+    export.export(dataclasses.replace(found, params=params), None, tmp_path / "out", {})
+    assert equal(weights.read(tmp_path / "out").params, found.params)
+
+
+def test_spare_rows_get_pieces(make_folder, tmp_path):
+    folder = make_folder()
+    lines = (folder / "vocab.txt").read_text().splitlines()
+    (folder / "short.txt").write_text("\n".join(lines[:-3]) + "\n")
+    tokenizer = tokenization.load(folder / "short.txt")
+    found = weights.read(folder)
+    export.export(found, tokenizer, tmp_path / "out", {})
+    back = weights.read_tokenizer(tmp_path / "out", found.config)
+    assert [back.id_to_token(n) for n in (46, 47, 49)] == [
+        lines[46],
+        "[unused0]",
+        "[unused2]",
+    ]
+    weights.check_vocabulary(tokenizer, back, "out")
+
+
+def test_only_its_own_folders_are_replaced(make_folder, tmp_path):
+    found = weights.read(make_folder())
+    out = tmp_path / "a" / "out"
+    export.export(found, None, out, {"step": 1})
+    export.export(found, None, out, {"step": 2})
+    assert json.loads((out / "config.json").read_text())["bert_jax"] == {"step": 2}
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="name a new folder"):
+        export.export(found, None, out, {})
+    folder = make_folder()
+    with pytest.raises(UserError, match="name a new folder"):
+        export.export(found, None, folder, {})
+    for name in ("notes.txt", "special_tokens_map.json", "tokenizer.json"):
+        (folder / name).unlink(missing_ok=True)
+    with pytest.raises(UserError, match="name a new folder"):
+        export.export(found, None, folder, {})  # not ours: its config.json says so
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="not a folder"):
+        export.export(found, None, tmp_path / "file", {})
+    with pytest.raises(UserError, match="--output="):
+        export.export(found, None, tmp_path / "file" / "out", {})
+
+
+def test_whole_or_not_at_all(make_folder, tmp_path, monkeypatch):
+    found = weights.read(make_folder())
+    out = tmp_path / "out"
+    export.export(found, None, out, {"step": 1})
+    before = sorted(os.listdir(tmp_path))
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(export, "save_file", full)
+    with pytest.raises(UserError, match="No space left"):
+        export.export(found, None, out, {"step": 2})
+    with pytest.raises(UserError, match="No space left"):
+        export.export(found, None, tmp_path / "new", {"step": 2})
+    assert sorted(os.listdir(tmp_path)) == before
+    assert json.loads((out / "config.json").read_text())["bert_jax"] == {"step": 1}
+
+
+def test_others_may_read_it(make_folder, tmp_path):
+    export.export(weights.read(make_folder()), None, tmp_path / "out", {})
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()}
+    (tmp_path / "plain").write_text("")
+    assert modes == {(tmp_path / "plain").stat().st_mode & 0o777}

@@ -1,0 +1,415 @@
+"""Hugging Face folders in: parity with stored numbers, old and odd forms, damage."""
+
+import json
+import os
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from bert_jax import pretrained, weights
+from bert_jax.errors import UserError
+
+CASES = [
+    "BertModel-three_heads",
+    "BertForPreTraining-three_heads",
+    "BertForPreTraining-wide",
+    "BertForPreTraining-deep",
+    "BertForMaskedLM-three_heads",
+    "BertForNextSentencePrediction-three_heads",
+    "BertForSequenceClassification-three_heads",
+    "BertForTokenClassification-three_heads",
+    "BertForQuestionAnswering-three_heads",
+    "BertForMultipleChoice-three_heads",
+]
+TOLERANCE = 1e-5  # of the largest magnitude
+
+
+def real(array, mask):
+    """The values at tokens, where the array has a row for each position."""
+    mask = mask.astype(bool)
+    return array[mask] if array.shape[: mask.ndim] == mask.shape else array
+
+
+def assert_close(ours, theirs, mask, tolerance=TOLERANCE):
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    assert ours.shape == theirs.shape
+    ours, theirs = real(ours, mask), real(theirs, mask)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * abs(theirs).max())
+
+
+def equal(a, b):
+    """Whether two trees are the same bit for bit."""
+    return jax.tree.structure(a) == jax.tree.structure(b) and all(
+        jax.tree.leaves(jax.tree.map(np.array_equal, a, b))
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_equals_what_transformers_computed(golden, make_folder, case):
+    bert = pretrained.load(make_folder(case))
+    batch = golden.inputs(golden.CASES[case]["config"])
+    mask = batch["input_mask"]
+    outputs = bert.apply(**batch)
+    wanted = [key for key in golden.ARRAYS if key.startswith(f"{case}/")]
+    assert wanted
+    for key in wanted:
+        name, theirs = key.partition("/")[2], golden.ARRAYS[key]
+        if name == "hidden_states":
+            for ours, layer in zip(outputs[name], theirs, strict=True):
+                assert_close(ours, layer, mask)
+        else:
+            assert_close(outputs[name], theirs, mask)
+    heads = golden.OUTPUTS[case.partition("-")[0]]
+    has_pooler = "pooler" in bert.params["bert"]
+    assert set(outputs) - {"pooled"} == {"hidden_states", *heads} - {"pooled"}
+    assert ("pooled" in outputs) == has_pooler
+
+
+def test_a_swap_does_not_hide(golden, make_folder):
+    """The stored numbers notice each tensor: any one of them, changed, shows."""
+    case = "BertForPreTraining-three_heads"
+    batch = golden.inputs(golden.CASES[case]["config"])
+    bert = pretrained.load(make_folder(case))
+    leaves, tree = jax.tree.flatten(bert.params)
+    names = [jax.tree_util.keystr(p) for p, _ in jax.tree.leaves_with_path(bert.params)]
+    for index, name in enumerate(names):
+        if "'key']['bias'" in name:
+            continue  # the softmax takes no notice of it
+        changed = [*leaves]
+        changed[index] = leaves[index] * 1.01
+        bert.params = jax.tree.unflatten(tree, changed)
+        outputs = bert.apply(**batch)
+        with pytest.raises(AssertionError):
+            for key in ("masked_lm_logits", "next_sentence_logits"):
+                theirs = golden.ARRAYS[f"{case}/{key}"]
+                assert_close(outputs[key], theirs, batch["input_mask"])
+
+
+def without_prefix(tensors):
+    return {name.removeprefix("bert."): value for name, value in tensors.items()}
+
+
+def old_names(tensors):
+    return {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): value
+        for name, value in tensors.items()
+    }
+
+
+def with_copies(tensors):
+    """As older versions saved: tied parameters twice, and a buffer."""
+    matrix = tensors["bert.embeddings.word_embeddings.weight"]
+    return tensors | {
+        "cls.predictions.decoder.weight": matrix.copy(),
+        "cls.predictions.decoder.bias": tensors["cls.predictions.bias"].copy(),
+        "bert.embeddings.position_ids": np.arange(8)[None],
+    }
+
+
+@pytest.mark.parametrize("change", [without_prefix, old_names, with_copies])
+def test_older_forms_are_the_same(make_folder, change):
+    expected = weights.read(make_folder())
+    found = weights.read(make_folder(change=change))
+    assert equal(found.params, expected.params)
+    assert found.left_over == ()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
+def test_other_precisions_become_float32(make_folder, dtype):
+    def change(tensors):
+        return {name: value.astype(dtype) for name, value in tensors.items()}
+
+    expected = jax.tree.map(
+        lambda x: x.astype(dtype).astype(np.float32), weights.read(make_folder()).params
+    )
+    found = weights.read(make_folder(change=change)).params
+    assert equal(found, expected)
+    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(found))
+
+
+def test_shards(make_folder):
+    folder = make_folder()
+    expected = weights.read(folder).params
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    index = {}
+    for number in range(3):
+        shard = f"model-0000{number + 1}-of-00003.safetensors"
+        part = {name: tensors[name] for name in names[number::3]}
+        save_file(part, folder / shard)
+        index |= dict.fromkeys(part, shard)
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    assert equal(weights.read(folder).params, expected)
+
+    (folder / shard).unlink()
+    with pytest.raises(UserError, match=f"names {shard}, which is not there"):
+        weights.read(folder)
+    path.write_text(json.dumps({"weight_map": {"x": "../x.safetensors"}}))
+    save_file({"x": np.zeros(1)}, folder.parent / "x.safetensors")
+    with pytest.raises(UserError, match="leads out of its folder"):
+        weights.read(folder)
+
+
+def test_an_output_matrix_of_its_own(golden, make_folder):
+    def change(tensors):
+        random = np.random.RandomState(1)
+        matrix = random.standard_normal((50, 12)).astype(np.float32)
+        bias = random.standard_normal(50).astype(np.float32)
+        return tensors | {
+            "cls.predictions.decoder.weight": matrix,
+            "cls.predictions.decoder.bias": bias,
+        }
+
+    folder = make_folder(change=change, fields={"tie_word_embeddings": False})
+    bert, tensors = pretrained.load(folder), load_file(folder / "model.safetensors")
+    batch = golden.inputs(golden.CASES["BertForPreTraining-three_heads"]["config"])
+    ours = bert.apply(**batch)["masked_lm_logits"]
+    # The stored logits are a linear function of what comes before the matrix.
+    before = golden.ARRAYS["BertForPreTraining-three_heads/masked_lm_logits"]
+    embedding = tensors["bert.embeddings.word_embeddings.weight"].astype(np.float64)
+    features = (before - tensors["cls.predictions.bias"]) @ np.linalg.pinv(embedding).T
+    theirs = features @ tensors["cls.predictions.decoder.weight"].T
+    theirs = theirs + tensors["cls.predictions.decoder.bias"]
+    assert_close(ours, theirs, batch["input_mask"], 1e-5)
+
+    with pytest.raises(UserError, match="tie_word_embeddings"):
+        weights.read(make_folder(change=change))
+
+
+def test_without_a_pooler(make_folder):
+    def change(tensors):
+        return {k: v for k, v in tensors.items() if "pooler" not in k}
+
+    bert = pretrained.load(make_folder("BertModel-three_heads", change=change))
+    hidden, pooled = bert.encode(["a b", "c"], ["d", "e f g"])
+    assert hidden.shape == (2, 7, 12) and pooled is None
+    case = "BertForSequenceClassification-three_heads"
+    with pytest.raises(UserError, match="pooler"):
+        weights.read(make_folder(case, change=change))
+
+
+def test_encode_is_apply_row_by_row(make_folder):
+    bert = pretrained.load(make_folder("BertModel-three_heads"))
+    texts = ["a", "B c d", "é", "a b c d e f"]
+    hidden, pooled = bert.encode(texts)
+    assert hidden.shape == (4, 8, 12) and pooled.shape == (4, 12)
+    for row, ids in enumerate([[2, 5, 3], [2, 6, 7, 8, 3], [2, 9, 3]]):
+        alone = bert.apply([ids], np.ones((1, len(ids))), np.zeros((1, len(ids))))
+        last = alone["hidden_states"][-1][0]
+        np.testing.assert_allclose(hidden[row, : len(ids)], last, atol=1e-5)
+        np.testing.assert_allclose(pooled[row], alone["pooled"][0], atol=1e-5)
+    many = bert.encode(texts * 20)
+    np.testing.assert_allclose(many.pooled[::4], pooled[:1].repeat(20, 0), atol=1e-6)
+    with pytest.raises(UserError, match="text 1: 9 tokens"):
+        bert.encode(["a", "a b c d e f g"])
+
+
+def test_ids_that_the_model_does_not_have(make_folder):
+    bert = pretrained.load(make_folder())
+    one = np.ones((1, 3))
+    with pytest.raises(ValueError, match="input_ids must be in"):
+        bert.apply(50 * one, one, one)
+    with pytest.raises(ValueError, match="segment_ids must be in"):
+        bert.apply(one, one, 2 * one)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "ids"),
+    [
+        ({}, "A b", [2, 5, 6, 3]),
+        ({"do_lower_case": True}, "É", [2, 9, 3]),
+        ({"do_lower_case": False}, "A b", [2, 1, 6, 3]),
+        ({"do_lower_case": True, "strip_accents": False}, "É", [2, 1, 3]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["vocab.txt", "tokenizer.json"])
+def test_tokenizer_config_decides_on_case(make_folder, fields, text, ids, kind):
+    folder = make_folder()
+    (folder / "tokenizer_config.json").write_text(json.dumps(fields))
+    config = weights.read(folder).config
+    if kind == "tokenizer.json":
+        tokenizer = weights.read_tokenizer(make_folder(), config)
+        tokenizer.save(str(folder / kind))
+        (folder / "vocab.txt").unlink()
+    assert weights.read_tokenizer(folder, config).encode(text).ids == ids
+
+
+def test_a_vocabulary_with_capitals_is_cased(make_folder):
+    folder = make_folder()
+    text = (folder / "vocab.txt").read_text()
+    (folder / "vocab.txt").write_text(text.replace("\nz\n", "\nZ\n"))
+    tokenizer = weights.read_tokenizer(folder, weights.read(folder).config)
+    assert tokenizer.encode("Z z").tokens == ["[CLS]", "Z", "[UNK]", "[SEP]"]
+
+
+def test_all_that_pre_training_made_is_kept(make_folder):
+    """Files of BertForMaskedLM often hold the other head and the pooler as well."""
+    fields = {"architectures": ["BertForMaskedLM"]}
+    found = weights.read(make_folder(fields=fields))
+    assert found.architecture == "BertForPreTraining"
+    assert found.heads == ("masked_lm", "next_sentence")
+
+
+# Damage ------------------------------------------------------------------------------
+
+
+def truncate(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def empty(folder):
+    (folder / "model.safetensors").write_bytes(b"")
+
+
+def no_config(folder):
+    (folder / "config.json").unlink()
+
+
+def huge_config(folder):
+    with (folder / "config.json").open("a") as file:
+        file.write(" " * 50_000_000)
+
+
+def not_json(folder):
+    (folder / "config.json").write_text("{")
+
+
+def deep_json(folder):
+    (folder / "config.json").write_text("[" * 200_000)
+
+
+def link(folder):
+    elsewhere = folder.parent / "elsewhere.safetensors"
+    (folder / "model.safetensors").rename(elsewhere)
+    (folder / "model.safetensors").symlink_to(elsewhere)
+
+
+def pipe(folder):
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+
+
+def pickle(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def no_weights(folder):
+    (folder / "model.safetensors").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (truncate, "model.safetensors: .*damaged"),
+        (empty, "model.safetensors: .*damaged"),
+        (no_config, "no config.json there"),
+        (huge_config, "config.json: 50,000,"),
+        (not_json, "config.json: cannot be read as JSON"),
+        (deep_json, "config.json: cannot be read as JSON"),
+        (link, "leads out of its folder"),
+        (pipe, "config.json: not a file"),
+        (pickle, "can execute code.*weights_only=True"),
+        (no_weights, "no model.safetensors"),
+    ],
+)
+def test_damaged_files(make_folder, damage, message):
+    folder = make_folder()
+    damage(folder)
+    assert_one_line(message, lambda: pretrained.load(folder))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model_type": "roberta"}, "model_type is 'roberta'"),
+        ({"architectures": ["BertLMHeadModel"]}, "architecture 'BertLMHeadModel'"),
+        ({"hidden_act": "silu"}, "hidden_act='silu'"),
+        ({"hidden_act": []}, "hidden_act"),
+        ({"architectures": [{}]}, "architecture"),
+        ({"hidden_size": "12"}, "hidden_size='12' is not a number"),
+        ({"hidden_size": 10**400}, "hidden_size=1000"),
+        ({"hidden_size": True}, "hidden_size=True is not a number"),
+        ({"hidden_size": 16}, r"\(50, 12\).*\(50, 16\)|does not divide"),
+        ({"intermediate_size": 24}, r"\(20, 12\).*\(24, 12\)"),
+        ({"num_hidden_layers": 10**9}, "holds 3 layers.*num_hidden_layers=1000000000"),
+        ({"num_hidden_layers": 2}, "holds 3 layers.*num_hidden_layers=2"),
+        ({"num_attention_heads": 5}, "does not divide"),
+        ({"max_position_embeddings": 16}, r"\(8, 12\).*\(16, 12\)"),
+        ({"vocab_size": 60}, r"\(50, 12\).*\(60, 12\)"),
+        ({"vocab_size": 0}, "vocab_size"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps"),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"architectures": ["BertForQuestionAnswering"]}, "qa_outputs.weight is miss"),
+        ({"id2label": {"1": "x"}}, "id2label"),
+        ({"id2label": 3}, "id2label"),
+    ],
+)
+def test_configs_that_do_not_go_with_the_weights(make_folder, fields, message):
+    folder = make_folder(fields=fields)
+    assert_one_line(message, lambda: weights.read(folder))
+
+
+def not_a_number(tensors):
+    tensors["bert.pooler.dense.weight"][3, 4] = np.nan
+
+
+def integers(tensors):
+    tensors["bert.pooler.dense.weight"] = np.ones((12, 12), np.int32)
+
+
+def twice(tensors):
+    name = "bert.pooler.dense.weight"
+    tensors[name.removeprefix("bert.")] = tensors[name] + 1
+
+
+def one_missing(tensors):
+    del tensors["bert.encoder.layer.1.output.dense.bias"]
+
+
+def another_shape(tensors):
+    tensors["cls.seq_relationship.weight"] = np.ones((3, 12), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (not_a_number, "bert.pooler.dense.weight holds NaN"),
+        (integers, "bert.pooler.dense.weight. holds I32"),
+        (twice, "twice"),
+        (one_missing, "bert.encoder.layer.1.output.dense.bias is missing"),
+        (another_shape, r"\(3, 12\).*\(2, 12\)"),
+    ],
+)
+def test_damaged_tensors(make_folder, change, message):
+    folder = make_folder(change=change)
+    assert_one_line(message, lambda: weights.read(folder))
+
+
+@pytest.mark.parametrize(("lines", "pieces"), [(49, 49), (51, 51)])
+def test_a_vocabulary_of_another_size(make_folder, lines, pieces):
+    folder = make_folder()
+    path = folder / "vocab.txt"
+    content = [*path.read_text().splitlines(), "more"][:lines]
+    path.write_text("\n".join(content) + "\n")
+    assert_one_line(f"{pieces} pieces.*50", lambda: pretrained.load(folder))
+
+
+def test_no_folder(tmp_path):
+    assert_one_line("no such folder", lambda: pretrained.load(tmp_path / "x"))
+    assert_one_line("no config.json there", lambda: pretrained.load(tmp_path))
+
+
+def assert_one_line(message, function):
+    with pytest.raises(UserError, match=message) as caught:
+        function()
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600

@@ -1,0 +1,192 @@
+"""The same weights in `transformers`, live: outputs, gradients, exports."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from bert_jax import pretrained, tokenization, weights
+from bert_jax.convert import export, layout
+
+torch = pytest.importorskip("torch", reason="needs the parity extra")
+transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+
+ARCHITECTURES = sorted(layout.ARCHITECTURES)
+SIZES = ["three_heads", "wide", "deep"]
+
+
+@pytest.fixture
+def both(golden, tmp_path):
+    """A random model of `transformers` and the same, read from where it was saved."""
+
+    def make(architecture, size):
+        fields = golden.config_fields(architecture, size)
+        model = getattr(transformers, architecture)(transformers.BertConfig(**fields))
+        shapes = {name: list(p.shape) for name, p in model.named_parameters()}
+        state = {
+            name: torch.tensor(value)
+            for name, value in golden.random_tensors(shapes, seed=3).items()
+        }
+        model.load_state_dict(state, strict=False)
+        model.save_pretrained(tmp_path / "theirs")
+        return model.eval(), golden.inputs(fields, seed=4)
+
+    return make
+
+
+def relevant(name, array, mask):
+    """Hidden states and logits at padding belong to no token."""
+    if name == "hidden_states":
+        return array[:, mask.reshape(-1, mask.shape[-1]).astype(bool)]
+    if array.shape[: mask.ndim] == mask.shape:
+        return array[mask.astype(bool)]
+    return array
+
+
+def stacked(outputs):
+    return {**outputs, "hidden_states": jnp.stack(outputs["hidden_states"])}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_outputs_and_gradients(golden, both, tmp_path, architecture, size):
+    """Outputs within 1e-5 of their largest magnitude, and the gradients of a loss that
+    every output at a token enters, within 1e-4 of each parameter's largest."""
+    model, batch = both(architecture, size)
+    bert = pretrained.load(tmp_path / "theirs")
+    mask = batch["input_mask"]
+    theirs = golden.torch_outputs(model, batch)
+    ours = stacked(bert.apply(**batch))
+    random = np.random.RandomState(5)
+    factors = {}
+    for name, value in theirs.items():
+        expected = relevant(name, value.detach().numpy(), mask)
+        found = relevant(name, np.asarray(ours[name]), mask)
+        atol = 1e-5 * abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=name)
+        factors[name] = random.standard_normal(expected.shape).astype(np.float32)
+
+    def loss(outputs, as_array):
+        return sum(
+            (relevant(name, outputs[name], mask) * as_array(factors[name])).sum()
+            for name in factors
+        )
+
+    loss(theirs, torch.tensor).backward()
+    gradients = jax.grad(
+        lambda params: loss(stacked(bert.forward(params, *batch.values())), jnp.asarray)
+    )(bert.params)
+    named = dict(model.named_parameters())
+    parts = [*bert.heads, *(["pooler"] if "pooler" in bert.params["bert"] else [])]
+    checked = 0
+    for part in ("bert", *parts):
+        for parameter in layout.parameters(part, bert.config, len(bert.labels)):
+            value = gradients
+            for key in parameter.path:
+                value = value[key]
+            name = parameter.huggingface
+            if architecture == "BertModel":
+                name = name.removeprefix("bert.")
+            expected = named[name].grad.numpy()
+            found = parameter.give(np.asarray(value), "huggingface")
+            scale = abs(expected).max()
+            if name.endswith("key.bias"):  # the softmax takes no notice: rounding only
+                scale = abs(named[name.replace("key", "query")].grad.numpy()).max()
+            np.testing.assert_allclose(
+                found, expected, rtol=0, atol=1e-4 * scale, err_msg=name
+            )
+            checked += 1
+    assert checked == len(named)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_round_trip_bit_for_bit(both, tmp_path, architecture):
+    both(architecture, "three_heads")
+    found = weights.read(tmp_path / "theirs")
+    export.export(found, None, tmp_path / "ours", {})
+    theirs = load_file(tmp_path / "theirs" / "model.safetensors")
+    ours = load_file(tmp_path / "ours" / "model.safetensors")
+    assert theirs.keys() == ours.keys()
+    assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
+    fields = [
+        json.loads((tmp_path / side / "config.json").read_text())
+        for side in ("theirs", "ours")
+    ]
+    for name in fields[1].keys() - {"bert_jax", "position_embedding_type", "label2id"}:
+        assert fields[0][name] == fields[1][name], name
+
+
+OPEN = """
+import json, sys
+import transformers
+assert not any("bert_jax" in name for name in sys.modules)
+folder, cls, text = sys.argv[1:]
+auto = getattr(transformers, cls)
+model, info = auto.from_pretrained(folder, output_loading_info=True)
+assert not any(info.values()), info
+tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+out = {"labels": model.config.id2label, "tokens": tokenizer.tokenize(text)}
+out["pair"] = dict(tokenizer("a b", "c"))
+if cls == "AutoModelForPreTraining":
+    guesses = transformers.pipeline("fill-mask", model=folder, top_k=3)("a b [MASK] c")
+    out["guesses"] = [(g["token"], g["token_str"], g["score"]) for g in guesses]
+print(json.dumps(out))
+"""
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_exports_open_in_a_fresh_process(make_folder, tmp_path, architecture):
+    source = make_folder(f"{architecture}-three_heads")
+    found = weights.read(source)
+    tokenizer = tokenization.load(source / "vocab.txt")
+    export.export(found, tokenizer, tmp_path / "out", {"step": 7})
+    auto = "AutoModel" + architecture.removeprefix("BertModel").removeprefix("Bert")
+    text = "Ab [MASK] é " + "a" * 150
+    result = subprocess.run(
+        [sys.executable, "-c", OPEN, str(tmp_path / "out"), auto, text],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout.splitlines()[-1])
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    assert told["tokens"] == encoding.tokens
+    pair = tokenizer.encode("a b", "c")
+    assert told["pair"]["input_ids"] == pair.ids
+    assert told["pair"]["token_type_ids"] == pair.type_ids
+    if "guesses" in told:
+        bert = pretrained.load(tmp_path / "out")
+        row = tokenizer.encode("a b [MASK] c")
+        logits = bert.apply([row.ids], [row.attention_mask], [row.type_ids])
+        at = row.tokens.index("[MASK]")
+        probabilities = jax.nn.softmax(logits["masked_lm_logits"][0, at])
+        for token, _, score in told["guesses"]:
+            assert score == pytest.approx(float(probabilities[token]), rel=1e-5)
+        assert told["guesses"][0][0] == int(jnp.argmax(probabilities))
+
+
+def test_bfloat16_stays_within_bounds(golden, both, tmp_path):
+    """Matrix products in bfloat16 against `transformers` in float32: its 8 bits give an
+    error of up to 2^-8 a rounding, here after three layers."""
+    import dataclasses
+
+    model, batch = both("BertForPreTraining", "three_heads")
+    found = weights.read(tmp_path / "theirs")
+    config = dataclasses.replace(found.config, dtype="bfloat16")
+    bert = pretrained.Bert(dataclasses.replace(found, config=config), None)
+    theirs = golden.torch_outputs(model, batch)
+    ours = stacked(bert.apply(**batch))
+    for name, value in theirs.items():
+        expected = relevant(name, value.detach().numpy(), batch["input_mask"])
+        got = relevant(name, np.asarray(ours[name], np.float32), batch["input_mask"])
+        error = abs(got - expected)
+        assert np.sqrt((error**2).mean() / (expected**2).mean()) < 0.03, name

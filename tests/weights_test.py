@@ -1,0 +1,274 @@
+"""Weights as a run's first parameters, and a work directory's weights out."""
+
+import dataclasses
+import json
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import pretrained, tokenization, weights, workdir
+from bert_jax.checkpoint import Checkpoints
+from bert_jax.convert import layout
+from bert_jax.errors import UserError
+from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
+from bert_jax.models.config import BertConfig
+from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.step import TrainState
+from configs import tiny
+
+CONFIG = BertConfig(
+    vocab_size=20,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=16,
+    max_position_embeddings=8,
+    type_vocab_size=2,
+    hidden_act="gelu",
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    initializer_range=0.02,
+    layer_norm_eps=1e-12,
+    dtype="float32",
+    attention="einsum",
+    remat=False,
+    scan_layers=False,
+)
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
+
+
+def found(architecture="BertForPreTraining", config=CONFIG):
+    """Weights as if they had been read."""
+    params = initial(layout.ARCHITECTURES[architecture], config, seed=1)
+    random = np.random.RandomState(0)
+    params = jax.tree.map(
+        lambda leaf: random.standard_normal(leaf.shape).astype(np.float32), params
+    )
+    labelled = set(params) & set(layout.LABELLED_HEADS)
+    return layout.Weights(
+        config=config,
+        params=params,
+        architecture=architecture,
+        labels=("x", "y", "z") if labelled else (),
+        left_over=("foreign.weight",),
+    )
+
+
+def initial(heads, config=CONFIG, seed=0):
+    heads = tuple(head for head in heads if head != "pooler")
+    model = BertWithHeads(config, heads, labels=3)
+    return nn.meta.unbox(init_with_heads(model, jax.random.key(seed)))
+
+
+def names(tree):
+    return {"/".join(path) for path, _ in weights._flat(tree)}
+
+
+def same(a, b):
+    return all(jax.tree.leaves(jax.tree.map(np.array_equal, a, b)))
+
+
+def test_what_is_there_is_taken_and_the_rest_initialised():
+    source, start = found(), initial(("sequence_classification",))
+    params, report = weights.merge(start, source, CONFIG, "there")
+    assert same(params["bert"], source.params["bert"])
+    assert same(params["sequence_classification"], start["sequence_classification"])
+    assert jax.tree.structure(params) == jax.tree.structure(start)
+    assert set(report.taken) == {n for n in names(start) if n.startswith("bert/")}
+    assert report.initialised == (
+        "sequence_classification/bias",
+        "sequence_classification/kernel",
+    )
+    heads = {n for n in names(source.params) if not n.startswith("bert/")}
+    assert set(report.left_over) == heads | {"foreign.weight"}
+    rows, _ = report.table()
+    assert rows == [
+        ("taken", 39, "bert"),
+        ("initialised", 2, "sequence_classification"),
+        ("left over", 8, "masked_lm, next_sentence, foreign.weight"),
+    ]
+    assert json.loads(report.to_json())["source"] == "there"
+
+
+def test_stacked_layers():
+    stacked = dataclasses.replace(CONFIG, scan_layers=True)
+    start = nn.meta.unbox(init_pretraining(stacked, jax.random.key(0)))
+    source = found()
+    params, report = weights.merge(start, source, stacked, "there")
+    assert report.initialised == () and report.left_over == ("foreign.weight",)
+    layers = params["bert"]["encoder"]["layers"]
+    for index in range(2):
+        layer = jax.tree.map(lambda leaf, i=index: leaf[i], layers)
+        assert same(layer, source.params["bert"]["encoder"][f"layer_{index}"])
+    batch = [jnp.ones((2, 5), jnp.int32)] * 3
+    positions = jnp.array([[1, 2], [3, 4]])
+    one = BertForPreTraining(stacked).apply({"params": params}, *batch, positions)
+    other = BertForPreTraining(CONFIG).apply(
+        {"params": jax.tree.map(jnp.asarray, source.params)}, *batch, positions
+    )
+    np.testing.assert_allclose(
+        one["masked_lm_logits"], other["masked_lm_logits"], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_shardings_are_kept():
+    mesh = jax.make_mesh((8,), ("data",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    start = jax.device_put(initial(("masked_lm",)), sharding)
+    params, _ = weights.merge(start, found(), CONFIG, "there")
+    assert all(leaf.sharding == sharding for leaf in jax.tree.leaves(params))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_position_embeddings": 16}, r"position_.*\(8, 12\).*\(16, 12\)"),
+        ({"vocab_size": 25}, r"word_.*\(20, 12\).*\(25, 12\)"),
+        ({"num_attention_heads": 2}, r"\(12, 3, 4\).*\(12, 2, 6\)|\(3, 4\).*\(2, 6\)"),
+        ({"num_hidden_layers": 1}, "num_hidden_layers=1, but there has 2"),
+        ({"num_hidden_layers": 3}, "num_hidden_layers=3, but there has 2"),
+        ({"hidden_act": "gelu_tanh"}, "'gelu_tanh', but there has 'gelu'"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps=1e-05"),
+    ],
+)
+def test_another_model_is_refused(change, message):
+    config = dataclasses.replace(CONFIG, **change)
+    with pytest.raises(UserError, match=message):
+        weights.merge(initial(("masked_lm",), config), found(), config, "there")
+
+
+def test_another_number_of_labels_is_refused():
+    source = found("BertForSequenceClassification")
+    model = BertWithHeads(CONFIG, ("sequence_classification",), labels=2)
+    start = nn.meta.unbox(init_with_heads(model, jax.random.key(0)))
+    with pytest.raises(UserError, match=r"\(3,\).*\(2,\)|\(12, 3\).*\(12, 2\)"):
+        weights.merge(start, source, CONFIG, "there")
+
+
+def test_an_output_matrix_of_its_own_cannot_go_on():
+    source = found()
+    params = {**source.params, "decoder": {"embedding": np.ones((20, 12), np.float32)}}
+    source = dataclasses.replace(source, params=params)
+    with pytest.raises(UserError, match="matrix of its own"):
+        weights.merge(initial(("masked_lm",)), source, CONFIG, "there")
+    _, report = weights.merge(initial(("question_answering",)), source, CONFIG, "there")
+    assert "decoder/embedding" in report.left_over
+
+
+def vocabulary(path, pieces):
+    path.write_text("".join(f"{piece}\n" for piece in pieces))
+    return tokenization.load(path)
+
+
+def test_vocabularies_are_compared(tmp_path):
+    mine = vocabulary(tmp_path / "vocab.txt", PIECES)
+    weights.check_vocabulary(mine, None, "there")
+    filled = vocabulary(tmp_path / "vocab.txt", [*PIECES, "[unused0]", "[unused1]"])
+    weights.check_vocabulary(mine, filled, "there")
+    swapped = vocabulary(tmp_path / "vocab.txt", [*PIECES[:5], *PIECES[:4:-1]])
+    with pytest.raises(UserError, match="piece 5 is 'a' here and 'o' there"):
+        weights.check_vocabulary(mine, swapped, "there")
+    longer = vocabulary(tmp_path / "vocab.txt", [*PIECES, "p"])
+    with pytest.raises(UserError, match="piece 20 is None here and 'p' there"):
+        weights.check_vocabulary(mine, longer, "there")
+
+
+@pytest.mark.parametrize("scan_layers", [False, True])
+def test_a_work_directory(tmp_path, scan_layers):
+    run, out = tmp_path / "run", tmp_path / "out"
+    config = tiny.get_config()
+    with config.unlocked():
+        config.model.update(dataclasses.asdict(CONFIG))
+        config.model.scan_layers = scan_layers
+        config.tokenizer.vocab_size = 20
+        config.corpus.max_seq_length = 8
+        config.masking.max_predictions_per_seq = 2
+    tokenizer = vocabulary(tmp_path / "vocab.txt", PIECES)
+    with pytest.raises(UserError, match="no such folder"):
+        weights.export(run, out)
+    workdir.claim(run, config, tokenizer)
+    with pytest.raises(UserError, match=r"no model.safetensors and no checkpoints"):
+        weights.export(run, out)
+    model_config = dataclasses.replace(CONFIG, scan_layers=scan_layers)
+    params = nn.meta.unbox(init_pretraining(model_config, jax.random.key(5)))
+    state = TrainState(jnp.zeros((), jnp.int32), params, {"nothing": jnp.zeros(1)})
+    with Checkpoints(run, keep=2) as checkpoints:
+        checkpoints.save(state, 30)
+        checkpoints.wait()
+
+    bert = pretrained.load(run)
+    assert bert.config == CONFIG
+    plain = nn.meta.unbox(init_pretraining(CONFIG, jax.random.key(5)))
+    assert same(bert.params, plain)
+    assert bert.tokenizer.to_str() == tokenizer.to_str()
+
+    weights.export(run, out)
+    told = json.loads((out / "config.json").read_text())["bert_jax"]
+    assert told["step"] == 30
+    assert told["config"]["model"]["hidden_size"] == 12
+    again = pretrained.load(out)
+    one, other = (x.encode(["a b", "c"], ["d", "e"]) for x in (bert, again))
+    np.testing.assert_array_equal(one.hidden_states, other.hidden_states)
+    np.testing.assert_array_equal(one.pooled, other.pooled)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["vocab.txt"], "no config.json there"),
+        (["config.json"], "no model.safetensors and no checkpoints/"),
+        (["bert_model.ckpt.index"], "no bert_config.json there"),
+        (["config.json", "checkpoints"], "is this a work directory"),
+    ],
+)
+def test_folders_of_no_kind(tmp_path, files, message):
+    for name in files:
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(UserError, match=message):
+        pretrained.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("head", "source", "drops"),
+    [
+        ("next_sentence", "pooled", False),
+        ("sequence_classification", "pooled", True),
+        ("token_classification", "sequence", True),
+        ("question_answering", "sequence", False),
+        ("multiple_choice", "pooled", True),
+    ],
+)
+def test_dropout_before_a_classifier_only(head, source, drops):
+    config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.5)
+    params = initial((head,), seed=2)
+    ids = jnp.ones((2, 3, 8) if head == "multiple_choice" else (2, 8), jnp.int32)
+    model = BertWithHeads(config, (head,), labels=3)
+    key = jax.random.key(0)
+    outputs = model.apply({"params": params}, ids, ids, ids * 0, key)
+    pooled, sequence = outputs["pooled"], outputs["hidden_states"][-1]
+    features = pooled if source == "pooled" else sequence
+    plain = features @ params[head]["kernel"] + params[head]["bias"]
+    if head == "question_answering":
+        logits = jnp.stack([outputs["start_logits"], outputs["end_logits"]], -1)
+    else:
+        name = "next_sentence_logits" if head == "next_sentence" else "logits"
+        logits = outputs[name]
+    assert logits.dtype == jnp.float32
+    assert np.allclose(logits, plain.reshape(logits.shape), atol=1e-5) != drops
+
+
+def test_every_head_can_be_had():
+    for head in HEADS:
+        assert set(initial((head,))) == {"bert", head}
+
+
+def test_the_same_start_whether_layers_are_stacked_or_not():
+    stacked = dataclasses.replace(CONFIG, scan_layers=True)
+    one, other = initial(("masked_lm",), stacked), initial(("masked_lm",))
+    params, report = weights.merge(
+        one, dataclasses.replace(found(), params=other), stacked, "there"
+    )
+    assert same(params, one) and report.initialised == ()
