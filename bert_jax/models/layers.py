@@ -1,5 +1,6 @@
 """The pieces that every part of the model is made of."""
 
+import math
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -39,10 +40,11 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         dtype = self.config.dtype
+        outer, inner = x.shape[: -self.inputs], x.shape[-self.inputs :]
         kernel = self.param(
             "kernel",
             truncated_normal(self.config, self.names),
-            (*x.shape[-self.inputs :], *self.features),
+            (*inner, *self.features),
         )
         bias = self.param(
             "bias",
@@ -51,9 +53,10 @@ class Dense(nn.Module):
             ),
             self.features,
         )
-        product = jnp.tensordot(
-            x.astype(dtype), jnp.asarray(kernel, dtype), axes=self.inputs
-        )
+        # As matrices: the CPU's matrix product is twice as fast for their gradients.
+        rows = x.astype(dtype).reshape(-1, math.prod(inner))
+        matrix = jnp.asarray(kernel, dtype).reshape(math.prod(inner), -1)
+        product = (rows @ matrix).reshape(*outer, *self.features)
         return product + jnp.asarray(bias, dtype)
 
 

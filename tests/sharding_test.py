@@ -1,0 +1,113 @@
+"""What is split over which axis of the mesh, and what does not fit."""
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from bert_jax import optimizer, sharding, tasks
+from bert_jax.errors import UserError
+from configs import base, tiny
+
+
+def small_config(**mesh):
+    config = tiny.get_config()
+    config.model.vocab_size = 96
+    config.model.hidden_size = 16
+    config.model.num_attention_heads = 2
+    config.model.intermediate_size = 32
+    config.mesh.update(mesh)
+    return config
+
+
+def abstract(config):
+    task = tasks.create(config)
+    mesh = sharding.make_mesh(config)
+    return sharding.abstract_state(task.init_params, optimizer.make(config), mesh)
+
+
+def spec(leaf):
+    return tuple(leaf.sharding.spec)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "shape"),
+    [
+        ({}, (8, 1, 1)),
+        ({"tensor": 2}, (4, 1, 2)),
+        ({"data": 2, "fsdp": -1, "tensor": 2}, (2, 2, 2)),
+        ({"data": 1, "fsdp": 8}, (1, 8, 1)),
+    ],
+)
+def test_what_is_left_of_the_devices(mesh, shape):
+    assert tuple(sharding.make_mesh(small_config(**mesh)).shape.values()) == shape
+
+
+@pytest.mark.parametrize(
+    "mesh", [{"data": 3}, {"data": 4}, {"data": -1, "fsdp": -1}, {"tensor": 16}]
+)
+def test_a_mesh_that_does_not_fit(mesh):
+    with pytest.raises(UserError, match=r"config\.mesh"):
+        sharding.make_mesh(small_config(**mesh))
+
+
+def test_parameters_and_moments_are_split_alike():
+    state = abstract(small_config(data=2, fsdp=2, tensor=2))
+    layer = state.params["bert"]["encoder"]["layer_0"]
+    assert spec(layer["attention"]["query"]["kernel"]) == ("fsdp", "tensor", None)
+    assert spec(layer["attention"]["query"]["bias"]) == ("tensor", None)
+    assert spec(layer["attention"]["output"]["kernel"]) == ("tensor", None, "fsdp")
+    assert spec(layer["intermediate"]["kernel"]) == ("fsdp", "tensor")
+    assert spec(layer["output"]["kernel"]) == ("tensor", "fsdp")
+    assert spec(layer["layer_norm"]["scale"]) == (None,)
+    words = state.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
+    assert spec(words) == ("tensor", "fsdp")
+    assert words.sharding.shard_shape(words.shape) == (48, 8)
+    shardings = jax.tree.leaves(sharding.shardings_of(state.params))
+    assert len(jax.tree.leaves(state.opt_state)) == 2 * len(shardings) + 1
+    for moment in ("mu", "nu"):
+        found = [
+            leaf.sharding
+            for path, leaf in jax.tree_util.tree_leaves_with_path(state.opt_state)
+            if moment in jax.tree_util.keystr(path)
+        ]
+        assert found == shardings
+
+
+def test_stacked_layers_keep_their_first_axis_whole():
+    config = small_config(data=2, fsdp=2, tensor=2)
+    config.model.scan_layers = True
+    layer = abstract(config).params["bert"]["encoder"]["layers"]
+    assert spec(layer["intermediate"]["kernel"]) == (None, "fsdp", "tensor")
+
+
+def test_a_vocabulary_that_does_not_divide_stays_whole():
+    config = base.get_config()
+    config.mesh.tensor = 4
+    words = abstract(config).params["bert"]["embeddings"]["word_embeddings"]
+    assert spec(words["embedding"]) == (None, "fsdp")
+    config.mesh.tensor = 8
+    with pytest.raises(UserError, match="num_attention_heads=12"):
+        abstract(config)
+
+
+def test_every_parameter_names_its_axes():
+    boxed = jax.eval_shape(tasks.create(small_config()).init_params, jax.random.key(0))
+    boxes = jax.tree.leaves(
+        boxed, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
+    )
+    for box in boxes:
+        assert isinstance(box, nn.LogicallyPartitioned)
+        assert len(box.names) == box.value.ndim and all(box.names)
+
+
+def test_a_batch_is_split_over_data_and_fsdp():
+    mesh = sharding.make_mesh(small_config(data=2, fsdp=2, tensor=2))
+    assert sharding.local_rows(mesh, 12) == slice(0, 12)
+    rows = np.arange(12 * 3).reshape(12, 3)
+    placed = sharding.place_batch({"x": rows}, mesh, 12)["x"]
+    assert placed.sharding.spec == PartitionSpec(("data", "fsdp"))
+    assert np.array_equal(placed, rows)
+    assert {shard.data.shape for shard in placed.addressable_shards} == {(3, 3)}
+    assert [sharding.batch_multiple(mesh, n) for n in (1, 4, 5)] == [4, 4, 8]

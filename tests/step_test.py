@@ -1,0 +1,111 @@
+"""The step against hand algebra: unequal weights, micro-batches, devices, keys."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from bert_jax import step
+
+
+def loss(params, batch, key):
+    """Two named losses whose weights differ from row to row."""
+    noise = 0.0 if key is None else 0.1 * jax.random.normal(key, ())
+    error = (batch["x"] @ params["w"] + params["b"] - batch["y"]) ** 2
+    half = jnp.abs(batch["x"] @ params["w"] + noise)
+    return {
+        "squares": (jnp.sum(batch["weight"] * error), jnp.sum(batch["weight"])),
+        "slopes": (jnp.sum(half), jnp.asarray(len(half), jnp.float32)),
+    }
+
+
+@pytest.fixture
+def batch():
+    rng = np.random.default_rng(0)
+    return {
+        "x": rng.normal(size=(8, 3)).astype(np.float32),
+        "y": rng.normal(size=8).astype(np.float32),
+        "weight": np.array([0, 0, 1, 5, 2, 0, 0, 3], np.float32),
+    }
+
+
+def take(batch, micro_batches=1, seed=0, at=0):
+    optimizer = optax.sgd(0.1)
+    params = {"w": jnp.array([0.5, -1.0, 2.0]), "b": jnp.array(0.3)}
+    state = step.init_state(params, optimizer)._replace(step=jnp.int32(at))
+    function = functools.partial(
+        step.train_step,
+        loss=loss,
+        optimizer=optimizer,
+        schedule=lambda count: 0.1 * (count + 1),
+        seed=seed,
+        micro_batches=micro_batches,
+    )
+    return jax.jit(function)(state, batch)
+
+
+def numpy_gradients(batch, noise):
+    w, b = np.array([0.5, -1.0, 2.0]), 0.3
+    x, y, weight = (batch[name].astype(np.float64) for name in ("x", "y", "weight"))
+    error = x @ w + b - y
+    squares = (weight * error**2).sum() / weight.sum()
+    slopes = np.abs(x @ w + noise).mean()
+    grad_b = (2 * weight * error).sum() / weight.sum()
+    grad_w = (2 * weight * error) @ x / weight.sum()
+    grad_w += (np.sign(x @ w + noise)[:, None] * x).mean(axis=0)
+    return squares, slopes, grad_w, grad_b
+
+
+def test_one_step_by_hand(batch):
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 0), 0)
+    noise = 0.1 * float(jax.random.normal(key, ()))
+    squares, slopes, grad_w, grad_b = numpy_gradients(batch, noise)
+    state, metrics = take(batch)
+    assert int(state.step) == 1
+    np.testing.assert_allclose(metrics["squares"], squares, rtol=1e-5)
+    np.testing.assert_allclose(metrics["slopes"], slopes, rtol=1e-5)
+    np.testing.assert_allclose(metrics["loss"], squares + slopes, rtol=1e-5)
+    norm = np.sqrt((grad_w**2).sum() + grad_b**2)
+    np.testing.assert_allclose(metrics["grad_norm"], norm, rtol=1e-5)
+    np.testing.assert_allclose(metrics["learning_rate"], 0.1, rtol=1e-6)
+    moved = np.array([0.5, -1.0, 2.0]) - 0.1 * grad_w
+    np.testing.assert_allclose(state.params["w"], moved, rtol=1e-5)
+    np.testing.assert_allclose(state.params["b"], 0.3 - 0.1 * grad_b, rtol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [2, 4, 8])
+def test_micro_batches_with_unequal_weights_divide_once(batch, parts, monkeypatch):
+    # Without noise: each part has a key of its own.
+    monkeypatch.setattr(jax.random, "normal", lambda key, shape: jnp.zeros(shape))
+    whole, metrics = take(batch)
+    cut, cut_metrics = take(batch, micro_batches=parts)
+    for name in metrics:
+        np.testing.assert_allclose(cut_metrics[name], metrics[name], rtol=1e-5)
+    np.testing.assert_allclose(cut.params["w"], whole.params["w"], rtol=1e-5)
+
+
+def test_randomness_follows_seed_and_step_only(batch):
+    draws = [
+        float(take(batch, seed=seed, at=at)[1]["slopes"])
+        for seed, at in ((0, 0), (0, 0), (0, 1), (1, 0))
+    ]
+    assert draws[0] == draws[1]
+    assert len(set(draws)) == 3
+
+
+def test_a_batch_without_weight_gives_zero_and_no_nan(batch):
+    batch["weight"] = np.zeros(8, np.float32)
+    state, metrics = take(batch)
+    assert float(metrics["squares"]) == 0.0
+    assert np.isfinite(jax.flatten_util.ravel_pytree(state.params)[0]).all()
+
+
+def test_evaluation_draws_nothing(batch):
+    params = {"w": jnp.ones(3), "b": jnp.array(0.0)}
+    run = jax.jit(functools.partial(step.eval_step, metrics=loss))
+    np.testing.assert_allclose(
+        run(params, batch)["slopes"][0], np.abs(batch["x"].sum(axis=1)).sum(), rtol=1e-6
+    )
