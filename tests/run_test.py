@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax import main, metrics
+from bert_jax import evaluate, main, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -182,7 +182,28 @@ def test_a_signal_during_compilation_saves_and_ends_soon(micro, tmp_path):
     assert (workdir / "checkpoints" / "0").is_dir()
 
 
-def test_predict_evaluate_export_the_finished_run(micro, plain, tmp_path):
+def test_a_signal_during_evaluation_saves_and_the_evaluation_is_made_up(
+    micro, tmp_path, monkeypatch
+):
+    evaluator = evaluate.Evaluator.__call__
+
+    def signalled(self, params, now):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return evaluator(self, params, now)
+
+    workdir, often = tmp_path / "run", "--config.train.eval_every=10"
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate.Evaluator, "__call__", signalled)
+        status, _, err = run(micro, workdir, often)
+    assert status == 143 and "saved step 10" in err
+    assert metrics.read(workdir, "dev") == []
+    status, _, err = run(micro, workdir, often)
+    assert status == 0, err
+    assert [line["step"] for line in metrics.read(workdir, "dev")] == [10, 20]
+    assert len(losses(workdir)) == 20
+
+
+def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path):
     rows = [
         {"text": "the quick [MASK] fox"},
         {"text": "a dog", "text_b": "seven [MASK] [MASK]", "id": 7},
