@@ -24,8 +24,12 @@ def load(path: str | Path) -> "Bert":
     Raises:
       UserError: there is none, or it is damaged.
     """
-    found = weights.read(path)
+    found = weights.read(path, place=_on_device)
     return Bert(found, weights.read_tokenizer(path, found.config))
+
+
+def _on_device(array: np.ndarray) -> Array:
+    return jax.block_until_ready(jnp.asarray(array))
 
 
 class Encoding(NamedTuple):
@@ -57,7 +61,7 @@ class Bert:
             labels=len(found.labels),
             tied="decoder" not in found.params,
         )
-        self.params = _placed(found.params)
+        self.params = jax.tree.map(jnp.asarray, found.params)
         self._run = jax.jit(self.forward)
 
     def apply(self, input_ids: Any, input_mask: Any, segment_ids: Any) -> dict:
@@ -165,12 +169,3 @@ class Bert:
         if not has_pooler:
             del outputs["pooled"]
         return outputs
-
-
-def _placed(tree: dict[str, Any]) -> dict[str, Any]:
-    """Moves the arrays to the device one by one, so that few are in memory twice."""
-    placed: dict[str, Any] = {}
-    for key in list(tree):
-        value = tree.pop(key)
-        placed[key] = _placed(value) if isinstance(value, dict) else jnp.asarray(value)
-    return placed

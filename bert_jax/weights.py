@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,12 +26,15 @@ _WEIGHT_FILES = (
 )
 
 
-def read(path: str | Path) -> Weights:
-    """Reads weights, as float32 NumPy arrays.
+def read(
+    path: str | Path, place: Callable[[layout.Array], Any] = layout.as_it_is
+) -> Weights:
+    """Reads weights, as float32 NumPy arrays or what `place` makes of them.
 
     Args:
       path: a work directory, a Hugging Face folder, or a folder with a checkpoint of
         Google's code.
+      place: see `layout.build`.
 
     Raises:
       UserError: it is none of these, or damaged.
@@ -39,9 +42,9 @@ def read(path: str | Path) -> Weights:
     folder = Path(path)
     match _origin(folder):
         case "google":
-            return google.read(folder)
+            return google.read(folder, place)
         case "huggingface":
-            return huggingface.read(folder)
+            return huggingface.read(folder, place)
         case _:
             return _read_workdir(folder)[0]
 

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,14 @@ DIALECT = "google"
 _NOT_WEIGHTS = ("adam_m", "adam_v", "global_step")
 
 
-def read(folder: Path) -> layout.Weights:
+def read(
+    folder: Path, place: Callable[[layout.Array], Any] = layout.as_it_is
+) -> layout.Weights:
     """Reads a checkpoint as the released ones are, or one that run_classifier.py or
     run_squad.py left.
+
+    Args:
+      place: see `layout.build`.
 
     Raises:
       UserError: TensorFlow is missing (the `google` extra); a file is missing or
@@ -42,7 +47,7 @@ def read(folder: Path) -> layout.Weights:
     known = {parameter.google for parameter in wanted}
     return layout.Weights(
         config=config,
-        params=layout.build(variables, config, wanted, DIALECT),
+        params=layout.build(variables, config, wanted, DIALECT, place),
         architecture=layout.all_of(architecture, parts),
         labels=labels,
         left_over=tuple(sorted(set(variables.shapes) - known)),

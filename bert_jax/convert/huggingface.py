@@ -3,7 +3,7 @@
 Nothing that such a folder holds is executed: its files are JSON and safetensors.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,13 @@ _CONVERT = (
 _MAX_CHARACTERS_PER_WORD = 100
 
 
-def read(folder: Path) -> layout.Weights:
+def read(
+    folder: Path, place: Callable[[layout.Array], Any] = layout.as_it_is
+) -> layout.Weights:
     """Reads a model that `transformers` saved, as float32.
+
+    Args:
+      place: see `layout.build`.
 
     Raises:
       UserError: a file is missing, damaged, or of a model that is no BERT.
@@ -62,7 +67,7 @@ def read(folder: Path) -> layout.Weights:
         for part in ("bert", *parts)
         for parameter in layout.parameters(part, config, len(labels))
     ]
-    params = layout.build(tensors, config, wanted, DIALECT)
+    params = layout.build(tensors, config, wanted, DIALECT, place)
     known |= {parameter.huggingface for parameter in wanted}
     architecture = layout.all_of(architecture, parts)
     problem = fields.get("problem_type")

@@ -8,7 +8,7 @@ run_classifier.py and run_squad.py (google-research/bert) and of `transformers`.
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -43,7 +43,7 @@ class Weights:
     """A model as it was found."""
 
     config: BertConfig
-    params: dict[str, Any]  # nested, float32 NumPy arrays, layers not stacked
+    params: dict[str, Any]  # nested, float32 arrays, layers not stacked
     architecture: str  # one of ARCHITECTURES
     labels: tuple[str, ...] = ()  # names of a classifier's outputs
     problem_type: str | None = None
@@ -142,10 +142,23 @@ def parameters(part: str, config: BertConfig, labels: int = 0) -> Iterator[Param
             raise ValueError(part)
 
 
+def as_it_is(array: Array) -> Any:
+    """The `place` that leaves arrays in NumPy's hands."""
+    return array
+
+
 def build(
-    source: Source, config: BertConfig, wanted: Iterable[Parameter], dialect: str
+    source: Source,
+    config: BertConfig,
+    wanted: Iterable[Parameter],
+    dialect: str,
+    place: Callable[[Array], Any],
 ) -> dict[str, Any]:
     """Reads parameters into a tree.
+
+    Args:
+      place: has each array as it comes, to move it to a device before the next is
+        read, so that few are in memory twice.
 
     Raises:
       UserError: one is missing, of another shape, or not finite.
@@ -169,7 +182,7 @@ def build(
             raise UserError(
                 f"{source.where}: {name} holds NaN or infinity; the file is damaged"
             )
-        put(tree, parameter.path, parameter.take(array, dialect))
+        put(tree, parameter.path, place(parameter.take(array, dialect)))
     return tree
 
 
