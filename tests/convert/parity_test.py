@@ -190,3 +190,36 @@ def test_bfloat16_stays_within_bounds(golden, both, tmp_path):
         got = relevant(name, np.asarray(ours[name], np.float32), batch["input_mask"])
         error = abs(got - expected)
         assert np.sqrt((error**2).mean() / (expected**2).mean()) < 0.03, name
+
+
+def test_the_real_weights_in_both(shared_data, tmp_path, capsys):
+    """Google's checkpoint -> here -> a folder that `transformers` opens."""
+    pytest.importorskip("tensorflow", reason="needs the google extra")
+    source = shared_data("weights/tf1-keras-bert-tiny/bert_config.json").parent
+    found = weights.read(source)
+    tokenizer = weights.read_tokenizer(source, found.config)
+    export.export(found, tokenizer, tmp_path / "out", {})
+    model = transformers.BertForPreTraining.from_pretrained(tmp_path / "out").eval()
+    bert = pretrained.load(source)
+    row = tokenizer.encode("all work and no [MASK]", "makes jack a dull [MASK]")
+    batch = [[row.ids], [row.attention_mask], [row.type_ids]]
+    with torch.no_grad():
+        theirs = model(*(torch.tensor(x) for x in batch), output_hidden_states=True)
+    ours = bert.apply(*batch)
+    pairs = [
+        (ours["masked_lm_logits"], theirs.prediction_logits),
+        (ours["next_sentence_logits"], theirs.seq_relationship_logits),
+        *zip(ours["hidden_states"], theirs.hidden_states, strict=True),
+    ]
+    for one, other in pairs:
+        other = other.numpy()
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * abs(other).max())
+    for at in (i for i, token in enumerate(row.tokens) if token == "[MASK]"):
+        for side, logits in (("ours", pairs[0][0]), ("theirs", pairs[0][1].numpy())):
+            probabilities = jax.nn.softmax(jnp.asarray(logits)[0, at])
+            best = [int(i) for i in jnp.argsort(-probabilities)[:3]]
+            guesses = [
+                f"{tokenizer.id_to_token(i)} {probabilities[i]:.6f}" for i in best
+            ]
+            with capsys.disabled():
+                print(f"\n{side:<7}{'  '.join(guesses)}", end="")
