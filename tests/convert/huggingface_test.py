@@ -1,5 +1,6 @@
 """Hugging Face folders in: parity with stored numbers, old and odd forms, damage."""
 
+import dataclasses
 import json
 import os
 
@@ -66,6 +67,23 @@ def test_equals_what_transformers_computed(golden, make_folder, case):
     has_pooler = "pooler" in bert.params["bert"]
     assert set(outputs) - {"pooled"} == {"hidden_states", *heads} - {"pooled"}
     assert ("pooled" in outputs) == has_pooler
+
+
+@pytest.mark.parametrize("size", ["three_heads", "wide", "deep"])
+def test_bfloat16_stays_within_bounds(golden, make_folder, size):
+    """Matrix products in bfloat16, whose 8 bits round by up to 0.4%, against float32:
+    1.4% in the mean square and 1.7% at most were measured."""
+    case = f"BertForPreTraining-{size}"
+    found = weights.read(make_folder(case))
+    config = dataclasses.replace(found.config, dtype="bfloat16")
+    bert = pretrained.Bert(dataclasses.replace(found, config=config), None)
+    batch = golden.inputs(golden.CASES[case]["config"])
+    outputs = bert.apply(**batch)
+    for name in ("masked_lm_logits", "next_sentence_logits"):
+        theirs = real(golden.ARRAYS[f"{case}/{name}"], batch["input_mask"])
+        error = real(np.asarray(outputs[name]), batch["input_mask"]) - theirs
+        assert 1e-4 < np.sqrt((error**2).mean() / (theirs**2).mean()) < 0.03
+        assert abs(error).max() < 0.04 * abs(theirs).max()
 
 
 def test_a_swap_does_not_hide(golden, make_folder):

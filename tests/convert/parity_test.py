@@ -97,7 +97,7 @@ def test_outputs_and_gradients(golden, both, tmp_path, architecture, size):
             found = parameter.give(np.asarray(value), "huggingface")
             scale = abs(expected).max()
             if name.endswith("key.bias"):  # the softmax takes no notice: rounding only
-                scale = abs(named[name.replace("key", "query")].grad.numpy()).max()
+                scale = abs(named[name.replace("bias", "weight")].grad.numpy()).max()
             np.testing.assert_allclose(
                 found, expected, rtol=0, atol=1e-4 * scale, err_msg=name
             )
@@ -172,24 +172,6 @@ def test_exports_open_in_a_fresh_process(make_folder, tmp_path, architecture):
         for token, _, score in told["guesses"]:
             assert score == pytest.approx(float(probabilities[token]), rel=1e-5)
         assert told["guesses"][0][0] == int(jnp.argmax(probabilities))
-
-
-def test_bfloat16_stays_within_bounds(golden, both, tmp_path):
-    """Matrix products in bfloat16 against `transformers` in float32: its 8 bits give an
-    error of up to 2^-8 a rounding, here after three layers."""
-    import dataclasses
-
-    model, batch = both("BertForPreTraining", "three_heads")
-    found = weights.read(tmp_path / "theirs")
-    config = dataclasses.replace(found.config, dtype="bfloat16")
-    bert = pretrained.Bert(dataclasses.replace(found, config=config), None)
-    theirs = golden.torch_outputs(model, batch)
-    ours = stacked(bert.apply(**batch))
-    for name, value in theirs.items():
-        expected = relevant(name, value.detach().numpy(), batch["input_mask"])
-        got = relevant(name, np.asarray(ours[name], np.float32), batch["input_mask"])
-        error = abs(got - expected)
-        assert np.sqrt((error**2).mean() / (expected**2).mean()) < 0.03, name
 
 
 def test_the_real_weights_in_both(shared_data, tmp_path, capsys):
