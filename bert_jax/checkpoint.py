@@ -25,6 +25,11 @@ from bert_jax.step import TrainState
 log = logging.getLogger(__name__)
 
 
+def has_checkpoint(workdir: Path) -> bool:
+    """Whether a run there has saved anything; reads and makes nothing."""
+    return any((workdir / "checkpoints").glob("[0-9]*"))
+
+
 class Checkpoints:
     """The checkpoints of a work directory; saved in the background, a few kept."""
 

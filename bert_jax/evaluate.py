@@ -15,8 +15,17 @@ import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from bert_jax import metrics, optimizer, sharding, signals, step, tasks, workdir
-from bert_jax.checkpoint import Checkpoints
+from bert_jax import (
+    initial,
+    metrics,
+    optimizer,
+    sharding,
+    signals,
+    step,
+    tasks,
+    workdir,
+)
+from bert_jax.checkpoint import Checkpoints, has_checkpoint
 from bert_jax.data import loader
 from bert_jax.errors import UserError
 
@@ -158,14 +167,20 @@ def _restored(config: ConfigDict, folder: Path) -> Iterator[tuple[Any, Mesh, Any
     """The task, the mesh, and the newest checkpoint's parameters and step."""
     task = tasks.create(config)
     mesh = sharding.make_mesh(config)
-    if not (folder / "config.json").exists():
-        raise UserError(f"--workdir={folder}: no run there; train one first")
-    workdir.check(folder, config)
     abstract = sharding.abstract_state(task.init_params, optimizer.make(config), mesh)
+    if not has_checkpoint(folder):
+        begun = initial.read(config, task, abstract.params)
+        if begun is None:
+            raise UserError(
+                f"--workdir={folder}: no checkpoint there; train one first, or name "
+                "weights with --config.init_from"
+            )
+        yield task, mesh, initial.whole(*begun), 0
+        return
+    workdir.check(folder, config)
     with Checkpoints(folder, config.checkpoint.keep) as saved:
         restored = saved.restore_params(abstract.params)
-        if restored is None:
-            raise UserError(f"--workdir={folder}: no checkpoint there yet")
+        assert restored is not None
         yield task, mesh, *restored
 
 

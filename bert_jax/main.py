@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from bert_jax import configuration, signals
 from bert_jax.errors import Interrupted, UserError
 
-MODES = ("train", "prepare", "evaluate", "predict", "describe")
+MODES = ("train", "prepare", "evaluate", "predict", "export", "describe")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,9 +40,9 @@ def main(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> None:
     values, config = _parse(argv)
     # Imported here so that a slip in the flags is told at once.
-    from bert_jax import describe, evaluate, tasks, train
+    from bert_jax import describe, evaluate, initial, tasks, train, weights
 
-    config = tasks.resolve(config)
+    config = initial.resolve(config)
     source, target = values["input"], values["output"]
     workdir = Path(values["workdir"] or f"runs/{configuration.name(_spec(argv))}")
     match values["mode"]:
@@ -55,6 +55,11 @@ def _run(argv: Sequence[str]) -> None:
             evaluate.evaluate(config, workdir)
         case "predict":
             evaluate.predict(config, workdir, source, target)
+        case "export":
+            if target == "-":
+                raise UserError("--output=DIR is wanted, the folder to write")
+            weights.export(workdir, Path(target))
+            print(f"exported: {target}")
         case "describe":
             describe.describe(config, target)
 

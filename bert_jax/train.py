@@ -9,12 +9,12 @@ import flax.linen as nn
 import jax
 from ml_collections import ConfigDict
 
-from bert_jax import evaluate, sharding, signals, step, tasks, workdir
+from bert_jax import evaluate, initial, sharding, signals, step, tasks, workdir
 from bert_jax import optimizer as optimizers
-from bert_jax.checkpoint import Checkpoints
+from bert_jax.checkpoint import Checkpoints, has_checkpoint
 from bert_jax.data import loader
 from bert_jax.errors import Interrupted
-from bert_jax.metrics import MetricWriter, Progress, Stopwatch
+from bert_jax.metrics import MetricWriter, Progress, Stopwatch, table
 
 
 def train(config: ConfigDict, folder: Path) -> None:
@@ -34,6 +34,9 @@ def train(config: ConfigDict, folder: Path) -> None:
     schedule = optimizers.learning_rate_schedule(config)
     abstract = sharding.abstract_state(task.init_params, optimizer, mesh)
     workdir.check(folder, config)
+    begun = None
+    if not has_checkpoint(folder):
+        begun = initial.read(config, task, abstract.params)
     task.prepare()
     workdir.claim(folder, config, task.tokenizer)
 
@@ -42,7 +45,11 @@ def train(config: ConfigDict, folder: Path) -> None:
             return step.init_state(nn.meta.unbox(task.init_params(key)), optimizer)
 
         shardings = sharding.shardings_of(abstract)
-        return jax.jit(create, out_shardings=shardings)(jax.random.key(config.seed))
+        key = jax.random.key(config.seed)
+        state = jax.jit(create, out_shardings=shardings)(key)
+        if begun is None:
+            return state
+        return state._replace(params=initial.fill(begun[0], state.params))
 
     def compile_step(state: step.TrainState, batch: step.Batch, parts: int) -> Callable:
         function = functools.partial(
@@ -83,6 +90,9 @@ def train(config: ConfigDict, folder: Path) -> None:
         )
         if restored:
             progress.note(f"resuming at step {now} of {num_steps}")
+        elif begun is not None:
+            progress.note(f"from {config.init_from}:\n{table(*begun[1].table())}")
+            workdir.write_atomically(folder / "init_from.json", begun[1].to_json())
         try:
             while True:
                 if _evaluation_due(config, now) and not writer.has(now, "dev"):

@@ -49,8 +49,13 @@ def read(
             return _read_workdir(folder)[0]
 
 
-def read_tokenizer(path: str | Path, config: BertConfig) -> Tokenizer | None:
+def read_tokenizer(
+    path: str | Path, config: BertConfig | None = None
+) -> Tokenizer | None:
     """The tokenizer that stands beside the weights; None where there is none.
+
+    Args:
+      config: the model's, to check that the two go together.
 
     Raises:
       UserError: it is damaged, or does not go with the model.

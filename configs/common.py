@@ -13,6 +13,10 @@ def get_config() -> ConfigDict:
 
     config.seed = 0  # of parameters, dropout, data order, sentence pairs and masks
 
+    # A work directory, a Hugging Face folder or one of Google's checkpoints to begin
+    # with; empty: random values.
+    config.init_from = ""
+
     # Named as in bert_config.json.
     config.model = model = ConfigDict()
     model.vocab_size = 0  # rows of the embedding matrix; 0: the tokenizer's size

@@ -13,9 +13,10 @@ LAYERS = (
     ("main",),
     ("train",),
     ("evaluate", "describe"),
+    ("initial",),
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
-        *("configuration", "signals", "workdir"),
+        *("configuration", "signals", "workdir", "weights", "pretrained"),
     ),
     ("models", "data", "convert"),
     ("tokenization",),

@@ -128,11 +128,12 @@ def bert_config(fields: dict[str, Any], path: Path, type_vocab_size: int) -> Ber
 
 
 def read_tokenizer(
-    folder: Path, config: BertConfig, fields: dict[str, Any]
+    folder: Path, config: BertConfig | None, fields: dict[str, Any]
 ) -> Tokenizer | None:
     """The tokenizer of `tokenizer.json` or `vocab.txt`; None where there is neither.
 
     Args:
+      config: the model's, if the sizes are to be compared.
       fields: of tokenizer_config.json, which decides over a tokenizer.json as it does
         in `transformers`. Where it does not say `do_lower_case`, a vocab.txt with
         capital letters is a cased one.
@@ -148,7 +149,7 @@ def read_tokenizer(
             continue
         found = tokenization.load(path)
         pieces = found.get_vocab(with_added_tokens=True)
-        if len(pieces) != config.vocab_size:
+        if config is not None and len(pieces) != config.vocab_size:
             raise UserError(
                 f"{path}: {len(pieces)} pieces, but the model's vocab_size is "
                 f"{config.vocab_size}; where the model has spare rows, fill the "

@@ -54,7 +54,7 @@ def read(
     )
 
 
-def read_tokenizer(folder: Path, config: BertConfig) -> Tokenizer | None:
+def read_tokenizer(folder: Path, config: BertConfig | None) -> Tokenizer | None:
     """The folder's tokenizer; None where it has none. That it is a cased one, its
     vocabulary tells.
 

@@ -81,7 +81,7 @@ def read(
     )
 
 
-def read_tokenizer(folder: Path, config: BertConfig) -> Tokenizer | None:
+def read_tokenizer(folder: Path, config: BertConfig | None) -> Tokenizer | None:
     """The folder's tokenizer; None where it has none.
 
     Raises:

@@ -21,10 +21,3 @@ def create(config: ConfigDict) -> Pretraining:
             f"config.task.name={config.task.name!r}: choose one of {', '.join(TASKS)}"
         )
     return TASKS[config.task.name](config)
-
-
-def resolve(config: ConfigDict) -> ConfigDict:
-    """The config with every value that it leaves to be worked out filled in."""
-    resolved = config.copy_and_resolve_references()
-    resolved.model.vocab_size = create(config).model_config.vocab_size
-    return resolved
