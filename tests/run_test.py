@@ -315,3 +315,61 @@ def test_describe_base(tmp_path):
     assert facts["parameters"] == 109_482_240
     assert facts["flops_per_step"] == pytest.approx(256 * 69.9e9, rel=1e-3)
     assert [phase["steps"] for phase in facts["phases"]] == [900_000, 100_000]
+
+
+def test_export_and_go_on_from_it_with_other_text(micro, plain, tmp_path):
+    exported = tmp_path / "exported"
+    status, out, err = run(micro, plain, "--mode=export", f"--output={exported}")
+    assert status == 0, err
+    assert out == f"exported: {exported}\n"
+    text = tmp_path / "own.txt"
+    text.write_text("a quick dog\nit jumps\n\nseven cats\nthe fox\n\n" * 20)
+    own = f"--config.corpus.sources=sentences:{text}", f"--config.init_from={exported}"
+    workdir = tmp_path / "run"
+    status, _, err = run(micro, workdir, *own)
+    assert status == 0, err
+    assert (workdir / "vocab.txt").read_text() == (plain / "vocab.txt").read_text()
+    report = json.loads((workdir / "init_from.json").read_text())
+    assert report["initialised"] == [] and report["left_over"] == []
+    assert len(report["taken"]) > 40
+    # The first step begins where the other run ended, not at random values.
+    assert losses(workdir)[0] < losses(plain)[0] - 0.5
+
+    status, _, err = run(
+        micro,
+        tmp_path / "other",
+        *own,
+        f"--config.tokenizer.vocab_file={write_vocabulary(plain, tmp_path)}",
+    )
+    assert status == 2 and "vocabulary is not that of" in err
+    assert not (tmp_path / "other").exists()
+
+
+def write_vocabulary(workdir, folder):
+    """The run's vocabulary with two letters exchanged."""
+    pieces = (workdir / "vocab.txt").read_text().splitlines()
+    pieces[10:12] = reversed(pieces[10:12])
+    path = folder / "vocab.txt"
+    path.write_text("\n".join(pieces) + "\n")
+    return path
+
+
+def test_predict_and_evaluate_without_a_work_directory(micro, plain, tmp_path):
+    row = '{"text": "the quick [MASK] fox", "text_b": "a dog"}\n'
+    source = tmp_path / "in.jsonl"
+    source.write_text(row)
+    answers = []
+    for place, change in (
+        (plain, ()),
+        (tmp_path / "nowhere", (f"--config.init_from={plain}",)),
+    ):
+        status, out, err = run(
+            micro, place, *change, "--mode=predict", f"--input={source}"
+        )
+        assert status == 0, err
+        answers.append(json.loads(out))
+    assert answers[0]["masks"][0][0]["id"] == answers[1]["masks"][0][0]["id"]
+    assert answers[0]["is_next_probability"] == pytest.approx(
+        answers[1]["is_next_probability"], rel=1e-4
+    )
+    assert not (tmp_path / "nowhere").exists()
