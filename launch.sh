@@ -166,6 +166,9 @@ set_up() { # no|yes: with the test extra
   if [ "$accelerator" = cpu ] && [ "${BERT_JAX_ACCELERATOR:-}" = cpu ]; then
     export JAX_PLATFORMS=${JAX_PLATFORMS:-cpu}
   fi
+  # XLA's CPU buffers in huge pages: without them a third of a small model's step goes
+  # into fetching memory from the system, 4 kB at a time (glibc >= 2.35).
+  export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
   is_ready "$accelerator" "$1" && return
   # One at a time; some file systems have no locks, and then it is left to the user.
   (

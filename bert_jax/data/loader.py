@@ -16,7 +16,7 @@ from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from bert_jax import tokenization
-from bert_jax.data import masking, prepare, records
+from bert_jax.data import masking, prepare, records, workers
 from bert_jax.errors import UserError
 
 Batch = dict[str, np.ndarray]
@@ -123,7 +123,9 @@ def batches(
     config: ConfigDict, phase: Phase, step: int, rows: slice = slice(None)
 ) -> Iterator[Batch]:
     """The batches of a phase from `step` on, read ahead while a step runs."""
-    ahead = grain.ReadOptions(num_threads=2, prefetch_buffer_size=8)
+    # On few cores a second reader only takes the time of the step.
+    threads = min(4, max(1, workers.cores() // 2))
+    ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
     rest = dataset(config, phase, rows=rows)[step - phase.first_step :]
     return iter(rest.to_iter_dataset(ahead))
 
