@@ -29,6 +29,7 @@ usage: ./launch.sh                              train the small BERT of configs/
 
 PYTHON                the interpreter to try first when making the environment
 BERT_JAX_VENV         where the environment goes (default: $root/.venv)
+BERT_JAX_TEST_EXTRAS  more extras for test, as parity (default: none)
 BERT_JAX_ACCELERATOR  cpu, cuda, cuda12, cuda13 or tpu (default: what is found)
 END
   exit 2
@@ -104,14 +105,14 @@ identity() {
     "$(cat "$root/requirements.txt" "$root/pyproject.toml" | cksum)"
 }
 
-# Whether what is installed will do: `is_ready ACCELERATOR TEST` sets `installed_*`.
+# Whether what is installed will do: `is_ready ACCELERATOR EXTRAS` sets `installed_*`.
 is_ready() {
-  installed_identity='' installed_accelerator='' installed_test=''
+  installed_identity='' installed_accelerator='' installed_extras=''
   [ -f "$stamp" ] || return 1
-  { read -r installed_identity && read -r installed_accelerator && read -r installed_test; } \
+  { read -r installed_identity && read -r installed_accelerator && read -r installed_extras; } \
     <"$stamp" || return 1
   [ "$installed_identity" = "$(identity)" ] || return 1
-  [ "$2" = no ] || [ "$installed_test" = yes ] || return 1
+  [ "$2" = no ] || [[ ",$installed_extras," = *",$2,"* ]] || return 1
   case $1 in
     cpu | "$installed_accelerator") ;; # a CPU-only machine may share a GPU's environment
     cuda) [[ $installed_accelerator = cuda* ]] ;;
@@ -119,9 +120,9 @@ is_ready() {
   esac
 }
 
-install() { # ACCELERATOR TEST
-  local accelerator=$1 test=$2 python here jax project=$root
-  is_ready "$accelerator" "$test" && return # another call has just finished it
+install() { # ACCELERATOR EXTRAS
+  local accelerator=$1 extras=$2 python here jax project=$root
+  is_ready "$accelerator" "$extras" && return # another call has just finished it
 
   [ "$accelerator" = cuda ] && accelerator=$(cuda_version)
   here=$(identity)
@@ -141,13 +142,15 @@ install() { # ACCELERATOR TEST
   else
     # An older list of packages, or one more extra: what was installed stays.
     [ "$accelerator" = cpu ] && accelerator=$installed_accelerator
-    [ "$installed_test" = yes ] && test=yes
+    if [ "$extras" = no ] || [[ ",$installed_extras," = *",$extras,"* ]]; then
+      extras=$installed_extras
+    fi
     rm -f "$stamp"
     say "setup: updating $venv (jax for $accelerator) ..."
   fi
 
   SECONDS=0
-  [ "$test" = yes ] && project="$root[test]"
+  [ "$extras" = no ] || project="$root[$extras]"
   jax=jax
   [ "$accelerator" = cpu ] || jax="jax[$accelerator]"
   if ! "$venv/bin/python" -m pip install --no-input --disable-pip-version-check \
@@ -155,12 +158,12 @@ install() { # ACCELERATOR TEST
     tail -n 15 "$log" >&2
     fail "installing failed; pip's last lines are above, all of them in $log"
   fi
-  printf '%s\n' "$(identity)" "$accelerator" "$test" >"$stamp.new"
+  printf '%s\n' "$(identity)" "$accelerator" "$extras" >"$stamp.new"
   mv "$stamp.new" "$stamp"
   say "setup: done in $SECONDS s"
 }
 
-set_up() { # no|yes: with the test extra
+set_up() { # EXTRAS: no, or a list with commas
   local accelerator
   accelerator=$(find_accelerator)
   if [ "$accelerator" = cpu ] && [ "${BERT_JAX_ACCELERATOR:-}" = cpu ]; then
@@ -239,7 +242,7 @@ case ${1-} in
     ;;
   test)
     shift
-    set_up yes
+    set_up "test${BERT_JAX_TEST_EXTRAS:+,$BERT_JAX_TEST_EXTRAS}"
     run_tests "$@"
     ;;
   tpu)

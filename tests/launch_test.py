@@ -203,6 +203,14 @@ def test_the_test_extra_stays_and_every_check_runs(fake):
     assert len(fake("--mode=train")[1]) == 1
 
 
+def test_more_extras_for_the_tests_are_added_and_stay(fake):
+    fake("test")
+    _, calls = fake("test", BERT_JAX_TEST_EXTRAS="parity")
+    assert f"--editable {ROOT}[test,parity] jax" in calls[0]
+    for arguments in (("test",), ("--mode=train",)):
+        assert not fake(*arguments)[1][0].startswith("pip")
+
+
 def test_an_interrupted_installation_is_begun_again(fake):
     done, _ = fake("--mode=train", PIP_STATUS="1")
     assert done.returncode == 2

@@ -17,6 +17,7 @@ def small_config(**mesh):
     config.model.hidden_size = 16
     config.model.num_attention_heads = 2
     config.model.intermediate_size = 32
+    config.optimizer.name = "bert_adam"
     config.mesh.update(mesh)
     return config
 

@@ -236,7 +236,7 @@ def _text_feature(name: str, builder: tfds.core.DatasetBuilder) -> tuple[str, st
     if builder.name in _TFDS_TEXT:
         return _TFDS_TEXT[builder.name]
     features = builder.info.features
-    texts = [k for k, f in features.items() if isinstance(f, tfds.features.Text)]
+    texts = sorted(k for k, f in features.items() if isinstance(f, tfds.features.Text))
     if len(texts) != 1:
         raise UserError(
             f"tfds:{name}: one text feature is needed, it has "
