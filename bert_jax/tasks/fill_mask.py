@@ -111,15 +111,20 @@ class FillMask:
         return results
 
     def examples(self, count: int) -> tuple[dict[str, np.ndarray], list[list[str]]]:
-        """Held-out sentences with their masks, and the pieces that stood there."""
+        """Held-out rows with their masks, and the pieces that stood there.
+
+        They are taken from all over the first batch: neighbours are of one document.
+        """
         batch = loader.batch_at(self._config, 0, "dev")
+        real = int(np.sum(batch["next_sentence_labels"] != loader.PADDING_LABEL))
+        rows = np.linspace(0, real - 1, min(count, real)).astype(int)
         names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
-        features = {name: batch[name][:count] for name in names}
+        features = {name: batch[name][rows] for name in names}
         wanted = [
-            [self._piece(piece) for piece in row[weights > 0]]
-            for row, weights in zip(
-                batch["masked_lm_ids"][:count],
-                batch["masked_lm_weights"][:count],
+            [self._piece(piece) for piece in pieces[weights > 0]]
+            for pieces, weights in zip(
+                batch["masked_lm_ids"][rows],
+                batch["masked_lm_weights"][rows],
                 strict=True,
             )
         ]
