@@ -107,7 +107,7 @@ def _tensorflow(prefix: Path) -> Any:
     except ImportError as error:
         raise UserError(
             f"{prefix}: a TensorFlow checkpoint, and TensorFlow is not installed; "
-            "install the google extra: pip install 'bert-jax[google]'"
+            "install the google extra: pip install -e '.[google]'"
         ) from error
     return tensorflow
 
