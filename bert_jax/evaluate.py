@@ -23,6 +23,7 @@ from bert_jax import (
     signals,
     step,
     tasks,
+    tokenization,
     workdir,
 )
 from bert_jax.checkpoint import Checkpoints, has_checkpoint
@@ -91,6 +92,7 @@ class Evaluator:
 def evaluate(config: ConfigDict, folder: Path) -> None:
     """Evaluates the newest checkpoint and prints the numbers as JSON."""
     with _restored(config, folder) as (task, mesh, params, now):
+        workdir.check_vocabulary(folder, task.tokenizer)
         stop, clock = signals.Stop(), metrics.Stopwatch()
         numbers = Evaluator(config, task, mesh, stop, clock)(params, now)
     print(json.dumps({"step": now, "split": "dev", **numbers}))
@@ -109,7 +111,10 @@ def predict(config: ConfigDict, folder: Path, source: str, target: str) -> None:
         _restored(config, folder) as (task, mesh, params, _),
         _output(target) as output,
     ):
-        predictor = task.predictor()
+        # The run's own: its text may be gone by now.
+        path = folder / "tokenizer.json"
+        own = tokenization.load(path) if has_checkpoint(folder) else task.tokenizer
+        predictor = task.predictor(own)
         run = jax.jit(predictor.step)
         size = sharding.batch_multiple(mesh, config.predict.batch_size)
         rows = (predictor.read_row(line, where) for where, line in lines)
@@ -144,7 +149,7 @@ def report(
     spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
     print("\n" + metrics.table(spent, ("time", "seconds")))
 
-    predictor = task.predictor()
+    predictor = task.predictor(task.tokenizer)
     features, wanted = predictor.examples(EXAMPLES)
     run = jax.jit(predictor.step)
     size = sharding.batch_multiple(mesh, EXAMPLES)

@@ -22,12 +22,16 @@ def resolve(config: ConfigDict) -> ConfigDict:
     resolved = config.copy_and_resolve_references()
     if config.init_from and not config.tokenizer.vocab_file:
         tokenizer = weights.read_tokenizer(config.init_from)
-        if tokenizer is not None:
-            folder = Path(config.init_from)
-            files = (folder / "vocab.txt", folder / "tokenizer.json")
-            normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
-            resolved.tokenizer.vocab_file = str(next(f for f in files if f.exists()))
-            resolved.tokenizer.lowercase = bool(normalizer.get("lowercase", True))
+        if tokenizer is None:
+            raise UserError(
+                f"{config.init_from}: no vocab.txt or tokenizer.json beside the "
+                "weights; name theirs with --config.tokenizer.vocab_file"
+            )
+        folder = Path(config.init_from)
+        files = (folder / "vocab.txt", folder / "tokenizer.json")
+        normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
+        resolved.tokenizer.vocab_file = str(next(f for f in files if f.exists()))
+        resolved.tokenizer.lowercase = bool(normalizer.get("lowercase", True))
     resolved.model.vocab_size = tasks.create(resolved).model_config.vocab_size
     return resolved
 

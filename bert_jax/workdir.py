@@ -22,9 +22,11 @@ def claim(workdir: Path, config: ConfigDict, tokenizer: Tokenizer) -> None:
     """Makes the folder this run's: writes config.json, vocab.txt, tokenizer.json.
 
     Raises:
-      UserError: it belongs to a run with another config, or cannot be written.
+      UserError: it belongs to a run with another config or vocabulary, or cannot be
+        written.
     """
     check(workdir, config)
+    check_vocabulary(workdir, tokenizer)
     resolved = json.dumps(config.to_dict(), indent=2) + "\n"
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -63,6 +65,20 @@ def check(workdir: Path, config: ConfigDict) -> None:
         raise UserError(
             f"--workdir={workdir} belongs to a run of another config: {told}; "
             f"take another --workdir"
+        )
+
+
+def check_vocabulary(workdir: Path, tokenizer: Tokenizer) -> None:
+    """Raises UserError where the run's vocabulary is another one.
+
+    A trained vocabulary changes with the text it is trained on, under the same config.
+    """
+    path = workdir / "tokenizer.json"
+    if path.exists() and tokenization.load(path).get_vocab() != tokenizer.get_vocab():
+        raise UserError(
+            f"{path}: not the vocabulary that config.corpus.sources gives now; the "
+            "text has changed since the run began: restore it, or take another "
+            "--workdir"
         )
 
 

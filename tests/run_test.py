@@ -264,6 +264,26 @@ def test_evaluation_does_not_depend_on_the_batch_size(micro, plain):
     assert results == ["", ""]
 
 
+def test_text_that_has_changed_is_noticed_and_prediction_does_without(
+    micro, plain, tmp_path
+):
+    workdir, text = tmp_path / "run", tmp_path / "text.txt"
+    text.write_text("the quick fox\nit jumps\n\na lazy dog\nit sleeps\n\n" * 10)
+    own = f"--config.corpus.sources=sentences:{text}", "--config.train.num_steps=2"
+    status, _, err = run(micro, workdir, *own)
+    assert status == 0, err
+    text.write_text("other words\naltogether\n\nin another\norder\n\n" * 10)
+    for mode in ("train", "evaluate"):
+        status, _, err = run(micro, workdir, *own, f"--mode={mode}")
+        assert status == 2 and "the text has changed" in err
+    text.unlink()
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "the [MASK] fox"}\n')
+    status, out, err = run(micro, workdir, *own, "--mode=predict", f"--input={source}")
+    assert status == 0, err
+    assert len(json.loads(out)["masks"][0]) == 5
+
+
 def test_a_finished_run_started_again_says_so_and_changes_nothing(micro, plain):
     before = (plain / "metrics.jsonl").read_bytes()
     out, err = finish(start(micro, plain))

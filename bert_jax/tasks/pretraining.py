@@ -77,9 +77,9 @@ class Pretraining:
         """Initial parameters, boxed with their logical axis names."""
         return init_pretraining(self.model_config, key)
 
-    def predictor(self) -> FillMask:
-        """What `--mode=predict` asks."""
-        return FillMask(self.config, self.model, self.tokenizer)
+    def predictor(self, tokenizer: Tokenizer) -> FillMask:
+        """What `--mode=predict` asks; the vocabulary is the weights'."""
+        return FillMask(self.config, self.model, tokenizer)
 
     def flops_per_sequence(self, phase: loader.Phase) -> int:
         """Model FLOPs of training on one sequence."""
