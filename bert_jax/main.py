@@ -32,6 +32,17 @@ def main(argv: Sequence[str]) -> int:
         place = error.filename or "writing"
         print(f"error: {place}: {error.strerror or error}", file=sys.stderr)
         return 2
+    except RuntimeError as error:  # JAX's, for one
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        print(
+            "error: the device's memory does not hold this: raise "
+            "config.train.micro_batches or config.mesh.fsdp, lower "
+            "config.train.batch_size, or set config.model.remat "
+            f"({str(error).splitlines()[0][:150]})",
+            file=sys.stderr,
+        )
+        return 2
     except Interrupted as interrupted:
         return 128 + interrupted.signal_number
     return 0

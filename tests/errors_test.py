@@ -3,9 +3,10 @@
 import json
 import shutil
 
+import jax
 import pytest
 
-from bert_jax import main
+from bert_jax import main, step
 from bert_jax.checkpoint import Checkpoints
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -218,6 +219,15 @@ def test_a_full_disk(refused, tmp_path, monkeypatch):
     refused_line = refused(words=["checkpoints", "MB"], workdir=tmp_path / "full")
     assert "goes on from step 0" in refused_line
     assert not list((tmp_path / "full" / "checkpoints").iterdir())
+
+
+def test_a_device_without_enough_memory(refused, tmp_path, monkeypatch):
+    def exhausted(*_, **__):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nmore")
+
+    monkeypatch.setattr(step, "train_step", exhausted)
+    words = ["memory", "train.micro_batches", "Out of memory"]
+    refused(words=words, workdir=tmp_path / "memory")
 
 
 def test_a_work_directory_that_is_a_file(refused, tmp_path):
