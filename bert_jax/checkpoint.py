@@ -26,8 +26,9 @@ log = logging.getLogger(__name__)
 
 
 def has_checkpoint(workdir: Path) -> bool:
-    """Whether a run there has saved anything; reads and makes nothing."""
-    return any((workdir / "checkpoints").glob("[0-9]*"))
+    """Whether a run there has finished saving anything; reads and makes nothing."""
+    # What Orbax has not finished is called <step>.orbax-checkpoint-tmp.
+    return any(path.name.isdigit() for path in (workdir / "checkpoints").glob("*"))
 
 
 class Checkpoints:

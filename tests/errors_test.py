@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from bert_jax import main, step
-from bert_jax.checkpoint import Checkpoints
+from bert_jax.checkpoint import Checkpoints, has_checkpoint
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -39,6 +39,7 @@ def refused(micro, tmp_path, capfd):
         (["--config.train.batch_size=12"], ["train.batch_size", "12", "8 device"]),
         (["--config.train.micro_batches=3"], ["train.micro_batches", "16 / 3"]),
         (["--config.evaluate.batch_size=9"], ["evaluate.batch_size", "9"]),
+        (["--config.evaluate.splits=('test',)"], ["evaluate.splits", "dev"]),
         (["--config.mesh.data=3"], ["mesh", "data=3", "8 device"]),
         (["--config.mesh.fsdp=0"], ["mesh", "fsdp=0"]),
         (
@@ -211,6 +212,13 @@ def test_all_checkpoints_damaged(refused, damaged):
     before = sorted(path.name for path in (workdir / "checkpoints").iterdir())
     refused(workdir=workdir, words=["no checkpoint can be read"])
     assert before == sorted(path.name for path in (workdir / "checkpoints").iterdir())
+
+
+def test_an_unfinished_checkpoint_is_none(tmp_path):
+    (tmp_path / "checkpoints" / "10.orbax-checkpoint-tmp").mkdir(parents=True)
+    assert not has_checkpoint(tmp_path)
+    (tmp_path / "checkpoints" / "10").mkdir()
+    assert has_checkpoint(tmp_path)
 
 
 def test_a_full_disk(refused, tmp_path, monkeypatch):

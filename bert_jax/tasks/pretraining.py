@@ -17,9 +17,8 @@ from bert_jax.data import loader, masking, prepare
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.step import Sums
 from bert_jax.tasks.fill_mask import FillMask
-
-Sums = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 
 
 class Pretraining:
@@ -36,6 +35,11 @@ class Pretraining:
         self.model_config = BertConfig.create(config.model, _vocab_size(config))
         self.model = BertForPreTraining(self.model_config)
         masking.check(config.masking)
+        if tuple(config.evaluate.splits) != ("dev",):
+            raise UserError(
+                f"config.evaluate.splits={tuple(config.evaluate.splits)}: pre-training "
+                "holds back one split, ('dev',)"
+            )
         positions = self.model_config.max_position_embeddings
         for phase in loader.phases(config):
             if not 5 <= phase.max_seq_length <= positions:
