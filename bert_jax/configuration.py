@@ -102,7 +102,7 @@ def _load_file(spec: str) -> ConfigDict:
         config = args[0]
     if not isinstance(config, ConfigDict):
         raise UserError(f"{path}: get_config returned no ConfigDict")
-    return config.unlock() if config.is_locked else config
+    return config.unlock()
 
 
 def _argument(part: str, spec: str) -> tuple[str, str]:

@@ -131,15 +131,8 @@ class Bert:
                     f"text {index}: {len(encoding.ids)} tokens with [CLS] and [SEP]; "
                     f"the model has {positions} positions"
                 )
-        # Powers of two: few shapes, few compilations.
-        length = min(1 << (longest - 1).bit_length(), positions)
         pad = tokenization.special_ids(self.tokenizer).pad
-        ids, mask, segments = np.zeros((3, len(encodings), length), np.int32)
-        ids[:] = pad
-        for row, encoding in enumerate(encodings):
-            ids[row, : len(encoding.ids)] = encoding.ids
-            mask[row, : len(encoding.ids)] = 1
-            segments[row, : len(encoding.ids)] = encoding.type_ids
+        ids, mask, segments = tokenization.padded(encodings, pad, positions)
         hidden: list[Array] = []
         pooled: list[Array] = []
         for start in range(0, len(encodings), _BATCH):

@@ -5,11 +5,14 @@ library runs them.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from jaxtyping import Int32
 from tokenizers import (
+    Encoding,
     Tokenizer,
     decoders,
     models,
@@ -146,6 +149,33 @@ def special_ids(tokenizer: Tokenizer) -> SpecialIds:
     """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     return SpecialIds(*(vocabulary[token] for token in SPECIAL_TOKENS))
+
+
+def padded(
+    encodings: Sequence[Encoding], pad: int, limit: int
+) -> tuple[Int32[np.ndarray, "rows length"], ...]:
+    """Ids, mask (1 for a token) and segment ids of some texts, a row each.
+
+    The length is a power of two, or the limit: few shapes, few compilations.
+
+    Args:
+      pad: the id of [PAD].
+      limit: tokens of the longest text at most.
+    """
+    length = min(power_of_two(len(encoding.ids) for encoding in encodings), limit)
+    ids, mask, segments = np.zeros((3, len(encodings), length), np.int32)
+    ids[:] = pad
+    for row, encoding in enumerate(encodings):
+        end = len(encoding.ids)
+        ids[row, :end] = encoding.ids
+        mask[row, :end] = 1
+        segments[row, :end] = encoding.type_ids
+    return ids, mask, segments
+
+
+def power_of_two(lengths: Iterable[int]) -> int:
+    """The smallest power of two that holds the longest of them."""
+    return 1 << (max(1, *lengths, 1) - 1).bit_length()
 
 
 def _first_pieces(vocab_size: int) -> list[str]:

@@ -15,6 +15,7 @@ from bert_jax.checkpoint import Checkpoints, has_checkpoint
 from bert_jax.data import loader
 from bert_jax.errors import Interrupted
 from bert_jax.metrics import MetricWriter, Progress, Stopwatch, table
+from bert_jax.models.heads import count_parameters
 
 
 def train(config: ConfigDict, folder: Path) -> None:
@@ -82,7 +83,7 @@ def train(config: ConfigDict, folder: Path) -> None:
         phase, run = loader.phase_at(config, now), None
         batches = loader.batches(config, phase, now, rows)
         previous, logged = None, _Mark(clock, now)
-        size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+        size = count_parameters(state.params)
         shape = " ".join(f"{axis}={n}" for axis, n in mesh.shape.items())
         kind = jax.devices()[0].device_kind
         progress.note(

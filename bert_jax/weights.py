@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
-import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -18,6 +18,7 @@ from bert_jax.convert import google, huggingface, layout
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
+from bert_jax.models.encoder import stack_layers
 
 _CHECKPOINTS = "checkpoints"
 _WEIGHT_FILES = (
@@ -130,8 +131,10 @@ def merge(
         activation, the epsilon.
     """
     stacked = "layers" in initial["bert"]["encoder"]
-    theirs = dict(_flat(_stacked(weights.params) if stacked else weights.params))
-    ours = dict(_flat(initial))
+    params = weights.params
+    if stacked:
+        params = stack_layers(params, weights.config.num_hidden_layers)
+    theirs, ours = flatten_dict(params), flatten_dict(initial)
     for field in ("num_hidden_layers", "hidden_act", "layer_norm_eps"):
         mine, there = getattr(config, field), getattr(weights.config, field)
         if mine != there:
@@ -145,13 +148,12 @@ def merge(
             "embeddings', so pre-training cannot go on from it"
         )
     _check_shapes(ours, theirs, source)
-    params: dict[str, Any] = {}
     taken = []
+    merged = dict(ours)
     for path, leaf in ours.items():
         if path in theirs:
             taken.append("/".join(path))
-            leaf = jax.device_put(theirs.pop(path), leaf.sharding)
-        layout.put(params, path, leaf)
+            merged[path] = jax.device_put(theirs.pop(path), leaf.sharding)
     report = Report(
         source=str(source),
         architecture=weights.architecture,
@@ -159,7 +161,7 @@ def merge(
         initialised=tuple(n for n in map("/".join, ours) if n not in taken),
         left_over=(*("/".join(path) for path in theirs), *weights.left_over),
     )
-    return params, report
+    return unflatten_dict(merged), report
 
 
 def check_vocabulary(
@@ -284,14 +286,6 @@ def _unstacked(params: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
     return {**params, "bert": {**params["bert"], "encoder": encoder}}
 
 
-def _stacked(params: Mapping[str, Any]) -> dict[str, Any]:
-    """An unrolled encoder's parameters as a scanned one's."""
-    encoder = params["bert"]["encoder"]
-    layers = [encoder[f"layer_{index}"] for index in range(len(encoder))]
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *layers)
-    return {**params, "bert": {**params["bert"], "encoder": {"layers": stacked}}}
-
-
 def _check_shapes(
     ours: Mapping[tuple, Any], theirs: Mapping[tuple, Any], source: str | Path
 ) -> None:
@@ -301,13 +295,3 @@ def _check_shapes(
                 f"{'/'.join(path)} has the shape {theirs[path].shape} in {source}, but "
                 f"the config asks for {leaf.shape}"
             )
-
-
-def _flat(
-    tree: Mapping[str, Any], path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, (*path, key))
-        else:
-            yield (*path, key), value

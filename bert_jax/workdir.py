@@ -6,8 +6,9 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -47,12 +48,12 @@ def check(workdir: Path, config: ConfigDict) -> None:
     if not path.exists():
         return
     try:
-        theirs = _flatten(json.loads(path.read_text()))
+        theirs = flatten_dict(json.loads(path.read_text()), sep=".")
     except ValueError as error:
         raise UserError(
             f"{path}: not JSON ({error}); is this a work directory?"
         ) from error
-    ours = _flatten(json.loads(json.dumps(config.to_dict())))
+    ours = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
     fields = sorted(
         field
         for field in theirs.keys() | ours.keys()
@@ -99,13 +100,3 @@ def replacing(path: Path) -> Iterator[TextIO]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat.update(_flatten(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
 
 from bert_jax import pretrained, tokenization, weights, workdir
 from bert_jax.checkpoint import Checkpoints
@@ -64,7 +65,7 @@ def initial(heads, config=CONFIG, seed=0):
 
 
 def names(tree):
-    return {"/".join(path) for path, _ in weights._flat(tree)}
+    return set(flatten_dict(tree, sep="/"))
 
 
 def same(a, b):

@@ -66,12 +66,6 @@ def phase_at(config: ConfigDict, step: int) -> Phase:
     return next((p for p in earlier if step < p.end_step), last)
 
 
-def num_batches(config: ConfigDict, phase: Phase) -> int:
-    """Batches of the dev split, the last one filled up."""
-    count = len(_Pairs.open(config, phase, "dev"))
-    return -(-count // config.evaluate.batch_size)
-
-
 def dataset(
     config: ConfigDict, phase: Phase, split: str = "train", rows: slice = slice(None)
 ) -> grain.MapDataset:

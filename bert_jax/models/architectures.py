@@ -1,15 +1,13 @@
 """BERT with any of its heads, as fine-tuning and a loaded model need them."""
 
-import dataclasses
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Encoded, stack_layers
-from bert_jax.models.heads import MaskedLmHead
+from bert_jax.models.encoder import Bert, Encoded
+from bert_jax.models.heads import MaskedLmHead, init_model
 from bert_jax.models.layers import Dense, Embedding, dropout
 
 # What each head is computed from, dropout before it or not, and its outputs, where they
@@ -109,10 +107,4 @@ def init_with_heads(model: BertWithHeads, key: Key[Array, ""]) -> dict:
 
     The same key gives the same values whether the layers are stacked or not.
     """
-    config = model.config
-    unrolled = dataclasses.replace(config, scan_layers=False, remat=False)
-    ids = jnp.zeros((1, 1), jnp.int32)
-    params = model.clone(config=unrolled).init(key, ids, ids, ids)["params"]
-    if config.scan_layers:
-        params = stack_layers(params, config.num_hidden_layers)
-    return params
+    return init_model(model, key, inputs=3)

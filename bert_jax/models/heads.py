@@ -80,9 +80,19 @@ def init_pretraining(config: BertConfig, key: Key[Array, ""]) -> dict:
 
     The same key gives the same values whether the layers are stacked or not.
     """
+    return init_model(BertForPreTraining(config), key, inputs=4)
+
+
+def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int) -> dict:
+    """As `init_pretraining`, for any model with a `config`.
+
+    Args:
+      inputs: how many arrays of ids, masks or positions the model is called with.
+    """
+    config = model.config
     unrolled = dataclasses.replace(config, scan_layers=False, remat=False)
-    ids = jnp.zeros((1, 1), jnp.int32)
-    params = BertForPreTraining(unrolled).init(key, ids, ids, ids, ids)["params"]
+    ids = [jnp.zeros((1, 1), jnp.int32)] * inputs
+    params = model.clone(config=unrolled).init(key, *ids)["params"]
     if config.scan_layers:
         params = stack_layers(params, config.num_hidden_layers)
     return params

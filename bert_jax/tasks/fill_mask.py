@@ -1,7 +1,7 @@
 """Prediction with a pre-training model: rows in, guesses for each [MASK] out."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -57,20 +57,16 @@ class FillMask:
         return row
 
     def features(self, rows: list[Row]) -> dict[str, np.ndarray]:
-        """Rows as arrays, padded to powers of two: few shapes, few compilations."""
+        """Rows as arrays, padded as `tokenization.padded` does."""
         encodings = [self._encode(row) for row in rows]
         masks = [self._masks(encoding) for encoding in encodings]
-        length = _power_of_two(len(encoding.ids) for encoding in encodings)
-        shape = len(rows), min(length, self._positions)
-        places = np.zeros((len(rows), _power_of_two(map(len, masks))), np.int32)
-        ids = np.full(shape, self._special.pad, np.int32)
-        mask, segments = np.zeros_like(ids), np.zeros_like(ids)
-        for row, encoding in enumerate(encodings):
-            end = len(encoding.ids)
-            ids[row, :end] = encoding.ids
-            mask[row, :end] = 1
-            segments[row, :end] = encoding.type_ids
-            places[row, : len(masks[row])] = masks[row]
+        ids, mask, segments = tokenization.padded(
+            encodings, self._special.pad, self._positions
+        )
+        count = tokenization.power_of_two(map(len, masks))
+        places = np.zeros((len(rows), count), np.int32)
+        for row, found in enumerate(masks):
+            places[row, : len(found)] = found
         return {
             "input_ids": ids,
             "input_mask": mask,
@@ -185,8 +181,3 @@ class FillMask:
 
     def _encode(self, row: Row) -> Encoding:
         return self._tokenizer.encode(row["text"], row.get("text_b"))
-
-
-def _power_of_two(lengths: Iterable[int]) -> int:
-    """The smallest power of two that holds the longest of them."""
-    return 1 << (max(1, *lengths, 1) - 1).bit_length()

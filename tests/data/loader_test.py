@@ -134,7 +134,7 @@ def test_dev_counts_every_record_once(config):
     assert count % 16, "the last batch must need filling for this test to tell"
     batches = [
         loader.batch_at(config, step, "dev")
-        for step in range(loader.num_batches(config, phase))
+        for step in range(len(loader.dataset(config, phase, "dev")))
     ]
     labels = np.concatenate([batch["next_sentence_labels"] for batch in batches])
     weights = np.concatenate([batch["masked_lm_weights"] for batch in batches])
