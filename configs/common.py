@@ -82,15 +82,23 @@ def get_config() -> ConfigDict:
     optimizer.clip_norm = 1.0  # global norm; 0: no clipping
 
     config.train = train = ConfigDict()
-    train.num_steps = 1_000_000
+    train.num_steps = 1_000_000  # 0: by num_epochs
+    train.num_epochs = 0.0  # passes over the training data, of a fine-tuning task
     train.batch_size = 256  # sequences, over all devices
     train.micro_batches = 1  # a step's batch in so many parts, one after the other
     train.log_every = 100  # steps
     train.eval_every = 10_000  # steps; 0: only at the end
+    train.eval_every_epoch = False  # and where an epoch ends (fine-tuning)
+    train.early_stop = 0  # evaluations without a better score end a run; 0: none do
+    train.restarts = 0  # times a run that collapsed begins anew, with the next seed
+    train.seeds = 1  # runs in one program, with the seeds seed, seed + 1, ...
 
     config.evaluate = evaluate = ConfigDict()
     evaluate.batch_size = 256  # sequences, over all devices
     evaluate.splits = ("dev",)
+    # Which checkpoint the final predictions, `predict` and `export` take: last, or
+    # best, the one with the best score on dev.
+    evaluate.checkpoint = "last"
 
     config.checkpoint = checkpoint = ConfigDict()
     checkpoint.save_every = 5_000  # steps

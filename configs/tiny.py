@@ -18,7 +18,6 @@ def get_config() -> ConfigDict:
     config.model.num_hidden_layers = 2
     config.model.num_attention_heads = 4
     config.model.intermediate_size = 512
-    config.model.max_position_embeddings = 64
     # Nothing here is seen often enough to be learnt by heart.
     config.model.hidden_dropout_prob = 0.0
     config.model.attention_probs_dropout_prob = 0.0

@@ -18,7 +18,7 @@ LAYERS = (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
         *("configuration", "signals", "workdir", "weights", "pretrained"),
     ),
-    ("models", "data", "convert"),
+    ("models", "data", "convert", "scores"),
     ("tokenization",),
     ("errors",),
 )
@@ -27,11 +27,12 @@ RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # Rooms that see less of bert_jax than their line would allow.
 SEES = {
     "data": ("data", "tokenization", "errors"),
+    "scores": ("scores", "errors"),
     "convert": ("convert", "models.config", "tokenization", "errors"),
 }
 # Libraries that only one file knows.
 ONLY = {"orbax": "checkpoint", "tensorboardX": "metrics"}
-WITHOUT_JAX = ("data", "tokenization")
+WITHOUT_JAX = ("data", "scores", "tokenization")
 JAX = ("jax", "jaxlib", "flax", "optax", "orbax", "tensorflow")
 MAX_LINES = 350
 

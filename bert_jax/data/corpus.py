@@ -10,7 +10,6 @@ Files whose names end in .gz are read as they are. One document at a time is hel
 """
 
 import glob
-import gzip
 import importlib.util
 import json
 import os
@@ -23,6 +22,7 @@ import sentencex
 import tensorflow_datasets as tfds
 
 from bert_jax.data import pydocs
+from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
 
 
@@ -43,7 +43,6 @@ _TFDS_TEXT = {
     "wikipedia": ("text", "lines"),
     "pg19": ("book_text", "wrapped"),
 }
-_BOM = b"\xef\xbb\xbf"
 
 
 def documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
@@ -127,32 +126,10 @@ def _files(source: str) -> list[str]:
     return files
 
 
-def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Yields line numbers from 1 and lines, split at "\\n" only, without "\\r\\n"."""
-    opener: Any = gzip.open if str(path).endswith(".gz") else open
-    number = position = 0
-    try:
-        with opener(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                start = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
-                yield number, line[start:].decode("utf-8").rstrip("\r\n")
-                position += len(line)
-    except UnicodeDecodeError as error:
-        byte = position + start + error.start
-        raise UserError(
-            f"{path}:{number}: byte {byte} is not UTF-8; convert the file, for "
-            "instance with iconv -f ISO-8859-1 -t UTF-8"
-        ) from error
-    except (OSError, EOFError) as error:  # EOFError: a gzip file that was cut off
-        raise UserError(f"{path}: cannot be read ({error})") from error
-    if not number:
-        raise UserError(f"{path}: the file is empty; remove it or narrow the glob")
-
-
 def _read_sentences(path: str | Path) -> Iterator[Document]:
     # A document also ends with its file, unlike in Google's code.
     lines: list[str] = []
-    for _, line in _lines(path):
+    for _, line in read_lines(path):
         line = line.strip()
         if line:
             lines.append(line)
@@ -164,11 +141,11 @@ def _read_sentences(path: str | Path) -> Iterator[Document]:
 
 
 def _read_text(path: str | Path) -> Iterator[Document]:
-    yield Document("\n".join(line for _, line in _lines(path)), "wrapped")
+    yield Document("\n".join(line for _, line in read_lines(path)), "wrapped")
 
 
 def _read_json_lines(path: str | Path) -> Iterator[Document]:
-    for number, line in _lines(path):
+    for number, line in read_lines(path):
         if not line.strip():
             continue
         try:

@@ -97,10 +97,15 @@ def pretraining_flops(config: BertConfig, length: int, predictions: int) -> int:
       length: tokens of the sequence.
       predictions: positions at which the masked LM head is computed.
     """
+    hidden = config.hidden_size
+    masked_lm = 2 * predictions * (hidden * hidden + hidden * config.vocab_size)
+    next_sentence = 2 * (hidden * hidden + 2 * hidden)
+    return encoder_flops(config, length) + 3 * (masked_lm + next_sentence)
+
+
+def encoder_flops(config: BertConfig, length: int) -> int:
+    """As `pretraining_flops`, without heads and pooler."""
     hidden, inner = config.hidden_size, config.intermediate_size
     projections = 2 * length * (4 * hidden * hidden + 2 * hidden * inner)
     scores_and_mixing = 2 * 2 * length * length * hidden
-    masked_lm = 2 * predictions * (hidden * hidden + hidden * config.vocab_size)
-    next_sentence = 2 * (hidden * hidden + 2 * hidden)
-    layers = config.num_hidden_layers * (projections + scores_and_mixing)
-    return 3 * (layers + masked_lm + next_sentence)
+    return 3 * config.num_hidden_layers * (projections + scores_and_mixing)

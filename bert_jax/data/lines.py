@@ -1,0 +1,39 @@
+"""Lines of a text file, read the same way wherever text comes from."""
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_jax.errors import UserError
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Yields line numbers from 1 and lines, without their ends.
+
+    Split at "\\n" only (U+2028 and U+0085 stand inside of texts); "\\r" before it, a
+    byte order mark and `.gz` are taken care of.
+
+    Raises:
+      UserError: the file cannot be read, is empty or not UTF-8.
+    """
+    opener: Any = gzip.open if str(path).endswith(".gz") else open
+    number = position = 0
+    try:
+        with opener(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                start = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
+                yield number, line[start:].decode("utf-8").rstrip("\r\n")
+                position += len(line)
+    except UnicodeDecodeError as error:
+        byte = position + start + error.start
+        raise UserError(
+            f"{path}:{number}: byte {byte} is not UTF-8; convert the file, for "
+            "instance with iconv -f ISO-8859-1 -t UTF-8"
+        ) from error
+    except (OSError, EOFError) as error:  # EOFError: a gzip file that was cut off
+        raise UserError(f"{path}: cannot be read ({error})") from error
+    if not number:
+        raise UserError(f"{path}: the file is empty")

@@ -1,0 +1,110 @@
+"""Sequences of different lengths, held without padding; batches of them, padded."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import grain
+import numpy as np
+from jaxtyping import Int
+
+Batch = dict[str, np.ndarray]
+
+# A batch is padded to one of these, or to the maximum: few shapes, few compilations,
+# and less than a third of it is padding for its longest row.
+LENGTHS = tuple(
+    size for power in range(3, 12) for size in (1 << power, 3 << (power - 1))
+)
+
+
+class Feature(NamedTuple):
+    """One sequence for the model (or, for choices, one group of sequences).
+
+    `columns` holds integers: `input_ids` and `segment_ids`, [length] or [choices,
+    length]; others of that length, such as the tag of each token; and scalars, such as
+    a label. `input_mask` may be left out where no position is padding.
+    """
+
+    example: int  # which of the examples it is of; several windows may be of one
+    columns: Mapping[str, Any]
+    info: Any = None  # what the answers need and the model does not
+
+
+class Rows:
+    """The columns of some features, one flat array each.
+
+    Args:
+      features: at least one, all with the same columns.
+      fill: what a column is padded with, where that is not 0.
+    """
+
+    def __init__(self, features: Sequence[Feature], fill: Mapping[str, int]):
+        self._fill = dict(fill)
+        self.lengths = np.array(
+            [np.shape(feature.columns["input_ids"])[-1] for feature in features]
+        )
+        self._ends = np.cumsum(self.lengths)
+        self._flat: dict[str, np.ndarray] = {}
+        self._scalar: dict[str, np.ndarray] = {}
+        for name in features[0].columns:
+            values = [feature.columns[name] for feature in features]
+            if np.ndim(values[0]) == 0:
+                kind = np.asarray(values[0]).dtype.kind
+                dtype = np.float32 if kind == "f" else np.int32
+                self._scalar[name] = np.asarray(values, dtype)
+            else:
+                self._flat[name] = np.concatenate(values, axis=-1).astype(np.int32)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
+        """Rows as arrays [batch, length] (or [batch, choices, length]).
+
+        Args:
+          indices: of the rows; one past the last gives an empty row.
+          length: to pad to.
+
+        Returns:
+          The columns, `input_mask` (1 for a token), and `row_weights` [batch]: 0 for a
+          row that only fills up the batch.
+        """
+        real = np.flatnonzero(indices < len(self))
+        batch: Batch = {}
+        for name, flat in self._flat.items():
+            shape = (len(indices), *flat.shape[:-1], length)
+            batch[name] = np.full(shape, self._fill.get(name, 0), np.int32)
+        masked = "input_mask" not in batch
+        if masked:
+            batch["input_mask"] = np.zeros_like(batch["input_ids"])
+        for row in real:
+            end = self._ends[indices[row]]
+            size = self.lengths[indices[row]]
+            for name, flat in self._flat.items():
+                batch[name][row, ..., :size] = flat[..., end - size : end]
+            if masked:
+                batch["input_mask"][row, ..., :size] = 1
+        for name, scalars in self._scalar.items():
+            batch[name] = np.zeros((len(indices), *scalars.shape[1:]), scalars.dtype)
+            batch[name][real] = scalars[indices[real]]
+        batch["row_weights"] = (indices < len(self)).astype(np.float32)
+        return batch
+
+    def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
+        """The length that holds these rows: one of LENGTHS, or the limit."""
+        longest = self.lengths[indices[indices < len(self)]].max(initial=1)
+        return next((n for n in LENGTHS if longest <= n < limit), limit)
+
+    def shuffled(self, size: int, seed: int) -> grain.MapDataset:
+        """Indices of the rows of each batch, without end; every epoch anew, and every
+        row once in it. Epochs follow each other without a gap."""
+        order = grain.MapDataset.range(len(self)).seed(seed).shuffle().repeat()
+        return order.batch(size)
+
+    def by_length(self, size: int) -> Iterator[Int[np.ndarray, "size"]]:
+        """Indices of the rows of each batch, every row once, short ones together; the
+        last batch is filled up with indices past the last row."""
+        order = np.argsort(self.lengths, kind="stable")
+        rest = -len(order) % size
+        padded = np.concatenate([order, np.full(rest, len(order))])
+        return itertools.islice(padded.reshape(-1, size), None)

@@ -1,0 +1,338 @@
+"""What every fine-tuning task shares: rows, batches, the model, evaluation.
+
+A task is one file: a subclass of Finetuning that says how its records are read, how
+they become features, what the loss is, and how outputs become answers, scores and
+prediction files. README, "Your own task in one file", makes one.
+"""
+
+import abc
+import functools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import grain
+import numpy as np
+from jaxtyping import Array, Key
+from ml_collections import ConfigDict
+from tokenizers import Encoding, Tokenizer
+
+from bert_jax import tokenization
+from bert_jax.data import workers
+from bert_jax.data.rows import Batch, Feature, Rows
+from bert_jax.errors import UserError
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.config import BertConfig, encoder_flops
+from bert_jax.step import Sums
+from bert_jax.tasks.predictor import Predictor
+
+Example = TypeVar("Example")
+Answer = TypeVar("Answer")
+Outputs = dict[str, np.ndarray]
+
+
+class Finetuning(abc.ABC, Generic[Example, Answer]):
+    """A fine-tuning task, as the loop, the evaluation and prediction see it.
+
+    Attributes:
+      config: the whole config; `resolve` fills in what it leaves open.
+      labels: the names of the model's outputs, in their order.
+      facts: what a run learns besides its weights, such as a threshold; JSON, kept in
+        the work directory's task.json.
+      told: how many records of which split were cut, or otherwise not taken as they
+        are; printed at the start.
+    """
+
+    head: ClassVar[str]  # one of models.architectures.HEADS
+    main_score: str  # of `scores`: the higher, the better the checkpoint
+    problem_type: str | None = None  # as in a Hugging Face config.json
+    fill: Mapping[str, int] = {}  # what a column is padded with, where that is not 0
+
+    def __init__(self, config: ConfigDict):
+        """Checks the config; reads the vocabulary, but no data."""
+        self.config = config
+        self.facts: dict[str, Any] = {}
+        self.told: Counter[str] = Counter()
+        self._examples: dict[str, Sequence[Example]] = {}
+        self._encoded: dict[str, list[Feature]] = {}
+        self._tables: dict[str, Rows] = {}
+        self.model_config = BertConfig.create(
+            config.model, self.tokenizer.get_vocab_size()
+        )
+        limit = self.model_config.max_position_embeddings
+        if not 5 <= config.task.max_seq_length <= limit:
+            raise UserError(
+                f"config.task.max_seq_length={config.task.max_seq_length}: must be at "
+                f"least 5 and at most config.model.max_position_embeddings={limit}"
+            )
+
+    # What a task defines.
+
+    @abc.abstractmethod
+    def read(self, split: str) -> Sequence[Example] | None:
+        """The records of a split (`train`, `dev`, `test`, or a name of the task's own),
+        in the order of the file; None where the config names no such data.
+
+        Raises:
+          UserError: a file or a record is wrong; file, line and what to do.
+        """
+
+    @abc.abstractmethod
+    def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
+        """Examples as features, those of one example one after the other.
+
+        Args:
+          split: whose they are, for `told`; `train`'s have labels, `predict`'s none.
+        """
+
+    @abc.abstractmethod
+    def loss_sums(
+        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
+    ) -> Sums:
+        """Named sums of losses and their weights (`row_weights` is 0 for filling)."""
+
+    @abc.abstractmethod
+    def answers(
+        self,
+        examples: Sequence[Example],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
+    ) -> list[Answer]:
+        """The answer to each example, from the logits of its features.
+
+        Args:
+          outputs: of each feature: its logits, padded to some length, by name.
+        """
+
+    @abc.abstractmethod
+    def scores(
+        self, split: str, examples: Sequence[Example], answers: Sequence[Answer]
+    ) -> dict[str, float]:
+        """The official scores; none where the examples have no labels."""
+
+    @abc.abstractmethod
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[Example],
+        answers: Sequence[Answer],
+    ) -> None:
+        """Writes the predictions of a split into `folder`, each file atomically."""
+
+    @abc.abstractmethod
+    def parse(self, row: dict[str, Any]) -> Example:
+        """One object of `--mode=predict`'s input as an example.
+
+        Raises:
+          ValueError: what is wrong with it.
+        """
+
+    @abc.abstractmethod
+    def result(self, example: Example, answer: Answer) -> dict[str, Any]:
+        """What `--mode=predict` adds to the object."""
+
+    def baseline(self, split: str, examples: Sequence[Example]) -> dict[str, float]:
+        """The scores of always giving the commonest answer, where that means much."""
+        del split, examples
+        return {}
+
+    def find_labels(self) -> Sequence[str]:
+        """The names of the model's outputs where `config.task.labels` is empty."""
+        raise NotImplementedError
+
+    # What all tasks share.
+
+    def resolve(self) -> None:
+        """Fills in what the config leaves to be found in the data."""
+        config = self.config
+        config.model.vocab_size = self.model_config.vocab_size
+        if "labels" in config.task and not config.task.labels:
+            config.task.labels = tuple(self.find_labels())
+        if not config.train.num_steps:
+            epochs = config.train.num_epochs
+            steps = int(epochs * self.epoch_size / config.train.batch_size)
+            config.train.num_steps = max(1, steps)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(self.config.task.get("labels", ()))
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The vocabulary of `config.tokenizer.vocab_file`."""
+        if not self.config.tokenizer.vocab_file:
+            raise UserError(
+                "config.tokenizer.vocab_file is empty: name a vocab.txt, or weights to "
+                "begin with (and their vocabulary) with --config.init_from"
+            )
+        return tokenization.load(
+            self.config.tokenizer.vocab_file, self.config.tokenizer.lowercase
+        )
+
+    @functools.cached_property
+    def model(self) -> BertWithHeads:
+        return BertWithHeads(
+            self.model_config, heads=(self.head,), labels=max(1, len(self.labels))
+        )
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits of `config.evaluate.splits` that there are."""
+        return tuple(s for s in self.config.evaluate.splits if self.examples(s))
+
+    @property
+    def epoch_size(self) -> int:
+        """Rows of the training split."""
+        return len(self._rows("train"))
+
+    def prepare(self) -> list[str]:
+        """Reads the data; there is nothing to keep."""
+        self._rows("train")
+        return []
+
+    def init_params(self, key: Key[Array, ""]) -> dict:
+        """Initial parameters, boxed with their logical axis names."""
+        return init_with_heads(self.model, key)
+
+    def micro_batches(self, step: int) -> int:
+        del step
+        return self.config.train.micro_batches
+
+    def batches(self, step: int, rows: slice, seed: int) -> Iterator[Batch]:
+        """The training batches from `step` on, without end, read ahead.
+
+        Which rows a batch holds is a function of (config, seed, step). It is padded to
+        its longest row, or with `config.task.pad_to_max` to the maximum.
+        """
+        table, config = self._rows("train"), self.config
+
+        def batch(indices: np.ndarray) -> Batch:
+            return table.batch(indices[rows], self._length(table, indices))
+
+        order = table.shuffled(config.train.batch_size, seed)
+        threads = min(4, max(1, workers.cores() // 2))
+        ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
+        return iter(order.map(batch)[step:].to_iter_dataset(ahead))
+
+    def evaluation_batches(self, split: str, step: int, rows: slice) -> Iterator[Batch]:
+        """Every row of a split once."""
+        del step
+        table = self._rows(split)
+        for indices in table.by_length(self.config.evaluate.batch_size):
+            yield table.batch(indices[rows], self._length(table, indices))
+
+    def loss(
+        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
+    ) -> Sums:
+        """The task's losses of a batch."""
+        return self.loss_sums(self.logits(params, batch, key), batch)
+
+    def logits(
+        self,
+        params: Any,
+        batch: Mapping[str, Array],
+        key: Key[Array, ""] | None = None,
+    ) -> dict[str, Array]:
+        """What the head gives for a batch, float32."""
+        outputs = self.model.apply(
+            {"params": params},
+            batch["input_ids"],
+            batch["input_mask"],
+            batch["segment_ids"],
+            key,
+        )
+        assert isinstance(outputs, dict)
+        return {k: v for k, v in outputs.items() if k.endswith("logits")}
+
+    def outputs(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """What evaluation asks the device for."""
+        return self.logits(params, batch)
+
+    def collect(self, split: str, fetched: Sequence[Outputs]) -> list[Answer]:
+        """The batches' outputs as the answers to a split's examples, in their order."""
+        table = self._rows(split)
+        size = self.config.evaluate.batch_size
+        ordered: list[Outputs] = [{} for _ in range(len(table))]
+        for indices, outputs in zip(table.by_length(size), fetched, strict=True):
+            for place, index in enumerate(indices):
+                if index < len(table):
+                    ordered[index] = {k: v[place] for k, v in outputs.items()}
+        return self.answers(self.examples(split), self._features(split), ordered)
+
+    def numbers(self, split: str, answers: Sequence[Answer]) -> dict[str, float]:
+        """The scores of a split's answers."""
+        return self.scores(split, self.examples(split), answers)
+
+    def write_predictions(
+        self, folder: Path, split: str, answers: Sequence[Answer]
+    ) -> None:
+        self.write(folder, split, self.examples(split), answers)
+
+    def summary_table(self, split: str, numbers: Mapping[str, float]) -> tuple:
+        """The rows and header of the closing report."""
+        baseline = self.baseline(split, self.examples(split))
+        rows = [
+            (name, f"{value:.4g}", f"{baseline[name]:.4g}" if name in baseline else "")
+            for name, value in numbers.items()
+        ]
+        return rows, (split, "model", "commonest" if baseline else "")
+
+    def predictor(self, tokenizer: Tokenizer) -> Predictor[Example, Answer]:
+        """What `--mode=predict` asks; the vocabulary is the weights'."""
+        self.tokenizer = tokenizer
+        return Predictor(self, self.config.task.max_seq_length)
+
+    def flops(self, shape: tuple[int, ...]) -> int:
+        """Model FLOPs of training on a batch whose `input_ids` have this shape."""
+        *rows, length = shape
+        return int(np.prod(rows)) * encoder_flops(self.model_config, length)
+
+    def stretches(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Steps of one shape and the shape, at most: for `--mode=describe`."""
+        shape = (self.config.train.batch_size, self.config.task.max_seq_length)
+        return [(self.config.train.num_steps, shape)]
+
+    def examples(self, split: str) -> Sequence[Example]:
+        """`read`, once; nothing where there is no such data."""
+        if split not in self._examples:
+            self._examples[split] = self.read(split) or ()
+        return self._examples[split]
+
+    def tokenize(self, texts: Sequence[str]) -> list[Encoding]:
+        """Each text's pieces with their offsets, without [CLS] and [SEP].
+
+        "[SEP]" inside a text is three ordinary pieces, as in Google's tokenizer.
+        """
+        self.tokenizer.encode_special_tokens = True
+        return self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+
+    @functools.cached_property
+    def special(self) -> tokenization.SpecialIds:
+        return tokenization.special_ids(self.tokenizer)
+
+    @property
+    def padding(self) -> dict[str, int]:
+        """What each column is padded with, where that is not 0."""
+        return {"input_ids": self.special.pad, **self.fill}
+
+    def _features(self, split: str) -> list[Feature]:
+        if split not in self._encoded:
+            if not self.examples(split):
+                raise UserError(
+                    f"config.task: no {split} data is named, or it holds no record"
+                )
+            self._encoded[split] = self.encode(self.examples(split), split)
+        return self._encoded[split]
+
+    def _rows(self, split: str) -> Rows:
+        if split not in self._tables:
+            self._tables[split] = Rows(self._features(split), self.padding)
+            if split == "train":  # only evaluation asks for more than the rows
+                del self._encoded[split]
+        return self._tables[split]
+
+    def _length(self, table: Rows, indices: np.ndarray) -> int:
+        limit = self.config.task.max_seq_length
+        return limit if self.config.task.pad_to_max else table.length(indices, limit)

@@ -1,0 +1,53 @@
+"""What every fine-tuning run begins with (section 4 and appendix A.3).
+
+The other files of this folder take `size` and name the task. Weights come from
+`--config.init_from=PATH`, with their vocabulary. Without it a run starts from random
+values and needs `--config.tokenizer.vocab_file`.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base, large, tiny
+
+_SIZES = {"tiny": tiny, "base": base, "large": large}
+
+
+def get_config(size: str = "base") -> ConfigDict:
+    """The fields of all tasks.
+
+    Args:
+      size: tiny (configs/tiny.py), base or large.
+    """
+    if size not in _SIZES:
+        raise ValueError(f"size={size}: choose one of {', '.join(_SIZES)}")
+    config = _SIZES[size].get_config()
+    config.phase2.fraction = 0.0
+
+    task = config.task
+    task.name = ""
+    task.max_seq_length = 128  # tokens, [CLS] and [SEP] included
+    task.pad_to_max = False  # True: every batch to max_seq_length, as Google's code
+
+    optimizer = config.optimizer
+    optimizer.warmup_steps = 0
+    optimizer.warmup_fraction = 0.1
+    optimizer.learning_rate = 3e-5
+    train = config.train
+    train.num_steps = 0  # by num_epochs
+    train.num_epochs = 3.0
+    train.batch_size = 32
+    train.micro_batches = 1
+    train.log_every = 50
+    train.eval_every = 0
+    train.eval_every_epoch = True
+    config.evaluate.batch_size = 64
+    config.evaluate.splits = ("dev", "test")
+    config.checkpoint.save_every = 500
+    config.checkpoint.keep = 1
+    if size == "tiny":
+        # Nearly everything is still to be learnt by so small a model.
+        optimizer.name = "adamw"
+        optimizer.learning_rate = 5e-4
+        config.model.hidden_dropout_prob = 0.1
+        config.model.attention_probs_dropout_prob = 0.1
+    return config
