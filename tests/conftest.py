@@ -37,6 +37,38 @@ def shared_data() -> Callable[[str], Path]:
     return find
 
 
+@pytest.fixture
+def make_builder() -> Callable[..., Path]:
+    """Makes a data set of TFDS with one split, and gives its folder."""
+    import tensorflow_datasets as tfds
+    from array_record.python import array_record_module
+
+    def make(folder, name, rows, features, split="train", file_format="array_record"):
+        home = folder / name / "1.0.0"
+        home.mkdir(parents=True)
+        features = tfds.features.FeaturesDict(features)
+        template = tfds.core.ShardedFileTemplate(
+            data_dir=home, dataset_name=name, filetype_suffix=file_format, split=split
+        )
+        path = template.sharded_filepath(shard_index=0, num_shards=1)
+        writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
+        for row in rows:
+            writer.write(features.serialize_example(row))
+        writer.close()
+        info = tfds.core.SplitInfo(
+            name=split,
+            shard_lengths=[len(rows)],
+            num_bytes=0,
+            filename_template=template,
+        )
+        tfds.folder_dataset.write_metadata(
+            data_dir=home, features=features, split_infos=[info], check_data=False
+        )
+        return home
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file of sixty short documents in Google's format, always the same."""

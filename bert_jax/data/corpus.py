@@ -10,7 +10,6 @@ Files whose names end in .gz are read as they are. One document at a time is hel
 """
 
 import glob
-import importlib.util
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 import sentencex
 import tensorflow_datasets as tfds
 
-from bert_jax.data import pydocs
+from bert_jax.data import pydocs, tfds_source
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
 
@@ -89,7 +88,7 @@ def _identity(source: str) -> Any:
     if kind == "pydocs":
         return pydocs.identity()
     if kind == "tfds":
-        builder = _builder(name)
+        builder = tfds_source.builder(name)
         return [builder.info.full_name, str(builder.data_dir)]
     stats = [(path, os.stat(path)) for path in _files(source)]
     return [[os.path.abspath(p), s.st_size, s.st_mtime_ns] for p, s in stats]
@@ -169,40 +168,14 @@ _FILE_KINDS = {
 }
 
 
-def _builder(name: str) -> tfds.core.DatasetBuilder:
-    """A data set that is prepared, or that can be."""
-    if (Path(name) / "dataset_info.json").exists():
-        return tfds.builder_from_directory(name)
-    data_dir = os.environ.get("TFDS_DATA_DIR")  # TFDS reads it at its import only
-    try:
-        builder = tfds.builder(name, data_dir=data_dir)
-    except (ValueError, ImportError, AssertionError) as error:
-        # TFDS says "not found" also where its code for the name wants TensorFlow.
-        raise UserError(_not_there(name)) from error
-    if not builder.info.splits and importlib.util.find_spec("tensorflow") is None:
-        raise UserError(_not_there(name))
-    return builder
-
-
-def _not_there(name: str) -> str:
-    where = os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")
-    return (
-        f"tfds:{name}: not prepared in {where}, and TFDS knows no such data set or "
-        "needs TensorFlow to make it: install the extra (pip install '.[google]'), "
-        "or prepare it elsewhere with file_format=array_record and set TFDS_DATA_DIR"
-    )
-
-
 def _read_tfds(name: str) -> Iterator[Document]:
-    builder = _builder(name)
-    if not builder.info.splits:
-        builder.download_and_prepare(file_format="array_record")
+    builder = tfds_source.prepared(name)
     splits = list(builder.info.splits)
     if "train" not in splits and len(splits) > 1:
         raise UserError(f"tfds:{name}: no split `train` among {', '.join(splits)}")
     split = "train" if "train" in splits else splits[0]
     feature, form = _text_feature(name, builder)
-    for example in _examples(name, builder, split):
+    for example in tfds_source.examples(name, builder, split):
         text = example[feature].decode("utf-8")
         if builder.name == "wiki40b":
             text = wiki40b_paragraphs(text)
@@ -220,23 +193,6 @@ def _text_feature(name: str, builder: tfds.core.DatasetBuilder) -> tuple[str, st
             f"{', '.join(texts) or 'none'}; write the text to a file for jsonl:FILE"
         )
     return texts[0], "wrapped"
-
-
-def _examples(
-    name: str, builder: tfds.core.DatasetBuilder, split: str
-) -> Iterator[Any]:
-    try:
-        source = builder.as_data_source(split)
-    except NotImplementedError as error:
-        if importlib.util.find_spec("tensorflow") is None:
-            raise UserError(
-                f"tfds:{name}: reading {builder.data_dir} needs TensorFlow (the extra: "
-                "pip install '.[google]'), for it is not array_record"
-            ) from error
-        yield from tfds.as_numpy(builder.as_dataset(split=split))
-    else:
-        for index in range(len(source)):
-            yield source[index]
 
 
 def wiki40b_paragraphs(text: str) -> str:

@@ -1,13 +1,13 @@
 """Sources: documents, sentences, and one line for each thing that can be wrong."""
 
 import gzip
+import importlib.util
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
-from array_record.python import array_record_module
 
 from bert_jax.data import corpus
 from bert_jax.errors import UserError
@@ -27,30 +27,6 @@ def error(*sources):
     message = str(caught.value)
     assert "\n" not in message
     return message
-
-
-def make_builder(
-    folder, name, rows, features, split="train", file_format="array_record"
-):
-    """A data set as TFDS lays it out: folder/name/1.0.0."""
-    home = folder / name / "1.0.0"
-    home.mkdir(parents=True)
-    features = tfds.features.FeaturesDict(features)
-    template = tfds.core.ShardedFileTemplate(
-        data_dir=home, dataset_name=name, filetype_suffix=file_format, split=split
-    )
-    path = template.sharded_filepath(shard_index=0, num_shards=1)
-    writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
-    for row in rows:
-        writer.write(features.serialize_example(row))
-    writer.close()
-    info = tfds.core.SplitInfo(
-        name=split, shard_lengths=[len(rows)], num_bytes=0, filename_template=template
-    )
-    tfds.folder_dataset.write_metadata(
-        data_dir=home, features=features, split_infos=[info], check_data=False
-    )
-    return home
 
 
 def test_sentences_source(tmp_path):
@@ -136,7 +112,7 @@ def test_no_file_matches(tmp_path):
     assert "no file matches" in error(f"text:{tmp_path}/*.txt")
 
 
-def test_tfds_by_name_and_by_folder(tmp_path, monkeypatch):
+def test_tfds_by_name_and_by_folder(tmp_path, monkeypatch, make_builder):
     text = (
         "\n_START_ARTICLE_\nA Title\n_START_SECTION_\nHistory\n_START_PARAGRAPH_\n"
         "It began._NEWLINE_It went on.\n_START_SECTION_\nEnd\n_START_PARAGRAPH_\nOver."
@@ -152,7 +128,7 @@ def test_tfds_by_name_and_by_folder(tmp_path, monkeypatch):
         assert sentences == ["It began.", "It went on.", "Over."]
 
 
-def test_tfds_by_published_features(tmp_path):
+def test_tfds_by_published_features(tmp_path, make_builder):
     book = {"book_text": "Wrapped\nhere.", "book_title": "T", "book_id": 7}
     features = {
         "book_text": tfds.features.Text(),
@@ -169,7 +145,7 @@ def test_tfds_by_published_features(tmp_path):
     assert corpus.sentences(document, "en") == ["A line.", "Another"]
 
 
-def test_tfds_of_any_name(tmp_path):
+def test_tfds_of_any_name(tmp_path, make_builder):
     features = {"review": tfds.features.Text(), "label": np.int64}
     rows = [{"review": "Good.", "label": 1}]
     home = make_builder(tmp_path, "reviews", rows, features, split="everything")
@@ -181,15 +157,15 @@ def test_tfds_of_any_name(tmp_path):
 
 def test_tfds_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(corpus.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for name in ("no_such_data_set", "wikipedia/20230601.en", "pg19"):
         message = error(f"tfds:{name}")
         assert "google" in message
         assert str(tmp_path) in message
 
 
-def test_tfds_of_another_format_needs_tensorflow(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus.importlib.util, "find_spec", lambda name: None)
+def test_tfds_of_another_format_needs_tensorflow(tmp_path, monkeypatch, make_builder):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     features = {"text": tfds.features.Text()}
     home = make_builder(
         tmp_path, "old", [{"text": "x"}], features, file_format="tfrecord"
