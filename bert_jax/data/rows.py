@@ -22,7 +22,8 @@ class Feature(NamedTuple):
 
     `columns` holds integers: `input_ids` and `segment_ids`, [length] or [choices,
     length]; others of that length, such as the tag of each token; and scalars, such as
-    a label. `input_mask` may be left out where no position is padding.
+    a label. Floats are of the whole sequence: a number, or an array of always the same
+    shape. `input_mask` may be left out where no position is padding.
     """
 
     example: int  # which of the examples it is of; several windows may be of one
@@ -48,8 +49,8 @@ class Rows:
         self._scalar: dict[str, np.ndarray] = {}
         for name in features[0].columns:
             values = [feature.columns[name] for feature in features]
-            if np.ndim(values[0]) == 0:
-                kind = np.asarray(values[0]).dtype.kind
+            kind = np.asarray(values[0]).dtype.kind
+            if np.ndim(values[0]) == 0 or kind == "f":
                 dtype = np.float32 if kind == "f" else np.int32
                 self._scalar[name] = np.asarray(values, dtype)
             else:

@@ -1,0 +1,94 @@
+"""Scores of classification and regression, as GLUE computes them: fractions, 0 to 1.
+
+Accuracy, F1 and the Matthews correlation equal scikit-learn's accuracy_score, f1_score
+and matthews_corrcoef; Pearson and Spearman equal scipy.stats'. Where one of two series
+is constant no correlation is defined: scipy gives nan, here it is 0.0, as scikit-learn
+has it for the Matthews correlation, so that checkpoints can be compared by it.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float, Int, Num
+from scipy import stats
+
+
+def accuracy(labels: Num[np.ndarray, "n"], guesses: Num[np.ndarray, "n"]) -> float:
+    """The share of guesses that are right."""
+    _check(labels, guesses)
+    return float(np.mean(labels == guesses))
+
+
+def f1(labels: Int[np.ndarray, "n"], guesses: Int[np.ndarray, "n"]) -> float:
+    """F1 of class 1; 0.0 where there is neither such a label nor such a guess."""
+    _check(labels, guesses)
+    both = np.sum((labels == 1) & (guesses == 1))
+    return _ratio(2 * both, np.sum(labels == 1) + np.sum(guesses == 1))
+
+
+def matthews(labels: Int[np.ndarray, "n"], guesses: Int[np.ndarray, "n"]) -> float:
+    """The Matthews correlation, of any number of classes (Gorodkin 2004: R_K).
+
+    0.0 where the labels or the guesses are all of one class.
+    """
+    _check(labels, guesses)
+    classes = np.union1d(labels, guesses)
+    # Python's integers: products of counts outgrow 64 bits in large sets.
+    of_labels = [int(np.sum(labels == c)) for c in classes]
+    of_guesses = [int(np.sum(guesses == c)) for c in classes]
+    count, right = len(labels), int(np.sum(labels == guesses))
+    covariance = right * count - _dot(of_labels, of_guesses)
+    spread = (count**2 - _dot(of_labels, of_labels)) * (
+        count**2 - _dot(of_guesses, of_guesses)
+    )
+    return covariance / math.sqrt(spread) if spread else 0.0
+
+
+def pearson(labels: Float[np.ndarray, "n"], guesses: Float[np.ndarray, "n"]) -> float:
+    """Pearson's correlation; 0.0 where one series is constant."""
+    return _correlation(stats.pearsonr, labels, guesses)
+
+
+def spearman(labels: Float[np.ndarray, "n"], guesses: Float[np.ndarray, "n"]) -> float:
+    """Spearman's rank correlation, ties at their mean rank; 0.0 as `pearson`."""
+    return _correlation(stats.spearmanr, labels, guesses)
+
+
+def exact_match(
+    labels: Int[np.ndarray, "n classes"], guesses: Int[np.ndarray, "n classes"]
+) -> float:
+    """The share of examples of which every label is right; rows of 0 and 1."""
+    _check(labels, guesses)
+    return float(np.mean(np.all(labels == guesses, axis=1)))
+
+
+def micro_f1(
+    labels: Int[np.ndarray, "n classes"], guesses: Int[np.ndarray, "n classes"]
+) -> float:
+    """F1 over all labels of all examples; rows of 0 and 1."""
+    return f1(labels.ravel(), guesses.ravel())
+
+
+def _correlation(function: Callable, labels: np.ndarray, guesses: np.ndarray) -> float:
+    _check(labels, guesses)
+    x, y = (np.asarray(series, np.float64) for series in (labels, guesses))
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return 0.0
+    return float(function(x, y).statistic)
+
+
+def _check(labels: np.ndarray, guesses: np.ndarray) -> None:
+    if labels.shape != guesses.shape or not len(labels):
+        raise ValueError(
+            f"as many guesses as labels are wanted, and one at least; their shapes are "
+            f"{guesses.shape} and {labels.shape}"
+        )
+
+
+def _ratio(part: np.integer, whole: np.integer) -> float:
+    return float(part / whole) if whole else 0.0
+
+
+def _dot(a: list[int], b: list[int]) -> int:
+    return sum(x * y for x, y in zip(a, b, strict=True))

@@ -1,0 +1,279 @@
+"""Classification, several labels at once, or regression of a text or a pair of texts.
+
+What GLUE and a user's own texts share: everything but how records are read.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+from ml_collections import ConfigDict
+from scipy import special
+
+from bert_jax.data.rows import Feature
+from bert_jax.errors import UserError
+from bert_jax.scores import classification as scores
+from bert_jax.step import Sums
+from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.workdir import write_atomically
+
+# How each kind is called in a Hugging Face config.json.
+PROBLEM_TYPES = {
+    "classification": "single_label_classification",
+    "multilabel": "multi_label_classification",
+    "regression": "regression",
+}
+SCORES: dict[str, dict[str, Callable[..., float]]] = {
+    "classification": {
+        "accuracy": scores.accuracy,
+        "f1": scores.f1,  # of the second class: for two classes
+        "matthews": scores.matthews,
+    },
+    "multilabel": {"f1": scores.micro_f1, "accuracy": scores.exact_match},
+    "regression": {"pearson": scores.pearson, "spearman": scores.spearman},
+}
+_MAIN_SCORES = {
+    "classification": "accuracy",
+    "multilabel": "f1",
+    "regression": "spearman",
+}
+TRUNCATIONS = ("head", "tail", "head_tail")
+# Texts whose pieces are held as the tokenizer's objects at a time.
+_TEXTS_AT_ONCE = 20_000
+
+
+class TextExample(NamedTuple):
+    """A text, or a pair.
+
+    `label` is the index of the class, a tuple with 0 or 1 for each label (several
+    labels at once), or a number (regression); None where it is not known.
+    """
+
+    id: int | str  # what predictions are written under
+    text: str
+    text_b: str | None = None
+    label: int | float | tuple[int, ...] | None = None
+
+
+class Classification(Finetuning[TextExample, np.ndarray]):
+    """The task but for `read`, and `find_labels` where the labels are in the data.
+
+    Args:
+      config: of `config.task`, `kind` (classification, multilabel, regression) and
+        `truncation` (of single texts: head, tail, head_tail) are read where they are
+        there.
+
+    An answer is the example's logits, [labels].
+    """
+
+    head = "sequence_classification"
+
+    def __init__(self, config: ConfigDict):
+        super().__init__(config)
+        self.kind = _choice(config, "kind", tuple(PROBLEM_TYPES))
+        self.truncation = _choice(config, "truncation", TRUNCATIONS)
+        self.problem_type = PROBLEM_TYPES[self.kind]
+        self.main_score = _MAIN_SCORES[self.kind]
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """Which of SCORES are given."""
+        if self.kind == "classification" and len(self.labels) != 2:
+            return ("accuracy",)
+        return tuple(SCORES[self.kind])
+
+    def find_labels(self) -> Sequence[str]:
+        """One output for a number; the classes' names are for subclasses to find."""
+        if self.kind == "regression":
+            return ("score",)
+        return super().find_labels()
+
+    def encode(self, examples: Sequence[TextExample], split: str) -> list[Feature]:
+        """[CLS] text [SEP], or [CLS] text [SEP] text_b [SEP]; the second part's segment
+        is 1 (run_classifier.py, convert_single_example).
+
+        A second text without any piece counts as none, as there.
+        """
+        labelled = all(example.label is not None for example in examples)
+        features = []
+        pieces = zip(
+            self._pieces([example.text for example in examples]),
+            self._pieces([example.text_b or "" for example in examples]),
+            strict=True,
+        )
+        for index, (a, b) in enumerate(pieces):
+            columns = self._sequence(a, b, split)
+            if labelled:
+                columns["label"] = self._target(examples[index])
+            features.append(Feature(index, columns))
+        return features
+
+    def loss_sums(
+        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
+    ) -> Sums:
+        """Cross entropy; of several labels, the mean over them; or the squared error.
+
+        In nats, summed over the rows. Hugging Face's losses are the same.
+        """
+        outputs, labels, weights = (
+            logits["logits"],
+            batch["label"],
+            batch["row_weights"],
+        )
+        if self.kind == "classification":
+            losses = optax.softmax_cross_entropy_with_integer_labels(outputs, labels)
+        elif self.kind == "multilabel":
+            losses = optax.sigmoid_binary_cross_entropy(outputs, labels).mean(axis=-1)
+        else:
+            losses = jnp.square(outputs[:, 0] - labels)
+        name = f"{self.kind}_loss"
+        return {name: (jnp.sum(weights * losses), jnp.sum(weights))}
+
+    def answers(
+        self,
+        examples: Sequence[TextExample],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
+    ) -> list[np.ndarray]:
+        """The logits: one feature is one example."""
+        del examples, features
+        return [output["logits"] for output in outputs]
+
+    def guess(self, answer: np.ndarray) -> int | float | tuple[int, ...]:
+        """An answer in the form of a label: several labels hold from 0.5 on."""
+        if self.kind == "classification":
+            return int(np.argmax(answer))
+        if self.kind == "multilabel":
+            return tuple(int(logit >= 0) for logit in answer)
+        return float(answer[0])
+
+    def scores(
+        self,
+        split: str,
+        examples: Sequence[TextExample],
+        answers: Sequence[np.ndarray],
+    ) -> dict[str, float]:
+        """Those of `score_names`, fractions; none where a label is not known."""
+        del split
+        if not examples or any(example.label is None for example in examples):
+            return {}
+        labels = np.array([example.label for example in examples])
+        guesses = np.array([self.guess(answer) for answer in answers])
+        functions = SCORES[self.kind]
+        if self.kind == "regression":
+            labels = labels.astype(np.float64)
+        return {name: functions[name](labels, guesses) for name in self.score_names}
+
+    def baseline(self, split: str, examples: Sequence[TextExample]) -> dict[str, float]:
+        """The scores of always giving the class that is commonest in this split."""
+        if self.kind != "classification" or any(e.label is None for e in examples):
+            return {}
+        commonest = np.bincount(np.array([e.label for e in examples])).argmax()
+        answer = np.eye(len(self.labels), dtype=np.float32)[commonest]
+        return self.scores(split, examples, [answer] * len(examples))
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[TextExample],
+        answers: Sequence[np.ndarray],
+    ) -> None:
+        """`SPLIT.jsonl`: a line for each example, its `id` and its `result`."""
+        lines = [
+            json.dumps(
+                {"id": example.id, **self.result(example, answer)},
+                ensure_ascii=False,
+            )
+            for example, answer in zip(examples, answers, strict=True)
+        ]
+        write_atomically(folder / f"{split}.jsonl", "".join(f"{x}\n" for x in lines))
+
+    def parse(self, row: dict[str, Any]) -> TextExample:
+        """`text`, and `text_b` for a pair."""
+        text, text_b = row.get("text"), row.get("text_b")
+        if not isinstance(text, str):
+            raise ValueError('"text" is wanted, a string')
+        if text_b is not None and not isinstance(text_b, str):
+            raise ValueError('"text_b" is no string')
+        return TextExample(0, text, text_b)
+
+    def result(self, example: TextExample, answer: np.ndarray) -> dict[str, Any]:
+        """`label` (or `labels`) and the probabilities as `scores`; or `score`."""
+        del example
+        if self.kind == "regression":
+            return {"score": float(answer[0])}
+        logits = answer.astype(np.float64)
+        shares = special.softmax if self.kind == "classification" else special.expit
+        given = dict(zip(self.labels, shares(logits).tolist(), strict=True))
+        guess = self.guess(answer)
+        if isinstance(guess, tuple):
+            names = [name for name, g in zip(self.labels, guess, strict=True) if g]
+            return {"labels": names, "scores": given}
+        return {"label": self.labels[int(guess)], "scores": given}
+
+    def _pieces(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        """The ids of each text's pieces."""
+        for start in range(0, len(texts), _TEXTS_AT_ONCE):
+            for encoding in self.tokenize(texts[start : start + _TEXTS_AT_ONCE]):
+                yield encoding.ids
+
+    def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
+        longest = self.config.task.max_seq_length
+        if not a:
+            self.told[f"{split}: texts without any piece"] += 1
+        if len(a) + len(b) > longest - (3 if b else 2):
+            self.told[f"{split}: texts longer than max_seq_length, cut"] += 1
+            if b:
+                first, second = pair_lengths(len(a), len(b), longest - 3)
+                a, b = a[:first], b[:second]
+            else:
+                a = truncated(a, longest - 2, self.truncation)
+        ids = [self.special.cls, *a, self.special.sep]
+        segments = np.zeros(len(ids) + (len(b) + 1 if b else 0), np.int32)
+        if b:
+            segments[len(ids) :] = 1
+            ids += [*b, self.special.sep]
+        return {"input_ids": np.array(ids, np.int32), "segment_ids": segments}
+
+    def _target(self, example: TextExample) -> Any:
+        if self.kind == "multilabel":
+            return np.array(example.label, np.float32)
+        return example.label
+
+
+def pair_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
+    """How many pieces of two texts remain.
+
+    The longer one loses its last piece until both fit, the second where they are
+    equally long (run_classifier.py, _truncate_seq_pair).
+    """
+    if first + second <= limit:
+        return first, second
+    first = min(first, max(limit - second, limit - limit // 2))
+    return first, limit - first
+
+
+def truncated(pieces: list[int], limit: int, mode: str) -> list[int]:
+    """The pieces that remain of a text that is too long.
+
+    `head_tail` is that of Sun et al. 2019, section 5.3.1: of 510 pieces, the first 128
+    and the last 382; in this proportion at other lengths.
+    """
+    head = {"head": limit, "tail": 0, "head_tail": (limit + 2) // 4}[mode]
+    return pieces[:head] + pieces[len(pieces) - (limit - head) :]
+
+
+def _choice(config: ConfigDict, field: str, choices: tuple[str, ...]) -> str:
+    """A field of `config.task`; the first choice where there is no such field."""
+    value = config.task.get(field, choices[0])
+    if value not in choices:
+        raise UserError(
+            f"config.task.{field}={value!r}: choose one of {', '.join(choices)}"
+        )
+    return value
