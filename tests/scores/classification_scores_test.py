@@ -1,0 +1,143 @@
+"""Scores equal scikit-learn's and scipy's, on random and on awkward cases."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics
+
+from bert_jax.scores import classification
+
+AWKWARD = [
+    ([0], [0]),
+    ([1], [1]),
+    ([1], [0]),
+    ([0], [1]),
+    ([0, 0, 0], [0, 0, 0]),
+    ([1, 1, 1], [1, 1, 1]),
+    ([1, 1, 1], [0, 0, 0]),
+    ([0, 0, 0], [1, 1, 1]),
+    ([0, 1, 0], [0, 0, 0]),
+    ([0, 1, 0], [1, 1, 1]),
+    ([0, 0, 0], [0, 1, 0]),
+    ([1, 1, 1], [0, 1, 0]),
+    ([0, 1, 0, 1], [1, 0, 1, 0]),
+]
+
+
+def random_classes(classes):
+    """Two thousand pairs of series, some short, some nearly of one class."""
+    rng = np.random.default_rng(classes)
+    for _ in range(2000):
+        size = rng.integers(1, 60)
+        shares = rng.dirichlet(np.full(classes, 0.5))
+        labels = rng.choice(classes, size, p=shares)
+        noise = rng.choice(classes, size)
+        yield labels, np.where(rng.random(size) < rng.random(), labels, noise)
+
+
+def binary_cases():
+    yield from random_classes(2)
+    yield from ((np.array(a), np.array(b)) for a, b in AWKWARD)
+
+
+def test_accuracy():
+    for labels, guesses in [*binary_cases(), *random_classes(5)]:
+        expected = metrics.accuracy_score(labels, guesses)
+        assert classification.accuracy(labels, guesses) == pytest.approx(expected)
+
+
+def test_f1():
+    for labels, guesses in binary_cases():
+        expected = metrics.f1_score(labels, guesses, zero_division=0)
+        assert classification.f1(labels, guesses) == pytest.approx(expected)
+
+
+def test_matthews():
+    with warnings.catch_warnings():  # of scikit-learn: a single class
+        warnings.simplefilter("ignore")
+        for labels, guesses in [*binary_cases(), *random_classes(4)]:
+            expected = metrics.matthews_corrcoef(labels, guesses)
+            assert classification.matthews(labels, guesses) == pytest.approx(
+                expected, abs=1e-12
+            )
+
+
+def test_matthews_of_many_examples():
+    labels = np.zeros(2_000_000, np.int32)
+    labels[:1_000_000] = 1
+    assert classification.matthews(labels, labels) == 1.0
+
+
+@pytest.mark.parametrize("labels", [2, 7])
+def test_several_labels(labels):
+    rng = np.random.default_rng(0)
+    for _ in range(1000):
+        shape = (rng.integers(1, 20), labels)
+        truth = (rng.random(shape) < rng.random()).astype(int)
+        guess = np.where(rng.random(shape) < 0.7, truth, 1 - truth)
+        expected = metrics.f1_score(truth, guess, average="micro", zero_division=0)
+        assert classification.micro_f1(truth, guess) == pytest.approx(expected)
+        expected = metrics.accuracy_score(truth, guess)
+        assert classification.exact_match(truth, guess) == pytest.approx(expected)
+
+
+def test_correlations():
+    rng = np.random.default_rng(0)
+    for case in range(3000):
+        size = int(rng.integers(2, 80))
+        x = rng.normal(size=size) * 10.0 ** rng.integers(-3, 4)
+        y = rng.random() * x + rng.normal(size=size)
+        if case % 3 == 0:  # ties, as STS-B's labels have them
+            x, y = np.round(x), np.round(y, 1)
+        if np.ptp(x) == 0 or np.ptp(y) == 0:
+            continue
+        pearson, spearman = stats.pearsonr(x, y)[0], stats.spearmanr(x, y)[0]
+        assert classification.pearson(x, y) == pytest.approx(pearson, abs=1e-12)
+        assert classification.spearman(x, y) == pytest.approx(spearman, abs=1e-12)
+
+
+def test_correlation_of_float32_is_that_of_the_same_numbers():
+    """Logits are float32; STS-B's labels lie close together."""
+    labels = np.array([5.0, 4.75, 4.8, 0.2])
+    guesses = np.array([3.1, 3.1000001, 2.9, 0.4], np.float32)
+    expected = stats.pearsonr(labels, guesses.astype(np.float64))[0]
+    assert classification.pearson(labels, guesses) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("score", [classification.pearson, classification.spearman])
+@pytest.mark.parametrize(
+    ("labels", "guesses"),
+    [
+        ([1.0, 2.0, 3.0], [2.0, 2.0, 2.0]),
+        ([2.0, 2.0, 2.0], [1.0, 2.0, 3.0]),
+        ([1.0], [2.0]),
+    ],
+)
+def test_no_correlation_with_a_constant(score, labels, guesses):
+    """scipy gives nan (or for one pair an error) and a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert score(np.array(labels), np.array(guesses)) == 0.0
+
+
+def test_numbers_that_are_none_stay_visible():
+    labels, guesses = np.array([1.0, 2.0, 3.0]), np.array([1.0, np.nan, 2.0])
+    assert np.isnan(classification.pearson(labels, guesses))
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1))
+@settings(max_examples=300)
+def test_the_order_of_examples_makes_no_difference(pairs):
+    for score in (
+        classification.accuracy,
+        classification.f1,
+        classification.matthews,
+    ):
+        labels, guesses = np.array(pairs).T
+        backwards = score(labels[::-1], guesses[::-1])
+        assert score(labels, guesses) == pytest.approx(backwards)
+        assert -1 <= score(labels, guesses) <= 1
