@@ -1,0 +1,70 @@
+"""SWAG and HellaSwag: a context and four endings, one of which is right."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from bert_jax.data.tables import Record, as_text, read_table
+from bert_jax.errors import UserError
+
+CHOICES = 4
+_OFFICIAL = ("sent1", "sent2", *(f"ending{n}" for n in range(CHOICES)))
+
+
+class Choices(NamedTuple):
+    """What follows the context? `label` is the index of the right ending, or None."""
+
+    context: str
+    endings: tuple[str, ...]
+    label: int | None = None
+
+
+def read_choices(source: str, labelled: bool) -> list[Choices]:
+    """Reads SWAG's official CSV, or `context`, `endings` and `label` from JSON lines
+    or TFDS ("tfds:hellaswag:train").
+
+    Of SWAG, the context is `sent1`, the sentence that is given whole, and an ending is
+    `sent2`, the next one's beginning, with `ending0` to `ending3` (section 4.4: the
+    given sentence is A, a possible continuation is B).
+
+    Args:
+      labelled: each record must have its label; otherwise it may be left out, empty
+        or -1.
+
+    Raises:
+      UserError: file and line, where a record is not of this form.
+    """
+    official = source.removesuffix(".gz").endswith(".csv")
+    columns = _OFFICIAL if official else ("context", "endings")
+    records = read_table(source, (*columns, *(("label",) if labelled else ())))
+    return [
+        Choices(*(_official if official else _plain)(record), _label(record, labelled))
+        for record in records
+    ]
+
+
+def _official(record: Record) -> tuple[str, tuple[str, ...]]:
+    context, begin, *endings = (record.fields[column] for column in _OFFICIAL)
+    return context, tuple(f"{begin} {ending}" for ending in endings)
+
+
+def _plain(record: Record) -> tuple[str, tuple[str, ...]]:
+    where, fields = record
+    endings: Any = fields["endings"]
+    if not isinstance(endings, Sequence) or isinstance(endings, str):
+        raise UserError(f"{where}: 'endings' is {endings!r}; it must be a list")
+    if len(endings) != CHOICES:
+        raise UserError(f"{where}: {len(endings)} endings; there must be {CHOICES}")
+    context = as_text(fields["context"], where, "context")
+    return context, tuple(as_text(ending, where, "endings") for ending in endings)
+
+
+def _label(record: Record, labelled: bool) -> int | None:
+    label = str(record.fields.get("label", ""))
+    if label in map(str, range(CHOICES)):
+        return int(label)
+    if not labelled and label in ("", "None", "-1"):
+        return None
+    raise UserError(
+        f"{record.where}: 'label' is {label!r}; it must be a number from 0 to "
+        f"{CHOICES - 1}, the right ending's"
+    )

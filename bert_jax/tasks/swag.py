@@ -1,0 +1,188 @@
+"""SWAG (section 4.4): which of some endings follows a context."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+from scipy import special
+
+from bert_jax.data.rows import Feature
+from bert_jax.data.swag import CHOICES, Choices, read_choices
+from bert_jax.scores import classification as scores
+from bert_jax.step import Sums
+from bert_jax.tasks.classification import pair_lengths
+from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.tasks.task import Shapes
+from bert_jax.workdir import write_atomically
+
+Pair = tuple[list[int], list[int]]
+# Examples whose pieces are held as the tokenizer's objects at a time.
+_EXAMPLES_AT_ONCE = 5000
+
+
+class Swag(Finetuning[Choices, np.ndarray]):
+    """Each ending is a sequence: [CLS] context [SEP] ending [SEP].
+
+    A vector is dotted with the pooled output of each, and the softmax is over the
+    endings. The paper speaks of [CLS]'s vector C; that of its released code, and of
+    Hugging Face's BertForMultipleChoice, is the pooler's.
+
+    Args:
+      config: `config.task.train_file`, `dev_file` and `test_file` are sources as
+        `read_choices` takes them, empty where there is none.
+
+    An answer is the example's logits, one for each ending.
+    """
+
+    head = "multiple_choice"
+    main_score = "accuracy"
+
+    def read(self, split: str) -> list[Choices] | None:
+        """Those of `config.task.SPLIT_file`; `test` may be unlabelled."""
+        source = self.config.task.get(f"{split}_file", "")
+        if not source:
+            return None
+        return read_choices(source, labelled=split != "test")
+
+    def encode(self, examples: Sequence[Choices], split: str) -> list[Feature]:
+        """Features of [endings, length] arrays, padded to the longest ending of each,
+        and where `examples` differ in their number of endings, to the most.
+
+        What is too long is cut as in run_classifier.py.
+        """
+        most = max((len(example.endings) for example in examples), default=0)
+        labelled = all(example.label is not None for example in examples)
+        features = []
+        for index, pairs in enumerate(self._pairs(examples)):
+            columns = self._group(pairs, most, split)
+            if labelled:
+                columns["label"] = examples[index].label
+            features.append(Feature(index, columns))
+        return features
+
+    def loss_sums(
+        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
+    ) -> Sums:
+        """Cross entropy over the endings, in nats."""
+        losses = optax.softmax_cross_entropy_with_integer_labels(
+            logits["logits"], batch["label"]
+        )
+        weights = batch["row_weights"]
+        return {"choice_loss": (jnp.sum(weights * losses), jnp.sum(weights))}
+
+    def answers(
+        self,
+        examples: Sequence[Choices],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
+    ) -> list[np.ndarray]:
+        """The logits of each example's own endings."""
+        del features
+        return [
+            output["logits"][: len(example.endings)]
+            for example, output in zip(examples, outputs, strict=True)
+        ]
+
+    def scores(
+        self, split: str, examples: Sequence[Choices], answers: Sequence[np.ndarray]
+    ) -> dict[str, float]:
+        """`accuracy`, a fraction; none where a label is not known."""
+        del split
+        if not examples or any(example.label is None for example in examples):
+            return {}
+        labels = np.array([example.label for example in examples])
+        guesses = np.array([np.argmax(answer) for answer in answers])
+        return {"accuracy": scores.accuracy(labels, guesses)}
+
+    def baseline(self, split: str, examples: Sequence[Choices]) -> dict[str, float]:
+        """Always the place where the right ending stands most often in this split."""
+        if not examples or any(example.label is None for example in examples):
+            return {}
+        commonest = np.bincount(np.array([e.label for e in examples])).argmax()
+        return self.scores(
+            split, examples, [np.eye(CHOICES)[commonest]] * len(examples)
+        )
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[Choices],
+        answers: Sequence[np.ndarray],
+    ) -> None:
+        """`SPLIT.jsonl`: of each example `index` (from 0), `label` (the ending taken),
+        `scores`, and `gold` where it is known."""
+        lines = []
+        for index, (example, answer) in enumerate(zip(examples, answers, strict=True)):
+            result = self.result(example, answer)
+            row = {
+                "index": index,
+                "label": result["choice"],
+                "scores": result["scores"],
+            }
+            if example.label is not None:
+                row["gold"] = example.label
+            lines.append(json.dumps(row) + "\n")
+        write_atomically(folder / f"{split}.jsonl", "".join(lines))
+
+    def parse(self, row: dict[str, Any]) -> Choices:
+        """`context`, and `endings`: two or more."""
+        context, endings = row.get("context"), row.get("endings")
+        if not isinstance(context, str):
+            raise ValueError('"context" is wanted, a string')
+        if (
+            not isinstance(endings, list)
+            or len(endings) < 2
+            or not all(isinstance(ending, str) for ending in endings)
+        ):
+            raise ValueError('"endings" is wanted, a list of two or more strings')
+        return Choices(context, tuple(endings))
+
+    def result(self, example: Choices, answer: np.ndarray) -> dict[str, Any]:
+        """`choice`, the ending's index from 0, and `scores`, probabilities."""
+        del example
+        shares = special.softmax(answer.astype(np.float64))
+        return {"choice": int(np.argmax(answer)), "scores": shares.tolist()}
+
+    def stretches(self) -> list[tuple[int, Shapes]]:
+        """A sequence for each ending."""
+        train, length = self.config.train, self.config.task.max_seq_length
+        return [(train.num_steps, {"input_ids": (train.batch_size, CHOICES, length)})]
+
+    def _pairs(self, examples: Sequence[Choices]) -> Iterator[list[Pair]]:
+        """The pieces of each example's context with those of each ending."""
+        for start in range(0, len(examples), _EXAMPLES_AT_ONCE):
+            part = examples[start : start + _EXAMPLES_AT_ONCE]
+            contexts = self.tokenize([example.context for example in part])
+            endings = iter(
+                self.tokenize([e for example in part for e in example.endings])
+            )
+            for example, context in zip(part, contexts, strict=True):
+                yield [(context.ids, next(endings).ids) for _ in example.endings]
+
+    def _group(self, pairs: Sequence[Pair], most: int, split: str) -> dict[str, Any]:
+        longest = self.config.task.max_seq_length
+        sequences = []
+        for a, b in pairs:
+            if not b:
+                self.told[f"{split}: endings without any piece"] += 1
+            if len(a) + len(b) > longest - 3:
+                self.told[
+                    f"{split}: endings cut, with their context, to max_seq_length"
+                ] += 1
+            first, second = pair_lengths(len(a), len(b), longest - 3)
+            ids = [self.special.cls, *a[:first], self.special.sep, *b[:second]]
+            sequences.append(([*ids, self.special.sep], first + 2))
+        length = max(len(ids) for ids, _ in sequences)
+        input_ids = np.full((most, length), self.special.pad, np.int32)
+        mask, segments = np.zeros((2, most, length), np.int32)
+        for row, (ids, second) in enumerate(sequences):
+            input_ids[row, : len(ids)] = ids
+            mask[row, : len(ids)] = 1
+            segments[row, second : len(ids)] = 1
+        return {"input_ids": input_ids, "input_mask": mask, "segment_ids": segments}

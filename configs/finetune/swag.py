@@ -1,0 +1,33 @@
+"""SWAG (section 4.4): of four endings, the one that follows.
+
+    ./launch.sh --config=configs/finetune/swag.py --config.init_from=FOLDER \
+        --config.task.train_file=train.csv --config.task.dev_file=val.csv
+
+The files are those of github.com/rowanz/swagaf, data/. HellaSwag is read from TFDS:
+`tfds:hellaswag:train` and `tfds:hellaswag:validation`. Dev accuracy in the paper: Base
+81.6, Large 86.6 (3 epochs, 2e-5, batch 16).
+"""
+
+from ml_collections import ConfigDict
+
+from configs.finetune import common
+
+
+def get_config(size: str = "base") -> ConfigDict:
+    """Args:
+    size: tiny, base or large.
+    """
+    config = common.get_config(size)
+    task = config.task
+    task.name = "swag"
+    # SWAG's official CSV; or JSON lines or tfds:NAME:SPLIT with `context`, `endings`
+    # and `label`. Empty: none.
+    task.train_file = ""
+    task.dev_file = ""
+    task.test_file = ""  # may be unlabelled
+    task.max_seq_length = 128 if size != "tiny" else 64
+    config.train.num_epochs = 3.0
+    config.train.batch_size = 16
+    if size != "tiny":
+        config.optimizer.learning_rate = 2e-5
+    return config
