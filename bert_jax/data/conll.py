@@ -1,0 +1,149 @@
+"""Sentences in columns, a word a line, as the CoNLL shared tasks write them.
+
+    -DOCSTART- -X- -X- O
+
+    EU NNP B-NP B-ORG
+    rejects VBZ B-VP O
+
+Columns stand between tabs (where the file has any) or between spaces, an empty line
+ends a sentence, and a line that begins with -DOCSTART- begins a document.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_jax.data.lines import read_lines
+from bert_jax.errors import UserError
+
+_DOCUMENT = "-DOCSTART-"
+_BLANK = " \t"
+
+
+class Sentence(NamedTuple):
+    """Words and their tags; a word of a file stands in line `line` + its index."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None = None  # None: not known
+    document: int = 0  # sentences of one document have the same number
+    line: int = 0  # of the first word, from 1
+
+
+class ColumnFile(NamedTuple):
+    """A file's lines as they stand there, and the sentences in them."""
+
+    lines: tuple[str, ...]
+    separator: str  # a tab or a space
+    sentences: tuple[Sentence, ...]
+    documents: dict[int, str]  # tags of the -DOCSTART- lines that have one, by line
+
+
+def read_columns(
+    path: str | Path, *, token_column: int, tag_column: int, labelled: bool
+) -> ColumnFile:
+    """Reads a file of columns.
+
+    Args:
+      token_column: from 0; negative ones count from the last column, which is -1.
+      tag_column: likewise.
+      labelled: there must be tags. Otherwise a file that has no such column, or only
+        that of the words, is one without tags.
+
+    Raises:
+      UserError: no such column; a line with more or fewer columns than the others, or
+        without a word or tag; no sentence; what `read_lines` raises.
+    """
+    lines = tuple(line for _, line in read_lines(path))
+    separator = "\t" if any("\t" in x for x in lines if x.strip(_BLANK)) else " "
+    found: list[Sentence] = []
+    documents: dict[int, str] = {}
+    document = width = first = 0
+    words: list[str] = []
+    tags: list[str] = []
+
+    def end_sentence(number: int) -> None:
+        if words:
+            known = tuple(tags) if tags else None
+            line = number - len(words)
+            found.append(Sentence(tuple(words), known, document, line))
+            words.clear()
+            tags.clear()
+
+    for number, line in enumerate(lines, 1):
+        fields = _fields(line, separator)
+        if not fields or fields[0].startswith(_DOCUMENT):
+            end_sentence(number)
+            if fields:
+                document += 1
+                tag = _index(tag_column, len(fields))
+                if tag:
+                    documents[number] = fields[tag]
+            continue
+        width, first = width or len(fields), first or number
+        if len(fields) != width:
+            raise UserError(
+                f"{path}:{number}: {_columns(len(fields), separator)}, where line "
+                f"{first} has {width}; mend the line"
+            )
+        word, tag = _index(token_column, width), _index(tag_column, width)
+        if word is None:
+            raise UserError(
+                f"{path}:{number}: {_columns(width, separator)}; there is no "
+                f"config.task.token_column={token_column}"
+            )
+        if labelled and (tag is None or tag == word):
+            raise UserError(
+                f"{path}:{number}: {_columns(width, separator)}; "
+                f"config.task.tag_column={tag_column} is no column with tags"
+            )
+        if not fields[word]:
+            raise UserError(f"{path}:{number}: the word is empty; mend the line")
+        words.append(fields[word])
+        if tag is not None and tag != word:
+            if not fields[tag].strip(" "):
+                raise UserError(f"{path}:{number}: the tag is empty; mend the line")
+            tags.append(fields[tag].strip(" "))
+    end_sentence(len(lines) + 1)
+    if not found:
+        raise UserError(f"{path}: no sentence in it: a word a line is wanted")
+    return ColumnFile(lines, separator, tuple(found), documents)
+
+
+def with_column(file: ColumnFile, tags: Sequence[Sequence[str]]) -> str:
+    """The file's text with one more column, the last.
+
+    Empty lines and -DOCSTART- lines stay. The latter repeat the tag that they have, as
+    conlleval wants the same columns everywhere.
+
+    Args:
+      tags: of each word of each sentence.
+    """
+    added = dict(file.documents)
+    for sentence, values in zip(file.sentences, tags, strict=True):
+        for place, (_, value) in enumerate(zip(sentence.words, values, strict=True)):
+            added[sentence.line + place] = value
+    return "".join(
+        f"{line.rstrip(' ')}{file.separator}{added[number]}\n"
+        if number in added
+        else f"{line.strip(_BLANK)}\n"
+        for number, line in enumerate(file.lines, 1)
+    )
+
+
+def _fields(line: str, separator: str) -> list[str]:
+    """None where the line is empty but for spaces and tabs."""
+    if not line.strip(_BLANK):
+        return []
+    # Only at spaces: str.split knows more characters, which stand inside of words.
+    return line.split("\t") if separator == "\t" else re.split(" +", line.strip(" "))
+
+
+def _index(column: int, width: int) -> int | None:
+    index = column + width if column < 0 else column
+    return index if 0 <= index < width else None
+
+
+def _columns(count: int, separator: str) -> str:
+    name = "tabs" if separator == "\t" else "spaces"
+    return f"{count} column{'' if count == 1 else 's'} between {name}"

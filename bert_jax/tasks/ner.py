@@ -1,0 +1,324 @@
+"""Tags of words: named entities (section 5.3), parts of speech.
+
+The first piece of each word is classified, without a CRF; the words stand in column
+files (bert_jax/data/conll.py).
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+from ml_collections import ConfigDict
+
+from bert_jax.data import conll
+from bert_jax.data.rows import Feature
+from bert_jax.errors import UserError
+from bert_jax.scores import entities as scores
+from bert_jax.step import Sums
+from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.workdir import write_atomically
+
+SCHEMES = ("entities", "none")
+_NO_LABEL = -1  # of pieces that are not tagged
+Tags = list[str]
+
+
+class Example(NamedTuple):
+    """A sentence, and for a row of text where its words stand there."""
+
+    sentence: conll.Sentence
+    text: str | None = None
+    spans: tuple[tuple[int, int], ...] = ()  # characters, [start, end)
+
+
+class Ner(Finetuning[Example, Tags]):
+    """Token tagging; an answer is the sentence's tags."""
+
+    head = "token_classification"
+    fill = {"labels": _NO_LABEL}  # noqa: RUF012
+
+    def __init__(self, config: ConfigDict):
+        super().__init__(config)
+        if config.task.scheme not in SCHEMES:
+            raise UserError(
+                f"config.task.scheme={config.task.scheme}: choose one of "
+                f"{', '.join(SCHEMES)}"
+            )
+        self.in_entities = config.task.scheme == "entities"
+        self.main_score = "f1" if self.in_entities else "accuracy"
+        self._files: dict[str, conll.ColumnFile] = {}
+
+    def read(self, split: str) -> Sequence[Example] | None:
+        """The sentences of `config.task.<split>_file`; a test file may have no tags."""
+        task = self.config.task
+        path = task.get(f"{split}_file")
+        if not path:
+            return None
+        file = conll.read_columns(
+            path,
+            token_column=task.token_column,
+            tag_column=task.tag_column,
+            labelled=split != "test",
+        )
+        for sentence in file.sentences:
+            self._check_prefixes(path, sentence)
+        if task.document_context and not file.sentences[-1].document:
+            self.told[f"{split}: files without -DOCSTART-, taken as one document"] += 1
+        self._files[split] = file
+        return [Example(sentence) for sentence in file.sentences]
+
+    def find_labels(self) -> Sequence[str]:
+        """The tags of the training data, sorted, O first."""
+        found = {t for e in self.examples("train") for t in e.sentence.tags or ()}
+        return sorted(found, key=lambda tag: (tag != "O", tag))
+
+    def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
+        """[CLS] words [SEP], each word tokenised by itself.
+
+        A sentence that is too long becomes several windows, with each word tagged in
+        one of them: parts of half the length, and around each as much of the sentence
+        as fits. With `config.task.document_context` every sentence gets as many words
+        of its document around it as fit, the same on both sides where there are any.
+
+        `labels` holds the tag of a word at its first piece; `info` the positions of
+        these pieces.
+        """
+        pieces = self._pieces(examples, split)
+        sizes = [len(ids) for ids in pieces]
+        room = self.config.task.max_seq_length - 2
+        ends = list(itertools.accumulate(len(e.sentence.words) for e in examples))
+        bounds = list(itertools.pairwise([0, *ends]))
+        around = self._documents(examples, bounds, split)
+        known = {label: index for index, label in enumerate(self.labels)}
+        labelled = all(example.sentence.tags is not None for example in examples)
+        features = []
+        for index, (begin, end) in enumerate(bounds):
+            sentence = examples[index].sentence
+            labels = self._label_ids(sentence, known, split)
+            cut = list(parts(sizes, begin, end, room))
+            if len(cut) > 1:
+                self.told[f"{split}: sentences longer than max_seq_length, split"] += 1
+            for first, last in cut:
+                left, right = widen(sizes, (first, last), around[index], room)
+                ids = itertools.chain.from_iterable(pieces[left:right])
+                input_ids = [self.special.cls, *ids, self.special.sep]
+                starts = 1 + np.cumsum([0, *sizes[left:right]])[:-1]
+                positions = starts[first - left : last - left]
+                columns = {
+                    "input_ids": input_ids,
+                    "segment_ids": np.zeros(len(input_ids), np.int32),
+                }
+                if labelled:
+                    column = np.full(len(input_ids), _NO_LABEL, np.int32)
+                    column[positions] = labels[first - begin : last - begin]
+                    columns["labels"] = column
+                features.append(Feature(index, columns, positions))
+        return features
+
+    def loss_sums(
+        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
+    ) -> Sums:
+        """Cross entropy in nats, the mean over all tagged words of the batch."""
+        labels = batch["labels"]
+        weights = (labels != _NO_LABEL) * batch["row_weights"][:, None]
+        losses = optax.softmax_cross_entropy_with_integer_labels(
+            logits["logits"], jnp.maximum(labels, 0)
+        )
+        return {"tagging_loss": (jnp.sum(weights * losses), jnp.sum(weights))}
+
+    def answers(
+        self,
+        examples: Sequence[Example],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
+    ) -> list[Tags]:
+        """The likeliest tag of each word."""
+        answers: list[Tags] = [[] for _ in examples]
+        for feature, output in zip(features, outputs, strict=True):
+            best = np.argmax(output["logits"][feature.info], axis=-1)
+            answers[feature.example] += [self.labels[i] for i in best]
+        return answers
+
+    def scores(
+        self, split: str, examples: Sequence[Example], answers: Sequence[Tags]
+    ) -> dict[str, float]:
+        """`precision`, `recall`, `f1` of the entities as conlleval has them, and
+        `accuracy` of the tags, as shares of 1; of plain tags only the accuracy."""
+        del split
+        gold = [e.sentence.tags for e in examples if e.sentence.tags is not None]
+        if not gold:
+            return {}
+        accuracy = {"accuracy": scores.tag_accuracy(gold, answers)}
+        if not self.in_entities:
+            return accuracy
+        return scores.entity_scores(gold, answers) | accuracy
+
+    def baseline(self, split: str, examples: Sequence[Example]) -> dict[str, float]:
+        """The scores of the split's commonest tag, nearly always O, for every word."""
+        tags = Counter(t for e in examples for t in e.sentence.tags or ())
+        if not tags:
+            return {}
+        commonest = tags.most_common(1)[0][0]
+        answers = [[commonest] * len(example.sentence.words) for example in examples]
+        return self.scores(split, examples, answers)
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[Example],
+        answers: Sequence[Tags],
+    ) -> None:
+        """`<split>.conll`: the file's columns and the predicted tag, for conlleval
+        (with -d "\\t" where the file has tabs)."""
+        del examples
+        text = conll.with_column(self._files[split], answers)
+        write_atomically(folder / f"{split}.conll", text)
+
+    def parse(self, row: dict[str, Any]) -> Example:
+        """`{"words": [...]}` or `{"text": "..."}`, whose words are BERT's: what stands
+        between spaces and punctuation, and every punctuation mark."""
+        if ("words" in row) == ("text" in row):
+            raise ValueError('either "words" or "text" is wanted')
+        if "words" in row:
+            words = row["words"]
+            if not isinstance(words, list) or not words:
+                raise ValueError('"words" must be a list of at least one word')
+            if not all(isinstance(word, str) and word for word in words):
+                raise ValueError('"words" must hold strings, none of them empty')
+            return Example(conll.Sentence(tuple(words)))
+        text = row["text"]
+        if not isinstance(text, str):
+            raise ValueError('"text" must be a string')
+        spans: dict[int, tuple[int, int]] = {}
+        encoding = self.tokenize([text])[0]
+        for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
+            if word is not None:
+                spans[word] = (spans.get(word, (start, end))[0], end)
+        if not spans:
+            raise ValueError('"text" holds no word')
+        cut = tuple(text[start:end] for start, end in spans.values())
+        return Example(conll.Sentence(cut), text, tuple(spans.values()))
+
+    def result(self, example: Example, answer: Tags) -> dict[str, Any]:
+        """`tags`, one a word, for a text with its `words`; and `entities`, each with
+        `type`, `start` and `end` (exclusive): characters of the text, with that `text`,
+        or indices of words, with these `words`."""
+        result: dict[str, Any] = {"tags": answer}
+        if example.text is not None:
+            result = {"words": list(example.sentence.words), **result}
+        if self.in_entities:
+            found = scores.entities(answer)
+            result["entities"] = [_place(example, entity) for entity in found]
+        return result
+
+    def _check_prefixes(self, path: str, sentence: conll.Sentence) -> None:
+        for line, tag in enumerate(sentence.tags or (), sentence.line):
+            if self.in_entities and not scores.is_tag(tag):
+                raise UserError(
+                    f"{path}:{line}: the tag {tag!r} has no prefix such as B- or I-; "
+                    "for plain tags, such as parts of speech, set "
+                    "--config.task.scheme=none"
+                )
+
+    def _label_ids(
+        self, sentence: conll.Sentence, known: Mapping[str, int], split: str
+    ) -> list[int]:
+        for line, tag in enumerate(sentence.tags or (), sentence.line):
+            if tag in known:
+                continue
+            if split == "train":
+                raise UserError(
+                    f"{self.config.task.train_file}:{line}: the tag {tag!r} is not in "
+                    f"config.task.labels={self.labels}: add it there, or leave that "
+                    "empty"
+                )
+            self.told[f"{split}: tags that are not in training, scored as wrong"] += 1
+        return [known.get(tag, _NO_LABEL) for tag in sentence.tags or ()]
+
+    def _pieces(self, examples: Sequence[Example], split: str) -> list[list[int]]:
+        """The ids of every word, one sentence after the other; none is empty."""
+        room = self.config.task.max_seq_length - 2
+        words = [word for example in examples for word in example.sentence.words]
+        unique = list(dict.fromkeys(words))
+        ids = {w: e.ids for w, e in zip(unique, self.tokenize(unique), strict=True)}
+        for word in words:
+            if not ids[word]:
+                self.told[f"{split}: words without a piece, [UNK]"] += 1
+            if len(ids[word]) > room:
+                self.told[f"{split}: words longer than max_seq_length, cut"] += 1
+        return [ids[word][:room] or [self.special.unk] for word in words]
+
+    def _documents(
+        self,
+        examples: Sequence[Example],
+        bounds: Sequence[tuple[int, int]],
+        split: str,
+    ) -> Sequence[tuple[int, int]]:
+        """The words that may stand around those of each sentence."""
+        # The rows of `predict` have nothing to do with each other.
+        if not self.config.task.document_context or split == "predict":
+            return bounds
+        documents: dict[int, tuple[int, int]] = {}
+        for example, (begin, end) in zip(examples, bounds, strict=True):
+            document = example.sentence.document
+            documents[document] = (documents.get(document, (begin, end))[0], end)
+        return [documents[example.sentence.document] for example in examples]
+
+
+def parts(
+    sizes: Sequence[int], begin: int, end: int, room: int
+) -> Iterator[tuple[int, int]]:
+    """Cuts the words [begin, end) into parts to be tagged.
+
+    Args:
+      sizes: pieces of each word, `room` at most.
+      room: pieces of a window. Where all fit, there is one part; otherwise each has
+        room / 2 pieces at most, or one word.
+    """
+    if sum(sizes[begin:end]) <= room:
+        yield begin, end
+        return
+    first, total = begin, 0
+    for index in range(begin, end):
+        if total + sizes[index] > room // 2 and index > first:
+            yield first, index
+            first, total = index, 0
+        total += sizes[index]
+    yield first, end
+
+
+def widen(
+    sizes: Sequence[int], part: tuple[int, int], around: tuple[int, int], room: int
+) -> tuple[int, int]:
+    """Adds words of `around` to both sides of a part, in turn, as long as they fit."""
+    left, right = part
+    rest = room - sum(sizes[left:right])
+    grows = True
+    while grows:
+        grows = False
+        if right < around[1] and sizes[right] <= rest:
+            rest -= sizes[right]
+            right += 1
+            grows = True
+        if left > around[0] and sizes[left - 1] <= rest:
+            left -= 1
+            rest -= sizes[left]
+            grows = True
+    return left, right
+
+
+def _place(example: Example, entity: scores.Entity) -> dict[str, Any]:
+    type_, start, end = entity
+    if example.text is None:
+        words = list(example.sentence.words[start:end])
+        return {"type": type_, "start": start, "end": end, "words": words}
+    first, last = example.spans[start][0], example.spans[end - 1][1]
+    text = example.text[first:last]
+    return {"type": type_, "start": first, "end": last, "text": text}
