@@ -64,19 +64,19 @@ class Classification(Finetuning[TextExample, np.ndarray]):
     """The task but for `read`, and `find_labels` where the labels are in the data.
 
     Args:
-      config: of `config.task`, `kind` (classification, multilabel, regression) and
-        `truncation` (of single texts: head, tail, head_tail) are read where they are
-        there.
+      config: of `config.task`, `kind` and `truncation` (of single texts: head, tail,
+        head_tail) are read where they are there.
+      kind: classification, multilabel or regression, where the config does not say.
 
     An answer is the example's logits, [labels].
     """
 
     head = "sequence_classification"
 
-    def __init__(self, config: ConfigDict):
+    def __init__(self, config: ConfigDict, kind: str = "classification"):
         super().__init__(config)
-        self.kind = _choice(config, "kind", tuple(PROBLEM_TYPES))
-        self.truncation = _choice(config, "truncation", TRUNCATIONS)
+        self.kind = _choice(config, "kind", tuple(PROBLEM_TYPES), kind)
+        self.truncation = _choice(config, "truncation", TRUNCATIONS, "head")
         self.problem_type = PROBLEM_TYPES[self.kind]
         self.main_score = _MAIN_SCORES[self.kind]
 
@@ -269,9 +269,11 @@ def truncated(pieces: list[int], limit: int, mode: str) -> list[int]:
     return pieces[:head] + pieces[len(pieces) - (limit - head) :]
 
 
-def _choice(config: ConfigDict, field: str, choices: tuple[str, ...]) -> str:
-    """A field of `config.task`; the first choice where there is no such field."""
-    value = config.task.get(field, choices[0])
+def _choice(
+    config: ConfigDict, field: str, choices: tuple[str, ...], default: str
+) -> str:
+    """A field of `config.task`."""
+    value = config.task.get(field, default)
     if value not in choices:
         raise UserError(
             f"config.task.{field}={value!r}: choose one of {', '.join(choices)}"

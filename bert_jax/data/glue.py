@@ -1,0 +1,270 @@
+"""The ten tasks of GLUE: what they are, and their records from TSV files or TFDS.
+
+The files are those that gluebenchmark.com gives: a record a line, fields between tabs,
+no quoting. Columns are found by their names in the first line.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_jax.data import tfds_source
+from bert_jax.data.lines import read_lines
+from bert_jax.errors import UserError
+
+
+class Record(NamedTuple):
+    """One record; `label` is the class's index or STS-B's score, None in test sets."""
+
+    id: int | str
+    text: str
+    text_b: str | None
+    label: int | float | None
+
+
+class GlueTask(NamedTuple):
+    """One of the ten.
+
+    Attributes:
+      title: as in the names of folders and of the files to submit.
+      texts: the columns of the text or the pair.
+      label: the column of the label.
+      labels: its values, in the order of run_classifier.py; none for a score.
+      scores: what the leaderboard gives (CoLA: and what accuracy tells beside it).
+      main_score: the one of them in the paper's table 1.
+    """
+
+    title: str
+    texts: tuple[str, ...]
+    label: str
+    labels: tuple[str, ...]
+    scores: tuple[str, ...]
+    main_score: str
+
+
+_PAIR = ("sentence1", "sentence2")
+_BINARY = ("0", "1")
+_NLI = ("contradiction", "entailment", "neutral")
+_ENTAILMENT = ("entailment", "not_entailment")
+_ACCURACY, _F1 = ("accuracy",), ("f1", "accuracy")
+_CORRELATIONS = ("spearman", "pearson")
+_QUESTIONS = ("question1", "question2")
+_STRINGS = ("#1 String", "#2 String")
+TASKS = {
+    "cola": GlueTask(
+        "CoLA", ("sentence",), "label", _BINARY, ("matthews", "accuracy"), "matthews"
+    ),
+    "sst2": GlueTask("SST-2", ("sentence",), "label", _BINARY, _ACCURACY, "accuracy"),
+    "mrpc": GlueTask("MRPC", _STRINGS, "Quality", _BINARY, _F1, "f1"),
+    "stsb": GlueTask("STS-B", _PAIR, "score", (), _CORRELATIONS, "spearman"),
+    "qqp": GlueTask("QQP", _QUESTIONS, "is_duplicate", _BINARY, _F1, "f1"),
+    "mnli": GlueTask("MNLI", _PAIR, "gold_label", _NLI, _ACCURACY, "accuracy"),
+    "qnli": GlueTask(
+        "QNLI", ("question", "sentence"), "label", _ENTAILMENT, _ACCURACY, "accuracy"
+    ),
+    "rte": GlueTask("RTE", _PAIR, "label", _ENTAILMENT, _ACCURACY, "accuracy"),
+    "wnli": GlueTask("WNLI", _PAIR, "label", _BINARY, _ACCURACY, "accuracy"),
+    "ax": GlueTask("AX", _PAIR, "", _NLI, _ACCURACY, "accuracy"),
+}
+# Of train and dev, whose first line is a record already.
+_COLA_COLUMNS = ("source", "label", "mark", "sentence")
+_DIAGNOSTIC = ("diagnostic.tsv", "../diagnostic/diagnostic.tsv")
+_FILES: dict[str, dict[str, tuple[str, ...]]] = {
+    "mnli": {
+        "dev": ("dev_matched.tsv",),
+        "dev_mismatched": ("dev_mismatched.tsv",),
+        "test": ("test_matched.tsv",),
+        "test_mismatched": ("test_mismatched.tsv",),
+        "ax": _DIAGNOSTIC,
+    },
+    "ax": {"test": _DIAGNOSTIC},
+}
+_TFDS_SPLITS = {
+    "mnli": {
+        "dev": "validation_matched",
+        "dev_mismatched": "validation_mismatched",
+        "test": "test_matched",
+    }
+}
+# TFDS has names of its own for some texts.
+_TFDS_TEXTS = {
+    "mnli": ("premise", "hypothesis"),
+    "ax": ("premise", "hypothesis"),
+    "mrpc": _PAIR,
+}
+# Annotators did not agree; SNLI and MultiNLI leave such pairs out.
+_NO_GOLD = "-"
+
+
+def read(
+    name: str, source: str, split: str, labels: Sequence[str], told: Counter[str]
+) -> list[Record] | None:
+    """The records of a split, in the order of the file.
+
+    Args:
+      name: of TASKS.
+      source: the folder of the task's files, or "tfds:" and a data set.
+      split: train, dev or test; of MNLI also dev_mismatched, test_mismatched and ax.
+      labels: the classes in the order of the model's outputs.
+      told: what is not taken as it stands is counted here.
+
+    Returns:
+      None where there is no file: of train and dev there must be one.
+
+    Raises:
+      UserError: no file, a column is missing, a record is not whole, or its label is
+        none of the task's.
+    """
+    if name == "ax" and split in ("train", "dev"):
+        raise UserError(
+            f"config.task.name=ax has no {split} set: take --mode=evaluate and "
+            "--config.init_from with a run of mnli (which writes AX.tsv itself)"
+        )
+    if source.startswith("tfds:"):
+        fields = _from_tfds(name, source.removeprefix("tfds:"), split)
+    else:
+        fields = _from_files(name, Path(source), split, told)
+    if fields is None:
+        told[f"{split}: not in {source}, so nothing is predicted for it"] += 1
+        return None
+    labelled = _labelled(split)
+    records = []
+    for place, index, texts, label in fields:
+        if labelled and label == _NO_GOLD and name == "mnli":
+            told[f"{split}: records without a gold label, left out"] += 1
+            continue
+        if name == "qqp":
+            texts = [_unquoted(text) for text in texts]
+        text, text_b = [*texts, None][:2]
+        assert text is not None
+        target = _label(name, label, labels, place) if labelled else None
+        records.append(Record(index, text, text_b, target))
+    if not records:
+        raise UserError(f"{source}: the {split} split holds no record")
+    return records
+
+
+# Where it stands, its index, the texts and the label of each record.
+_Fields = Iterator[tuple[str, int | str, Sequence[str], str]]
+
+
+def _from_files(
+    name: str, folder: Path, split: str, told: Counter[str]
+) -> _Fields | None:
+    names = _FILES.get(name, {}).get(split, (f"{split}.tsv",))
+    paths = [folder / f"{file}{end}" for file in names for end in ("", ".gz")]
+    for path in paths:
+        if path.is_file():
+            return _from_file(name, path, split, told)
+    if split in ("train", "dev"):
+        raise UserError(
+            f"{paths[0]}: no such file, nor {paths[1].name}; set config.task.data_dir "
+            f"to the folder of {TASKS[name].title}'s files"
+        )
+    return None
+
+
+def _from_file(name: str, path: Path, split: str, told: Counter[str]) -> _Fields:
+    task, labelled = TASKS[name], _labelled(split)
+    wanted = (*task.texts, task.label) if labelled else task.texts
+    lines = read_lines(path)
+    header = next(lines)[1].split("\t")
+    if name == "cola" and "sentence" not in header:
+        header, lines = list(_COLA_COLUMNS), read_lines(path)
+    where = {column: place for place, column in enumerate(header)}
+    for column in wanted:
+        if column not in where:
+            raise UserError(
+                f"{path}:1: no column {column!r}; {task.title}'s {split} file has "
+                f"{', '.join(wanted)}, this one {', '.join(header)}"
+            )
+    key = next((k for k in ("index", "id") if k in where), None)
+    count = 0
+    for number, line in lines:
+        row = line.split("\t")
+        if not line:
+            told[f"{split}: empty lines, left out"] += 1
+            continue
+        if len(row) != len(header):
+            # The official files hold some two dozen such lines: questions with a line
+            # break, it seems. Hugging Face's readers leave them out as well.
+            if name == "qqp" and labelled:
+                told[f"{split}: lines that hold no whole record, left out"] += 1
+                continue
+            raise UserError(
+                f"{path}:{number}: {len(row)} columns, {len(header)} are wanted "
+                f"({', '.join(header)})"
+            )
+        values = [row[where[column]] for column in wanted]
+        index = count if key is None else row[where[key]]
+        count += 1
+        texts, label = values[: len(task.texts)], values[len(task.texts) :]
+        yield f"{path}:{number}", index, texts, label[0] if label else ""
+
+
+def _from_tfds(name: str, source: str, split: str) -> _Fields | None:
+    builder = tfds_source.prepared(source)
+    default = {"dev": "validation"}.get(split, split)
+    theirs = _TFDS_SPLITS.get(name, {}).get(split, default)
+    if theirs not in builder.info.splits:
+        if split in ("train", "dev"):
+            raise UserError(
+                f"tfds:{source}: no split {theirs}; it has "
+                f"{', '.join(sorted(builder.info.splits))}"
+            )
+        return None
+    columns = _TFDS_TEXTS.get(name, TASKS[name].texts)
+    features = builder.info.features
+    for column in (*columns, "label"):
+        if column not in features:
+            raise UserError(
+                f"tfds:{source}: no feature {column!r}; it has "
+                f"{', '.join(sorted(features))}: is it {TASKS[name].title}?"
+            )
+    return _tfds_records(name, source, builder, theirs)
+
+
+def _tfds_records(name: str, source: str, builder: Any, split: str) -> _Fields:
+    columns = _TFDS_TEXTS.get(name, TASKS[name].texts)
+    names = getattr(builder.info.features["label"], "names", None)
+    records = tfds_source.examples(source, builder, split)
+    for count, record in enumerate(records):
+        texts = [record[column].decode("utf-8") for column in columns]
+        label = record["label"]
+        # Where the classes are 0 and 1, TFDS gives them names that GLUE does not have.
+        if names is not None and label >= 0 and TASKS[name].labels != _BINARY:
+            label = names[label]
+        index = int(record.get("idx", count))
+        yield f"tfds:{source}: {split}, record {count}", index, texts, str(label)
+
+
+def _labelled(split: str) -> bool:
+    return split == "train" or split.startswith("dev")
+
+
+def _label(name: str, label: str, labels: Sequence[str], place: str) -> int | float:
+    if TASKS[name].labels:
+        if label in labels:
+            return labels.index(label)
+        raise UserError(
+            f"{place}: the label is {label!r}; {TASKS[name].title} has "
+            f"{', '.join(sorted(labels))}"
+        )
+    try:
+        score = float(label)
+    except ValueError:
+        score = math.nan
+    if not 0 <= score <= 5:
+        raise UserError(f"{place}: the score is {label!r}; 0 to 5 is wanted")
+    return score
+
+
+def _unquoted(text: str) -> str:
+    """A field without the quotes that the CSV writer of Quora's file put around it."""
+    inside = text[1:-1]
+    quoted = len(text) > 1 and text[0] == text[-1] == '"'
+    if quoted and '"' not in inside.replace('""', ""):
+        return inside.replace('""', '"')
+    return text

@@ -1,0 +1,80 @@
+"""GLUE (section 4.1): a class for a sentence or a pair; for STS-B a score."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from bert_jax.data import glue
+from bert_jax.errors import UserError
+from bert_jax.tasks.classification import Classification, TextExample
+from bert_jax.workdir import write_atomically
+
+# Of MNLI, whose test sets and diagnostic set are handed in each by itself.
+_MNLI_FILES = {"test": "MNLI-m", "test_mismatched": "MNLI-mm", "ax": "AX"}
+
+
+class Glue(Classification):
+    """The task of GLUE that `config.task.name` names.
+
+    Its data are in `config.task.data_dir`: the folder of its official files, or
+    "tfds:glue/NAME". `config.task.labels` may bring the labels in another order.
+    """
+
+    def __init__(self, config: ConfigDict):
+        self.glue = glue.TASKS[config.task.name]
+        super().__init__(config, "classification" if self.glue.labels else "regression")
+        self.main_score = self.glue.main_score
+        if self.glue.labels and not config.task.labels:
+            config.task.labels = self.glue.labels
+        if self.glue.labels and sorted(self.labels) != sorted(self.glue.labels):
+            raise UserError(
+                f"config.task.labels={self.labels}: {config.task.name} has "
+                f"{', '.join(self.glue.labels)}, in any order"
+            )
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        return self.glue.scores
+
+    def read(self, split: str) -> Sequence[TextExample] | None:
+        """The records of a split; see `glue.read`.
+
+        MNLI has the splits dev_mismatched, test_mismatched and ax besides.
+        """
+        task = self.config.task
+        if not task.data_dir:
+            raise UserError(
+                "config.task.data_dir is empty: name the folder of "
+                f"{self.glue.title}'s files, or tfds:glue/{task.name}"
+            )
+        records = glue.read(task.name, task.data_dir, split, self.labels, self.told)
+        return None if records is None else [TextExample(*x) for x in records]
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[TextExample],
+        answers: Sequence[np.ndarray],
+    ) -> None:
+        """The file to submit of a test set, such as `MNLI-m.tsv`; `TASK-SPLIT.tsv` of
+        others. Both hold `index` and `prediction`; in the former scores lie in 0-5."""
+        name = f"{self.config.task.name}-{split}"
+        submitted = "dev" not in split and split != "train"
+        if submitted:
+            name = self.glue.title
+            if self.config.task.name == "mnli":
+                name = _MNLI_FILES[split]
+        lines = ["index\tprediction"]
+        for example, answer in zip(examples, answers, strict=True):
+            guess = self.guess(answer)
+            if isinstance(guess, int):
+                prediction = self.labels[guess]
+            elif submitted:
+                prediction = repr(float(np.clip(guess, 0.0, 5.0)))
+            else:
+                prediction = repr(guess)
+            lines.append(f"{example.id}\t{prediction}")
+        write_atomically(folder / f"{name}.tsv", "".join(f"{line}\n" for line in lines))

@@ -1,0 +1,44 @@
+"""GLUE: cola sst2 mrpc stsb qqp mnli qnli rte wnli ax (section 4.1, table 1).
+
+    python -m bert_jax.main --config=configs/finetune/glue.py:size=base,task=mrpc \
+        --config.task.data_dir=glue_data/MRPC --config.init_from=WEIGHTS
+
+The paper: batch 32, 3 epochs, the best of 5e-5, 4e-5, 3e-5 and 2e-5 on dev; Large with
+several random restarts, for it is unstable on small sets. experiments/glue.py runs such
+a grid. Its test scores, in percent; QQP and MRPC F1, STS-B Spearman, CoLA Matthews:
+
+            MNLI-m/mm  QQP   QNLI  SST-2  CoLA  STS-B  MRPC  RTE   average
+    Base    84.6/83.4  71.2  90.5  93.5   52.1  85.8   88.9  66.4  79.6
+    Large   86.7/85.9  72.1  92.7  94.9   60.5  86.5   89.3  70.1  82.1
+
+(WNLI the paper leaves out.) AX has no training set: a run of mnli answers it where
+diagnostic.tsv lies beside its files (or in ../diagnostic), or later --mode=evaluate
+with `task=ax` and --config.init_from=RUN.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.finetune import common
+
+_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
+
+
+def get_config(size: str = "base", task: str = "mnli") -> ConfigDict:
+    """A task of GLUE.
+
+    Args:
+      size: tiny, base or large.
+      task: one of the ten.
+    """
+    if task not in _TASKS:
+        raise ValueError(f"task={task}: choose one of {', '.join(_TASKS)}")
+    config = common.get_config(size)
+    config.task.name = task
+    config.task.data_dir = ""  # the folder of the task's files, or tfds:glue/NAME
+    config.task.labels = ()  # in the order of the weights', where that is another one
+    if task == "mnli":
+        mismatched = ("dev_mismatched", "test_mismatched")
+        config.evaluate.splits = (*config.evaluate.splits, *mismatched, "ax")
+    if task == "ax":
+        config.evaluate.splits = ("test",)
+    return config
