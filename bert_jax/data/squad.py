@@ -1,0 +1,161 @@
+"""Questions and answers in SQuAD's JSON, versions 1.1 and 2.0.
+
+{"data": [{"paragraphs": [{"context": ..., "qas": [{"id", "question", "answers":
+[{"text", "answer_start"}], "is_impossible"}]}]}]}
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_jax.data.lines import read_lines
+from bert_jax.errors import UserError
+
+# Characters between where an answer is said to begin and where it does. COVID-QA is
+# off by one where the text begins with a space; counts of bytes are off by more.
+NEARBY = 10
+
+
+class Gold(NamedTuple):
+    """An annotator's answer."""
+
+    text: str
+    start: int  # character of the context
+
+
+class Example(NamedTuple):
+    """A question about a context."""
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Gold, ...] | None = None  # None: nobody has answered it
+    impossible: bool = False  # is_impossible in the file
+
+
+def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
+    """The questions of a file (JSON, or `.gz` of it) in their order.
+
+    What is unusual and taken all the same is counted: `ids that stand more than once`
+    and `empty questions`.
+
+    Raises:
+      UserError: not JSON, or not of SQuAD's form; says where.
+    """
+    text = "\n".join(line for _, line in read_lines(path))
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{path}: not JSON ({error}); SQuAD's files are one JSON object each"
+        ) from error
+    counts: Counter[str] = Counter()
+    examples = list(_examples(content, str(path)))
+    if not examples:
+        raise UserError(f"{path}: holds no question; is it a SQuAD file?")
+    times = Counter(example.id for example in examples)
+    repeated = sum(count - 1 for count in times.values())
+    empty = sum(not example.question.strip() for example in examples)
+    counts["ids that stand more than once (the last one's answer is kept)"] = repeated
+    counts["empty questions"] = empty
+    return examples, +counts
+
+
+def find(context: str, answer: Gold) -> tuple[int, int] | None:
+    """Where an answer really stands: its first character and the one past its last.
+
+    White space around the text is no part of the answer, and any white space inside
+    it matches any (as in run_squad.py). Of several places within NEARBY characters of
+    `start` it is the nearest.
+    """
+    text = answer.text.strip()
+    if not text:
+        return None
+    lead = len(answer.text) - len(answer.text.lstrip())
+    start = answer.start + lead
+    if start >= 0 and context.startswith(text, start):
+        return start, start + len(text)
+    pattern = re.compile(r"\s+".join(map(re.escape, text.split())))
+    places = []
+    for begin in range(max(0, start - NEARBY), start + NEARBY + 1):
+        if match := pattern.match(context, begin):
+            places.append(match.span())
+    return min(places, key=lambda place: abs(place[0] - start), default=None)
+
+
+def check_text(text: Any) -> str:
+    """The text, if it is one.
+
+    Raises:
+      ValueError: it is not text, or holds half of a surrogate pair.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"is {json.dumps(text)[:40]}, not text")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"character {error.start} is half of a surrogate pair"
+        ) from error
+    return text
+
+
+def _examples(content: Any, where: str) -> Iterator[Example]:
+    for article, place in _items(content, "data", where):
+        for paragraph, at in _items(article, "paragraphs", place):
+            context = _text(paragraph, "context", at)
+            for question, here in _items(paragraph, "qas", at):
+                yield _example(question, context, here)
+
+
+def _example(item: dict[str, Any], context: str, where: str) -> Example:
+    number = _value(item, "id", where)
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        raise UserError(f"{where}: id is neither text nor an integer")
+    where = f"{where} (id {number})"
+    answers = None
+    if "answers" in item:
+        answers = tuple(
+            Gold(_text(answer, "text", at), _start(answer, at))
+            for answer, at in _items(item, "answers", where)
+        )
+    impossible = item.get("is_impossible", False)
+    if not isinstance(impossible, bool):
+        raise UserError(f"{where}: is_impossible is neither true nor false")
+    question = _text(item, "question", where)
+    return Example(str(number), question, context, answers, impossible)
+
+
+def _value(item: Any, key: str, where: str) -> Any:
+    if not isinstance(item, dict):
+        raise UserError(f"{where}: not a JSON object, so without {key!r}")
+    if key not in item:
+        raise UserError(f"{where}: has no {key!r}; SQuAD's form has one there")
+    return item[key]
+
+
+def _items(item: Any, key: str, where: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """The members of a list, each with its place."""
+    members: Sequence[Any] = _value(item, key, where)
+    if not isinstance(members, list):
+        raise UserError(f"{where}: {key!r} is no list")
+    separator = ": " if key == "data" else "."
+    for index, member in enumerate(members):
+        yield member, f"{where}{separator}{key}[{index}]"
+
+
+def _text(item: Any, key: str, where: str) -> str:
+    try:
+        return check_text(_value(item, key, where))
+    except ValueError as error:
+        raise UserError(f"{where}: {key!r} {error}") from error
+
+
+def _start(answer: dict[str, Any], where: str) -> int:
+    start = _value(answer, "answer_start", where)
+    if isinstance(start, bool) or not isinstance(start, int):
+        raise UserError(f"{where}: answer_start is no integer")
+    return start

@@ -1,0 +1,147 @@
+"""A long context as overlapping windows, and where in them an answer stands.
+
+The rules are those of google-research/bert, run_squad.py,
+convert_examples_to_features.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+SPECIAL = 3  # [CLS] question [SEP] context [SEP]
+# What Google's code takes for white space; other kinds stand inside of words there.
+_SPACES = " \t\r\n\u202f"
+
+
+class Span(NamedTuple):
+    """Some of the context's tokens."""
+
+    start: int
+    length: int
+
+
+class Window(NamedTuple):
+    """What is known of a row [CLS] question [SEP] part of the context [SEP]."""
+
+    span: Span  # the tokens of the context in it
+    first: int  # position in the row of the first of them
+    owned: Bool[np.ndarray, "length"]  # this window has the most context for the token
+    offsets: Int[np.ndarray, "tokens 2"]  # of all tokens: characters of the context
+
+
+def spans(tokens: int, room: int, stride: int) -> list[Span]:
+    """Cuts a context into windows.
+
+    An empty context has one empty window, where run_squad.py has none and so no
+    answer.
+
+    Args:
+      tokens: of the context.
+      room: tokens of the context that a window holds, at least one.
+      stride: tokens from one window's first to the next one's, at least one.
+    """
+    found = [Span(0, min(tokens, room))]
+    while sum(found[-1]) < tokens:
+        start = found[-1].start + min(found[-1].length, stride)
+        found.append(Span(start, min(tokens - start, room)))
+    return found
+
+
+def owned(found: Sequence[Span], tokens: int) -> list[Bool[np.ndarray, "_"]]:
+    """For each window's tokens: whether it is the window with the most context.
+
+    That is the smaller one of the numbers of tokens to its left and right, and in a tie
+    the longer window, and then the first (_check_is_max_context).
+    """
+    best = np.full(tokens, -1.0)
+    owner = np.full(tokens, -1)
+    for number, (start, length) in enumerate(found):
+        here = np.arange(length)
+        score = np.minimum(here, length - 1 - here) + 0.01 * length
+        part = slice(start, start + length)
+        better = score > best[part]
+        best[part] = np.where(better, score, best[part])
+        owner[part] = np.where(better, number, owner[part])
+    return [
+        owner[start : start + length] == number
+        for number, (start, length) in enumerate(found)
+    ]
+
+
+def answer_tokens(
+    context: str,
+    place: tuple[int, int],
+    ids: Int[np.ndarray, "tokens"],
+    offsets: Int[np.ndarray, "tokens 2"],
+    wanted: Sequence[int],
+) -> tuple[int, int] | None:
+    """The first and the last token of an answer; None where no token is left of it.
+
+    Of the words (between white space) that the answer touches, it is the first run of
+    pieces equal to the answer's own; where there is none ("Japan" in "Japanese"), all
+    of these words' pieces (_improve_answer_span).
+
+    Args:
+      place: the answer's first character and the one past its last.
+      ids: of the context.
+      offsets: of the context: each token's first character and the one past its last.
+      wanted: the ids of the answer's text alone.
+    """
+    begin, end = place
+    while begin and context[begin - 1] not in _SPACES:
+        begin -= 1
+    while end < len(context) and context[end] not in _SPACES:
+        end += 1
+    first = int(np.searchsorted(offsets[:, 0], begin))
+    last = int(np.searchsorted(offsets[:, 0], end)) - 1
+    if last < first:
+        return None
+    words = ids[first : last + 1].tolist()
+    size = len(wanted)
+    for index in range(len(words) - size + 1 if size else 0):
+        if words[index : index + size] == list(wanted):
+            return first + index, first + index + size - 1
+    return first, last
+
+
+def rows(
+    question: Int[np.ndarray, "_"],
+    ids: Int[np.ndarray, "tokens"],
+    offsets: Int[np.ndarray, "tokens 2"],
+    *,
+    cls: int,
+    sep: int,
+    max_seq_length: int,
+    stride: int,
+) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"], Window]]:
+    """The windows of one question: input ids, segment ids and what is known of each.
+
+    Args:
+      question: ids, short enough to leave room for a token of the context.
+      ids: of the context.
+      offsets: of the context: each token's first character and the one past its last.
+    """
+    first = len(question) + 2
+    found = spans(len(ids), max_seq_length - len(question) - SPECIAL, stride)
+    before = np.array([cls, *question, sep], np.int32)
+    for span, own in zip(found, owned(found, len(ids)), strict=True):
+        part = ids[span.start : sum(span)]
+        segments = np.repeat(np.array([0, 1], np.int32), [first, len(part) + 1])
+        yield (
+            np.concatenate([before, part, [sep]], dtype=np.int32),
+            segments,
+            Window(span, first, own, offsets),
+        )
+
+
+def positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int]:
+    """Where in the row an answer's first and last token stand; that of [CLS] where not
+    the whole answer is in the window, or there is none."""
+    if answer is None:
+        return 0, 0
+    start, end = (token - window.span.start for token in answer)
+    if start < 0 or end >= window.span.length:
+        return 0, 0
+    return start + window.first, end + window.first

@@ -1,0 +1,127 @@
+"""Exact match and F1 as SQuAD's evaluate-v1.1.py and evaluate-v2.0.py compute them."""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+Golds = Sequence[tuple[str, Sequence[str]]]  # each question's id and gold answers
+
+
+def normalize(text: str) -> str:
+    """In lower case, without ASCII punctuation, articles and spare white space."""
+    bare = text.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+def exact_match(prediction: str, gold: str) -> float:
+    """1 or 0."""
+    return float(normalize(prediction) == normalize(gold))
+
+
+def f1(prediction: str, gold: str) -> float:
+    """Of the words that the two share, 0 to 1; 0 where either has no word (1.1)."""
+    ours, theirs = normalize(prediction).split(), normalize(gold).split()
+    shared = sum((Counter(ours) & Counter(theirs)).values())
+    if not shared:
+        return 0.0
+    precision, recall = shared / len(ours), shared / len(theirs)
+    return 2 * precision * recall / (precision + recall)
+
+
+def f1_or_none(prediction: str, gold: str) -> float:
+    """As `f1`, but 1 where neither has a word (2.0)."""
+    if not normalize(prediction) and not normalize(gold):
+        return 1.0
+    return f1(prediction, gold)
+
+
+def version1(predictions: Mapping[str, str], golds: Golds) -> dict[str, float]:
+    """`exact_match` and `f1` in percent; a question without a prediction gets 0.
+
+    Args:
+      golds: at least one question, each with at least one answer.
+    """
+
+    def mean(score: Callable[[str, str], float]) -> float:
+        total = 0.0
+        for name, answers in golds:
+            if name in predictions:
+                total += max(score(predictions[name], gold) for gold in answers)
+        return 100.0 * total / len(golds)
+
+    return {"exact_match": mean(exact_match), "f1": mean(f1)}
+
+
+def version2(predictions: Mapping[str, str], golds: Golds) -> dict[str, float]:
+    """Percentages: `exact_match`, `f1`, and both as `HasAns_...` and `NoAns_...`,
+    over the questions with and without an answer, where there are any.
+
+    Args:
+      predictions: of every question; "" for no answer.
+      golds: at least one question; of an id that stands twice the last counts.
+    """
+    answered = {name: bool(answers) for name, answers in golds}
+    exact = _raw(predictions, golds, exact_match)
+    shared = _raw(predictions, golds, f1_or_none)
+    results = {"exact_match": _percent(exact), "f1": _percent(shared)}
+    for prefix, kind in (("HasAns", True), ("NoAns", False)):
+        names = [name for name in answered if answered[name] == kind]
+        if names:
+            results[f"{prefix}_exact"] = _percent({n: exact[n] for n in names})
+            results[f"{prefix}_f1"] = _percent({n: shared[n] for n in names})
+    return results
+
+
+def best_threshold(
+    texts: Mapping[str, str],
+    golds: Golds,
+    null_odds: Mapping[str, float],
+    score: Callable[[str, str], float] = f1_or_none,
+) -> tuple[float, float]:
+    """The best score, in percent, that a threshold gives, and that threshold.
+
+    A question is answered where its odds of having no answer are at most the threshold
+    (find_best_thresh). Two differences from that script: it takes 0 where it is best to
+    answer nothing, which fits probabilities and not log odds: here the threshold is
+    then below all of them. And it lets a threshold divide equal odds, which none can:
+    that counts for its score, but the threshold is the best one that can be had.
+
+    Args:
+      texts: of every question the best answer that is one.
+      golds: as in `version2`.
+      null_odds: of every question, the larger the more likely it has no answer.
+    """
+    answered = {name: bool(answers) for name, answers in golds}
+    raw = _raw(texts, golds, score)
+    names = sorted(raw, key=lambda name: null_odds[name])
+    odds = np.array([null_odds[name] for name in names])
+    gains = [raw[n] if answered[n] else -float(bool(texts[n])) for n in names]
+    nothing = float(sum(not answered[name] for name in names))
+    totals = np.cumsum([nothing, *gains])
+    # The place after the last of equal odds; the first place answers nothing.
+    possible = np.flatnonzero(np.append(True, np.append(odds[1:] != odds[:-1], True)))
+    place = possible[np.argmax(totals[possible])]
+    below = np.nextafter(odds[0], -np.inf)
+    threshold = odds[place - 1] if place else below
+    return 100.0 * float(totals.max()) / len(names), float(threshold)
+
+
+def _raw(
+    predictions: Mapping[str, str], golds: Golds, score: Callable[[str, str], float]
+) -> dict[str, float]:
+    """Each question's score against the best fitting gold answer."""
+    scores = {}
+    for name, answers in golds:
+        wanted = [answer for answer in answers if normalize(answer)] or [""]
+        scores[name] = max(score(predictions[name], gold) for gold in wanted)
+    return scores
+
+
+def _percent(scores: Mapping[str, float]) -> float:
+    return 100.0 * sum(scores.values()) / len(scores)

@@ -1,0 +1,343 @@
+"""SQuAD 1.1 and 2.0 (sections 4.2 and 4.3; google-research/bert, run_squad.py)."""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+from ml_collections import ConfigDict
+
+from bert_jax import workdir
+from bert_jax.data import squad, squad_windows
+from bert_jax.data.rows import Feature
+from bert_jax.data.squad import Example
+from bert_jax.errors import UserError
+from bert_jax.scores import squad as scores
+from bert_jax.step import Sums
+from bert_jax.tasks import squad_answers
+from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.tasks.squad_answers import Prediction
+
+# Texts tokenised at a time: what the tokenizer gives takes a hundred times the room of
+# the ids.
+_AT_A_TIME = 1000
+
+
+class Squad(Finetuning[Example, Prediction]):
+    """A span of the context is the answer; in 2.0 there may be none.
+
+    `facts["null_threshold"]` is the log odds of no answer up to which a question is
+    answered.
+    """
+
+    head = "question_answering"
+    main_score = "f1"
+
+    def __init__(self, config: ConfigDict):
+        super().__init__(config)
+        task = config.task
+        for field in ("doc_stride", "n_best_size", "max_answer_length"):
+            if task[field] < 1:
+                raise UserError(
+                    f"config.task.{field}={task[field]}: must be at least 1"
+                )
+        room = task.max_seq_length - squad_windows.SPECIAL - 1
+        if not 0 <= task.max_query_length <= room:
+            raise UserError(
+                f"config.task.max_query_length={task.max_query_length}: must be from 0 "
+                f"to config.task.max_seq_length - 4 = {room}, to leave room for the "
+                "context"
+            )
+
+    def read(self, split: str) -> Sequence[Example] | None:
+        path = self.config.task.get(f"{split}_file", "")
+        if not path:
+            return None
+        examples, counts = squad.read(path)
+        for what, count in counts.items():
+            self.told[f"{split}: {what}"] += count
+        if split != "train" and not self.config.task.null_answers:
+            bare = sum(example.answers == () for example in examples)
+            if bare:
+                self.told[f"{split}: questions without an answer, not scored"] += bare
+        return examples
+
+    def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
+        """The windows of each example.
+
+        A training question has no feature where its answer cannot be found, or, without
+        `null_answers`, where it has none; `told` counts them.
+        """
+        task = self.config.task
+        questions = self._ids([example.question for example in examples])
+        contexts = self._contexts(examples)
+        golds: Iterator[Any] = itertools.repeat(None)
+        if split == "train":
+            texts = [e.answers[0].text.strip() if e.answers else "" for e in examples]
+            golds = self._ids(texts)
+        features: list[Feature] = []
+        for number, (example, question, (ids, offsets), gold) in enumerate(
+            zip(examples, questions, contexts, golds, strict=False)
+        ):
+            if len(question) > task.max_query_length:
+                self.told[f"{split}: questions cut to max_query_length"] += 1
+                question = question[: task.max_query_length]
+            rows = squad_windows.rows(
+                question,
+                ids,
+                offsets,
+                cls=self.special.cls,
+                sep=self.special.sep,
+                max_seq_length=task.max_seq_length,
+                stride=task.doc_stride,
+            )
+            answer = None
+            if split == "train":
+                try:
+                    answer = self._answer(example, ids, offsets, gold)
+                except _LeftOut as reason:
+                    self.told[f"train: {reason}, left out"] += 1
+                    continue
+            for inputs, segments, window in rows:
+                columns: dict[str, Any] = {
+                    "input_ids": inputs,
+                    "segment_ids": segments,
+                }
+                if split == "train":
+                    start, end = squad_windows.positions(window, answer)
+                    columns |= {"start_positions": start, "end_positions": end}
+                features.append(Feature(number, columns, window))
+        if not features:
+            raise UserError(
+                f"{task.train_file}: no question has an answer that can be trained on; "
+                "for SQuAD 2.0 set config.task.null_answers"
+            )
+        return features
+
+    def loss_sums(
+        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
+    ) -> Sums:
+        """`span_loss`: the mean of the start's and the end's cross entropy.
+
+        Google's code lets padding take part in the softmax; without it a batch's length
+        makes no difference.
+        """
+        weights = batch["row_weights"]
+        start, end = (
+            _cross_entropy(
+                logits[f"{side}_logits"],
+                batch["input_mask"],
+                batch[f"{side}_positions"],
+            )
+            for side in ("start", "end")
+        )
+        return {"span_loss": (jnp.sum(weights * (start + end) / 2), jnp.sum(weights))}
+
+    def answers(
+        self,
+        examples: Sequence[Example],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
+    ) -> list[Prediction]:
+        task = self.config.task
+        grouped = itertools.groupby(
+            zip(features, outputs, strict=True), key=lambda pair: pair[0].example
+        )
+        predictions = []
+        for number, group in grouped:
+            windows, logits = [], []
+            for feature, output in group:
+                length = len(feature.columns["input_ids"])
+                windows.append(feature.info)
+                logits.append(
+                    (output["start_logits"][:length], output["end_logits"][:length])
+                )
+            predictions.append(
+                squad_answers.predict(
+                    examples[number].context,
+                    windows,
+                    logits,
+                    n_best_size=task.n_best_size,
+                    max_answer_length=task.max_answer_length,
+                    null_answers=task.null_answers,
+                )
+            )
+        return predictions
+
+    def scores(
+        self, split: str, examples: Sequence[Example], answers: Sequence[Prediction]
+    ) -> dict[str, float]:
+        """Percentages, as the official scripts'; 2.0 with `null_threshold` too, which
+        dev decides on, for the best F1, and `best_exact` at a threshold of its own."""
+        golds = [
+            (example.id, [gold.text for gold in example.answers])
+            for example in examples
+            if example.answers
+            or (self.config.task.null_answers and example.answers == ())
+        ]
+        if not golds:
+            return {}
+        if not self.config.task.null_answers:
+            return scores.version1(self._texts(examples, answers), golds)
+        pairs = list(zip(examples, answers, strict=True))
+        best = {example.id: answer.best.text for example, answer in pairs}
+        odds = {example.id: answer.null_odds for example, answer in pairs}
+        best_f1, threshold = scores.best_threshold(best, golds, odds)
+        best_exact, _ = scores.best_threshold(best, golds, odds, scores.exact_match)
+        if split == "dev":
+            self.facts["null_threshold"] = threshold
+        return {
+            **scores.version2(self._texts(examples, answers), golds),
+            "best_exact": best_exact,
+            "best_f1": best_f1,
+            "null_threshold": self._threshold,
+        }
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[Example],
+        answers: Sequence[Prediction],
+    ) -> None:
+        """predictions.json, nbest_predictions.json and, for 2.0, null_odds.json."""
+        del split
+        nbest = {
+            example.id: [
+                {
+                    "text": guess.text,
+                    "probability": guess.probability,
+                    "start_logit": guess.start_logit,
+                    "end_logit": guess.end_logit,
+                }
+                for guess in answer.guesses
+            ]
+            for example, answer in zip(examples, answers, strict=True)
+        }
+        files: dict[str, Any] = {
+            "predictions.json": self._texts(examples, answers),
+            "nbest_predictions.json": nbest,
+        }
+        if self.config.task.null_answers:
+            files["null_odds.json"] = {
+                example.id: answer.null_odds
+                for example, answer in zip(examples, answers, strict=True)
+            }
+        for name, content in files.items():
+            text = json.dumps(content, indent=4) + "\n"
+            workdir.write_atomically(folder / name, text)
+
+    def parse(self, row: dict[str, Any]) -> Example:
+        texts = []
+        for key in ("question", "context"):
+            if key not in row:
+                raise ValueError(f'has no "{key}"')
+            try:
+                texts.append(squad.check_text(row[key]))
+            except ValueError as error:
+                raise ValueError(f'"{key}" {error}') from error
+        return Example("", texts[0], texts[1])
+
+    def result(self, example: Example, answer: Prediction) -> dict[str, Any]:
+        """`start` and `end` are characters of the context, null without an answer;
+        `score` is the answer's probability among the n best."""
+        guess = self._chosen(answer)
+        return {
+            "answer": guess.text,
+            "start": guess.start,
+            "end": guess.end,
+            "score": guess.probability,
+            "null_score": answer.null_score,
+        }
+
+    @property
+    def _threshold(self) -> float:
+        # 0 is run_squad.py's null_score_diff_threshold.
+        return self.facts.get("null_threshold", 0.0)
+
+    def _chosen(self, answer: Prediction) -> squad_answers.Guess:
+        if self.config.task.null_answers:
+            return answer.chosen(self._threshold)
+        return answer.guesses[0]
+
+    def _texts(
+        self, examples: Sequence[Example], answers: Sequence[Prediction]
+    ) -> dict[str, str]:
+        pairs = zip(examples, answers, strict=True)
+        return {example.id: self._chosen(answer).text for example, answer in pairs}
+
+    def _ids(self, texts: Sequence[str]) -> Iterator[Int[np.ndarray, "_"]]:
+        for begin in range(0, len(texts), _AT_A_TIME):
+            for encoding in self.tokenize(texts[begin : begin + _AT_A_TIME]):
+                yield np.array(encoding.ids, np.int32)
+
+    def _contexts(
+        self, examples: Sequence[Example]
+    ) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_ 2"]]]:
+        """Ids and offsets of each example's context; those that follow each other are
+        tokenised once."""
+        runs = [
+            (context, len(list(run)))
+            for context, run in itertools.groupby(e.context for e in examples)
+        ]
+        for begin in range(0, len(runs), _AT_A_TIME):
+            some = runs[begin : begin + _AT_A_TIME]
+            encodings = self.tokenize([context for context, _ in some])
+            for encoding, (_, times) in zip(encodings, some, strict=True):
+                ids = np.array(encoding.ids, np.int32)
+                offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
+                yield from itertools.repeat((ids, offsets), times)
+
+    def _answer(
+        self,
+        example: Example,
+        ids: Int[np.ndarray, "tokens"],
+        offsets: Int[np.ndarray, "tokens 2"],
+        gold: Int[np.ndarray, "_"],
+    ) -> tuple[int, int] | None:
+        """The answer's first and last token; None where there is no answer.
+
+        Google's code stops at a question of several answers, and at one of none.
+
+        Raises:
+          _LeftOut: why the question cannot be trained on.
+        """
+        if not example.answers or (
+            example.impossible and self.config.task.null_answers
+        ):
+            if self.config.task.null_answers:
+                return None
+            raise _LeftOut("questions without an answer (task.null_answers is off)")
+        answer, *others = example.answers
+        if others:
+            self.told["train: questions of several answers, the first one used"] += 1
+        place = squad.find(example.context, answer)
+        if place is None:
+            raise _LeftOut("answers that are not at answer_start")
+        if not example.context.startswith(answer.text, answer.start):
+            self.told["train: answers some characters off answer_start, found"] += 1
+        tokens = squad_windows.answer_tokens(
+            example.context, place, ids, offsets, gold.tolist()
+        )
+        if tokens is None:
+            raise _LeftOut("answers without a token")
+        return tokens
+
+
+class _LeftOut(Exception):
+    """Why a question is not trained on."""
+
+
+def _cross_entropy(
+    logits: Float[Array, "batch length"],
+    mask: Int[Array, "batch length"],
+    positions: Int[Array, "batch"],
+) -> Float[Array, "batch"]:
+    """In nats, over the positions that are no padding."""
+    masked = jnp.where(mask > 0, logits, jnp.finfo(logits.dtype).min)
+    return optax.losses.softmax_cross_entropy_with_integer_labels(masked, positions)

@@ -1,0 +1,156 @@
+"""Start and end logits of a question's windows as its n best answers.
+
+As run_squad.py's write_predictions, but for the text: Google's code joins the words of
+the span and looks for the pieces in them, which fails where the normalised text has
+another length, and then answers with whole words (get_final_text). Here the text is
+what stands in the context from the first piece's first character to the last one's
+last, so it is always a part of the context, spaces inside it included.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bert_jax.data.squad_windows import Window
+
+
+class Guess(NamedTuple):
+    """One of the n best; no answer is "" at None."""
+
+    text: str
+    start: int | None  # characters of the context
+    end: int | None
+    start_logit: float
+    end_logit: float
+    probability: float  # among the n best
+
+
+class Prediction(NamedTuple):
+    """What a model says about a question."""
+
+    guesses: tuple[Guess, ...]  # best first, at least one
+    null_score: float  # start and end logit of [CLS], the least of all windows
+
+    @property
+    def best(self) -> Guess:
+        """The best one that is an answer, if there is any."""
+        return next((guess for guess in self.guesses if guess.text), self.guesses[0])
+
+    @property
+    def null_odds(self) -> float:
+        """How much better no answer is than the best one, as in null_odds.json."""
+        return self.null_score - self.best.start_logit - self.best.end_logit
+
+    def chosen(self, threshold: float) -> Guess:
+        """The best answer, or none where the odds of that are above the threshold."""
+        if self.null_odds <= threshold:
+            return self.best
+        return next(guess for guess in self.guesses if not guess.text)
+
+
+class _Spans(NamedTuple):
+    """Legal spans: characters of the context and logits."""
+
+    starts: Int[np.ndarray, "spans"]
+    ends: Int[np.ndarray, "spans"]
+    start_logits: Float[np.ndarray, "spans"]
+    end_logits: Float[np.ndarray, "spans"]
+
+
+def predict(
+    context: str,
+    windows: Sequence[Window],
+    logits: Sequence[tuple[Float[np.ndarray, "_"], Float[np.ndarray, "_"]]],
+    *,
+    n_best_size: int,
+    max_answer_length: int,
+    null_answers: bool,
+) -> Prediction:
+    """The n best answers of different text.
+
+    Of equal scores the earlier window, and in it the better start and then the better
+    end come first, and of equal logits the earlier position: as in Google's code.
+
+    Args:
+      logits: of the starts and of the ends in each window, without padding.
+      n_best_size: starts and ends considered in each window, and answers kept.
+      max_answer_length: in tokens.
+      null_answers: "no answer" is one of the n best.
+    """
+    # Sums in double precision, as those of Python's floats.
+    pairs = [(s.astype(np.float64), e.astype(np.float64)) for s, e in logits]
+    nulls = [(float(starts[0]), float(ends[0])) for starts, ends in pairs]
+    null = min(nulls, key=sum)
+    found = [
+        _spans(window, starts, ends, n_best_size, max_answer_length)
+        for window, (starts, ends) in zip(windows, pairs, strict=True)
+    ]
+    spans = _Spans(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    scores = spans.start_logits + spans.end_logits
+    if null_answers:
+        scores = np.append(scores, sum(null))
+    kept: dict[str, Guess] = {}
+    for index in np.argsort(-scores, kind="stable"):
+        if len(kept) == n_best_size:
+            break
+        if index == len(spans.starts):
+            kept[""] = _nothing(*null)
+            continue
+        start, end = int(spans.starts[index]), _end(context, int(spans.ends[index]))
+        given = float(spans.start_logits[index]), float(spans.end_logits[index])
+        text = context[start:end]
+        kept.setdefault(text, Guess(text, start, end, *given, 0.0))
+    if null_answers:  # be it one more than the n best
+        kept.setdefault("", _nothing(*null))
+    if not kept:  # no legal span: Google's code answers "empty"
+        kept[""] = _nothing(0.0, 0.0)
+    best = np.array([guess.start_logit + guess.end_logit for guess in kept.values()])
+    shares = np.exp(best - best.max())
+    shares /= shares.sum()
+    guesses = tuple(
+        guess._replace(probability=float(share))
+        for guess, share in zip(kept.values(), shares, strict=True)
+    )
+    return Prediction(guesses, sum(null))
+
+
+def _spans(
+    window: Window,
+    starts: Float[np.ndarray, "length"],
+    ends: Float[np.ndarray, "length"],
+    n_best_size: int,
+    max_answer_length: int,
+) -> _Spans:
+    """The legal spans of a window, the better start first and then the better end."""
+    first, (begin, length), offsets = window.first, window.span, window.offsets
+    start, end = _best(starts, n_best_size), _best(ends, n_best_size)
+    start = start[(start >= first) & (start < first + length)]
+    start = start[window.owned[start - first]]
+    end = end[(end >= first) & (end < first + length)]
+    tokens = end[None, :] - start[:, None] + 1
+    rows, columns = np.nonzero((tokens >= 1) & (tokens <= max_answer_length))
+    start, end = start[rows], end[columns]
+    return _Spans(
+        offsets[start - first + begin, 0],
+        offsets[end - first + begin, 1],
+        starts[start],
+        ends[end],
+    )
+
+
+def _nothing(start_logit: float, end_logit: float) -> Guess:
+    return Guess("", None, None, start_logit, end_logit, 0.0)
+
+
+def _best(logits: Float[np.ndarray, "length"], size: int) -> Int[np.ndarray, "best"]:
+    return np.argsort(-logits, kind="stable")[:size]
+
+
+def _end(context: str, end: int) -> int:
+    """Past the accents after a letter, which the uncased models' pieces leave out."""
+    while end < len(context) and unicodedata.category(context[end]) == "Mn":
+        end += 1
+    return end

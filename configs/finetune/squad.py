@@ -1,0 +1,60 @@
+"""SQuAD 1.1 and 2.0 (sections 4.2 and 4.3).
+
+    ./launch.sh --config=configs/finetune/squad.py:version=1.1,size=large \
+        --config.task.train_file=train-v1.1.json \
+        --config.task.dev_file=dev-v1.1.json \
+        --config.init_from=MODEL --workdir=runs/squad1
+
+The files are the official ones, `.gz` or not. The paper's exact match and F1 on dev, in
+percent: 1.1 Base 80.8/88.5, Large 84.1/90.9, Large after TriviaQA 84.2/91.1; 2.0
+(version=2.0) Large 78.7/81.9.
+
+TriviaQA first: one epoch over questions in the same JSON form, then this task from that
+run's weights:
+
+    ./launch.sh --config=configs/finetune/squad.py:size=large \
+        --config.task.train_file=triviaqa-train.json --config.train.num_epochs=1 \
+        --config.init_from=MODEL --workdir=runs/triviaqa
+    ./launch.sh --config=configs/finetune/squad.py:size=large \
+        --config.task.train_file=train-v1.1.json \
+        --config.task.dev_file=dev-v1.1.json \
+        --config.init_from=runs/triviaqa --workdir=runs/squad1
+
+An ensemble of such runs: `python -m experiments.squad_ensemble --help`.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.finetune import common
+
+
+def get_config(size: str = "base", version: str = "1.1") -> ConfigDict:
+    """The paper's values.
+
+    Args:
+      size: tiny, base or large.
+      version: 1.1; or 2.0, where questions without an answer are allowed.
+    """
+    if version not in ("1.1", "2.0"):
+        raise ValueError(f"version={version}: choose one of 1.1, 2.0")
+    config = common.get_config(size)
+    task = config.task
+    task.name = "squad"
+    task.train_file = ""
+    task.dev_file = ""
+    task.null_answers = version == "2.0"  # a question may have no answer
+    task.max_seq_length = 384  # run_squad.py, as the next five
+    task.doc_stride = 128  # tokens from one window of a context to the next
+    task.max_query_length = 64  # tokens of the question; the rest is cut off
+    task.n_best_size = 20  # starts and ends of each window, and answers kept
+    task.max_answer_length = 30  # tokens
+    config.evaluate.splits = ("dev",)
+    if size == "tiny":
+        task.max_seq_length = 192  # most paragraphs in one or two windows
+        task.doc_stride = 64
+        return config
+    config.optimizer.learning_rate = 5e-5
+    if task.null_answers:
+        config.train.num_epochs = 2.0
+        config.train.batch_size = 48
+    return config
