@@ -1,6 +1,5 @@
 """SWAG and HellaSwag: a context and four endings, one of which is right."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bert_jax.data.tables import Record, as_text, read_table
@@ -50,8 +49,8 @@ def _official(record: Record) -> tuple[str, tuple[str, ...]]:
 def _plain(record: Record) -> tuple[str, tuple[str, ...]]:
     where, fields = record
     endings: Any = fields["endings"]
-    if not isinstance(endings, Sequence) or isinstance(endings, str):
-        raise UserError(f"{where}: 'endings' is {endings!r}; it must be a list")
+    if not isinstance(endings, list):
+        raise UserError(f"{where}: 'endings' is {endings!r:.60}; it must be a list")
     if len(endings) != CHOICES:
         raise UserError(f"{where}: {len(endings)} endings; there must be {CHOICES}")
     context = as_text(fields["context"], where, "context")
@@ -65,6 +64,6 @@ def _label(record: Record, labelled: bool) -> int | None:
     if not labelled and label in ("", "None", "-1"):
         return None
     raise UserError(
-        f"{record.where}: 'label' is {label!r}; it must be a number from 0 to "
+        f"{record.where}: 'label' is {label!r:.60}; it must be a number from 0 to "
         f"{CHOICES - 1}, the right ending's"
     )

@@ -65,7 +65,7 @@ def as_text(value: Any, where: str, column: str) -> str:
       UserError: it is none, or has half of a surrogate pair, as only JSON can.
     """
     if not isinstance(value, str):
-        raise UserError(f"{where}: {column!r} is {value!r}; it must be a string")
+        raise UserError(f"{where}: {column!r} is {value!r:.60}; it must be a string")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -1,0 +1,122 @@
+"""SWAG's official files, HellaSwag from TFDS, and what can be wrong in them."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from bert_jax.data.swag import Choices, read_choices
+from bert_jax.errors import UserError
+
+HEADER = ["", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source"]
+ENDINGS = ["ending0", "ending1", "ending2", "ending3"]
+
+
+def write_csv(path, header, rows):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+def row(label, sent1="He ran.", sent2="He", endings=("a", "b", "c", "d")):
+    start = ["7", "x-1", "12", f"{sent1} {sent2}", sent1, sent2, "gold", *endings]
+    return start if label is None else [*start, label]
+
+
+def error(source, labelled=True):
+    with pytest.raises(UserError) as caught:
+        read_choices(source, labelled)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_the_official_sample(shared_data):
+    path = shared_data("swag/sample.csv")
+    found = read_choices(str(path), labelled=True)
+    with path.open(encoding="utf-8", newline="") as file:
+        wanted = list(csv.DictReader(file))
+    assert len(found) == len(wanted) == 11
+    for record, fields in zip(found, wanted, strict=True):
+        # startphrase is both sentences: nothing of it is lost.
+        begins = f"{record.context} {fields['sent2']}"
+        assert begins == fields["startphrase"]
+        assert record.endings == tuple(
+            f"{fields['sent2']} {fields[e]}" for e in ENDINGS
+        )
+        assert record.label == int(fields["label"])
+
+
+def test_codah_in_the_official_form(tmp_path, shared_data):
+    lines = shared_data("codah/full_data.tsv").read_text(encoding="utf-8")
+    given = [line.split("\t") for line in lines.rstrip("\n").split("\n")]
+    rows = [row(g[6], g[1], "", g[2:6]) for g in given]
+    source = write_csv(tmp_path / "codah.csv", [*HEADER, *ENDINGS, "label"], rows)
+    found = read_choices(source, labelled=True)
+    assert len(found) == 2776
+    assert [c.context for c in found] == [g[1] for g in given]
+    assert [c.endings for c in found] == [tuple(f" {e}" for e in g[2:6]) for g in given]
+    assert [c.label for c in found] == [int(g[6]) for g in given]
+
+
+def test_a_test_file_has_no_labels(tmp_path):
+    source = write_csv(tmp_path / "test.csv", [*HEADER, *ENDINGS], [row(None)])
+    endings = ("He a", "He b", "He c", "He d")
+    assert read_choices(source, labelled=False) == [Choices("He ran.", endings)]
+    assert "test.csv:2: no column 'label'" in error(source)
+
+
+@pytest.mark.parametrize("label", ["4", "-1", "", "1.0", "one", "\u0663"])
+def test_labels_are_checked(tmp_path, label):
+    rows = [row("3"), row(label)]
+    source = write_csv(tmp_path / "a.csv", [*HEADER, *ENDINGS, "label"], rows)
+    assert error(source).startswith(f"{source}:3: 'label' is {label!r}")
+
+
+def test_a_wrong_number_of_choices(tmp_path):
+    rows = [row("0"), row("0", endings=("a", "b", "c"))]
+    source = write_csv(tmp_path / "a.csv", [*HEADER, *ENDINGS, "label"], rows)
+    assert error(source).startswith(f"{source}:3: 11 fields where the header names 12")
+    source = write_csv(tmp_path / "b.csv", [*HEADER, *ENDINGS[:3], "label"], rows[1:])
+    assert "b.csv:2: no column 'ending3'" in error(source)
+
+
+@pytest.mark.parametrize(
+    ("endings", "told"),
+    [
+        (["a", "b", "c"], "3 endings; there must be 4"),
+        (["a", "b", "c", "d", "e"], "5 endings"),
+        (["a", "b", "c", None], "'endings' is None; it must be a string"),
+        ("abcd", "it must be a list"),
+        (4, "it must be a list"),
+    ],
+)
+def test_json_lines_are_checked(tmp_path, endings, told):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"context": "x", "endings": endings, "label": 0}))
+    message = error(str(path))
+    assert message.startswith(f"{path}:1: ")
+    assert told in message
+
+
+def test_hellaswag_from_tfds(tmp_path, make_builder):
+    features = {
+        "context": tfds.features.Text(),
+        "endings": tfds.features.Sequence(tfds.features.Text()),
+        "activity_label": tfds.features.Text(),
+        "label": np.int32,
+    }
+    given = {
+        "context": "A man is on a roof. he",
+        "endings": ["is using wrap.", "is ripping.", "is holding.", "starts."],
+        "activity_label": "Roof shingle removal",
+    }
+    rows = [{**given, "label": 3}, {**given, "label": -1}]
+    source = f"tfds:{make_builder(tmp_path, 'hellaswag', rows, features)}:train"
+    wanted = Choices(given["context"], tuple(given["endings"]), 3)
+    assert read_choices(f"{source}[:1]", labelled=True) == [wanted]
+    without = wanted._replace(label=None)
+    assert read_choices(source, labelled=False) == [wanted, without]
+    assert error(source).startswith(f"{source}:2: 'label' is '-1'")

@@ -1,0 +1,181 @@
+"""Tables: the same records from every kind of file, and a line for each mistake."""
+
+import csv
+import gzip
+import io
+import json
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bert_jax.data.tables import as_text, read_table
+from bert_jax.errors import UserError
+
+FIELDS = {
+    ".csv": 'text,label\n"one\u2028a, ""b""",x\ntwo\x85\0,y\n',
+    ".tsv": 'text\tlabel\none\u2028a, "b"\tx\ntwo\x85\0\ty\n',
+    ".jsonl": '{"text": "one\u2028a, \\"b\\"", "label": "x"}\n'
+    '{"label": "y", "text": "two\x85\\u0000"}\n',
+}
+
+
+def write(folder, name, content):
+    if isinstance(content, str):
+        content = content.encode("utf-8")
+    (folder / name).write_bytes(content)
+    return str(folder / name)
+
+
+def rows(source, columns=()):
+    return [record.fields for record in read_table(source, columns)]
+
+
+def error(source, columns=()):
+    with pytest.raises(UserError) as caught:
+        read_table(source, columns)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+@pytest.mark.parametrize("form", ["plain", "windows", "no last end", "blanks", "gz"])
+def test_every_kind_and_form(tmp_path, kind, form):
+    content, name = FIELDS[kind].encode(), f"a{kind}"
+    if form == "windows":
+        content = b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")
+    elif form == "no last end":
+        content = content[:-1]
+    elif form == "blanks":
+        content = content.replace(b"\n", b"\n\n") + b"\n"
+    elif form == "gz":
+        content, name = gzip.compress(content), f"a{kind}.gz"
+    source = write(tmp_path, name, content)
+    records = read_table(source, ["text", "label"])
+    assert [record.fields for record in records] == [
+        {"text": 'one\u2028a, "b"', "label": "x"},
+        {"text": "two\x85\0", "label": "y"},
+    ]
+    first = 1 if kind == ".jsonl" else 2
+    step = 2 if form == "blanks" else 1
+    lines = [f"{source}:{1 + step * (first - 1)}", f"{source}:{1 + step * first}"]
+    assert [record.where for record in records] == lines
+
+
+def test_a_field_may_hold_lines_and_a_megabyte(tmp_path):
+    long = "word\n" * 200_000
+    source = write(tmp_path, "a.csv", f'label,text\n0,"{long}"\n1,"a\r\nb"\n')
+    first, second = read_table(source, ["text"])
+    assert first.fields["text"] == long
+    assert second == (f"{source}:200003", {"label": "1", "text": "a\nb"})
+
+
+def test_quotes_mean_nothing_in_tsv(tmp_path):
+    source = write(tmp_path, "a.tsv", 'a\tb\n"one\ttwo\n"three" \t""\n')
+    assert rows(source) == [{"a": '"one', "b": "two"}, {"a": '"three" ', "b": '""'}]
+
+
+def test_an_empty_line_of_one_column_is_an_empty_text(tmp_path):
+    source = write(tmp_path, "a.tsv", "text\na\n\nb\n")
+    assert [row["text"] for row in rows(source)] == ["a", "", "b"]
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=8)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5))
+def test_csv_as_python_writes_it(tmp_path, table):
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows([("a", "b", "c"), *table])
+    source = write(tmp_path, "a.csv", file.getvalue())
+    records = read_table(source, ["a", "b", "c"])
+    assert [tuple(record.fields.values()) for record in records] == table
+    line = 2
+    for record, row in zip(records, table, strict=True):
+        assert record.where == f"{source}:{line}"
+        line += 1 + "".join(row).count("\n")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        'a,b\n1,2\n3,"four\n5,6\n7,8\n',  # to the end of the file
+        'a,b\n1,2\n3,"four\n5,"six"\n7,8\n',  # to the next quote
+        'a,b\n1,2\n3,"fo"ur\n5,6\n',
+    ],
+)
+def test_unbalanced_quotes_are_placed_where_their_record_begins(tmp_path, content):
+    source = write(tmp_path, "a.csv", content)
+    assert error(source).startswith(f"{source}:3: the record that begins here is not")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line", "told"),
+    [
+        ("a.csv", "text,b\n1,2\n1,2,3\n", ":3", "3 fields where the header names 2"),
+        ("a.tsv", "text\tb\n1\n", ":2", "1 fields where the header names 2"),
+        ("a.csv", "a,b,a\n1,2,3\n", ":1", "'a' twice"),
+        ("a.csv", "a,b\n1,2\n", ":2", "no column 'text'; there are: a, b"),
+        ("a.jsonl", '{"text": ""}\n{"x": 1}\n', ":2", "no column 'text'; there are: x"),
+        ("a.jsonl", '{"text": "a\n', ":1", "not JSON"),
+        ("a.jsonl", '{"text": "a\0b"}\n', ":1", "not JSON"),
+        ("a.jsonl", "[" * 100_000, ":1", "not JSON"),
+        ("a.jsonl", '["text"]\n', ":1", "no JSON object"),
+        ("a.csv", "text\n", "", "no record"),
+        ("a.csv", "", "", "empty"),
+        ("a.csv", b"text\n\xe9\n", ":2", "not UTF-8"),
+        ("a.txt", "text\n", "", ".csv, .tsv or .jsonl"),
+    ],
+)
+def test_what_is_wrong_and_where(tmp_path, name, content, line, told):
+    source = write(tmp_path, name, content)
+    message = error(source, ["text"])
+    assert message.startswith(f"{source}{line}: ")
+    assert told in message
+
+
+def test_no_such_file(tmp_path):
+    assert "cannot be read" in error(str(tmp_path / "a.csv"))
+
+
+def test_tfds(tmp_path, make_builder):
+    features = {
+        "text": tfds.features.Text(),
+        "label": tfds.features.ClassLabel(names=["neg", "pos"]),
+        "endings": tfds.features.Sequence(tfds.features.Text()),
+        "number": np.int32,
+    }
+    given = [
+        {"text": "é", "label": 1, "endings": ["a", "ü"], "number": -1},
+        {"text": "", "label": -1, "endings": [], "number": 2},
+    ]
+    source = f"tfds:{make_builder(tmp_path, 'mine', given, features)}:train"
+    first, second = read_table(source, ["text", "label"])
+    assert first == (f"{source}:1", {**given[0], "label": "pos"})
+    assert second == (f"{source}:2", {**given[1], "label": None})
+    json.dumps([first, second])  # nothing of numpy is left
+    assert rows(source + "[1:]") == [second.fields]
+    assert "no such split; there are: train" in error(source + "ing")
+    assert "tfds:NAME:SPLIT" in error("tfds:mine")
+    assert "no column 'txt'" in error(source, ["txt"])
+
+
+def test_as_text():
+    assert as_text("\U0001f600", "a:1", "text") == "\U0001f600"
+    for value in (None, 5, ["a"]):
+        with pytest.raises(UserError, match=r"a:1: 'text' is .*must be a string"):
+            as_text(value, "a:1", "text")
+    with pytest.raises(UserError, match=r"a:1: 'text' has '\\ud83d', half of a"):
+        as_text("x\ud83d", "a:1", "text")
+
+
+def test_the_korean_reviews(tmp_path, shared_data):
+    text = shared_data("korean/nsmc_ratings_valid.txt").read_bytes()
+    records = rows(write(tmp_path, "valid.tsv", text), ["document", "label"])
+    assert len(records) == 25_000
+    assert sum(not row["document"] for row in records) == 2
+    assert {row["label"] for row in records} == {"0", "1"}

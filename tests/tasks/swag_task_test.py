@@ -1,0 +1,225 @@
+"""SWAG's task: features by Google's rules, the loss by hand, files and prediction."""
+
+import json
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy import special
+
+from bert_jax.data.swag import Choices
+from bert_jax.tasks.swag import Swag
+from configs.finetune import swag
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##a", "##b"]
+EXAMPLES = [
+    Choices("a b c", ("d", "e f g", "h", "a"), 2),
+    Choices("a", ("b", "ab", "c d e f g h a b c d e f", ""), 0),
+    Choices("b a b", ("a", "b", "c", "d"), 2),
+]
+
+
+@pytest.fixture
+def config(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    config = swag.get_config("tiny")
+    config.tokenizer.vocab_file = str(tmp_path / "vocab.txt")
+    config.model.hidden_size = 16
+    config.model.num_attention_heads = 2
+    config.model.intermediate_size = 32
+    config.model.max_position_embeddings = 16
+    config.task.max_seq_length = 12
+    config.evaluate.batch_size = 2
+    return config
+
+
+@pytest.fixture
+def params(config):
+    return nn.meta.unbox(Swag(config).init_params(jax.random.key(0)))
+
+
+def task_of(config, examples, split="dev"):
+    """A task with these records and no file."""
+    task = Swag(config)
+    task.read = lambda name: examples if name == split else None
+    return task
+
+
+def reference(tokenizer, context, ending, limit):
+    """convert_single_example of run_classifier.py with its _truncate_seq_pair."""
+    a, b = (
+        tokenizer.encode(x, add_special_tokens=False).ids for x in (context, ending)
+    )
+    while len(a) + len(b) > limit - 3:
+        (a if len(a) > len(b) else b).pop()
+    return [2, *a, 3, *b, 3], [0] * (len(a) + 2) + [1] * (len(b) + 1)
+
+
+texts = st.text("abcdefgh zé", max_size=24)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.builds(Choices, texts, st.tuples(*[texts] * 4), st.integers(0, 3)),
+        min_size=1,
+    ),
+    st.integers(5, 16),
+)
+def test_features(config, examples, limit):
+    config.task.max_seq_length = limit
+    task = Swag(config)
+    features = task.encode(examples, "train")
+    assert [feature.example for feature in features] == list(range(len(examples)))
+    for example, (_, columns, _) in zip(examples, features, strict=True):
+        assert columns["label"] == example.label
+        rows = [
+            reference(task.tokenizer, example.context, ending, limit)
+            for ending in example.endings
+        ]
+        assert columns["input_ids"].shape == (4, max(len(ids) for ids, _ in rows))
+        for choice, (ids, segments) in enumerate(rows):
+            mask = columns["input_mask"][choice]
+            assert mask.tolist() == [1] * len(ids) + [0] * (len(mask) - len(ids))
+            assert columns["input_ids"][choice].tolist() == ids + [0] * sum(mask == 0)
+            assert columns["segment_ids"][choice][mask == 1].tolist() == segments
+
+
+def test_what_was_cut_is_counted(config):
+    task = Swag(config)
+    task.encode(EXAMPLES, "dev")
+    assert task.told == {
+        "dev: endings cut, with their context, to max_seq_length": 1,
+        "dev: endings without any piece": 1,
+    }
+
+
+def test_the_loss_is_cross_entropy_over_the_endings(config, params):
+    task = task_of(config, EXAMPLES, "train")
+    config.train.batch_size = 3
+    batch = jax.tree.map(jnp.asarray, next(task.batches(0, slice(None), 0)))
+    logits = np.asarray(task.logits(params, batch)["logits"], np.float64)
+    assert logits.shape == (3, 4)
+    losses = -special.log_softmax(logits, axis=-1)[np.arange(3), batch["label"]]
+    total, weight = task.loss(params, batch, None)["choice_loss"]
+    np.testing.assert_allclose(total, losses.sum(), rtol=1e-5)
+    assert weight == 3
+    batch["row_weights"] = jnp.array([1.0, 0.0, 1.0])
+    total, weight = task.loss(params, batch, None)["choice_loss"]
+    np.testing.assert_allclose(total, losses[[0, 2]].sum(), rtol=1e-5)
+    assert weight == 2
+
+
+def evaluate(task, params, split="dev"):
+    step = jax.jit(task.outputs)
+    fetched = [
+        jax.tree.map(np.asarray, step(params, batch))
+        for batch in task.evaluation_batches(split, 0, slice(None))
+    ]
+    return task.collect(split, fetched)
+
+
+def test_answers_are_in_the_order_of_the_records(config, params):
+    answers = evaluate(task_of(config, EXAMPLES), params)
+    for example, answer in zip(EXAMPLES, answers, strict=True):
+        # One row at a time, without any padding.
+        task = Swag(config)
+        (feature,) = task.encode([example], "dev")
+        for choice in (0, 2):
+            length = int(feature.columns["input_mask"][choice].sum())
+            row = {
+                name: jnp.asarray(feature.columns[name][None, [choice], :length])
+                for name in ("input_ids", "input_mask", "segment_ids")
+            }
+            alone = np.asarray(task.logits(params, row)["logits"])
+            np.testing.assert_allclose(alone, [[answer[choice]]], atol=1e-5)
+
+
+def test_scores_and_files(config, tmp_path):
+    task = task_of(config, EXAMPLES)
+    answers = [
+        np.array(x, np.float32) for x in ([0, 1, 2, 0], [1, 1, 0, 0], [4, 0, 3, 0])
+    ]
+    assert task.numbers("dev", answers) == {"accuracy": pytest.approx(2 / 3)}
+    assert task.baseline("dev", EXAMPLES) == {"accuracy": pytest.approx(2 / 3)}
+    task.write_predictions(tmp_path, "dev", answers)
+    rows = [json.loads(line) for line in (tmp_path / "dev.jsonl").open()]
+    assert [(row["index"], row["label"], row["gold"]) for row in rows] == [
+        (0, 2, 2),
+        (1, 0, 0),
+        (2, 0, 2),
+    ]
+    for row, answer in zip(rows, answers, strict=True):
+        np.testing.assert_allclose(row["scores"], special.softmax(answer), rtol=1e-6)
+
+
+def test_a_test_split_without_labels(config, params, tmp_path):
+    examples = [example._replace(label=None) for example in EXAMPLES]
+    task = task_of(config, examples, "test")
+    assert task.splits == ("test",)
+    answers = evaluate(task, params, "test")
+    assert task.numbers("test", answers) == {}
+    assert task.baseline("test", examples) == {}
+    task.write_predictions(tmp_path, "test", answers)
+    rows = [json.loads(line) for line in (tmp_path / "test.jsonl").open()]
+    assert [set(row) for row in rows] == [{"index", "label", "scores"}] * 3
+
+
+def test_prediction_takes_any_number_of_endings(config, params):
+    task = Swag(config)
+    predictor = task.predictor(task.tokenizer)
+    rows = [
+        {"context": "a b", "endings": ["c", "d e"]},
+        {"context": "a b", "endings": ["c", "d e", "f", "g", "h"]},
+    ]
+    examples = [predictor.parse(row) for row in rows]
+
+    def ask(batch):
+        return jax.tree.map(np.asarray, jax.jit(task.outputs)(params, batch))
+
+    together = predictor.answer(examples, ask, 8)
+    for example, result in zip(examples, together, strict=True):
+        (alone,) = predictor.answer([example], ask, 8)
+        np.testing.assert_allclose(result["scores"], alone["scores"], rtol=1e-5)
+        assert len(result["scores"]) == len(example.endings)
+        assert sum(result["scores"]) == pytest.approx(1)
+        assert result["choice"] == np.argmax(result["scores"])
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"endings": ["a", "b"]},
+        {"context": 1, "endings": ["a", "b"]},
+        {"context": "x"},
+        {"context": "x", "endings": "ab"},
+        {"context": "x", "endings": ["a"]},
+        {"context": "x", "endings": ["a", None]},
+    ],
+)
+def test_rows_that_are_no_choices(config, row):
+    with pytest.raises(ValueError, match="wanted"):
+        Swag(config).parse(row)
+
+
+def test_files_are_read_by_split(config, tmp_path):
+    row = {"context": "a", "endings": ["a", "b", "c", "d"]}
+    (tmp_path / "train.jsonl").write_text(json.dumps({**row, "label": 1}))
+    (tmp_path / "test.jsonl").write_text(json.dumps(row))
+    config.task.train_file = str(tmp_path / "train.jsonl")
+    config.task.test_file = str(tmp_path / "test.jsonl")
+    task = Swag(config)
+    wanted = Choices("a", ("a", "b", "c", "d"), 1)
+    assert task.read("train") == [wanted]
+    assert task.read("test") == [wanted._replace(label=None)]
+    assert task.read("dev") is None
+    config.task.dev_file = config.task.test_file
+    with pytest.raises(Exception, match="no column 'label'"):
+        task.read("dev")
+    assert task.stretches()[0][1] == {"input_ids": (16, 4, 12)}
+    task.resolve()
+    assert config.train.num_steps == 1
