@@ -1,0 +1,172 @@
+"""One's own texts or pairs, and IMDb's reviews: their class, labels or number."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from bert_jax.data import folders, texts
+from bert_jax.data.texts import LabelledText
+from bert_jax.errors import UserError
+from bert_jax.tasks.classification import Classification, TextExample
+from bert_jax.workdir import write_atomically
+
+Target = int | float | tuple[int, ...] | None  # as TextExample's
+# Labels that an error names.
+_NAMED = 10
+
+
+class Text(Classification):
+    """Texts of tables: CSV, TSV, JSON lines or TFDS (data/tables.py).
+
+    Args:
+      config: of `config.task`, `train_file`, `dev_file` and `test_file` (empty where
+        there is none), the columns `text`, `text_b` and `label`, and
+        `label_separator`. Where `labels` is empty, they are those of the training
+        data: integers by their value, names by their letters.
+    """
+
+    def __init__(self, config: ConfigDict):
+        super().__init__(config)
+        self._texts: dict[str, list[LabelledText]] = {}
+
+    def load(self, split: str) -> list[LabelledText] | None:
+        """A split as it stands in its file; only that of `test` may be unlabelled."""
+        task = self.config.task
+        source = task.get(f"{split}_file", "")
+        if not source:
+            return None
+        if not task.label_separator:
+            raise UserError('config.task.label_separator="": it must not be empty')
+        columns = texts.Columns(
+            task.text, task.text_b, task.label, task.label_separator
+        )
+        return texts.read_texts(source, columns, self.kind, labelled=split != "test")
+
+    def find_labels(self) -> Sequence[str]:
+        """The labels of the training data, or one output for a number.
+
+        Raises:
+          UserError: there are fewer than two classes, or no label.
+        """
+        if self.kind == "regression":
+            return super().find_labels()
+        found = self._texts["train"] = self.load("train") or []
+        names = {name for text in found for name in _names(text)}
+        least = 2 if self.kind == "classification" else 1
+        if len(names) < least:
+            told = ", ".join(map(repr, names)) or "none"
+            raise UserError(
+                f"config.task: labels in the training data: {told}; at least {least} "
+                "are wanted: name the file and the column that have them"
+            )
+        return texts.sorted_labels(names)
+
+    def read(self, split: str) -> list[TextExample] | None:
+        """The texts of a split; its labels must be of the training data's."""
+        names = self.labels or tuple(self.find_labels())
+        found = self._texts.pop(split, None) or self.load(split)
+        if found is None:
+            return None
+        known = {name: index for index, name in enumerate(names)}
+        missing = sum(text.label is None for text in found)
+        if 0 < missing < len(found):
+            self.told[f"{split}: records without a label, so that none is scored"] += (
+                missing
+            )
+        return [
+            TextExample(index, text.text, text.text_b, self._target_of(text, known))
+            for index, text in enumerate(found)
+        ]
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[TextExample],
+        answers: Sequence[np.ndarray],
+    ) -> None:
+        """`SPLIT.jsonl`: of each record `index` (from 0), `label` (a name, a list of
+        names or a number), `scores` (probabilities by name; not of a number), and
+        `gold` where it is known."""
+        lines = []
+        for example, answer in zip(examples, answers, strict=True):
+            result = self.result(example, answer)
+            row = {"index": example.id, "label": self._shown(self.guess(answer))}
+            if "scores" in result:
+                row["scores"] = result["scores"]
+            if example.label is not None:
+                row["gold"] = self._shown(example.label)
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+        write_atomically(folder / f"{split}.jsonl", "".join(lines))
+
+    def _target_of(self, text: LabelledText, known: Mapping[str, int]) -> Target:
+        if text.label is None or isinstance(text.label, float):
+            return text.label
+        for name in _names(text):
+            if name not in known:
+                listed = ", ".join(map(repr, list(known)[:_NAMED]))
+                rest = ", ..." if len(known) > _NAMED else ""
+                raise UserError(
+                    f"{text.where}: label {name!r:.60} is none of the training data's "
+                    f"({listed}{rest}); correct it, or train with it"
+                )
+        if isinstance(text.label, str):
+            return known[text.label]
+        held = set(text.label)
+        return tuple(int(name in held) for name in known)
+
+    def _shown(self, label: Target) -> Any:
+        """A label as a file shows it: by its name."""
+        if isinstance(label, tuple):
+            return [n for n, held in zip(self.labels, label, strict=True) if held]
+        return self.labels[label] if isinstance(label, int) else label
+
+
+class Imdb(Text):
+    """IMDb's reviews (Maas et al. 2011), or texts laid out like them.
+
+    Args:
+      config: of `config.task`, `data_dir` (a folder with train/CLASS/*.txt and, where
+        there is one, test/CLASS/*.txt; or "tfds:imdb_reviews") and `dev_fraction`.
+
+    As there is no dev set, the last `dev_fraction` of each class of the training data
+    are held out as `dev`. In the order of IMDb's file names reviews of one film are
+    neighbours, so that few films are in both parts.
+    """
+
+    def load(self, split: str) -> list[LabelledText] | None:
+        """`train` and `dev` are parts of the training data; `test` is as it is."""
+        task = self.config.task
+        if not task.data_dir:
+            raise UserError(
+                "config.task.data_dir is empty: name IMDb's folder, with train/ and "
+                "test/, or tfds:imdb_reviews"
+            )
+        if not 0 <= task.dev_fraction < 1:
+            raise UserError(
+                f"config.task.dev_fraction={task.dev_fraction}: at least 0, less than 1"
+            )
+        if split in ("train", "dev"):
+            parts = texts.hold_out(self._whole("train"), task.dev_fraction)
+            return parts[split == "dev"] or None
+        if task.data_dir.startswith("tfds:") or (Path(task.data_dir) / split).exists():
+            return self._whole(split)
+        return None
+
+    def _whole(self, split: str) -> list[LabelledText]:
+        source = self.config.task.data_dir
+        if source.startswith("tfds:"):
+            columns = texts.Columns("text", "", "label", ",")
+            return texts.read_texts(
+                f"{source}:{split}", columns, self.kind, labelled=True
+            )
+        return folders.read_folders(Path(source) / split)
+
+
+def _names(text: LabelledText) -> tuple[str, ...]:
+    label = text.label
+    return label if isinstance(label, tuple) else (str(label),)
