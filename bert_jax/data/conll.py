@@ -132,7 +132,7 @@ def with_column(file: ColumnFile, tags: Sequence[Sequence[str]]) -> str:
 
 
 def _fields(line: str, separator: str) -> list[str]:
-    """None where the line is empty but for spaces and tabs."""
+    """None of them where there is nothing but spaces and tabs."""
     if not line.strip(_BLANK):
         return []
     # Only at spaces: str.split knows more characters, which stand inside of words.

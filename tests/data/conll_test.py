@@ -1,0 +1,189 @@
+"""Column files are read as they are, and written back with one column more."""
+
+import gzip
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_jax.data.conll import Sentence, read_columns, with_column
+from bert_jax.errors import UserError
+
+CONLL_2003 = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+
+Peter NNP B-NP B-PER
+-DOCSTART- -X- -X- O
+
+BRUSSELS NNP B-NP B-LOC
+"""
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Reads a text as a file of columns."""
+
+    def from_text(text, token_column=0, tag_column=-1, labelled=True):
+        path = tmp_path / "file.conll"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        columns = {"token_column": token_column, "tag_column": tag_column}
+        return read_columns(path, **columns, labelled=labelled)
+
+    return from_text
+
+
+def test_documents_and_line_numbers(read):
+    assert read(CONLL_2003).sentences == (
+        Sentence(("EU", "rejects"), ("B-ORG", "O"), document=1, line=3),
+        Sentence(("Peter",), ("B-PER",), document=1, line=6),
+        Sentence(("BRUSSELS",), ("B-LOC",), document=2, line=9),
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "tags"), [(1, ("NNP", "VBZ")), (-2, ("B-NP", "B-VP"))]
+)
+def test_any_column_may_hold_the_tags(read, column, tags):
+    assert read(CONLL_2003, tag_column=column).sentences[0].tags == tags
+
+
+def test_any_column_may_hold_the_words(read):
+    (sentence,) = read("1\tO\tHe\n2\tO\tsat\n", 2, 1).sentences
+    assert sentence.words == ("He", "sat")
+
+
+def test_written_with_one_more_column(read):
+    file = read(CONLL_2003)
+    assert with_column(file, [["a", "b"], ["c"], ["d"]]) == (
+        "-DOCSTART- -X- -X- O O\n\n"
+        "EU NNP B-NP B-ORG a\n"
+        "rejects VBZ B-VP O b\n\n"
+        "Peter NNP B-NP B-PER c\n"
+        "-DOCSTART- -X- -X- O O\n\n"
+        "BRUSSELS NNP B-NP B-LOC d\n"
+    )
+
+
+def test_a_docstart_without_columns_stays_alone(read):
+    file = read("-DOCSTART-\n\na\tO\n")
+    assert with_column(file, [["X"]]) == "-DOCSTART-\n\na\tO\tX\n"
+    with pytest.raises(ValueError, match="shorter"):
+        with_column(file, [])
+    with pytest.raises(ValueError, match="longer"):
+        with_column(file, [["X", "Y"]])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a\tO\nb\tO\n\nc\tB-X\n",
+        b"\xef\xbb\xbfa\tO\nb\tO\n\nc\tB-X",
+        b"a\tO\r\nb\tO\r\n\r\nc\tB-X\r\n\r\n",
+        b"\n \na O\nb O \n\t\n\n\nc  B-X",
+        b"a\tO\nb\tO\n\t\nc\tB-X\n\t\n",
+    ],
+)
+def test_line_ends_and_empty_lines(read, content):
+    sentences = read(content).sentences
+    assert [s.words for s in sentences] == [("a", "b"), ("c",)]
+    assert [s.tags for s in sentences] == [("O", "O"), ("B-X",)]
+
+
+def test_words_may_be_odd(read):
+    words = ("\x85", "a\u2028b", '"', "\x00", "\u00a0", "a b", "'")
+    text = "".join(f"{word}\tO\n" for word in words)
+    file = read(text)
+    assert file.sentences[0].words == words
+    assert with_column(file, [["O"] * len(words)]) == text.replace("\tO\n", "\tO\tO\n")
+    spaces = "".join(f"{word} O\n" for word in words if " " not in word)
+    assert read(spaces).sentences[0].words == tuple(w for w in words if " " not in w)
+
+
+def test_compressed(tmp_path):
+    path = tmp_path / "file.conll.gz"
+    path.write_bytes(gzip.compress(b"a O\n"))
+    file = read_columns(path, token_column=0, tag_column=-1, labelled=True)
+    assert file.sentences[0].words == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("tag_column", "text"), [(-1, "a\nb\n\nc\n"), (2, "a X\nb X\n\nc Y")]
+)
+def test_a_file_without_tags(read, tag_column, text):
+    file = read(text, tag_column=tag_column, labelled=False)
+    assert [s.words for s in file.sentences] == [("a", "b"), ("c",)]
+    assert all(s.tags is None for s in file.sentences)
+    with pytest.raises(UserError, match=f"conll:1: .*tag_column={tag_column} is no"):
+        read(text, tag_column=tag_column)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a O\n\nb c O\n", "conll:3: 3 columns between spaces, where line 1 has 2"),
+        ("a\tO\nb O\n", "conll:2: 1 column between tabs, where line 1 has 2"),
+        ("-DOCSTART-\n\na\tO\n\tO\n", "conll:4: the word is empty"),
+        ("a\tO\nb\t \n", "conll:2: the tag is empty"),
+        (" \n\n-DOCSTART- O\n", "conll: no sentence in it"),
+        ("", "the file is empty"),
+        (b"a O\n\xff O\n", "conll:2: byte 4 is not UTF-8"),
+    ],
+)
+def test_what_is_wrong_is_said(read, text, message):
+    with pytest.raises(UserError, match=message) as error:
+        read(text)
+    assert "\n" not in str(error.value)
+
+
+def test_a_column_that_is_not_there(read):
+    with pytest.raises(UserError, match=r"conll:1: 2 columns.*token_column=5"):
+        read("a O\n", token_column=5)
+
+
+letters = st.text(
+    st.characters(exclude_characters="\n\r\t ", exclude_categories=["Cs"]), min_size=1
+)
+word = letters.filter(lambda text: not text.startswith(("-DOCSTART-", "\ufeff")))
+
+
+@given(
+    st.lists(st.lists(st.tuples(word, word, word), min_size=1), min_size=1),
+    st.sampled_from("\t "),
+)
+@settings(max_examples=100, deadline=None)
+def test_what_is_written_is_read(tmp_path_factory, sentences, separator):
+    """And with the added column, too."""
+    path = tmp_path_factory.getbasetemp() / "property.conll"
+    columns = {"token_column": 0, "labelled": True}
+    blocks = [[separator.join(fields) for fields in s] for s in sentences]
+    path.write_text("\n\n".join("\n".join(b) for b in blocks), "utf-8", newline="")
+    file = read_columns(path, tag_column=1, **columns)
+    assert [list(zip(s.words, s.tags, strict=True)) for s in file.sentences] == [
+        [(a, b) for a, b, _ in s] for s in sentences
+    ]
+    added = [[c * 2 for _, _, c in s] for s in sentences]
+    path.write_text(with_column(file, added), "utf-8", newline="")
+    again = read_columns(path, tag_column=-1, **columns)
+    assert [list(s.tags) for s in again.sentences] == added
+    assert [s.words for s in again.sentences] == [s.words for s in file.sentences]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentences", "words"),
+    [
+        ("wnut17train.conll", 3394, 62730),
+        ("emerging.dev.conll", 1009, 15733),
+        ("emerging.test.annotated", 1287, 23394),
+    ],
+)
+def test_wnut17(shared_data, name, sentences, words):
+    path = shared_data(f"ner/{name}")
+    file = read_columns(path, token_column=0, tag_column=-1, labelled=True)
+    assert len(file.sentences) == sentences
+    assert sum(len(sentence.words) for sentence in file.sentences) == words
+    ours = with_column(file, [s.tags for s in file.sentences]).split("\n")
+    theirs = path.read_text("utf-8").split("\n")
+    for mine, line in zip(ours, theirs, strict=True):
+        assert mine == (f"{line}\t{line.split(chr(9))[1]}" if line.strip() else "")
