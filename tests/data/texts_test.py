@@ -1,0 +1,164 @@
+"""Labelled texts: what a label may be, what is held out, texts in folders."""
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.data.folders import read_folders
+from bert_jax.data.texts import (
+    Columns,
+    LabelledText,
+    hold_out,
+    read_texts,
+    sorted_labels,
+)
+from bert_jax.errors import UserError
+
+COLUMNS = Columns("text", "", "label", ",")
+
+
+def write(path, values):
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+    return str(path)
+
+
+def labels(path, values, kind, labelled=True):
+    source = write(path, [{"text": "t", "label": value} for value in values])
+    return [text.label for text in read_texts(source, COLUMNS, kind, labelled)]
+
+
+def test_single_texts_and_pairs(tmp_path):
+    source = write(tmp_path / "a.jsonl", [{"q": "a", "d": "b", "y": "c", "z": 1}])
+    (single,) = read_texts(source, Columns("q", "", "y", ","), "classification", True)
+    assert single == (f"{source}:1", "a", None, "c")
+    (pair,) = read_texts(source, Columns("q", "d", "y", ","), "classification", True)
+    assert pair == (f"{source}:1", "a", "b", "c")
+    with pytest.raises(
+        UserError, match=r"a.jsonl:1: no column 'e'; there are: q, d, y"
+    ):
+        read_texts(source, Columns("q", "e", "y", ","), "classification", True)
+    with pytest.raises(UserError, match=r"a.jsonl:1: 'z' is 1; it must be a string"):
+        read_texts(source, Columns("q", "z", "y", ","), "classification", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "wanted"),
+    [
+        ("classification", ["a b", 3, True, "-1"], ["a b", "3", "true", "-1"]),
+        ("regression", [1, -2.5, "3.25", " 1e3\t"], [1.0, -2.5, 3.25, 1000.0]),
+        (
+            "multilabel",
+            [["b", "a", "b"], [], "a, b", "", " ", [1]],
+            [("b", "a"), (), ("a", "b"), (), (), ("1",)],
+        ),
+    ],
+)
+def test_labels_of_each_kind(tmp_path, kind, values, wanted):
+    assert labels(tmp_path / "a.jsonl", values, kind) == wanted
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "told"),
+    [
+        ("classification", "", "the label ('label') is empty"),
+        ("classification", " ", "is empty"),
+        ("classification", None, "is empty"),
+        ("classification", 1.0, "the label is 1.0; it must be a name or an integer"),
+        ("classification", ["a"], "multilabel for lists"),
+        ("classification", "\ud800", "half of a surrogate pair"),
+        ("regression", "", "is empty"),
+        ("regression", "good", "the label is 'good'; of a regression it must be a"),
+        ("regression", "nan", "finite number"),
+        ("regression", float("nan"), "finite number"),
+        ("regression", "inf", "finite number"),
+        ("regression", "1,5", "finite number"),
+        ("regression", True, "finite number"),
+        ("regression", 10**400, "finite number"),
+        ("regression", [1.0], "finite number"),
+        ("multilabel", None, "is empty"),
+        ("multilabel", 1, "write a list of them"),
+        ("multilabel", "a,,b", "the label is ''"),
+        ("multilabel", ["a", None], "the label is None"),
+    ],
+)
+def test_labels_that_are_none(tmp_path, kind, value, told):
+    path = tmp_path / "a.jsonl"
+    good = {"classification": "a", "regression": 1, "multilabel": ["a"]}[kind]
+    with pytest.raises(UserError) as caught:
+        labels(path, [good, value], kind)
+    message = str(caught.value)
+    assert message.startswith(f"{path}:2: ")
+    assert told in message
+    assert "\n" not in message
+
+
+def test_a_test_file_may_lack_labels(tmp_path):
+    path = tmp_path / "a.jsonl"
+    assert labels(path, ["a", "", None], "classification", False) == ["a", None, None]
+    source = write(path, [{"text": "t"}])
+    (text,) = read_texts(source, COLUMNS, "regression", labelled=False)
+    assert text.label is None
+    with pytest.raises(UserError, match=r"a.jsonl:1: no column 'label'"):
+        read_texts(source, COLUMNS, "regression", labelled=True)
+
+
+def test_the_order_of_labels():
+    assert sorted_labels({"10", "9", "-1"}) == ["-1", "9", "10"]
+    assert sorted_labels({"10", "9", "b", "A"}) == ["10", "9", "A", "b"]
+    assert sorted_labels({"01", "1"}) == ["01", "1"]
+    assert sorted_labels({"1" * 5000, "2"}) == ["1" * 5000, "2"]
+
+
+@given(st.lists(st.sampled_from("abc")), st.integers(0, 9))
+def test_holding_out(names, tenths):
+    texts = [LabelledText(str(i), "", None, name) for i, name in enumerate(names)]
+    kept, held = hold_out(texts, tenths / 10)
+    assert sorted(kept + held, key=lambda text: int(text.where)) == texts
+    for label, count in Counter(names).items():
+        of_label = [text for text in texts if text.label == label]
+        last = int(count * (tenths / 10))
+        assert [text for text in held if text.label == label] == of_label[
+            count - last :
+        ]
+    for part in (kept, held):
+        assert part == sorted(part, key=lambda text: int(text.where))
+
+
+def test_folders(tmp_path):
+    for name, content in {
+        "pos/10_9.txt": b"good\nfilm\r\n",
+        "pos/9_8.txt": b"\xef\xbb\xbf\xc3\xa9\x00",
+        "neg/0_1.txt": b"",
+        "neg/notes.md": b"no text",
+        "unsup/0_0.txt": b"?",
+        "urls.txt": b"?",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    assert read_folders(tmp_path) == [
+        (str(tmp_path / "neg/0_1.txt"), "", None, "neg"),
+        (str(tmp_path / "pos/10_9.txt"), "good\nfilm\r\n", None, "pos"),
+        (str(tmp_path / "pos/9_8.txt"), "é\0", None, "pos"),
+    ]
+    (tmp_path / "pos/8_8.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(UserError, match=r"pos/8_8.txt: byte 3 is not UTF-8; convert"):
+        read_folders(tmp_path)
+    for nothing in (tmp_path / "none", tmp_path / "neg"):
+        with pytest.raises(UserError, match=r"no text there; CLASS/\*.txt is wanted"):
+            read_folders(nothing)
+
+
+def test_real_tables(tmp_path, shared_data):
+    columns = Columns("sentence1", "sentence2", "score", ",")
+    source = str(shared_data("korean/korsts-dev.tsv"))
+    texts = read_texts(source, columns, "regression", labelled=True)
+    assert len(texts) == 1500
+    assert all(isinstance(t.label, float) and 0 <= t.label <= 5 for t in texts)
+    columns = Columns("sentence1", "sentence2", "gold_label", ",")
+    source = str(shared_data("korean/kornli-xnli.test.ko.tsv"))
+    texts = read_texts(source, columns, "classification", labelled=True)
+    names = ("contradiction", "entailment", "neutral")
+    assert Counter(t.label for t in texts) == dict.fromkeys(names, 1670)
