@@ -1,0 +1,245 @@
+"""What GLUE and a user's texts share: sequences, losses, answers, scores."""
+
+import json
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.data.rows import Rows
+from bert_jax.errors import UserError
+from bert_jax.tasks import classification
+from bert_jax.tasks.classification import Classification, TextExample
+from configs.finetune import common
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
+CLS, SEP, A, B, C, D = 2, 3, 5, 6, 7, 8
+
+
+class Texts(Classification):
+    """The task with its records given."""
+
+    def __init__(self, config, examples):
+        super().__init__(config)
+        self.given = list(examples)
+
+    def read(self, split):
+        return self.given if split in ("train", "dev") else None
+
+
+@pytest.fixture
+def make(tmp_path):
+    def task(examples=(), length=8, labels=("no", "yes"), **fields):
+        config = common.get_config("tiny")
+        vocabulary = tmp_path / "vocab.txt"
+        vocabulary.write_text("".join(f"{piece}\n" for piece in PIECES))
+        config.tokenizer.vocab_file = str(vocabulary)
+        config.task.max_seq_length = length
+        config.task.labels = labels
+        for name, value in fields.items():
+            config.task[name] = value
+        return Texts(config, examples)
+
+    return task
+
+
+def sequences(task, *examples):
+    features = task.encode([TextExample(0, *texts) for texts in examples], "dev")
+    return [
+        (f.columns["input_ids"].tolist(), f.columns["segment_ids"].tolist())
+        for f in features
+    ]
+
+
+def test_a_text_and_a_pair(make):
+    assert sequences(make(), ("a b",), ("a b", "c"), ("", "c"), ("a", "")) == [
+        ([CLS, A, B, SEP], [0, 0, 0, 0]),
+        ([CLS, A, B, SEP, C, SEP], [0, 0, 0, 0, 1, 1]),
+        ([CLS, SEP, C, SEP], [0, 0, 1, 1]),
+        # A second text without a piece is none (run_classifier.py: `if tokens_b`).
+        ([CLS, A, SEP], [0, 0, 0]),
+    ]
+
+
+def test_special_tokens_in_a_text_are_text(make):
+    ((ids, _),) = sequences(make(length=16), ("a [SEP] b",))
+    assert ids.count(SEP) == 1
+
+
+def test_what_is_cut_is_counted(make):
+    task = make()
+    assert sequences(task, ("a b c d a b c d",), ("",), ("a b c d", "a b c d")) == [
+        ([CLS, A, B, C, D, A, B, SEP], [0] * 8),
+        ([CLS, SEP], [0, 0]),
+        ([CLS, A, B, C, SEP, A, B, SEP], [0] * 5 + [1] * 3),
+    ]
+    assert task.told == {
+        "dev: texts longer than max_seq_length, cut": 2,
+        "dev: texts without any piece": 1,
+    }
+
+
+def test_exactly_as_long_is_not_cut(make):
+    task = make()
+    sequences(task, ("a b c d a b",), ("a b c", "a b"))
+    assert not task.told
+
+
+@pytest.mark.parametrize(
+    ("mode", "kept"),
+    [
+        ("head", [A, B, C, D, A, B]),
+        ("tail", [C, D, A, B, C, D]),
+        ("head_tail", [A, B, A, B, C, D]),
+    ],
+)
+def test_truncation(make, mode, kept):
+    ((ids, _),) = sequences(make(truncation=mode), ("a b c d a b c d",))
+    assert ids == [CLS, *kept, SEP]
+
+
+def test_head_and_tail_of_512():
+    """Sun et al. 2019: the first 128 and the last 382."""
+    kept = classification.truncated(list(range(1000)), 510, "head_tail")
+    assert kept == [*range(128), *range(1000 - 382, 1000)]
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(2, 50))
+def test_pairs_are_cut_as_google_does(first, second, limit):
+    expected = [first, second]
+    while sum(expected) > limit:
+        expected[0 if expected[0] > expected[1] else 1] -= 1
+    assert classification.pair_lengths(first, second, limit) == tuple(expected)
+
+
+def loss(task, logits, labels):
+    """Name, sum and weight of the loss, the last row being filling."""
+    weights = jnp.ones(len(logits)).at[-1].set(0.0)
+    batch = {"label": jnp.array(labels), "row_weights": weights}
+    sums = task.loss_sums({"logits": jnp.array(logits)}, batch)
+    ((name, (total, weight)),) = sums.items()
+    return name, float(total), float(weight)
+
+
+def test_loss_of_classes(make):
+    logits = [[1.0, 2.0, 0.5], [0.0, 0.0, 0.0], [9.0, 9.0, 9.0]]
+    expected = -np.log(np.exp(0.5) / np.exp([1.0, 2.0, 0.5]).sum()) + np.log(3)
+    name, total, weight = loss(make(labels=("a", "b", "c")), logits, [2, 0, 0])
+    assert (name, weight) == ("classification_loss", 2.0)
+    assert total == pytest.approx(expected, rel=1e-6)
+
+
+def test_loss_of_several_labels(make):
+    logits = [[1.0, -2.0], [0.0, 0.0], [9.0, 9.0]]
+    p = 1 / (1 + np.exp(-np.array([1.0, -2.0])))
+    expected = -(np.log(p[0]) + np.log(1 - p[1])) / 2 + np.log(2)
+    labels = [[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
+    name, total, weight = loss(make(kind="multilabel"), logits, labels)
+    assert (name, weight) == ("multilabel_loss", 2.0)
+    assert total == pytest.approx(expected, rel=1e-6)
+
+
+def test_loss_of_scores(make):
+    task = make(kind="regression", labels=("score",))
+    found = loss(task, [[1.0], [2.5], [7.0]], [2.0, 2.0, 0.0])
+    assert found == ("regression_loss", 1.25, 2.0)
+
+
+KINDS = {
+    "classification": (("no", "yes"), [1, 0, 1, 1, 1]),
+    "multilabel": (
+        ("a", "b", "c"),
+        [(1, 0, 1), (0, 0, 0), (1, 1, 1), (0, 1, 0), (0, 0, 1)],
+    ),
+    "regression": (("score",), [0.5, 1.0, -2.0, 3.0, 0.0]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_from_records_to_scores(make, tmp_path, kind):
+    """Rows go through the model in another order, and come back in their own."""
+    labels, targets = KINDS[kind]
+    texts = ["a b c d e f", "a", "a b", "a b c", ""]
+    pairs = zip(texts, targets, strict=True)
+    examples = [TextExample(i, t, None, label) for i, (t, label) in enumerate(pairs)]
+    task = make(examples, kind=kind, labels=labels)
+    task.config.evaluate.batch_size = 2
+    task.resolve()
+    params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+    outputs = jax.jit(lambda batch: task.outputs(params, batch))
+    batches = list(task.evaluation_batches("dev", 0, slice(None)))
+    answers = task.collect("dev", [jax.device_get(outputs(batch)) for batch in batches])
+    together = Rows(task.encode(examples, "dev"), task.padding)
+    (logits,) = outputs(together.batch(np.arange(5), 8)).values()
+    np.testing.assert_allclose(np.array(answers), logits, atol=1e-5)
+    guesses = [task.guess(answer) for answer in answers]
+    numbers = task.numbers("dev", answers)
+    assert task.main_score in numbers
+    if kind != "regression":
+        right = np.mean([g == t for g, t in zip(guesses, targets, strict=True)])
+        assert numbers["accuracy"] == pytest.approx(right)
+    task.write_predictions(tmp_path, "dev", answers)
+    lines = (tmp_path / "dev.jsonl").read_text().splitlines()
+    expected = [
+        {"id": i, **task.result(examples[i], answers[i])} for i in range(len(examples))
+    ]
+    assert [json.loads(line) for line in lines] == expected
+    assert task.scores("test", [TextExample(0, "a")], answers[:1]) == {}
+
+
+def test_answers_for_people(make):
+    example = TextExample(0, "a")
+    result = make().result(example, np.array([0.0, np.log(3)], np.float32))
+    assert result["label"] == "yes"
+    assert result["scores"] == pytest.approx({"no": 0.25, "yes": 0.75})
+    task = make(kind="multilabel", labels=("a", "b", "c"))
+    result = task.result(example, np.array([0.0, -1000.0, 1000.0], np.float32))
+    assert result["labels"] == ["a", "c"]
+    assert result["scores"] == {"a": 0.5, "b": 0.0, "c": 1.0}
+    task = make(kind="regression", labels=("score",))
+    assert task.result(example, np.array([2.5], np.float32)) == {"score": 2.5}
+
+
+def test_the_commonest_class(make):
+    examples = [TextExample(i, "a", label=label) for i, label in enumerate((1, 0, 1))]
+    task = make(examples)
+    numbers = task.baseline("dev", examples)
+    expected = {"accuracy": 2 / 3, "f1": 0.8, "matthews": 0.0}
+    assert numbers == pytest.approx(expected)
+    assert task.baseline("dev", [TextExample(0, "a")]) == {}
+    assert make(kind="regression").baseline("dev", examples) == {}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({}, '"text" is wanted'),
+        ({"text": 1}, '"text" is wanted'),
+        ({"text": "a", "text_b": ["b"]}, '"text_b" is no string'),
+    ],
+)
+def test_rows_that_are_wrong(make, row, message):
+    with pytest.raises(ValueError, match=message):
+        make().parse(row)
+
+
+def test_rows_that_are_right(make):
+    parse = make().parse
+    assert parse({"text": "a"})[1:] == ("a", None, None)
+    assert parse({"text": "a", "text_b": "b", "more": 1})[1:] == ("a", "b", None)
+
+
+def test_prediction_has_no_labels(make):
+    task = make()
+    (feature,) = task.encode([task.parse({"text": "a"})], "predict")
+    assert set(feature.columns) == {"input_ids", "segment_ids"}
+
+
+@pytest.mark.parametrize("field", ["kind", "truncation"])
+def test_fields_that_are_wrong(make, field):
+    with pytest.raises(UserError, match=f"config.task.{field}='middle': choose one of"):
+        make(**{field: "middle"})

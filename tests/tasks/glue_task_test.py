@@ -1,0 +1,192 @@
+"""GLUE as a task: features of every real record, the files to submit."""
+
+import numpy as np
+import pytest
+from tokenization_test import Rules
+
+from bert_jax import tokenization
+from bert_jax.errors import UserError
+from bert_jax.tasks.classification import TextExample
+from bert_jax.tasks.glue import Glue
+from configs.finetune import glue as glue_config
+
+VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
+FOLDERS = {
+    "cola": "CoLA",
+    "sst2": "SST-2",
+    "mrpc": "MRPC",
+    "stsb": "STS-B",
+    "qqp": "QQP",
+    "mnli": "MNLI",
+    "qnli": "QNLI",
+    "rte": "RTE",
+    "wnli": "WNLI",
+    "ax": "diagnostic",
+}
+
+
+@pytest.fixture
+def make(tmp_path):
+    def task(name, data_dir="", vocabulary=None, labels=()):
+        config = glue_config.get_config("tiny", name)
+        if vocabulary is None:
+            vocabulary = tmp_path / "vocab.txt"
+            vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+        config.tokenizer.vocab_file = str(vocabulary)
+        config.task.data_dir = str(data_dir)
+        config.task.labels = labels
+        return Glue(config)
+
+    return task
+
+
+def google(rules, ids, text_a, text_b, limit=128):
+    """run_classifier.py's convert_single_example, in its own words."""
+    first = rules.tokenize(text_a)
+    second = rules.tokenize(text_b) if text_b else []
+    if second:
+        while len(first) + len(second) > limit - 3:
+            (first if len(first) > len(second) else second).pop()
+    first = first[: limit - 2]
+    tokens = ["[CLS]", *first, "[SEP]"]
+    segments = [0] * len(tokens)
+    if second:
+        tokens += [*second, "[SEP]"]
+        segments += [1] * (len(second) + 1)
+    return [ids[token] for token in tokens], segments
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_features_of_real_dev_sets(shared_data, make, tmp_path, name):
+    """Those of google-research/bert and of transformers, record for record.
+
+    transformers cuts pairs by `tokenizers`, as here. Where both texts are longer than
+    half of what there is room for, it leaves the piece that is over to the longer text
+    (of equally long ones to the second), Google's code to the first; in GLUE's dev sets
+    this makes no difference.
+    """
+    folder = shared_data(f"glue/{FOLDERS[name]}")
+    if name == "mnli":
+        pairs = (folder / "dev_matched_pairs.tsv").read_bytes()
+        folder = tmp_path
+        (folder / "dev_matched.tsv").write_bytes(pairs)
+    vocabulary = shared_data(VOCABULARY)
+    task = make(name, folder, vocabulary)
+    examples = task.examples("test" if name == "ax" else "dev")
+    pieces = vocabulary.read_text(encoding="utf-8").split("\n")
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    rules = Rules(pieces, lowercase=True)
+    fast = tokenization.load(vocabulary)
+    fast.enable_truncation(128, strategy="longest_first")
+    for example, feature in zip(examples, task.encode(examples, "dev"), strict=True):
+        columns = feature.columns
+        found = (columns["input_ids"].tolist(), columns["segment_ids"].tolist())
+        assert found == google(rules, ids, example.text, example.text_b)
+        encoded = fast.encode(example.text, example.text_b)
+        assert found == (encoded.ids, encoded.type_ids)
+
+
+NAMES = {
+    "cola": {"test": "CoLA.tsv", "dev": "cola-dev.tsv"},
+    "sst2": {"test": "SST-2.tsv", "dev": "sst2-dev.tsv"},
+    "mrpc": {"test": "MRPC.tsv"},
+    "stsb": {"test": "STS-B.tsv"},
+    "qqp": {"test": "QQP.tsv"},
+    "mnli": {
+        "test": "MNLI-m.tsv",
+        "test_mismatched": "MNLI-mm.tsv",
+        "ax": "AX.tsv",
+        "dev": "mnli-dev.tsv",
+        "dev_mismatched": "mnli-dev_mismatched.tsv",
+    },
+    "qnli": {"test": "QNLI.tsv"},
+    "rte": {"test": "RTE.tsv"},
+    "wnli": {"test": "WNLI.tsv"},
+    "ax": {"test": "AX.tsv"},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_prediction_files(make, tmp_path, name):
+    for split, file in NAMES[name].items():
+        folder = tmp_path / split
+        task = make(name)
+        answer = np.zeros(max(1, len(task.labels)), np.float32)
+        task.write(folder, split, [TextExample("7", "a")], [answer])
+        assert [path.name for path in folder.iterdir()] == [file]
+        assert (folder / file).read_text().startswith("index\tprediction\n7\t")
+
+
+def test_predictions_are_names_or_numbers(make, tmp_path):
+    examples = [TextExample(i, "a", "b") for i in range(3)]
+    answers = list(np.eye(3, dtype=np.float32))
+    make("mnli").write(tmp_path, "test", examples, answers)
+    expected = "index\tprediction\n0\tcontradiction\n1\tentailment\n2\tneutral\n"
+    assert (tmp_path / "MNLI-m.tsv").read_text() == expected
+    make("mrpc").write(tmp_path, "test", examples[:2], [a[:2] for a in answers[:2]])
+    assert (tmp_path / "MRPC.tsv").read_text() == "index\tprediction\n0\t0\n1\t1\n"
+
+
+def test_scores_to_submit_lie_between_0_and_5(make, tmp_path):
+    examples = [TextExample(i, "a", "b") for i in range(3)]
+    answers = [np.array([value], np.float32) for value in (-0.25, 5.5, 2.75)]
+    make("stsb").write(tmp_path, "test", examples, answers)
+    assert (tmp_path / "STS-B.tsv").read_text().split()[2:] == [
+        *("0", "0.0"),
+        *("1", "5.0"),
+        *("2", "2.75"),
+    ]
+    make("stsb").write(tmp_path, "dev", examples, answers)
+    assert "0\t-0.25\n1\t5.5\n" in (tmp_path / "stsb-dev.tsv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "main", "names"),
+    [
+        ("cola", "matthews", {"matthews", "accuracy"}),
+        ("sst2", "accuracy", {"accuracy"}),
+        ("mrpc", "f1", {"accuracy", "f1"}),
+        ("stsb", "spearman", {"pearson", "spearman"}),
+        ("mnli", "accuracy", {"accuracy"}),
+    ],
+)
+def test_scores(make, name, main, names):
+    task = make(name)
+    size = max(1, len(task.labels))
+    examples = [TextExample(0, "a", label=0), TextExample(1, "b", label=1)]
+    answers = [np.arange(size, 0, -1.0), np.arange(size) + 0.5]
+    scores = task.scores("dev", examples, [a.astype(np.float32) for a in answers])
+    assert set(scores) == names and task.main_score == main
+
+
+def test_labels_in_the_order_of_the_weights(make, tmp_path):
+    order = ("entailment", "neutral", "contradiction")
+    task = make("mnli", labels=order)
+    assert task.labels == order
+    answer = np.array([0.0, 1.0, 0.0], np.float32)
+    task.write(tmp_path, "ax", [TextExample(0, "a", "b")], [answer])
+    assert (tmp_path / "AX.tsv").read_text().endswith("0\tneutral\n")
+    with pytest.raises(UserError, match=r"config.task.labels=.*mnli has contradiction"):
+        make("mnli", labels=("yes", "no"))
+
+
+def test_data_dir_is_asked_for(make):
+    with pytest.raises(UserError, match=r"config.task.data_dir is empty"):
+        make("sst2").read("train")
+
+
+def test_splits_of_mnli(make, tmp_path):
+    header = "index\tsentence1\tsentence2"
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        text = f"{header}\tgold_label\n0\ta\ta\tneutral\n"
+        (tmp_path / f"{name}.tsv").write_text(text)
+    (tmp_path / "diagnostic.tsv").write_text(f"{header}\n0\ta\ta\n")
+    task = make("mnli", tmp_path)
+    task.resolve()
+    assert task.splits == ("dev", "dev_mismatched", "ax")
+    assert task.told[f"test: not in {tmp_path}, so nothing is predicted for it"] == 1
+
+
+def test_a_task_that_is_none():
+    with pytest.raises(ValueError, match="task=snli: choose one of cola"):
+        glue_config.get_config("tiny", "snli")
