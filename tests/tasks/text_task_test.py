@@ -1,0 +1,364 @@
+"""One's own texts and IMDb: labels found, each split read, files, prediction."""
+
+import csv
+import json
+import zipfile
+from collections import Counter
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from scipy import special
+
+from bert_jax.data.rows import Rows
+from bert_jax.errors import UserError
+from bert_jax.tasks.text import Imdb, Text
+from configs.finetune import imdb, text
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "good", "bad"]
+TRAIN = [("a good b", "10"), ("bad", "9"), ("good good", "10"), ("", "-1")]
+
+
+@pytest.fixture
+def shrink(tmp_path):
+    """Makes a config small."""
+
+    def shrunk(config):
+        (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+        config.tokenizer.vocab_file = str(tmp_path / "vocab.txt")
+        config.model.hidden_size = 16
+        config.model.num_attention_heads = 2
+        config.model.intermediate_size = 32
+        config.model.max_position_embeddings = 16
+        config.task.max_seq_length = 16
+        config.evaluate.batch_size = 2
+        config.train.num_steps = 1
+        return config
+
+    return shrunk
+
+
+@pytest.fixture
+def config(shrink, tmp_path):
+    config = shrink(text.get_config("tiny"))
+    config.task.train_file = write(tmp_path / "train.csv", TRAIN)
+    return config
+
+
+def write(path, rows, header=("text", "label")):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
+
+
+def evaluate(task, split):
+    params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+    step = jax.jit(task.outputs)
+    fetched = [
+        jax.tree.map(np.asarray, step(params, batch))
+        for batch in task.evaluation_batches(split, 0, slice(None))
+    ]
+    return params, task.collect(split, fetched)
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_labels_are_found_and_kept(config):
+    task = Text(config)
+    task.resolve()
+    assert config.task.labels == task.labels == ("-1", "9", "10")
+    assert [tuple(x) for x in task.read("train")] == [
+        (0, "a good b", None, 2),
+        (1, "bad", None, 1),
+        (2, "good good", None, 2),
+        (3, "", None, 0),
+    ]
+    assert task.read("dev") is None
+    assert task.read("test") is None
+    assert task.splits == ()
+    config.task.labels = ("10", "9", "-1")  # named: their order is kept
+    assert [x.label for x in Text(config).read("train")] == [0, 1, 0, 2]
+
+
+def test_from_the_file_to_predictions(config, tmp_path):
+    test = [("good", "10"), ("bad bad bad bad bad", "-1"), ("a", "9")]
+    config.task.test_file = write(tmp_path / "test.csv", test)
+    task = Text(config)
+    task.resolve()
+    params, answers = evaluate(task, "test")
+    guesses = [task.labels[np.argmax(answer)] for answer in answers]
+    share = np.mean([g == label for g, (_, label) in zip(guesses, test, strict=True)])
+    assert task.numbers("test", answers) == {"accuracy": pytest.approx(share)}
+    task.write_predictions(tmp_path, "test", answers)
+    rows = rows_of(tmp_path / "test.jsonl")
+    assert [row["index"] for row in rows] == [0, 1, 2]
+    assert [row["label"] for row in rows] == guesses
+    assert [row["gold"] for row in rows] == ["10", "-1", "9"]
+
+    predictor = task.predictor(task.tokenizer)
+    examples = [predictor.parse({"text": text}) for text, _ in test]
+
+    def ask(batch):
+        return jax.tree.map(np.asarray, jax.jit(task.outputs)(params, batch))
+
+    for row, result in zip(rows, predictor.answer(examples, ask, 8), strict=True):
+        assert list(row["scores"]) == ["-1", "9", "10"]
+        assert result["label"] == row["label"]
+        for name, score in row["scores"].items():
+            assert result["scores"][name] == pytest.approx(score, abs=1e-6)
+
+
+@pytest.mark.parametrize("labels", [["", ""], None])
+def test_a_test_file_without_labels(config, tmp_path, labels):
+    rows = [("good",), ("bad",)]
+    header = ("text",)
+    if labels is not None:
+        rows, header = [("good", ""), ("bad", "")], ("text", "label")
+    config.task.test_file = write(tmp_path / "test.csv", rows, header)
+    task = Text(config)
+    task.resolve()
+    _, answers = evaluate(task, "test")
+    assert task.numbers("test", answers) == {}
+    assert not task.told
+    task.write_predictions(tmp_path, "test", answers)
+    rows = rows_of(tmp_path / "test.jsonl")
+    assert [set(row) for row in rows] == [{"index", "label", "scores"}] * 2
+
+
+def test_some_records_without_a_label_are_told(config, tmp_path):
+    rows = [("good", "9"), ("bad", ""), ("a", "")]
+    config.task.test_file = write(tmp_path / "test.csv", rows)
+    task = Text(config)
+    task.resolve()
+    assert [x.label for x in task.read("test")] == [1, None, None]
+    assert task.told == {"test: records without a label, so that none is scored": 2}
+
+
+def test_several_labels(config, tmp_path):
+    rows = [("a", "x, y"), ("b", ""), ("c", "z")]
+    config.task.kind = "multilabel"
+    config.task.train_file = write(tmp_path / "train.csv", rows)
+    config.task.dev_file = config.task.train_file
+    task = Text(config)
+    task.resolve()
+    assert task.labels == ("x", "y", "z")
+    assert [x.label for x in task.read("train")] == [(1, 1, 0), (0, 0, 0), (0, 0, 1)]
+    batch = next(task.batches(0, slice(None), 0))
+    assert batch["label"].shape == (32, 3)
+    _, answers = evaluate(task, "dev")
+    task.write_predictions(tmp_path, "dev", answers)
+    rows = rows_of(tmp_path / "dev.jsonl")
+    assert [row["gold"] for row in rows] == [["x", "y"], [], ["z"]]
+    for row, answer in zip(rows, answers, strict=True):
+        np.testing.assert_allclose(
+            list(row["scores"].values()), special.expit(answer), rtol=1e-6
+        )
+        assert row["label"] == [n for n, p in row["scores"].items() if p >= 0.5]
+
+
+def test_numbers(config, tmp_path, shared_data):
+    """KorSTS, on which STS-B's scores are taken."""
+    task = config.task
+    task.kind, task.text, task.text_b = "regression", "sentence1", "sentence2"
+    task.label = "score"
+    task.train_file = task.dev_file = str(shared_data("korean/korsts-dev.tsv"))
+    task = Text(config)
+    task.resolve()
+    assert task.labels == ("score",)
+    examples = task.examples("dev")
+    assert len(examples) == 1500
+    answers = [np.array([5 - example.label], np.float32) for example in examples]
+    assert task.numbers("dev", answers) == {
+        "pearson": pytest.approx(-1),
+        "spearman": pytest.approx(-1),
+    }
+    task.write_predictions(tmp_path, "dev", answers)
+    row = rows_of(tmp_path / "dev.jsonl")[7]
+    assert row["gold"] == examples[7].label
+    assert row["label"] == pytest.approx(5 - examples[7].label, abs=1e-6)
+    assert isinstance(task.encode(examples[:1], "dev")[0].columns["label"], float)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "told"),
+    [
+        ("classification", [("a", "9"), ("b", "8")], "dev.csv:3: label '8' is none of"),
+        ("classification", [("a", "9"), ("b", "")], "dev.csv:3: the label ('label')"),
+        ("multilabel", [("a", "9,8")], "dev.csv:2: label '8' is none of"),
+        ("regression", [("a", "9"), ("b", "nine")], "dev.csv:3: the label is 'nine'"),
+    ],
+)
+def test_labels_of_dev_are_checked(config, tmp_path, kind, rows, told):
+    config.task.kind = kind
+    config.task.dev_file = write(tmp_path / "dev.csv", rows)
+    task = Text(config)
+    task.resolve()
+    with pytest.raises(UserError) as caught:
+        task.read("dev")
+    assert told in str(caught.value)
+    if "none of" in told:
+        assert "('-1', '9', '10')" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("text", "words", "train.csv:2: no column 'words'; there are: text, label"),
+        ("text_b", "words", "no column 'words'"),
+        ("label", "stars", "no column 'stars'"),
+        ("label_separator", "", "label_separator"),
+        ("train_file", "", "labels in the training data: none; at least 2"),
+        ("kind", "ranking", "config.task.kind='ranking': choose one of"),
+        ("truncation", "middle", "config.task.truncation='middle': choose one of"),
+    ],
+)
+def test_fields_that_are_wrong(config, field, value, told):
+    config.task[field] = value
+    with pytest.raises(UserError) as caught:
+        Text(config).resolve()
+    assert told in str(caught.value)
+
+
+def test_one_class_is_too_few(config, tmp_path):
+    config.task.train_file = write(tmp_path / "one.csv", [("a", "x"), ("b", "x")])
+    with pytest.raises(UserError, match="'x'; at least 2 are wanted"):
+        Text(config).resolve()
+
+
+@pytest.mark.parametrize("truncation", ["head", "tail", "head_tail"])
+def test_awkward_texts_are_counted(config, tmp_path, truncation):
+    long = "a b c d " * 125_000 + "e f g h"
+    rows = [(long, "x"), ("\0\0", "y"), (" \u2028\x85", "x"), ('go"od\r\n\0a', "y")]
+    config.task.truncation = truncation
+    config.task.train_file = write(tmp_path / "train.csv", rows)
+    task = Text(config)
+    features = task.encode(task.read("train"), "train")
+    assert task.told == {
+        "train: texts longer than max_seq_length, cut": 1,
+        "train: texts without any piece": 2,
+    }
+    pieces = [
+        [PIECES[i] for i in feature.columns["input_ids"][1:-1]] for feature in features
+    ]
+    tails = {"head": "abcdabcdabcdab", "tail": "cdabcdabcdefgh"}
+    tails["head_tail"] = "abcdcdabcdefgh"
+    assert "".join(pieces[0]) == tails[truncation]
+    assert pieces[1:] == [[], [], ["[UNK]", "[UNK]", "[UNK]", "a"]]
+
+
+def test_tfds(config, make_builder, tmp_path):
+    features = {
+        "review": tfds.features.Text(),
+        "label": tfds.features.ClassLabel(names=["pos", "neg"]),
+    }
+    rows = [{"review": "good", "label": 0}, {"review": "bad", "label": 1}]
+    home = make_builder(tmp_path, "reviews", rows, features)
+    config.task.train_file = f"tfds:{home}:train"
+    config.task.text = "review"
+    task = Text(config)
+    task.resolve()
+    assert task.labels == ("neg", "pos")
+    assert [(x.text, x.label) for x in task.read("train")] == [("good", 1), ("bad", 0)]
+
+
+@pytest.fixture
+def reviews(shrink, tmp_path):
+    """IMDb's layout: 20 reviews for training, 2 for the test."""
+    for index in range(20):
+        name, word = [("pos/{}_9.txt", "good"), ("neg/{}_1.txt", "bad")][index % 2]
+        path = tmp_path / "train" / name.format(index)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{word}\na <br />" + " b" * index)
+    for name in ("pos", "neg"):
+        (tmp_path / "test" / name).mkdir(parents=True)
+        (tmp_path / "test" / name / "0_5.txt").write_text("c")
+    config = shrink(imdb.get_config("tiny"))
+    config.task.data_dir = str(tmp_path)
+    return config
+
+
+def test_imdb(reviews):
+    reviews.task.dev_fraction = 0.2
+    task = Imdb(reviews)
+    task.resolve()
+    assert task.labels == ("neg", "pos")
+    assert task.splits == ("dev", "test")
+    train, dev, test = (task.examples(split) for split in ("train", "dev", "test"))
+    assert Counter(x.label for x in train) == {0: 8, 1: 8}
+    assert [(x.id, x.label) for x in dev] == [(0, 0), (1, 0), (2, 1), (3, 1)]
+    assert [x.label for x in test] == [0, 1]
+    # The last by name: 7_1 and 9_1, 6_9 and 8_9.
+    assert [x.text.count(" b") for x in dev] == [7, 9, 6, 8]
+    assert not {x.text for x in train} & {x.text for x in dev}
+    assert all(x.text.startswith(("bad", "good")[x.label]) for x in [*train, *dev])
+
+
+def test_imdb_without_dev_or_test(reviews, tmp_path):
+    reviews.task.dev_fraction = 0.0
+    (tmp_path / "test").rename(tmp_path / "other")
+    task = Imdb(reviews)
+    task.resolve()
+    assert task.splits == ()
+    assert len(task.examples("train")) == 20
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("data_dir", "", "data_dir is empty"),
+        ("data_dir", "/nowhere", "/nowhere/train: no text there"),
+        ("dev_fraction", 1.0, "dev_fraction=1.0"),
+        ("dev_fraction", -0.1, "dev_fraction=-0.1"),
+    ],
+)
+def test_imdb_fields_that_are_wrong(reviews, field, value, told):
+    reviews.task[field] = value
+    with pytest.raises(UserError) as caught:
+        Imdb(reviews).resolve()
+    assert told in str(caught.value)
+
+
+def test_imdb_from_tfds(reviews, make_builder, tmp_path):
+    features = {
+        "text": tfds.features.Text(),
+        "label": tfds.features.ClassLabel(names=["neg", "pos"]),
+    }
+    rows = [{"text": f"a{i}", "label": i % 2} for i in range(20)]
+    reviews.task.data_dir = f"tfds:{make_builder(tmp_path, 'imdb', rows, features)}"
+    task = Imdb(reviews)
+    task.resolve()
+    assert task.labels == ("neg", "pos")
+    assert [(x.text, x.label) for x in task.examples("dev")] == [("a18", 0), ("a19", 1)]
+    assert len(task.examples("train")) == 18
+
+
+def test_movie_reviews(reviews, shared_data, tmp_path):
+    """2,000 real reviews, all longer than the model's 16 positions."""
+    with zipfile.ZipFile(shared_data("movie_reviews/movie_reviews.zip")) as archive:
+        archive.extractall(tmp_path / "real")
+    (tmp_path / "real" / "movie_reviews").rename(tmp_path / "real" / "train")
+    reviews.task.data_dir = str(tmp_path / "real")
+    task = Imdb(reviews)
+    task.resolve()
+    for split, count in {"train": 1800, "dev": 200}.items():
+        examples = task.examples(split)
+        assert Counter(x.label for x in examples) == {0: count // 2, 1: count // 2}
+    features = task.encode(task.examples("dev"), "dev")
+    assert task.told == {"dev: texts longer than max_seq_length, cut": 200}
+    assert set(Rows(features, {}).lengths) == {16}
+
+
+def test_imdb_sample(config, shared_data):
+    config.task.train_file = str(shared_data("imdb/train.jsonl"))
+    config.task.dev_file = str(shared_data("imdb/test.jsonl"))
+    task = Text(config)
+    task.resolve()
+    assert task.labels == ("0", "1")
+    for split in ("train", "dev"):
+        examples = task.examples(split)
+        assert Counter(x.label for x in examples) == {0: 500, 1: 500}
+    assert task.baseline("dev", examples)["accuracy"] == 0.5
