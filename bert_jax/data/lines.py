@@ -1,6 +1,7 @@
 """Lines of a text file, read the same way wherever text comes from."""
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
             f"{path}:{number}: byte {byte} is not UTF-8; convert the file, for "
             "instance with iconv -f ISO-8859-1 -t UTF-8"
         ) from error
-    except (OSError, EOFError) as error:  # EOFError: a gzip file that was cut off
+    except (OSError, EOFError, zlib.error) as error:  # the last two: damaged gzip
         raise UserError(f"{path}: cannot be read ({error})") from error
     if not number:
         raise UserError(f"{path}: the file is empty")

@@ -142,6 +142,19 @@ def test_no_such_file(tmp_path):
     assert "cannot be read" in error(str(tmp_path / "a.csv"))
 
 
+@pytest.mark.parametrize("damage", ["cut off", "changed", "no gzip"])
+def test_a_damaged_file(tmp_path, damage):
+    lines = "".join(f"{number},{number**5}\n" for number in range(999))
+    content = gzip.compress(f"a,b\n{lines}".encode())
+    if damage == "cut off":
+        content = content[:-100]
+    elif damage == "changed":
+        content = content[:700] + b"\xff" * 10 + content[710:]
+    else:
+        content = b"a,b\n"
+    assert "cannot be read" in error(write(tmp_path, "a.csv.gz", content))
+
+
 def test_tfds(tmp_path, make_builder):
     features = {
         "text": tfds.features.Text(),
