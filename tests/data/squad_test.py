@@ -1,0 +1,202 @@
+"""SQuAD's JSON: what is read, and what a bad file ends with."""
+
+import copy
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.data import squad
+from bert_jax.data.squad import Example, Gold
+from bert_jax.errors import UserError
+
+GOOD = {
+    "data": [
+        {
+            "paragraphs": [
+                {
+                    "context": "Caf\u00e9 au lait\u2028is hot.",
+                    "qas": [
+                        {
+                            "id": 7,
+                            "question": "What is hot?",
+                            "answers": [{"text": "lait", "answer_start": 8}],
+                        },
+                        {
+                            "id": "x",
+                            "question": "",
+                            "answers": [],
+                            "is_impossible": True,
+                        },
+                        {"id": "x", "question": "Who?\u0000"},
+                    ],
+                }
+            ]
+        }
+    ]
+}
+
+
+def test_what_is_read(tmp_path):
+    text = json.dumps(GOOD, ensure_ascii=False, indent=1).replace("\n", "\r\n")
+    for name, content in {
+        "a.json": b"\xef\xbb\xbf" + text.encode("utf-8"),
+        "a.json.gz": gzip.compress(json.dumps(GOOD).encode("ascii")),
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        examples, counts = squad.read(tmp_path / name)
+        context = GOOD["data"][0]["paragraphs"][0]["context"]
+        assert examples == [
+            Example("7", "What is hot?", context, (Gold("lait", 8),), False),
+            Example("x", "", context, (), True),
+            Example("x", "Who?\u0000", context, None, False),
+        ]
+        assert counts == {
+            "ids that stand more than once (the last one's answer is kept)": 1,
+            "empty questions": 1,
+        }
+
+
+@pytest.mark.parametrize(
+    ("name", "questions", "unanswered", "repeated"),
+    [
+        ("squad/dev-v1.1.json", 10_570, 0, 0),
+        ("squad/train-v1.1.subset.json", 3_547, 0, 0),
+        ("squad/dev-v2.0.subset.json", 6_078, 3_168, 0),
+        ("squad/xquad.en.json", 1_190, 0, 0),
+        ("squad/covid-qa.json", 1_380, 0, 0),
+        ("squad/tiny-squad1.json", 5, 0, 0),
+        ("squad/tiny-squad2.json", 6, 1, 1),
+        ("korean/KorQuAD_v1.0_dev.json.gz", 5_774, 0, 0),
+    ],
+)
+def test_real_files(shared_data, name, questions, unanswered, repeated):
+    examples, counts = squad.read(shared_data(name))
+    assert len(examples) == questions
+    assert sum(not example.answers for example in examples) == unanswered
+    assert sum(example.impossible for example in examples) == unanswered
+    assert sum(counts.values()) == repeated
+    moved = 0
+    for example in examples:
+        for answer in example.answers:
+            begin, end = squad.find(example.context, answer)
+            found = example.context[begin:end]
+            assert found.split() == answer.text.split()
+            moved += not example.context.startswith(answer.text, answer.start)
+    assert moved == (234 if "covid" in name else 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (Gold("big cat", 4), "big  \ncat"),
+        (Gold(" big", 3), "big"),
+        (Gold(" big", 4), "big"),
+        (Gold("cat ", 2), "cat"),
+        (Gold("the", 13), "the"),
+        (Gold("the", 32), None),
+        (Gold("the", -11), None),
+        (Gold("dog", 4), None),
+        (Gold("c.t", 9), None),
+        (Gold("  ", 4), None),
+        (Gold("the", 10**12), None),
+    ],
+)
+def test_answers_near_their_place(answer, found):
+    context = "the big  \ncat the"
+    place = squad.find(context, answer)
+    assert (place and context[slice(*place)]) == found
+
+
+def test_of_several_places_the_nearest():
+    assert squad.find("aa bb aa bb aa", Gold("aa", 5)) == (6, 8)
+    assert squad.find("aa bb aa bb aa", Gold("bb", 5)) == (3, 5)
+
+
+@given(st.text(alphabet="ab \n", max_size=30), st.data())
+def test_an_answer_that_stands_there_is_found_there(context, data):
+    start = data.draw(st.integers(0, len(context)))
+    end = data.draw(st.integers(start, len(context)))
+    text = context[start:end]
+    place = squad.find(context, Gold(text, start))
+    if text.strip():
+        assert place[0] == start + len(text) - len(text.lstrip())
+        assert context[slice(*place)] == text.strip()
+    else:
+        assert place is None
+
+
+def changed(*steps, value=None):
+    """GOOD with one value replaced, or without it."""
+    content = copy.deepcopy(GOOD)
+    *path, last = steps
+    place = content
+    for step in path:
+        place = place[step]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return json.dumps(content)
+
+
+PARAGRAPH = ("data", 0, "paragraphs", 0)
+QUESTION = (*PARAGRAPH, "qas", 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "the file is empty"),
+        ("{", "not JSON (Expecting property name"),
+        ("\0", "not JSON"),
+        ('{"data": [{"paragraphs": "a\0b"}]}', "not JSON (Invalid control character"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "not a JSON object, so without 'data'"),
+        ("{}", "has no 'data'"),
+        ('{"data": {}}', "'data' is no list"),
+        ('{"data": []}', "holds no question"),
+        ('{"data": [3]}', "data[0]: not a JSON object, so without 'paragraphs'"),
+        (changed(*PARAGRAPH, "context"), "data[0].paragraphs[0]: has no 'context'"),
+        (changed(*PARAGRAPH, "context", value=3), "'context' is 3, not text"),
+        (changed(*QUESTION, "id"), "data[0].paragraphs[0].qas[0]: has no 'id'"),
+        (changed(*QUESTION, "id", value=1.5), "qas[0]: id is neither text nor an int"),
+        (changed(*QUESTION, "question"), "qas[0] (id 7): has no 'question'"),
+        (changed(*QUESTION, "answers", value="lait"), "(id 7): 'answers' is no list"),
+        (
+            changed(*QUESTION, "answers", 0, "answer_start"),
+            "(id 7).answers[0]: has no 'answer_start'",
+        ),
+        (
+            changed(*QUESTION, "answers", 0, "answer_start", value="8"),
+            "(id 7).answers[0]: answer_start is no integer",
+        ),
+        (
+            changed(*QUESTION, "is_impossible", value="no"),
+            "is_impossible is neither true nor false",
+        ),
+        (
+            changed(*QUESTION, "question", value="a\ud800"),
+            "'question' character 1 is half of a surrogate pair",
+        ),
+    ],
+)
+def test_bad_files(tmp_path, content, message):
+    path = tmp_path / "bad.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(UserError) as error:
+        squad.read(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_and_cut_off_files(tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        squad.read(tmp_path / "none.json")
+    whole = gzip.compress(json.dumps(GOOD).encode("ascii"))
+    (tmp_path / "cut.json.gz").write_bytes(whole[:-20])
+    with pytest.raises(UserError, match="cannot be read"):
+        squad.read(tmp_path / "cut.json.gz")
