@@ -4,6 +4,7 @@ What GLUE and a user's own texts share: everything but how records are read.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -170,11 +171,17 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         return {name: functions[name](labels, guesses) for name in self.score_names}
 
     def baseline(self, split: str, examples: Sequence[TextExample]) -> dict[str, float]:
-        """The scores of always giving the class that is commonest in this split."""
-        if self.kind != "classification" or any(e.label is None for e in examples):
+        """The scores of always giving the split's commonest label (or mean score)."""
+        labels = [example.label for example in examples]
+        if not labels or None in labels:
             return {}
-        commonest = np.bincount(np.array([e.label for e in examples])).argmax()
-        answer = np.eye(len(self.labels), dtype=np.float32)[commonest]
+        if self.kind == "regression":
+            answer = np.array([np.mean(np.array(labels))])
+        else:
+            label = np.array(Counter(labels).most_common(1)[0][0])
+            if self.kind == "classification":
+                label = np.arange(len(self.labels)) == label
+            answer = np.where(label, 1, -1)
         return self.scores(split, examples, [answer] * len(examples))
 
     def write(

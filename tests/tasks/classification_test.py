@@ -204,14 +204,21 @@ def test_answers_for_people(make):
     assert task.result(example, np.array([2.5], np.float32)) == {"score": 2.5}
 
 
-def test_the_commonest_class(make):
-    examples = [TextExample(i, "a", label=label) for i, label in enumerate((1, 0, 1))]
-    task = make(examples)
-    numbers = task.baseline("dev", examples)
+def labelled(*labels):
+    return [TextExample(i, "a", label=label) for i, label in enumerate(labels)]
+
+
+def test_the_commonest_answer(make):
+    numbers = make().baseline("dev", labelled(1, 0, 1))
     expected = {"accuracy": 2 / 3, "f1": 0.8, "matthews": 0.0}
     assert numbers == pytest.approx(expected)
-    assert task.baseline("dev", [TextExample(0, "a")]) == {}
-    assert make(kind="regression").baseline("dev", examples) == {}
+    task = make(kind="multilabel", labels=("a", "b"))
+    numbers = task.baseline("dev", labelled((1, 0), (1, 1), (1, 0)))
+    assert numbers == pytest.approx({"f1": 6 / 7, "accuracy": 2 / 3})
+    task = make(kind="regression", labels=("score",))
+    numbers = task.baseline("dev", labelled(1.0, 2.5, 0.0))
+    assert numbers == {"pearson": 0.0, "spearman": 0.0}
+    assert make().baseline("dev", labelled(None)) == {}
 
 
 @pytest.mark.parametrize(
