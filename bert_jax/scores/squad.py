@@ -1,5 +1,6 @@
 """Exact match and F1 as SQuAD's evaluate-v1.1.py and evaluate-v2.0.py compute them."""
 
+import functools
 import re
 import string
 from collections import Counter
@@ -13,6 +14,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 Golds = Sequence[tuple[str, Sequence[str]]]  # each question's id and gold answers
 
 
+@functools.lru_cache(1 << 16)
 def normalize(text: str) -> str:
     """In lower case, without ASCII punctuation, articles and spare white space."""
     bare = text.lower().translate(_NO_PUNCTUATION)
