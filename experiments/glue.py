@@ -1,0 +1,223 @@
+"""A grid of GLUE runs: tasks x learning rates x epochs x seeds, picked on dev.
+
+    python -m experiments.glue --data=glue_data --init_from=WEIGHTS --size=base \
+        --tasks=cola,mrpc --learning_rates=5e-5,4e-5,3e-5,2e-5 --epochs=3 \
+        --seeds=0,1,2 --output=runs/glue [--config.FIELD=VALUE ...]
+
+The data folder holds one folder a task, named as GLUE names them (CoLA, SST-2, ...);
+--data=tfds:glue takes them from TFDS.
+Runs go one after the other, each as bert_jax.main in a work directory of its own under
+the output folder; the same command goes on where it stopped. At the end stand a table,
+with the paper's test scores beside it, and OUTPUT/submission.zip: the test predictions
+of each task's best run on dev, under the leaderboard's names.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_jax import metrics
+from bert_jax.data.glue import TASKS
+from bert_jax.errors import UserError
+from bert_jax.workdir import write_atomically
+from experiments import glue_table
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = (sys.executable, "-m", "bert_jax.main")
+# The paper's table 1 leaves WNLI out (section 4.1).
+DEFAULT_TASKS = "mnli,qqp,qnli,sst2,cola,stsb,mrpc,rte"
+_OF_THE_GRID = (
+    *("config.init_from", "config.seed", "config.train.seeds"),
+    *("config.task.data_dir", "config.optimizer.learning_rate"),
+    *("config.train.num_epochs", "config.train.num_steps"),
+)
+
+
+class Run(NamedTuple):
+    """One run of the grid."""
+
+    task: str
+    learning_rate: float
+    epochs: float
+    seed: int
+
+    def folder(self, output: Path) -> Path:
+        name = f"lr{self.learning_rate:g}-epochs{self.epochs:g}-seed{self.seed}"
+        return output / self.task / name
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs what is left of the grid; gives the exit status."""
+    try:
+        options, fields = parse(argv)
+        runs = [
+            Run(*values)
+            for values in itertools.product(
+                options.tasks, options.learning_rates, options.epochs, options.seeds
+            )
+        ]
+        results = []
+        for number, run in enumerate(runs, 1):
+            folder = run.folder(options.output)
+            print(f"run {number} of {len(runs)}: {folder}", file=sys.stderr)
+            scores, status = finish(run, folder, arguments(run, options, fields))
+            if status:
+                print(
+                    f"error: {folder} ended with status {status}; the same command "
+                    "goes on there",
+                    file=sys.stderr,
+                )
+                return status
+            results.append(glue_table.Result(*run, folder, scores))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(glue_table.table(results))
+    print(glue_table.submission(results, options.output / "submission.zip"))
+    return 0
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and the fields of the config that all runs are given.
+
+    Raises:
+      UserError: a task that GLUE does not have, that has no training set or no folder;
+        a field that the grid sets itself.
+    """
+    parser = argparse.ArgumentParser(prog="experiments.glue", allow_abbrev=False)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--tasks", default=DEFAULT_TASKS, type=_list(str))
+    parser.add_argument("--size", default="base", choices=("tiny", "base", "large"))
+    parser.add_argument("--init_from", default="")
+    parser.add_argument(
+        "--learning_rates", default="5e-5,4e-5,3e-5,2e-5", type=_list(float)
+    )
+    parser.add_argument("--epochs", default="3", type=_list(float))
+    parser.add_argument("--seeds", default="0", type=_list(int))
+    parser.add_argument("--output", default="runs/glue", type=Path)
+    options, rest = parser.parse_known_args(argv)
+    for field in rest:
+        name = field.lstrip("-").partition("=")[0]
+        if not name.startswith("config.") or "=" not in field:
+            raise UserError(f"{field}: no such option; --config.FIELD=VALUE is passed")
+        if name in _OF_THE_GRID:
+            raise UserError(f"{field}: the grid sets {name} itself; see --help")
+    for task in options.tasks:
+        if task not in TASKS or task == "ax":
+            known = ", ".join(name for name in TASKS if name != "ax")
+            raise UserError(f"--tasks: {task!r} is none of {known}")
+        folder = data_dir(options.data, task)
+        if not folder.startswith("tfds:") and not Path(folder).is_dir():
+            raise UserError(f"{folder}: no such folder; --data={options.data}")
+    return options, rest
+
+
+def data_dir(data: str, task: str) -> str:
+    """Where the data of a task are."""
+    if data.startswith("tfds:"):
+        return f"{data}/{task}"
+    return str(Path(data) / TASKS[task].title)
+
+
+def arguments(
+    run: Run, options: argparse.Namespace, fields: Sequence[str]
+) -> list[str]:
+    """What bert_jax.main is given, but for the work directory."""
+    config = ROOT / "configs" / "finetune" / "glue.py"
+    return [
+        f"--config={config}:size={options.size},task={run.task}",
+        f"--config.task.data_dir={data_dir(options.data, run.task)}",
+        f"--config.init_from={options.init_from}",
+        f"--config.optimizer.learning_rate={run.learning_rate!r}",
+        f"--config.train.num_epochs={run.epochs!r}",
+        f"--config.seed={run.seed}",
+        *fields,
+    ]
+
+
+def finish(
+    run: Run, folder: Path, arguments: Sequence[str]
+) -> tuple[dict[str, dict[str, float]], int]:
+    """Brings a run to its end, where it is not there yet.
+
+    Returns:
+      Its scores on each dev split, and the status it ended with, not 0 where it failed.
+
+    Raises:
+      UserError: the folder holds a run of other arguments.
+    """
+    path = folder / "result.json"
+    if path.exists():
+        result = json.loads(path.read_text(encoding="utf-8"))
+        if result["arguments"] != list(arguments):
+            differing = set(result["arguments"]) ^ set(arguments)
+            raise UserError(
+                f"{folder} is of other arguments ({', '.join(sorted(differing))}); "
+                "take another --output"
+            )
+        return result["scores"], 0
+    status = _wait([*PROGRAM, *arguments, f"--workdir={folder}"])
+    if status:
+        return {}, status
+    result = {"arguments": list(arguments), "scores": scores(run, folder)}
+    write_atomically(path, json.dumps(result, indent=2) + "\n")
+    return result["scores"], 0
+
+
+def scores(run: Run, folder: Path) -> dict[str, dict[str, float]]:
+    """The scores, on each dev split, of the checkpoint that the predictions are of."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    main_score = TASKS[run.task].main_score
+    lines = metrics.read(folder, "dev")
+    chosen = lines[-1]
+    if config["evaluate"]["checkpoint"] == "best":
+        chosen = max(lines, key=lambda x: glue_table.order(x[main_score]))
+    found = {}
+    for split in ("dev", "dev_mismatched"):
+        for line in metrics.read(folder, split):
+            if line["step"] == chosen["step"]:
+                found[split] = {k: line[k] for k in TASKS[run.task].scores}
+    return found
+
+
+def _wait(command: Sequence[str]) -> int:
+    """Runs a program to its end, what it prints on stderr; SIGTERM is passed on."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = subprocess.Popen(
+        command, stdout=2, env={**os.environ, "PYTHONPATH": path}
+    )
+
+    def pass_on(number: int, frame: Any) -> None:
+        del frame
+        process.send_signal(number)
+
+    before = signal.signal(signal.SIGTERM, pass_on)
+    try:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:  # the program was sent it as well, and saves
+                continue
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _list(kind: type) -> Any:
+    """The type of an option that takes values between commas."""
+
+    def values(text: str) -> list[Any]:
+        return [kind(part) for part in text.split(",") if part]
+
+    values.__name__ = f"list of {kind.__name__}"
+    return values
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

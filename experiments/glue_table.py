@@ -1,0 +1,144 @@
+"""What a grid of GLUE runs amounts to: the table, and the files to submit."""
+
+import math
+import statistics
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_jax import metrics
+from bert_jax.data.glue import TASKS
+
+# Table 1 of the paper: test scores of BERT-Base and BERT-Large, in percent.
+PAPER = {
+    ("mnli", "dev"): (84.6, 86.7),
+    ("mnli", "dev_mismatched"): (83.4, 85.9),
+    ("qqp", "dev"): (71.2, 72.1),
+    ("qnli", "dev"): (90.5, 92.7),
+    ("sst2", "dev"): (93.5, 94.9),
+    ("cola", "dev"): (52.1, 60.5),
+    ("stsb", "dev"): (85.8, 86.5),
+    ("mrpc", "dev"): (88.9, 89.3),
+    ("rte", "dev"): (66.4, 70.1),
+}
+# What the leaderboard wants, and the task whose run writes it.
+FILES = {
+    **{f"{task.title}.tsv": name for name, task in TASKS.items() if name != "mnli"},
+    "MNLI-m.tsv": "mnli",
+    "MNLI-mm.tsv": "mnli",
+    "AX.tsv": "mnli",
+}
+_SETTINGS = ("task", "score", "learning rate", "epochs", "runs", "mean", "spread")
+_PICKED = ("picked", "score", "learning rate", "epochs", "seed", "dev")
+_PAPER = ("Base*", "Large*")
+_NOTE = """dev scores in percent; spread: standard deviation over the seeds
+* of the paper, on test"""
+
+
+class Result(NamedTuple):
+    """A finished run.
+
+    `scores` are those of each dev split; `folder` is its work directory.
+    """
+
+    task: str
+    learning_rate: float
+    epochs: float
+    seed: int
+    folder: Path
+    scores: dict[str, dict[str, float]]
+
+    def main(self, split: str = "dev") -> float:
+        """The task's main score, in percent."""
+        return 100 * self.scores[split][TASKS[self.task].main_score]
+
+
+def order(score: float) -> float:
+    """What scores are compared by: one that is no number is the worst."""
+    return -math.inf if math.isnan(score) else score
+
+
+def picked(results: Sequence[Result]) -> dict[str, Result]:
+    """The run of each task that is best on dev; of equal ones, the first."""
+    tasks = dict.fromkeys(result.task for result in results)
+    return {
+        task: max(
+            (result for result in results if result.task == task),
+            key=lambda result: (
+                -math.inf if math.isnan(result.main()) else result.main()
+            ),
+        )
+        for task in tasks
+    }
+
+
+def table(results: Sequence[Result]) -> str:
+    """Two tables, the paper's scores beside both: of each setting the mean, the spread
+    and the best of its seeds; and the picked runs."""
+    settings: dict[tuple, list[Result]] = {}
+    for result in results:
+        key = (result.task, result.learning_rate, result.epochs)
+        settings.setdefault(key, []).append(result)
+    rows: list[tuple[str, ...]] = []
+    for group in settings.values():
+        for split in group[0].scores:
+            values = [result.main(split) for result in group]
+            spread = f"{statistics.stdev(values):.1f}" if len(values) > 1 else ""
+            first = (*_beginning(group[0], split), str(len(values)))
+            middle = (f"{statistics.mean(values):.1f}", spread, f"{max(values):.1f}")
+            rows.append((*first, *middle, *_paper(group[0].task, split)))
+    chosen: list[tuple[str, ...]] = []
+    found = {}
+    for task, result in picked(results).items():
+        for split in result.scores:
+            found[task, split] = result.main(split)
+            first = (*_beginning(result, split), str(result.seed))
+            chosen.append((*first, f"{result.main(split):.1f}", *_paper(task, split)))
+    if PAPER.keys() <= found.keys():  # the paper's average is one over these nine
+        columns = [[found[key] for key in PAPER], *zip(*PAPER.values(), strict=True)]
+        means = [f"{statistics.mean(column):.1f}" for column in columns]
+        chosen.append(("average", "", "", "", "", *means))
+    tables = (
+        metrics.table(rows, (*_SETTINGS, "best", *_PAPER)),
+        metrics.table(chosen, (*_PICKED, *_PAPER)),
+    )
+    return "\n\n".join((*tables, _NOTE))
+
+
+def submission(results: Sequence[Result], path: Path) -> str:
+    """Writes the zip of the picked runs' test predictions, and says what it lacks."""
+    best = picked(results)
+    files, missing = [], []
+    for name, task in sorted(FILES.items()):
+        file = best[task].folder / "predictions" / name if task in best else None
+        if file is not None and file.exists():
+            files.append((name, file.read_bytes()))
+        else:
+            missing.append(name)
+    if not files:
+        return "no test predictions, so nothing to submit"
+    temporary = path.with_suffix(".part")
+    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files:
+            # A time of its own: the same predictions are the same file.
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    temporary.replace(path)
+    said = f"{path}: {', '.join(name for name, _ in files)}"
+    if missing:
+        said += f"\nNOT in it, so the leaderboard may refuse it: {', '.join(missing)}"
+    return said
+
+
+def _beginning(result: Result, split: str) -> tuple[str, ...]:
+    """Task, score, learning rate and epochs, as they are shown."""
+    name = result.task
+    if split == "dev_mismatched":
+        name = f"{name} mismatched"
+    score = TASKS[result.task].main_score
+    return name, score, f"{result.learning_rate:g}", f"{result.epochs:g}"
+
+
+def _paper(task: str, split: str) -> tuple[str, ...]:
+    scores = PAPER.get((task, split))
+    return tuple(f"{score:.1f}" for score in scores) if scores else ("", "")

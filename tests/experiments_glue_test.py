@@ -1,0 +1,230 @@
+"""The grid of GLUE runs: what is run, resumed, picked, shown and handed in."""
+
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from experiments import glue, glue_table
+from experiments.glue_table import Result
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# In the place of bert_jax.main: notes that it ran, and leaves what a run leaves. The
+# score is the seed's tenth plus the learning rate.
+PROGRAM = """
+import json, sys
+from pathlib import Path
+
+given = dict(arg.lstrip("-").partition("=")[::2] for arg in sys.argv[1:])
+folder = Path(given["workdir"])
+folder.mkdir(parents=True, exist_ok=True)
+with open(folder.parent.parent / "ran.txt", "a") as file:
+    print(folder.parent.name, folder.name, file=file)
+if "BREAK" in given.get("config.init_from", "") and "seed1" in folder.name:
+    sys.exit(7)
+score = int(given["config.seed"]) / 10 + float(given["config.optimizer.learning_rate"])
+best = given.get("config.evaluate.checkpoint", "last")
+(folder / "config.json").write_text(json.dumps({"evaluate": {"checkpoint": best}}))
+with open(folder / "metrics.jsonl", "w") as file:
+    for split in ("dev", "dev_mismatched"):
+        if split == "dev" or "mnli" in given["config"]:
+            for step, value in ((1, 0.9), (2, score)):
+                scores = dict.fromkeys(("accuracy", "f1", "matthews"), value)
+                line = {"step": step, "split": split, "time": 0, **scores}
+                print(json.dumps(line), file=file)
+names = {"rte": ["RTE"], "cola": ["CoLA"], "mnli": ["MNLI-m", "MNLI-mm", "AX"]}
+(folder / "predictions").mkdir(exist_ok=True)
+for name in names[given["config"].rpartition("task=")[2]]:
+    text = f"index\\tprediction\\n0\\t{folder.name}\\n"
+    (folder / "predictions" / f"{name}.tsv").write_text(text)
+"""
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch, capfd):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    monkeypatch.setattr(glue, "PROGRAM", (sys.executable, str(program)))
+    output = tmp_path / "runs"
+    for folder in ("RTE", "CoLA", "MNLI"):
+        (tmp_path / folder).mkdir()
+
+    def run(*args):
+        status = glue.main([f"--data={tmp_path}", f"--output={output}", *args])
+        ran = output / "ran.txt"
+        lines = ran.read_text().splitlines() if ran.exists() else []
+        ran.unlink(missing_ok=True)
+        return status, lines, *capfd.readouterr()
+
+    run.output = output
+    return run
+
+
+def contents(path):
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name).decode() for name in archive.namelist()}
+
+
+ARGS = ("--tasks=rte,cola", "--learning_rates=5e-5,3e-5", "--seeds=0,1")
+
+
+def test_the_grid_is_run_once_and_picked_on_dev(grid):
+    status, ran, out, _ = grid(*ARGS)
+    assert status == 0
+    assert ran == [
+        f"{task} lr{rate}-epochs3-seed{seed}"
+        for task in ("rte", "cola")
+        for rate in ("5e-05", "3e-05")
+        for seed in (0, 1)
+    ]
+    files = contents(grid.output / "submission.zip")
+    assert set(files) == {"RTE.tsv", "CoLA.tsv"}
+    assert files["RTE.tsv"].endswith("lr5e-05-epochs3-seed1\n")
+    missing = out.splitlines()[-1]
+    assert missing.startswith("NOT in it")
+    for name in ("MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv", "WNLI.tsv", "STS-B.tsv"):
+        assert name in missing
+    # The same command again: nothing to run, the same words, the same bytes.
+    before = (grid.output / "submission.zip").read_bytes()
+    assert grid(*ARGS)[:3] == (0, [], out)
+    assert (grid.output / "submission.zip").read_bytes() == before
+    # A wider grid runs what is new.
+    ran = grid(*ARGS[:2], "--seeds=0,1,2")[1]
+    assert [line.rpartition("-")[2] for line in ran] == ["seed2"] * 4
+
+
+def test_a_run_that_fails_ends_the_grid_which_goes_on_there(grid):
+    args = ("--tasks=rte", "--learning_rates=5e-5", "--seeds=0,1,2")
+    status, ran, out, err = grid(*args, "--init_from=BREAK")
+    assert status == 7 and len(ran) == 2 and not out
+    assert "seed1 ended with status 7; the same command goes on there" in err
+    status, ran, _, err = grid(*args, "--init_from=BREAK")
+    assert status == 7 and ran == ["rte lr5e-05-epochs3-seed1"]
+    status, ran, _, err = grid(*args)
+    assert status == 2 and not ran
+    assert "--config.init_from=BREAK" in err and "take another --output" in err
+
+
+def test_the_best_checkpoint_where_predictions_are_its(grid):
+    args = ("--tasks=mnli", "--learning_rates=5e-5", "--seeds=0")
+    grid(*args, "--config.evaluate.checkpoint=best")
+    (path,) = grid.output.glob("mnli/*/result.json")
+    scores = json.loads(path.read_text())["scores"]
+    assert scores == {"dev": {"accuracy": 0.9}, "dev_mismatched": {"accuracy": 0.9}}
+    files = contents(grid.output / "submission.zip")
+    assert set(files) == {"MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"}
+
+
+@pytest.mark.parametrize(
+    ("arg", "message"),
+    [
+        ("--tasks=ax", "--tasks: 'ax' is none of cola"),
+        ("--tasks=snli", "--tasks: 'snli' is none of cola"),
+        ("--tasks=wnli", "WNLI: no such folder; --data="),
+        ("--config.seed=3", "the grid sets config.seed itself"),
+        ("--config.train.seeds=3", "the grid sets config.train.seeds itself"),
+        ("--config.train.num_steps=3", "the grid sets config.train.num_steps itself"),
+        ("--epoch=3", "--epoch=3: no such option"),
+    ],
+)
+def test_what_the_grid_does_not_take(grid, arg, message):
+    status, ran, _, err = grid("--tasks=rte", arg)
+    assert status == 2 and not ran
+    assert message in err and len(err.splitlines()) == 1
+
+
+def test_fields_reach_every_run(tmp_path):
+    (tmp_path / "STS-B").mkdir()
+    args = ["--tasks=stsb", "--size=tiny", "--config.train.batch_size=16"]
+    options, fields = glue.parse([f"--data={tmp_path}", *args])
+    run = glue.Run("stsb", 2e-5, 3.0, 1)
+    given = glue.arguments(run, options, fields)
+    assert given[0].endswith("configs/finetune/glue.py:size=tiny,task=stsb")
+    assert given[1:] == [
+        f"--config.task.data_dir={tmp_path}/STS-B",
+        "--config.init_from=",
+        "--config.optimizer.learning_rate=2e-05",
+        "--config.train.num_epochs=3.0",
+        "--config.seed=1",
+        "--config.train.batch_size=16",
+    ]
+    assert glue.data_dir("tfds:glue", "stsb") == "tfds:glue/stsb"
+
+
+def test_sigterm_reaches_the_run(tmp_path):
+    (tmp_path / "RTE").mkdir()
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+        f"open({str(tmp_path / 'ready')!r}, 'w').close()\n"
+        "time.sleep(60)\n"
+    )
+    start = f"""
+import sys
+from experiments import glue
+glue.PROGRAM = (sys.executable, {str(program)!r})
+sys.exit(glue.main(["--data={tmp_path}", "--tasks=rte", "--output={tmp_path}"]))
+"""
+    process = subprocess.Popen([sys.executable, "-c", start], cwd=ROOT)
+    while not (tmp_path / "ready").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 143
+
+
+def result(task, value, rate=5e-5, seed=0, **more):
+    score = glue.TASKS[task].main_score
+    scores = {"dev": {score: value}, **{k: {score: v} for k, v in more.items()}}
+    return Result(task, rate, 3.0, seed, Path("none"), scores)
+
+
+def test_mean_spread_and_best_beside_the_paper():
+    shown = glue_table.table(
+        [result("cola", value, seed=i) for i, value in enumerate((0.5, 0.6, 0.55))]
+        + [result("wnli", 0.5634)]
+    )
+    first, second = shown.split("\n\n")[:2]
+    assert first.splitlines()[2].split() == [
+        *("cola", "matthews", "5e-05", "3", "3", "55.0", "5.0", "60.0"),
+        *("52.1", "60.5"),
+    ]
+    assert second.splitlines()[2].split() == [
+        *("cola", "matthews", "5e-05", "3", "1", "60.0", "52.1", "60.5")
+    ]
+    assert second.splitlines()[3].split()[-1] == "56.3"
+
+
+def test_the_papers_average():
+    results = [
+        result(task, 0.5)
+        for task in ("qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte")
+    ]
+    assert "average" not in glue_table.table(results)
+    results.append(result("mnli", 0.6, dev_mismatched=0.8))
+    (line,) = (x for x in glue_table.table(results).splitlines() if "average" in x)
+    assert line.split() == ["average", "54.4", "79.6", "82.1"]
+
+
+def test_of_equal_runs_the_first_and_none_that_is_no_number():
+    results = [
+        result("rte", math.nan),
+        result("rte", 0.7, rate=4e-5),
+        result("rte", 0.7, rate=3e-5),
+    ]
+    assert glue_table.picked(results)["rte"].learning_rate == 4e-5
+
+
+def test_nothing_to_submit(tmp_path):
+    path = tmp_path / "submission.zip"
+    said = glue_table.submission([result("rte", 0.5)], path)
+    assert said == "no test predictions, so nothing to submit"
+    assert not path.exists()
