@@ -18,11 +18,26 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from absl import logging as absl_logging
+from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
 from bert_jax.step import TrainState
 
 log = logging.getLogger(__name__)
+
+
+def checkpoint_name(config: ConfigDict) -> str:
+    """The folder with the checkpoint that `config.evaluate.checkpoint` means.
+
+    Raises:
+      UserError: it is neither last nor best.
+    """
+    names = {"last": "checkpoints", "best": "best"}
+    if config.evaluate.checkpoint not in names:
+        raise UserError(
+            f"config.evaluate.checkpoint={config.evaluate.checkpoint!r}: last or best"
+        )
+    return names[config.evaluate.checkpoint]
 
 
 def has_checkpoint(workdir: Path) -> bool:
@@ -32,10 +47,16 @@ def has_checkpoint(workdir: Path) -> bool:
 
 
 class Checkpoints:
-    """The checkpoints of a work directory; saved in the background, a few kept."""
+    """The checkpoints of a work directory; saved in the background, a few kept.
 
-    def __init__(self, workdir: Path, keep: int):
-        self._folder = workdir.absolute() / "checkpoints"
+    Args:
+      workdir: the work directory.
+      keep: how many, the newest.
+      name: of the folder in it.
+    """
+
+    def __init__(self, workdir: Path, keep: int, name: str = "checkpoints"):
+        self._folder = workdir.absolute() / name
         self._manager = ocp.CheckpointManager(
             self._folder,
             item_names=("params", "opt_state"),
@@ -65,9 +86,16 @@ class Checkpoints:
           UserError: there is too little room on the disk, or saving failed; this or
             the checkpoint before.
         """
+        self._save({"params": state.params, "opt_state": state.opt_state}, step)
+
+    def save_params(self, params: Any, step: int) -> None:
+        """As `save`, the parameters only."""
+        self._save({"params": params}, step)
+
+    def _save(self, items: dict[str, Any], step: int) -> None:
         if step == self.latest_step():
             return
-        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(items))
         free = shutil.disk_usage(self._folder).free
         if free < needed:
             raise UserError(
@@ -75,15 +103,9 @@ class Checkpoints:
                 f"{free / 1e6:,.0f} MB are free; make room and start the same command "
                 f"again: it goes on from step {self.latest_step() or 0}"
             )
+        args = {name: ocp.args.StandardSave(item) for name, item in items.items()}
         with self._told_in_one_line():
-            self._manager.save(
-                step,
-                args=ocp.args.Composite(
-                    params=ocp.args.StandardSave(state.params),
-                    opt_state=ocp.args.StandardSave(state.opt_state),
-                ),
-                force=True,
-            )
+            self._manager.save(step, args=ocp.args.Composite(**args), force=True)
 
     def wait(self) -> None:
         """Waits until what was saved is on disk.
@@ -123,7 +145,8 @@ class Checkpoints:
         if found is None:
             return None
         items, step = found
-        counter = jax.device_put(jnp.asarray(step, jnp.int32), abstract.step.sharding)
+        counter = jnp.full(abstract.step.shape, step, jnp.int32)
+        counter = jax.device_put(counter, abstract.step.sharding)
         return TrainState(counter, items["params"], items["opt_state"]), step
 
     def restore_params(self, abstract: Any) -> tuple[Any, int] | None:

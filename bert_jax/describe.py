@@ -7,21 +7,20 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-from ml_collections import ConfigDict
 
-from bert_jax import metrics, optimizer, sharding, tasks, workdir
-from bert_jax.data import loader
+from bert_jax import metrics, optimizer, sharding, workdir
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
+from bert_jax.tasks.task import Task
 
 
-def describe(config: ConfigDict, target: str) -> None:
+def describe(task: Task, target: str) -> None:
     """Prints the resolved config, parameters, FLOPs and bytes; or writes them as JSON.
 
     Args:
       target: a file for JSON; `-` prints.
     """
-    facts = gather(config)
+    facts = gather(task)
     if target != "-":
         if not Path(target).parent.is_dir():
             raise UserError(f"--output={target}: its folder does not exist")
@@ -32,28 +31,27 @@ def describe(config: ConfigDict, target: str) -> None:
     print(metrics.table(rows, ("", "")))
 
 
-def gather(config: ConfigDict) -> dict[str, Any]:
+def gather(task: Task) -> dict[str, Any]:
     """`parameters` (BERT with its pooler, without heads), `parameters_with_heads`,
     `flops_per_step` (of the first phase) and bytes per device; nothing is allocated."""
-    task = tasks.create(config)
+    config = task.config
     mesh = sharding.make_mesh(config)
     abstract = sharding.abstract_state(task.init_params, optimizer.make(config), mesh)
     params = nn.meta.unbox(jax.eval_shape(task.init_params, jax.random.key(0)))
-    phases = loader.phases(config)
+    phases = [
+        {
+            "steps": steps,
+            "max_seq_length": shapes["input_ids"][-1],
+            "flops_per_step": task.flops(shapes),
+        }
+        for steps, shapes in task.stretches()
+    ]
     return {
         "config": config.to_dict(),
         "parameters": count_parameters(params["bert"]),
         "parameters_with_heads": count_parameters(params),
-        "flops_per_step": task.flops_per_sequence(phases[0]) * config.train.batch_size,
-        "phases": [
-            {
-                "steps": phase.end_step - phase.first_step,
-                "max_seq_length": phase.max_seq_length,
-                "flops_per_step": task.flops_per_sequence(phase)
-                * config.train.batch_size,
-            }
-            for phase in phases
-        ],
+        "flops_per_step": phases[0]["flops_per_step"],
+        "phases": phases,
         "devices": mesh.size,
         "bytes_per_device": {
             "parameters": _bytes(abstract.params),

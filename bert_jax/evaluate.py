@@ -1,10 +1,9 @@
-"""Evaluation that counts every example once, prediction, and the closing report."""
+"""Exact evaluation, prediction files and prediction, for every task."""
 
 import contextlib
 import functools
 import itertools
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any, TextIO
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
 from bert_jax import (
     initial,
@@ -22,195 +20,227 @@ from bert_jax import (
     sharding,
     signals,
     step,
-    tasks,
     tokenization,
     workdir,
 )
-from bert_jax.checkpoint import Checkpoints, has_checkpoint
-from bert_jax.data import loader
+from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 from bert_jax.errors import UserError
-
-EXAMPLES = 3  # held-out sentences in the report
+from bert_jax.seeds import Log, Seeds
+from bert_jax.tasks.task import Ask, Batch, Outputs, Step, Task
 
 
 class Evaluator:
-    """Evaluates parameters on the dev split; compiled once for each batch shape."""
+    """Evaluates parameters on a split; compiled once for each shape of a batch."""
 
     def __init__(
         self,
-        config: ConfigDict,
-        task: Any,
+        task: Task,
+        seeds: Seeds,
         mesh: Mesh,
         stop: signals.Stop,
         clock: metrics.Stopwatch,
     ):
-        self._config, self._task, self._mesh = config, task, mesh
-        self._stop, self._clock = stop, clock
-        self._compiled: dict[loader.Phase, Callable] = {}
+        self.task, self.mesh, self.seeds, self.clock = task, mesh, seeds, clock
+        self._stop = stop
+        self._compiled: dict[tuple, Callable] = {}
+        self._kept: tuple[int, dict[str, list[Any]]] = (-1, {})
 
-    def __call__(self, params: Any, now: int) -> dict[str, float]:
-        """The dev split's numbers, at the sequence length that step `now` ended with.
+    def numbers(self, params: Any, split: str, now: int) -> list[dict[str, float]]:
+        """Each seed's scores on a split, after `now` steps; see `results`."""
+        results = self.results(params, split, now)
+        return [self.task.numbers(split, result) for result in results]
+
+    def results(self, params: Any, split: str, now: int) -> list[Any]:
+        """Each seed's results for every record of a split, in the records' order.
+
+        Those of the last `now` are kept.
 
         Raises:
           Interrupted: a signal arrived between two batches or during compilation.
         """
-        config, size = self._config, self._config.evaluate.batch_size
-        phase = loader.phase_at(config, max(now - 1, 0))
-        rows = sharding.local_rows(self._mesh, size)
-        dataset = loader.dataset(config, phase, "dev", rows)
-        batches = (
-            sharding.place_batch(batch, self._mesh, size)
-            for batch in dataset.to_iter_dataset()
-        )
-        with self._clock("evaluation"):
-            first = next(batches)
-        if phase not in self._compiled:
-            with self._clock("compile"):
-                self._compiled[phase] = self._compile(params, first)
-        sums = []
-        with self._clock("evaluation"):
-            for batch in itertools.chain([first], batches):
-                sums.append(self._compiled[phase](params, batch))
-                # Bounds what is under way on the device.
-                jax.block_until_ready(sums[-2:-1])
-                self._stop.check()
-            return self._task.summarise(_means(sums))
+        if self._kept[0] != now:
+            self._kept = (now, {})
+        if split not in self._kept[1]:
+            each = self.seeds.split(params)
+            self._kept[1][split] = [self._evaluate(one, split, now) for one in each]
+        return self._kept[1][split]
+
+    def _evaluate(self, params: Any, split: str, now: int) -> Any:
+        size = self.task.config.evaluate.batch_size
+        rows = sharding.local_rows(self.mesh, size)
+        fetched: list[Any] = []
+        ahead: Any = None
+        for batch in self.task.evaluation_batches(split, now, rows):
+            placed = sharding.place_batch(batch, self.mesh, size)
+            shapes = tuple((name, rows.shape) for name, rows in placed.items())
+            if shapes not in self._compiled:
+                with self.clock("compile"):
+                    self._compiled[shapes] = self._compile(params, placed)
+            with self.clock("evaluation"):
+                # One batch is computed while the one before it is fetched.
+                outputs = self._compiled[shapes](params, placed)
+                if ahead is not None:
+                    fetched.append(jax.device_get(ahead))
+                ahead = outputs
+            self._stop.check()
+        with self.clock("evaluation"):
+            fetched.append(jax.device_get(ahead))
+            return self.task.collect(split, fetched)
 
     def _compile(self, params: Any, batch: step.Batch) -> Callable:
         jitted = jax.jit(
-            functools.partial(step.eval_step, metrics=self._task.metrics),
-            out_shardings=sharding.replicated(self._mesh),
+            self.task.outputs, out_shardings=sharding.replicated(self.mesh)
         )
 
         def compile_step() -> Callable:
-            with sharding.activate(self._mesh):
+            with sharding.activate(self.mesh):
                 return jitted.lower(params, batch).compile()
 
         return signals.run_interruptibly(compile_step, self._stop)
 
 
-def evaluate(config: ConfigDict, folder: Path) -> None:
-    """Evaluates the newest checkpoint and prints the numbers as JSON."""
-    with _restored(config, folder) as (task, mesh, params, now):
-        workdir.check_vocabulary(folder, task.tokenizer)
+def evaluate(task: Task, folder: Path) -> None:
+    """Evaluates a checkpoint on each split, prints the scores as JSON, a line each, and
+    writes the prediction files."""
+    with _restored(task, folder) as (mesh, params, now):
+        if has_checkpoint(folder):
+            workdir.check_vocabulary(folder, task.tokenizer)
         stop, clock = signals.Stop(), metrics.Stopwatch()
-        numbers = Evaluator(config, task, mesh, stop, clock)(params, now)
-    print(json.dumps({"step": now, "split": "dev", **numbers}))
+        evaluator = Evaluator(task, Seeds.single(task.config), mesh, stop, clock)
+        for split in task.splits:
+            (numbers,) = evaluator.numbers(params, split, now)
+            print(json.dumps({"step": now, "split": split, **numbers}))
+            if folder.is_dir():
+                (results,) = evaluator.results(params, split, now)
+                task.write_predictions(folder / "predictions", split, results)
 
 
-def predict(config: ConfigDict, folder: Path, source: str, target: str) -> None:
+def close(evaluator: Evaluator, folder: Path, params: Any, now: int, log: Log) -> None:
+    """Ends a run: every split's scores, printed, and its prediction files."""
+    task, seeds = evaluator.task, evaluator.seeds
+    folders = [path / "predictions" for path in seeds.folders(folder)]
+    for split in task.splits:
+        results = evaluator.results(params, split, now)
+        each = []
+        for own, result in zip(folders, results, strict=True):
+            each.append(task.numbers(split, result))
+            if jax.process_index() == 0:
+                task.write_predictions(own, split, result)
+                workdir.write_facts(own.parent, task.facts)
+        if each[0]:
+            means = seeds.means(split, each)
+            if not log.has(now, split):
+                log.write(now, split, each)
+            if jax.process_index() == 0:
+                print(f"\n{split} at step {now}")
+                print(metrics.table(*task.summary_table(split, means)))
+    if jax.process_index() == 0:
+        totals = evaluator.clock.totals()
+        spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
+        print("\n" + metrics.table(spent, ("time", "seconds")))
+        for own, one in zip(folders, seeds.split(params), strict=True):
+            run = functools.partial(_asking_few, params=one, mesh=evaluator.mesh)
+            task.show(own, run)
+        print(f"\npredictions: {', '.join(map(str, folders))}")
+
+
+def predict(task: Task, folder: Path, source: str, target: str) -> None:
     """Reads JSON lines and writes JSON lines, in the same order.
 
     Args:
-      folder: the work directory, whose newest checkpoint is asked.
+      folder: the work directory, whose checkpoint is asked.
       source: a file, or `-` for standard input.
       target: a file, written whole or not at all, or `-` for standard output.
     """
     with (
         _lines(source) as lines,
-        _restored(config, folder) as (task, mesh, params, _),
+        _restored(task, folder) as (mesh, params, _),
         _output(target) as output,
     ):
         # The run's own: its text may be gone by now.
         path = folder / "tokenizer.json"
         own = tokenization.load(path) if has_checkpoint(folder) else task.tokenizer
         predictor = task.predictor(own)
-        run = jax.jit(predictor.step)
-        size = sharding.batch_multiple(mesh, config.predict.batch_size)
-        rows = (predictor.read_row(line, where) for where, line in lines)
+        size = sharding.batch_multiple(mesh, task.config.predict.batch_size)
+        ask = asking(predictor.step, params, mesh, size)
+        rows = (_row(line, where, predictor.parse) for where, line in lines)
         for some in iter(lambda: list(itertools.islice(rows, size)), []):
-            features = predictor.features(some)
-            outputs = _run_padded(run, params, features, mesh, size)
-            for result in predictor.results(some, outputs):
-                output.write(json.dumps(result, ensure_ascii=False) + "\n")
+            answers = predictor.answer([parsed for _, parsed in some], ask, size)
+            for (row, _), answer in zip(some, answers, strict=True):
+                output.write(json.dumps({**row, **answer}, ensure_ascii=False) + "\n")
             output.flush()
 
 
-def one_line(now: int, numbers: dict[str, float]) -> str:
+def one_line(now: int, split: str, numbers: dict[str, float]) -> str:
     """An evaluation for the progress log."""
     shown = (f"{name} {value:.4g}" for name, value in numbers.items())
-    return f"step {now} dev: {', '.join(shown)}"
+    return f"step {now} {split}: {', '.join(shown)}"
 
 
-def report(
-    config: ConfigDict,
-    task: Any,
-    folder: Path,
-    params: Any,
-    mesh: Mesh,
-    clock: metrics.Stopwatch,
-) -> None:
-    """Prints what the run reached, what it spent and a few guesses, which it keeps in
-    predictions/dev.jsonl too."""
-    numbers = metrics.read(folder, "dev")[-1]
-    print(f"\nheld-out text at step {numbers['step']}")
-    print(metrics.table(*task.summary_table(numbers)))
-    totals = clock.totals()
-    spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
-    print("\n" + metrics.table(spent, ("time", "seconds")))
+def _asking_few(function: Step, params: Any, mesh: Mesh) -> Ask:
+    return asking(function, params, mesh, sharding.batch_multiple(mesh, 4))
 
-    predictor = task.predictor(task.tokenizer)
-    features, wanted = predictor.examples(EXAMPLES)
-    run = jax.jit(predictor.step)
-    size = sharding.batch_multiple(mesh, EXAMPLES)
-    outputs = _run_padded(run, params, features, mesh, size)
-    rows = predictor.show(features, wanted, outputs)
-    print("\na few held-out sentences, what stood at [MASK], and the guesses")
-    for row in rows:
-        print(f"\n  {row['text']}")
-        for mask in row["masks"]:
-            guesses = "  ".join(
-                f"{g['token']} {g['probability']:.0%}" for g in mask["guesses"]
+
+def asking(function: Step, params: Any, mesh: Mesh, size: int) -> Ask:
+    """Compiles a function of (params, batch); gives one of up to `size` rows."""
+    run = jax.jit(function)
+
+    def ask(rows: Batch) -> Outputs:
+        count = len(rows["input_ids"])
+        padded = {
+            name: np.pad(
+                column, [(0, size - count)] + [(0, 0)] * (column.ndim - 1), mode="edge"
             )
-            print(f"    {mask['wanted']:<16} {guesses}")
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    workdir.write_atomically(folder / "predictions" / "dev.jsonl", lines)
+            for name, column in rows.items()
+        }
+        with sharding.activate(mesh):
+            outputs = run(params, sharding.place_batch(padded, mesh, size))
+        return {
+            name: column[:count] for name, column in jax.device_get(outputs).items()
+        }
+
+    return ask
 
 
 @contextlib.contextmanager
-def _restored(config: ConfigDict, folder: Path) -> Iterator[tuple[Any, Mesh, Any, int]]:
-    """The task, the mesh, and the newest checkpoint's parameters and step."""
-    task = tasks.create(config)
+def _restored(task: Task, folder: Path) -> Iterator[tuple[Mesh, Any, int]]:
+    """The mesh, and the checkpoint's parameters and step."""
+    config = task.config
     mesh = sharding.make_mesh(config)
     abstract = sharding.abstract_state(task.init_params, optimizer.make(config), mesh)
     if not has_checkpoint(folder):
-        begun = initial.read(config, task, abstract.params)
+        begun = initial.read(task, abstract.params)
         if begun is None:
             raise UserError(
                 f"--workdir={folder}: no checkpoint there; train one first, or name "
                 "weights with --config.init_from"
             )
-        yield task, mesh, initial.whole(*begun), 0
+        yield mesh, initial.whole(*begun), 0
         return
-    workdir.check(folder, config)
-    with Checkpoints(folder, config.checkpoint.keep) as saved:
+    workdir.check(folder, config, only=workdir.MODEL_FIELDS)
+    task.facts.update(workdir.read_facts(folder))
+    with Checkpoints(folder, 1, checkpoint_name(config)) as saved:
         restored = saved.restore_params(abstract.params)
-        assert restored is not None
-        yield task, mesh, *restored
+        if restored is None:
+            raise UserError(
+                f"--workdir={folder}: the run kept no checkpoint as its best; set "
+                "--config.evaluate.checkpoint=last"
+            )
+        yield mesh, *restored
 
 
-def _means(sums: list[step.Sums]) -> dict[str, float]:
-    """Adds the batches' sums and weights in double precision, and divides once."""
-    fetched = jax.device_get(sums)
-    return {
-        name: math.fsum(float(batch[name][0]) for batch in fetched)
-        / max(math.fsum(float(batch[name][1]) for batch in fetched), 1e-6)
-        for name in fetched[0]
-    }
-
-
-def _run_padded(
-    run: Callable, params: Any, features: dict[str, np.ndarray], mesh: Mesh, size: int
-) -> dict[str, np.ndarray]:
-    """Runs on a batch filled up to `size` rows with copies of its last one."""
-    count = len(features["input_ids"])
-    padded = {
-        name: np.pad(rows, ((0, size - count), (0, 0)), mode="edge")
-        for name, rows in features.items()
-    }
-    with sharding.activate(mesh):
-        outputs = run(params, sharding.place_batch(padded, mesh, size))
-    return jax.device_get(outputs)
+def _row(line: str, where: str, parse: Callable) -> tuple[dict[str, Any], Any]:
+    """A line of the input, as it is and as the task understands it."""
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise UserError(f"{where}: not JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: a JSON object is wanted")
+    try:
+        return row, parse(row)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
 
 
 @contextlib.contextmanager

@@ -5,40 +5,52 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from bert_jax import tasks, weights
+from bert_jax import tasks, weights, workdir
 from bert_jax.errors import UserError
+from bert_jax.tasks.task import Task
 
 
-def resolve(config: ConfigDict) -> ConfigDict:
-    """The config with every value that it leaves to be worked out filled in.
+def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
+    """The task, its config with every value that it leaves to be worked out filled in.
 
     With `init_from` and no vocabulary of its own, a run keeps the checkpoint's.
+
+    Args:
+      folder: the work directory.
+      from_data: False where the data need not be there any more: what was found in it
+        when the run in `folder` began is taken instead.
 
     Raises:
       UserError: see `tasks.create` and `weights.read_tokenizer`.
     """
     resolved = config.copy_and_resolve_references()
-    if config.init_from and not config.tokenizer.vocab_file:
+    own = folder / "tokenizer.json"
+    if not from_data and own.exists() and config.task.name != "pretraining":
+        # Pre-training's prepared data goes by the vocabulary that it was made with.
+        resolved.tokenizer.vocab_file = str(own)
+    elif config.init_from and not config.tokenizer.vocab_file:
         tokenizer = weights.read_tokenizer(config.init_from)
         if tokenizer is None:
             raise UserError(
                 f"{config.init_from}: no vocab.txt or tokenizer.json beside the "
                 "weights; name theirs with --config.tokenizer.vocab_file"
             )
-        folder = Path(config.init_from)
-        files = (folder / "vocab.txt", folder / "tokenizer.json")
+        source = Path(config.init_from)
+        files = (source / "vocab.txt", source / "tokenizer.json")
         normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
         resolved.tokenizer.vocab_file = str(next(f for f in files if f.exists()))
         resolved.tokenizer.lowercase = bool(normalizer.get("lowercase", True))
-    resolved.model.vocab_size = tasks.create(resolved).model_config.vocab_size
-    return resolved
+    if not from_data:
+        workdir.fill_in(folder, resolved)
+    task = tasks.create(resolved)
+    task.resolve()
+    return task
 
 
-def read(
-    config: ConfigDict, task: Any, abstract: Any
-) -> tuple[Any, weights.Report] | None:
+def read(task: Task, abstract: Any) -> tuple[Any, weights.Report] | None:
     """Reads `config.init_from`; None where it is empty.
 
     Args:
@@ -51,21 +63,29 @@ def read(
     Raises:
       UserError: the weights, or their vocabulary, are another model's.
     """
-    if not config.init_from:
+    source = task.config.init_from
+    if not source:
         return None
-    found = weights.read(config.init_from)
-    theirs = weights.read_tokenizer(config.init_from, found.config)
-    weights.check_vocabulary(task.tokenizer, theirs, config.init_from)
-    return weights.merge(abstract, found, task.model_config, config.init_from)
+    found = weights.read(source)
+    theirs = weights.read_tokenizer(source, found.config)
+    weights.check_vocabulary(task.tokenizer, theirs, source)
+    return weights.merge(abstract, found, task.model_config, source)
 
 
 def fill(params: Any, fresh: Any) -> Any:
-    """Takes from `fresh` what `read` has left to be initialised."""
-    return jax.tree.map(
-        lambda read, new: new if isinstance(read, jax.ShapeDtypeStruct) else read,
-        params,
-        fresh,
-    )
+    """Takes from `fresh` what `read` has left to be initialised.
+
+    Where `fresh` is of several seeds, each begins with what was read.
+    """
+
+    def choose(read: Any, new: jax.Array) -> jax.Array:
+        if isinstance(read, jax.ShapeDtypeStruct):
+            return new
+        if read.shape == new.shape:
+            return read
+        return jax.device_put(jnp.broadcast_to(read, new.shape), new.sharding)
+
+    return jax.tree.map(choose, params, fresh)
 
 
 def whole(params: Any, report: weights.Report) -> Any:

@@ -51,28 +51,31 @@ def main(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> None:
     values, config = _parse(argv)
     # Imported here so that a slip in the flags is told at once.
-    from bert_jax import describe, evaluate, initial, tasks, train, weights
+    from bert_jax import describe, evaluate, initial, train, weights
+    from bert_jax.checkpoint import checkpoint_name
 
-    config = initial.resolve(config)
-    source, target = values["input"], values["output"]
+    mode, source, target = (values[name] for name in ("mode", "input", "output"))
     workdir = Path(values["workdir"] or f"runs/{configuration.name(_spec(argv))}")
-    match values["mode"]:
+    if mode == "export":
+        if target == "-":
+            raise UserError("--output=DIR is wanted, the folder to write")
+        weights.export(workdir, Path(target), checkpoint_name(config))
+        print(f"exported: {target}")
+        return
+    asks = mode in ("predict", "evaluate")
+    task = initial.resolve(config, workdir, from_data=not asks)
+    match mode:
         case "train":
-            train.train(config, workdir)
+            train.train(task, workdir)
         case "prepare":
-            for folder in tasks.create(config).prepare():
+            for folder in task.prepare():
                 print(f"prepared: {folder}")
         case "evaluate":
-            evaluate.evaluate(config, workdir)
+            evaluate.evaluate(task, workdir)
         case "predict":
-            evaluate.predict(config, workdir, source, target)
-        case "export":
-            if target == "-":
-                raise UserError("--output=DIR is wanted, the folder to write")
-            weights.export(workdir, Path(target))
-            print(f"exported: {target}")
+            evaluate.predict(task, workdir, source, target)
         case "describe":
-            describe.describe(config, target)
+            describe.describe(task, target)
 
 
 def _parse(argv: Sequence[str]) -> tuple[dict[str, str], ConfigDict]:

@@ -149,6 +149,7 @@ class Progress:
     def __init__(self, total: int, initial: int = 0, *, active: bool = True):
         self._total = total
         self._active = active
+        self._told: dict[str, int] = {}
         self._logged = (initial, time.monotonic())
         self._bar = (
             tqdm(total=total, initial=initial, unit="step", dynamic_ncols=True)
@@ -183,6 +184,13 @@ class Progress:
             self._bar.write(text, file=sys.stderr)
         elif self._active:
             print(text, file=sys.stderr, flush=True)
+
+    def tell(self, counts: Mapping[str, int]) -> None:
+        """Notes each count that has changed: how many of what."""
+        for what, count in counts.items():
+            if self._told.get(what) != count:
+                self.note(f"{what}: {count:,}")
+        self._told = dict(counts)
 
     def close(self) -> None:
         if self._bar is not None:

@@ -149,13 +149,20 @@ def batch_multiple(mesh: Mesh, rows: int) -> int:
 
 
 def place_batch(
-    batch: Mapping[str, np.ndarray], mesh: Mesh, batch_size: int
+    batch: Mapping[str, np.ndarray], mesh: Mesh, batch_size: int, seeds: int = 1
 ) -> dict[str, jax.Array]:
-    """Makes global arrays of `batch_size` rows out of this process's rows."""
+    """Makes global arrays of `batch_size` rows out of this process's rows.
+
+    With several seeds, each has its own: [seeds, batch, ...].
+    """
     sharding = batch_sharding(mesh)
+    leading: tuple[int, ...] = ()
+    if seeds > 1:
+        sharding = NamedSharding(mesh, PartitionSpec(None, *sharding.spec))
+        leading = (seeds,)
     return {
         name: jax.make_array_from_process_local_data(
-            sharding, rows, (batch_size, *rows.shape[1:])
+            sharding, rows, (*leading, batch_size, *rows.shape[len(leading) + 1 :])
         )
         for name, rows in batch.items()
     }

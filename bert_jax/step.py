@@ -34,11 +34,11 @@ def init_state(params: Params, optimizer: optax.GradientTransformation) -> Train
 def train_step(
     state: TrainState,
     batch: Batch,
+    seed: Int[Array, ""] | int,
     *,
     loss: LossFunction,
     optimizer: optax.GradientTransformation,
     schedule: optax.Schedule,
-    seed: int,
     micro_batches: int,
 ) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
     """Takes one step.
@@ -46,10 +46,10 @@ def train_step(
     Args:
       state: not to be used afterwards (its buffers are donated).
       batch: arrays [batch, ...].
+      seed: of the root key of dropout.
       loss: gives the named sums and weights of a (part of a) batch.
       optimizer: from `optimizer.make`.
       schedule: the learning rate, for the log.
-      seed: of the root key of dropout.
       micro_batches: the batch is worked through in so many parts.
 
     Returns:
@@ -95,11 +95,6 @@ def train_step(
     }
     params = optax.apply_updates(state.params, updates)
     return TrainState(state.step + 1, params, opt_state), metrics
-
-
-def eval_step(params: Params, batch: Batch, *, metrics: LossFunction) -> Sums:
-    """The named sums and weights of one batch, without dropout."""
-    return metrics(params, batch, None)
 
 
 def _first(x: Array) -> Array:

@@ -1,89 +1,108 @@
 """The loop, for every task."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import flax.linen as nn
 import jax
-from ml_collections import ConfigDict
 
-from bert_jax import evaluate, initial, sharding, signals, step, tasks, workdir
+from bert_jax import evaluate, initial, sharding, signals, step, workdir
 from bert_jax import optimizer as optimizers
-from bert_jax.checkpoint import Checkpoints, has_checkpoint
-from bert_jax.data import loader
+from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 from bert_jax.errors import Interrupted
-from bert_jax.metrics import MetricWriter, Progress, Stopwatch, table
+from bert_jax.history import History, Speed, collapsed
+from bert_jax.metrics import Progress, Stopwatch, table
 from bert_jax.models.heads import count_parameters
+from bert_jax.seeds import Log, Seeds
+from bert_jax.tasks.task import Task
 
 
-def train(config: ConfigDict, folder: Path) -> None:
+def train(task: Task, folder: Path) -> None:
     """Trains to `config.train.num_steps`, from the newest checkpoint if there is one.
 
+    A run that has learnt nothing is said to have collapsed; `config.train.restarts`
+    times it is put aside and begun anew with the next seed.
+
     Args:
-      config: the resolved config.
+      task: its config is resolved.
       folder: the work directory.
 
     Raises:
       UserError: what the user can mend; nothing half-written is left.
       Interrupted: SIGTERM or Ctrl-C; the step it stopped at is saved.
     """
-    task = tasks.create(config)
+    restarts = task.config.train.restarts
+    for attempt in range(workdir.runs_put_aside(folder), restarts + 1):
+        _run(task, folder, task.config.seed + attempt)
+        if not collapsed(task, folder) or attempt == restarts:
+            break
+        workdir.put_aside(folder, attempt)
+
+
+def _run(task: Task, folder: Path, first_seed: int) -> None:
+    config = task.config
+    seeds = Seeds(config, first_seed)
     mesh = sharding.make_mesh(config)
     optimizer = optimizers.make(config)
     schedule = optimizers.learning_rate_schedule(config)
     abstract = sharding.abstract_state(task.init_params, optimizer, mesh)
+    takes_best = checkpoint_name(config) == "best"
     workdir.check(folder, config)
     begun = None
     if not has_checkpoint(folder):
-        begun = initial.read(config, task, abstract.params)
+        begun = initial.read(task, abstract.params)
     task.prepare()
     workdir.claim(folder, config, task.tokenizer)
 
     def initial_state() -> step.TrainState:
-        def create(key: jax.Array) -> step.TrainState:
-            return step.init_state(nn.meta.unbox(task.init_params(key)), optimizer)
+        def create(seed: jax.Array) -> step.TrainState:
+            params = nn.meta.unbox(task.init_params(jax.random.key(seed)))
+            return step.init_state(params, optimizer)
 
-        shardings = sharding.shardings_of(abstract)
-        key = jax.random.key(config.seed)
-        state = jax.jit(create, out_shardings=shardings)(key)
+        shardings = sharding.shardings_of(seeds.abstract(abstract))
+        state = jax.jit(seeds.each(create), out_shardings=shardings)(seeds.array)
         if begun is None:
             return state
         return state._replace(params=initial.fill(begun[0], state.params))
 
     def compile_step(state: step.TrainState, batch: step.Batch, parts: int) -> Callable:
-        function = functools.partial(
+        one_seed = functools.partial(
             step.train_step,
             loss=task.loss,
             optimizer=optimizer,
             schedule=schedule,
-            seed=config.seed,
             micro_batches=parts,
         )
         out_shardings = (sharding.shardings_of(state), sharding.replicated(mesh))
+        function = seeds.each(one_seed)
         jitted = jax.jit(function, donate_argnums=0, out_shardings=out_shardings)
         with sharding.activate(mesh):
-            return jitted.lower(state, batch).compile()
+            return jitted.lower(state, batch, seeds.array).compile()
 
     num_steps, batch_size = config.train.num_steps, config.train.batch_size
     rows = sharding.local_rows(mesh, batch_size)
+    dev = tuple(split for split in task.splits if split.startswith("dev"))
+    keeps_best = bool(dev and seeds.count == 1 and (takes_best or task.epoch_size))
     clock = Stopwatch()
     with (
         signals.deferred() as stop,
         Checkpoints(folder, config.checkpoint.keep) as checkpoints,
+        Checkpoints(folder, 1, "best")
+        if keeps_best
+        else contextlib.nullcontext(checkpoints) as best,
     ):
-        restored = checkpoints.restore(abstract)
+        restored = checkpoints.restore(seeds.abstract(abstract))
         state, now = restored or (initial_state(), 0)
-        writer = MetricWriter(
-            folder, resume_step=now if restored else None, active=_is_first()
-        )
+        log = Log(seeds, folder, now if restored else None, _is_first())
+        history = History(task, folder, dev[:1])
         progress = Progress(num_steps, now, active=_is_first())
-        evaluator = evaluate.Evaluator(config, task, mesh, stop, clock)
-        phase, run = loader.phase_at(config, now), None
-        batches = loader.batches(config, phase, now, rows)
-        previous, logged = None, _Mark(clock, now)
-        size = count_parameters(state.params)
+        evaluator = evaluate.Evaluator(task, seeds, mesh, stop, clock)
+        batches = seeds.batches(task, now, rows)
+        compiled: dict[tuple, Callable] = {}
+        previous, speed = None, Speed(clock)
+        size = count_parameters(abstract.params)
         shape = " ".join(f"{axis}={n}" for axis, n in mesh.shape.items())
         kind = jax.devices()[0].device_kind
         progress.note(
@@ -96,45 +115,61 @@ def train(config: ConfigDict, folder: Path) -> None:
             workdir.write_atomically(folder / "init_from.json", begun[1].to_json())
         try:
             while True:
-                if _evaluation_due(config, now) and not writer.has(now, "dev"):
-                    progress.note(f"evaluating at step {now}")
-                    numbers = evaluator(state.params, now)
-                    writer.write(now, "dev", numbers)
-                    progress.note(evaluate.one_line(now, numbers))
-                if now == num_steps:
+                if now == num_steps or _evaluation_due(task, now):
+                    # The first one's line, written last, says that all is done.
+                    for split in reversed(dev):
+                        if log.has(now, split):
+                            continue
+                        progress.note(f"evaluating {split} at step {now}")
+                        numbers = evaluator.numbers(state.params, split, now)
+                        if split == dev[0] and history.add(numbers[0]) and keeps_best:
+                            best.save_params(state.params, now)
+                        means = log.write(now, split, numbers)
+                        progress.note(evaluate.one_line(now, split, means))
+                if now == num_steps or history.stops(config.train.early_stop):
                     break
-                if now == phase.end_step:
-                    phase, run = loader.phase_at(config, now), None
-                    batches = loader.batches(config, phase, now, rows)
 
                 with clock("data wait"):
-                    batch = sharding.place_batch(next(batches), mesh, batch_size)
-                if run is None:
+                    batch = sharding.place_batch(
+                        next(batches), mesh, batch_size, seeds.count
+                    )
+                parts = task.micro_batches(now)
+                shapes = (parts, *((k, v.shape) for k, v in batch.items()))
+                if shapes not in compiled:
                     with clock("compile"):
-                        run = signals.run_interruptibly(
-                            functools.partial(
-                                compile_step, state, batch, phase.micro_batches
-                            ),
-                            stop,
+                        compiled[shapes] = signals.run_interruptibly(
+                            functools.partial(compile_step, state, batch, parts), stop
                         )
+                    progress.tell(task.told)
                 with clock("step"):
-                    state, metrics = run(state, batch)
+                    state, metrics = compiled[shapes](state, batch, seeds.array)
                     now += 1
                     # One step runs while the next is put together, no more.
                     jax.block_until_ready(previous)
                     previous = metrics
+                speed.add(task, batch, seeds.count)
                 progress.update(now)
 
                 if now % config.train.log_every == 0 or now == num_steps:
                     with clock("step"):
-                        numbers = {k: float(v) for k, v in metrics.items()}
-                    numbers |= logged.rates(now, phase, batch_size, task)
-                    writer.write(now, "train", numbers)
-                    progress.log(now, numbers)
+                        each = seeds.floats(metrics)
+                    rates = speed.rates(sharding.peak_flops())
+                    means = log.write(now, "train", [one | rates for one in each])
+                    progress.log(now, means)
                 if now % config.checkpoint.save_every == 0 or now == num_steps:
                     with clock("checkpoint"):
                         checkpoints.save(state, now)
                 stop.check()
+            with clock("checkpoint"):
+                checkpoints.save(state, now)
+                checkpoints.wait()
+                best.wait()
+            params, final = state.params, now
+            if takes_best and dev:
+                params, final = best.restore_params(abstract.params) or (params, now)
+            progress.close()
+            evaluate.close(evaluator, folder, params, final, log)
+            seeds.close(task, folder, state, now)
         except Interrupted:
             progress.note(f"stopping: saving step {now} of {num_steps}")
             checkpoints.save(state, now)
@@ -143,11 +178,7 @@ def train(config: ConfigDict, folder: Path) -> None:
             raise
         finally:
             progress.close()
-            writer.close()
-        with clock("checkpoint"):
-            checkpoints.wait()
-        if _is_first():
-            evaluate.report(config, task, folder, state.params, mesh, clock)
+            log.close()
 
 
 def _is_first() -> bool:
@@ -155,34 +186,12 @@ def _is_first() -> bool:
     return jax.process_index() == 0
 
 
-def _evaluation_due(config: ConfigDict, now: int) -> bool:
-    every = config.train.eval_every
-    return now == config.train.num_steps or bool(every and now and now % every == 0)
-
-
-class _Mark:
-    """Where the last line of the log was written, to measure speed from."""
-
-    def __init__(self, clock: Stopwatch, now: int):
-        self._clock, self._step, self._seconds = clock, now, 0.0
-
-    def rates(
-        self, now: int, phase: loader.Phase, batch_size: int, task: Any
-    ) -> dict[str, float]:
-        """Speed since the last line: steps and waiting for data, nothing else.
-
-        `tokens_per_second` counts positions, padding included; `mfu` is the share of
-        the devices' bfloat16 peak, where it is known.
-        """
-        totals = self._clock.totals()
-        seconds = totals["step"] + totals["data wait"]
-        sequences = (now - self._step) * batch_size / (seconds - self._seconds)
-        self._step, self._seconds = now, seconds
-        rates = {
-            "sequences_per_second": sequences,
-            "tokens_per_second": sequences * phase.max_seq_length,
-        }
-        peak = sharding.peak_flops()
-        if peak is not None:
-            rates["mfu"] = sequences * task.flops_per_sequence(phase) / peak
-        return rates
+def _evaluation_due(task: Task, now: int) -> bool:
+    """Whether a multiple of `eval_every` is reached, or an epoch has ended."""
+    train = task.config.train
+    if train.eval_every and now and now % train.eval_every == 0:
+        return True
+    if not (train.eval_every_epoch and task.epoch_size and now):
+        return False
+    rows, before = now * train.batch_size, (now - 1) * train.batch_size
+    return rows // task.epoch_size > before // task.epoch_size

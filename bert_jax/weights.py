@@ -19,6 +19,7 @@ from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import stack_layers
+from bert_jax.workdir import read_facts
 
 _CHECKPOINTS = "checkpoints"
 _WEIGHT_FILES = (
@@ -71,8 +72,11 @@ def read_tokenizer(
             return tokenization.load(folder / "tokenizer.json")
 
 
-def export(workdir: Path, folder: Path) -> None:
-    """Writes a work directory's newest checkpoint as a Hugging Face model folder.
+def export(workdir: Path, folder: Path, name: str = "") -> None:
+    """Writes a work directory's checkpoint as a Hugging Face model folder.
+
+    Args:
+      name: of the folder of checkpoints; empty: as the run's own config says.
 
     Raises:
       UserError: there is no checkpoint; the folder holds something else.
@@ -80,9 +84,13 @@ def export(workdir: Path, folder: Path) -> None:
     huggingface_export.check_target(folder.absolute())
     if _origin(workdir) != "workdir":
         raise UserError(f"--workdir={workdir}: no run there; train one first")
-    weights, step = _read_workdir(workdir)
+    weights, step = _read_workdir(workdir, name)
     tokenizer = tokenization.load(workdir / "tokenizer.json")
-    provenance = {"step": step, "config": _workdir_config(workdir)}
+    provenance = {
+        "step": step,
+        "config": _workdir_config(workdir),
+        "task": read_facts(workdir),
+    }
     huggingface_export.export(weights, tokenizer, folder, provenance)
 
 
@@ -214,13 +222,19 @@ def _origin(folder: Path) -> str:
     raise UserError(f"{folder}: no {huggingface.WEIGHTS} and no {_CHECKPOINTS}/ there")
 
 
-def _read_workdir(folder: Path) -> tuple[Weights, int]:
-    """The newest checkpoint's parameters, and its step."""
+def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
+    """A checkpoint's parameters, and its step.
+
+    Args:
+      name: of the folder of checkpoints; empty: as the run's own config says.
+    """
     # Imported here: reading the other two needs neither Orbax nor the data's libraries.
     from bert_jax import tasks
-    from bert_jax.checkpoint import Checkpoints
+    from bert_jax.checkpoint import Checkpoints, checkpoint_name
 
     config = ConfigDict(_workdir_config(folder))
+    config.tokenizer.vocab_file = str(folder / "tokenizer.json")
+    name = name or checkpoint_name(config)
     task = tasks.create(config)
     model_config = task.model_config
     # On one device, whatever mesh it was trained on.
@@ -230,7 +244,7 @@ def _read_workdir(folder: Path) -> tuple[Weights, int]:
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         nn.meta.unbox(boxed),
     )
-    with Checkpoints(folder, config.checkpoint.keep) as checkpoints:
+    with Checkpoints(folder, 1, name) as checkpoints:
         restored = checkpoints.restore_params(abstract)
     if restored is None:
         raise UserError(f"{folder}: no checkpoint there yet")
@@ -272,7 +286,7 @@ def _labels(task: Any, params: Mapping[str, Any]) -> tuple[str, ...]:
     for head in layout.LABELLED_HEADS:
         if head in params:
             number = len(params[head]["bias"])
-            return tuple(getattr(task, "labels", layout.default_labels(number)))
+            return tuple(getattr(task, "labels", ()) or layout.default_labels(number))
     return ()
 
 

@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
@@ -16,7 +16,13 @@ from bert_jax import tokenization
 from bert_jax.errors import UserError
 
 # Where and on what a run goes on, and how it is asked: none of it shapes its numbers.
-FREE_FIELDS = ("mesh.", "predict.", "corpus.data_dir")
+FREE_FIELDS = ("mesh.", "predict.", "corpus.data_dir", "evaluate.")
+
+# What a checkpoint must agree in with those who ask it.
+MODEL_FIELDS = ("model.", "task.name", "task.labels")
+
+# What a run leaves in its folder, and takes with it when it is put aside.
+_OF_A_RUN = ("checkpoints", "best", "metrics.jsonl", "events*", "predictions")
 
 
 def claim(workdir: Path, config: ConfigDict, tokenizer: Tokenizer) -> None:
@@ -40,24 +46,25 @@ def claim(workdir: Path, config: ConfigDict, tokenizer: Tokenizer) -> None:
         raise UserError(f"--workdir={workdir}: {error.strerror or error}") from error
 
 
-def check(workdir: Path, config: ConfigDict) -> None:
-    """Raises UserError where config.json there and `config` differ, naming fields."""
+def check(workdir: Path, config: ConfigDict, only: tuple[str, ...] = ("",)) -> None:
+    """Raises UserError where config.json there and `config` differ, naming fields.
+
+    Args:
+      only: beginnings of the fields that are looked at.
+    """
     path = workdir / "config.json"
     if workdir.exists() and not workdir.is_dir():
         raise UserError(f"--workdir={workdir}: not a folder")
     if not path.exists():
         return
-    try:
-        theirs = flatten_dict(json.loads(path.read_text()), sep=".")
-    except ValueError as error:
-        raise UserError(
-            f"{path}: not JSON ({error}); is this a work directory?"
-        ) from error
+    theirs = flatten_dict(_read_json(path), sep=".")
     ours = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
     fields = sorted(
         field
         for field in theirs.keys() | ours.keys()
-        if theirs.get(field) != ours.get(field) and not field.startswith(FREE_FIELDS)
+        if theirs.get(field) != ours.get(field)
+        and field.startswith(only)
+        and not field.startswith(FREE_FIELDS)
     )
     if fields:
         told = ", ".join(
@@ -67,6 +74,59 @@ def check(workdir: Path, config: ConfigDict) -> None:
             f"--workdir={workdir} belongs to a run of another config: {told}; "
             f"take another --workdir"
         )
+
+
+def fill_in(workdir: Path, config: ConfigDict) -> None:
+    """Takes from config.json there what the data gave: labels, steps, sizes."""
+    path = workdir / "config.json"
+    if not path.exists():
+        return
+    theirs = _read_json(path)
+    for group, field in (
+        ("model", "vocab_size"),
+        ("train", "num_steps"),
+        ("task", "labels"),
+    ):
+        given = theirs.get(group, {}).get(field)
+        if given and field in config[group] and not config[group][field]:
+            config[group][field] = tuple(given) if field == "labels" else given
+
+
+def read_facts(workdir: Path) -> dict[str, Any]:
+    """What a run has learnt besides its weights."""
+    path = workdir / "task.json"
+    return _read_json(path) if path.exists() else {}
+
+
+def write_facts(workdir: Path, facts: dict[str, Any]) -> None:
+    """Keeps what a run has learnt besides its weights, if anything."""
+    if facts:
+        write_atomically(workdir / "task.json", json.dumps(facts, indent=2) + "\n")
+
+
+def runs_put_aside(workdir: Path) -> int:
+    """How many runs have collapsed there."""
+    return len(list(workdir.glob("collapsed_*")))
+
+
+def put_aside(workdir: Path, attempt: int) -> None:
+    """Makes room for the next attempt: moves a run's files to `collapsed_<attempt>`."""
+    with tempfile.TemporaryDirectory(prefix=".collapsed.", dir=workdir) as temporary:
+        aside = Path(temporary) / "run"
+        aside.mkdir()
+        for pattern in _OF_A_RUN:
+            for path in workdir.glob(pattern):
+                path.rename(aside / path.name)
+        aside.rename(workdir / f"collapsed_{attempt}")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(
+            f"{path}: not JSON ({error}); is this a work directory?"
+        ) from error
 
 
 def check_vocabulary(workdir: Path, tokenizer: Tokenizer) -> None:

@@ -13,7 +13,7 @@ LAYERS = (
     ("main",),
     ("train",),
     ("evaluate", "describe"),
-    ("initial",),
+    ("initial", "seeds", "history"),
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
         *("configuration", "signals", "workdir", "weights", "pretrained"),

@@ -185,15 +185,15 @@ def test_a_signal_during_compilation_saves_and_ends_soon(micro, tmp_path):
 def test_a_signal_during_evaluation_saves_and_the_evaluation_is_made_up(
     micro, tmp_path, monkeypatch
 ):
-    evaluator = evaluate.Evaluator.__call__
+    results = evaluate.Evaluator.results
 
-    def signalled(self, params, now):
+    def signalled(self, *args):
         os.kill(os.getpid(), signal.SIGTERM)
-        return evaluator(self, params, now)
+        return results(self, *args)
 
     workdir, often = tmp_path / "run", "--config.train.eval_every=10"
     with monkeypatch.context() as patch:
-        patch.setattr(evaluate.Evaluator, "__call__", signalled)
+        patch.setattr(evaluate.Evaluator, "results", signalled)
         status, _, err = run(micro, workdir, often)
     assert status == 143 and "saved step 10" in err
     assert metrics.read(workdir, "dev") == []

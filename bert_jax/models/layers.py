@@ -1,5 +1,6 @@
 """The pieces that every part of the model is made of."""
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -101,10 +102,20 @@ def dropout(
 ) -> Float[Array, "..."]:
     """Inverted dropout; without a key, evaluation: `x` itself.
 
-    The key is an argument, not a Flax random stream, so that a stacked encoder draws
-    what an unrolled one draws.
+    Whether an element is kept depends on the key and the element's indices alone, so a
+    batch padded to another length keeps the same ones. The key is an argument, not a
+    Flax random stream, so that a stacked encoder draws what an unrolled one draws.
     """
     if key is None or rate == 0.0:
         return x
-    keep = jax.random.bernoulli(key, 1.0 - rate, x.shape)
-    return jnp.where(keep, x / (1.0 - rate), 0.0).astype(x.dtype)
+    keys = key
+    # One key for each row along the last axis, in which draws count from its start.
+    for axis, size in enumerate(x.shape[:-1]):
+        each = jax.vmap(jax.random.fold_in, (None, 0))
+        for _ in range(axis):
+            each = jax.vmap(each, (0, None))
+        keys = each(keys, jnp.arange(size))
+    draw = functools.partial(jax.random.bernoulli, p=1.0 - rate, shape=x.shape[-1:])
+    for _ in x.shape[:-1]:
+        draw = jax.vmap(draw)
+    return jnp.where(draw(keys), x / (1.0 - rate), 0.0).astype(x.dtype)

@@ -4,13 +4,28 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
+from bert_jax.data import glue
 from bert_jax.errors import UserError
+from bert_jax.tasks.glue import Glue
+from bert_jax.tasks.ner import Ner
 from bert_jax.tasks.pretraining import Pretraining
+from bert_jax.tasks.squad import Squad
+from bert_jax.tasks.swag import Swag
+from bert_jax.tasks.task import Task
+from bert_jax.tasks.text import Imdb, Text
 
-TASKS: dict[str, Callable[[ConfigDict], Pretraining]] = {"pretraining": Pretraining}
+TASKS: dict[str, Callable[[ConfigDict], Task]] = {
+    "pretraining": Pretraining,
+    **dict.fromkeys(glue.TASKS, Glue),
+    "squad": Squad,
+    "swag": Swag,
+    "ner": Ner,
+    "text": Text,
+    "imdb": Imdb,
+}
 
 
-def create(config: ConfigDict) -> Pretraining:
+def create(config: ConfigDict) -> Task:
     """The task that `config.task.name` names.
 
     Raises:

@@ -1,7 +1,6 @@
 """Prediction with a pre-training model: rows in, guesses for each [MASK] out."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,13 +11,13 @@ from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import loader
-from bert_jax.errors import UserError
 from bert_jax.models.heads import BertForPreTraining
+from bert_jax.tasks.task import Ask, Predictor
 
 Row = dict[str, Any]
 
 
-class FillMask:
+class FillMask(Predictor):
     """`{"text": "... [MASK] ...", "text_b": optional}` -> the same with `masks`."""
 
     def __init__(
@@ -30,33 +29,38 @@ class FillMask:
         self._special = tokenization.special_ids(tokenizer)
         self._positions = model.config.max_position_embeddings
 
-    def read_row(self, line: str, where: str) -> Row:
-        """Reads one line.
-
-        Args:
-          line: a JSON object.
-          where: file and line, for the error.
+    def parse(self, row: Row) -> Row:
+        """Checks a row.
 
         Raises:
-          UserError: it is none, or longer than the model's positions.
+          ValueError: it has no text, or is longer than the model's positions.
         """
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{where}: not JSON: {error}") from error
-        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-            raise UserError(f'{where}: an object with a string "text" is wanted')
+        if not isinstance(row.get("text"), str):
+            raise ValueError('an object with a string "text" is wanted')
         if not isinstance(row.get("text_b"), str | None):
-            raise UserError(f'{where}: "text_b" is no string')
+            raise ValueError('"text_b" is no string')
         length = len(self._encode(row).ids)
         if length > self._positions:
-            raise UserError(
-                f"{where}: {length} tokens with [CLS] and [SEP]; the model has "
+            raise ValueError(
+                f"{length} tokens with [CLS] and [SEP]; the model has "
                 f"{self._positions} positions: shorten the text"
             )
         return row
 
-    def features(self, rows: list[Row]) -> dict[str, np.ndarray]:
+    def answer(self, parsed: Sequence[Row], ask: Ask, size: int) -> list[Row]:
+        """`masks` and, for a pair, `is_next_probability`, of up to `size` rows."""
+        del size
+        outputs = ask(self.features(parsed))
+        results = []
+        for index, row in enumerate(parsed):
+            count = len(self._masks(self._encode(row)))
+            result: Row = {"masks": self._guesses(outputs, index)[:count]}
+            if row.get("text_b") is not None:
+                result["is_next_probability"] = float(outputs["is_next"][index])
+            results.append(result)
+        return results
+
+    def features(self, rows: Sequence[Row]) -> dict[str, np.ndarray]:
         """Rows as arrays, padded as `tokenization.padded` does."""
         encodings = [self._encode(row) for row in rows]
         masks = [self._masks(encoding) for encoding in encodings]
@@ -94,17 +98,6 @@ class FillMask:
         probabilities, ids = jax.lax.top_k(jax.nn.softmax(logits), top_k)
         is_next = jax.nn.softmax(outputs["next_sentence_logits"])[:, 0]
         return {"ids": ids, "probabilities": probabilities, "is_next": is_next}
-
-    def results(self, rows: list[Row], outputs: Mapping[str, np.ndarray]) -> list[Row]:
-        """The rows with `masks` and, for a pair, `is_next_probability` added."""
-        results = []
-        for index, row in enumerate(rows):
-            count = len(self._masks(self._encode(row)))
-            result = {**row, "masks": self._guesses(outputs, index)[:count]}
-            if row.get("text_b") is not None:
-                result["is_next_probability"] = float(outputs["is_next"][index])
-            results.append(result)
-        return results
 
     def examples(self, count: int) -> tuple[dict[str, np.ndarray], list[list[str]]]:
         """Held-out rows with their masks, and the pieces that stood there.

@@ -7,8 +7,9 @@ prediction files. README, "Your own task in one file", makes one.
 
 import abc
 import functools
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -25,14 +26,15 @@ from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.step import Sums
-from bert_jax.tasks.predictor import Predictor
+from bert_jax.tasks.predictor import TaskPredictor
+from bert_jax.tasks.task import Ask, Shapes, Step, Task
 
 Example = TypeVar("Example")
 Answer = TypeVar("Answer")
 Outputs = dict[str, np.ndarray]
 
 
-class Finetuning(abc.ABC, Generic[Example, Answer]):
+class Finetuning(Task, Generic[Example, Answer]):
     """A fine-tuning task, as the loop, the evaluation and prediction see it.
 
     Attributes:
@@ -188,12 +190,10 @@ class Finetuning(abc.ABC, Generic[Example, Answer]):
         return len(self._rows("train"))
 
     def prepare(self) -> list[str]:
-        """Reads the data; there is nothing to keep."""
         self._rows("train")
-        return []
+        return []  # there is nothing to keep
 
     def init_params(self, key: Key[Array, ""]) -> dict:
-        """Initial parameters, boxed with their logical axis names."""
         return init_with_heads(self.model, key)
 
     def micro_batches(self, step: int) -> int:
@@ -226,7 +226,6 @@ class Finetuning(abc.ABC, Generic[Example, Answer]):
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
     ) -> Sums:
-        """The task's losses of a batch."""
         return self.loss_sums(self.logits(params, batch, key), batch)
 
     def logits(
@@ -247,7 +246,6 @@ class Finetuning(abc.ABC, Generic[Example, Answer]):
         return {k: v for k, v in outputs.items() if k.endswith("logits")}
 
     def outputs(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """What evaluation asks the device for."""
         return self.logits(params, batch)
 
     def collect(self, split: str, fetched: Sequence[Outputs]) -> list[Answer]:
@@ -262,7 +260,6 @@ class Finetuning(abc.ABC, Generic[Example, Answer]):
         return self.answers(self.examples(split), self._features(split), ordered)
 
     def numbers(self, split: str, answers: Sequence[Answer]) -> dict[str, float]:
-        """The scores of a split's answers."""
         return self.scores(split, self.examples(split), answers)
 
     def write_predictions(
@@ -270,29 +267,48 @@ class Finetuning(abc.ABC, Generic[Example, Answer]):
     ) -> None:
         self.write(folder, split, self.examples(split), answers)
 
-    def summary_table(self, split: str, numbers: Mapping[str, float]) -> tuple:
-        """The rows and header of the closing report."""
-        baseline = self.baseline(split, self.examples(split))
-        rows = [
-            (name, f"{value:.4g}", f"{baseline[name]:.4g}" if name in baseline else "")
-            for name, value in numbers.items()
-        ]
-        return rows, (split, "model", "commonest" if baseline else "")
+    def quality(self, numbers: Mapping[str, int | float]) -> float:
+        """The main score; a score that is none is the worst."""
+        value = numbers[self.main_score]
+        return -math.inf if math.isnan(value) else value
 
-    def predictor(self, tokenizer: Tokenizer) -> Predictor[Example, Answer]:
+    def collapsed(self, numbers: Mapping[str, int | float]) -> bool:
+        """Whether the first split's main score is no better than the commonest
+        answer's."""
+        split = self.splits[0]
+        baseline = self.baseline(split, self.examples(split))
+        score = baseline.get(self.main_score)
+        return score is not None and not numbers[self.main_score] > score
+
+    def summary_table(
+        self, split: str, numbers: Mapping[str, int | float]
+    ) -> tuple[list[tuple], tuple]:
+        baseline = self.baseline(split, self.examples(split))
+        rows: list[tuple] = []
+        for name, value in numbers.items():
+            row = (name, f"{value:.4g}")
+            common = f"{baseline[name]:.4g}" if name in baseline else ""
+            rows.append((*row, common) if baseline else row)
+        header = (split, "model", "commonest answer")
+        return rows, header if baseline else header[:2]
+
+    def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
+        """The prediction files are enough."""
+
+    def predictor(self, tokenizer: Tokenizer) -> TaskPredictor[Example, Answer]:
         """What `--mode=predict` asks; the vocabulary is the weights'."""
         self.tokenizer = tokenizer
-        return Predictor(self, self.config.task.max_seq_length)
+        return TaskPredictor(self, self.config.task.max_seq_length)
 
-    def flops(self, shape: tuple[int, ...]) -> int:
-        """Model FLOPs of training on a batch whose `input_ids` have this shape."""
-        *rows, length = shape
-        return int(np.prod(rows)) * encoder_flops(self.model_config, length)
+    def flops(self, shapes: Shapes) -> int:
+        """Model FLOPs of training on a batch, those of the encoder."""
+        *rows, length = shapes["input_ids"]
+        return math.prod(rows) * encoder_flops(self.model_config, length)
 
-    def stretches(self) -> list[tuple[int, tuple[int, ...]]]:
-        """Steps of one shape and the shape, at most: for `--mode=describe`."""
+    def stretches(self) -> list[tuple[int, Shapes]]:
+        """All steps, at the length that texts are cut to."""
         shape = (self.config.train.batch_size, self.config.task.max_seq_length)
-        return [(self.config.train.num_steps, shape)]
+        return [(self.config.train.num_steps, {"input_ids": shape})]
 
     def examples(self, split: str) -> Sequence[Example]:
         """`read`, once; nothing where there is no such data."""

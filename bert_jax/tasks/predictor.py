@@ -2,49 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
+from jaxtyping import Array
 
-from bert_jax.data.rows import Batch, Rows
+from bert_jax.data.rows import Rows
+from bert_jax.tasks.task import Ask, Outputs, Predictor
 
 if TYPE_CHECKING:
     from bert_jax.tasks.finetuning import Finetuning
 
 Example = TypeVar("Example")
 Answer = TypeVar("Answer")
-Outputs = dict[str, np.ndarray]
-Ask = Callable[[Batch], Outputs]
 
 
-class Predictor(Generic[Example, Answer]):
+class TaskPredictor(Predictor, Generic[Example, Answer]):
     """Rows through a task, the same way as its evaluation."""
 
     def __init__(self, task: Finetuning[Example, Answer], max_seq_length: int):
         self._task = task
         self._max_seq_length = max_seq_length
-        self.parse = task.parse
-        self.step = task.outputs
+
+    def parse(self, row: dict[str, Any]) -> Example:
+        """A row as an example of the task's."""
+        return self._task.parse(row)
+
+    def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The task's logits."""
+        return self._task.outputs(params, batch)
 
     def answer(
-        self, examples: Sequence[Example], ask: Ask, size: int
+        self, parsed: Sequence[Example], ask: Ask, size: int
     ) -> list[dict[str, Any]]:
-        """What is added to each row.
-
-        Args:
-          ask: runs `step` on up to `size` rows.
-        """
+        """The task's results."""
         task = self._task
-        features = task.encode(examples, "predict")
+        features = task.encode(parsed, "predict")
         table = Rows(features, task.padding)
         outputs: list[Outputs] = []
         for indices in np.split(np.arange(len(table)), range(size, len(table), size)):
-            given = ask(
-                table.batch(indices, table.length(indices, self._max_seq_length))
-            )
-            outputs += [
-                {k: v[i] for k, v in given.items()} for i in range(len(indices))
-            ]
-        answers = task.answers(examples, features, outputs)
-        return [task.result(e, a) for e, a in zip(examples, answers, strict=True)]
+            length = table.length(indices, self._max_seq_length)
+            given = ask(table.batch(indices, length))
+            rows = range(len(indices))
+            outputs += [{k: v[row] for k, v in given.items()} for row in rows]
+        answers = task.answers(parsed, features, outputs)
+        return [task.result(e, a) for e, a in zip(parsed, answers, strict=True)]

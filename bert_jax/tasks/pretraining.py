@@ -1,8 +1,11 @@
 """Masked LM and next sentence prediction (section 3.1; run_pretraining.py)."""
 
 import functools
+import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,17 +15,24 @@ from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
+from bert_jax import tokenization, workdir
 from bert_jax.data import loader, masking, prepare
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.step import Sums
 from bert_jax.tasks.fill_mask import FillMask
+from bert_jax.tasks.task import Ask, Batch, Shapes, Step, Task
+
+EXAMPLES = 3  # held-out sentences in the report
 
 
-class Pretraining:
+class Pretraining(Task):
     """Pre-training, as the loop, the evaluation and prediction see it."""
+
+    splits = ("dev",)
+    epoch_size = 0
+    padding: Mapping[str, int] = {}  # all batches of a step are of one length
 
     def __init__(self, config: ConfigDict):
         """Checks the config; touches no data.
@@ -32,6 +42,8 @@ class Pretraining:
             that does not fit the rest.
         """
         self.config = config
+        self.facts: dict[str, Any] = {}
+        self.told: Counter[str] = Counter()
         self.model_config = BertConfig.create(config.model, _vocab_size(config))
         self.model = BertForPreTraining(self.model_config)
         masking.check(config.masking)
@@ -39,6 +51,10 @@ class Pretraining:
             raise UserError(
                 f"config.evaluate.splits={tuple(config.evaluate.splits)}: pre-training "
                 "holds back one split, ('dev',)"
+            )
+        if not config.train.num_steps:
+            raise UserError(
+                "config.train.num_steps=0: pre-training counts steps, not epochs"
             )
         positions = self.model_config.max_position_embeddings
         for phase in loader.phases(config):
@@ -71,6 +87,10 @@ class Pretraining:
             )
         return tokenizer
 
+    def resolve(self) -> None:
+        """Fills in the vocabulary's size."""
+        self.config.model.vocab_size = self.model_config.vocab_size
+
     def prepare(self) -> list[str]:
         """Prepares the data of every phase; gives the folders."""
         _ = self.tokenizer
@@ -85,11 +105,43 @@ class Pretraining:
         """What `--mode=predict` asks; the vocabulary is the weights'."""
         return FillMask(self.config, self.model, tokenizer)
 
-    def flops_per_sequence(self, phase: loader.Phase) -> int:
-        """Model FLOPs of training on one sequence."""
-        return pretraining_flops(
-            self.model_config, phase.max_seq_length, phase.max_predictions_per_seq
-        )
+    def batches(self, step: int, rows: slice, seed: int) -> Iterator[Batch]:
+        """The batches from `step` on, through both phases."""
+        config = self.config.copy_and_resolve_references()
+        config.seed = seed
+        for phase in loader.phases(config):
+            if step < phase.end_step:
+                yield from loader.batches(config, phase, step, rows)
+                step = phase.end_step
+
+    def micro_batches(self, step: int) -> int:
+        """Those of the phase."""
+        return loader.phase_at(self.config, step).micro_batches
+
+    def evaluation_batches(self, split: str, step: int, rows: slice) -> Iterator[Batch]:
+        """The dev split at the length of the last step that was taken."""
+        phase = loader.phase_at(self.config, max(step - 1, 0))
+        yield from loader.dataset(self.config, phase, split, rows).to_iter_dataset()
+
+    def flops(self, shapes: Shapes) -> int:
+        """Model FLOPs of training on a batch."""
+        batch, length = shapes["input_ids"]
+        predictions = shapes["masked_lm_positions"][1]
+        return batch * pretraining_flops(self.model_config, length, predictions)
+
+    def stretches(self) -> list[tuple[int, Shapes]]:
+        """The phases."""
+        batch = self.config.train.batch_size
+        return [
+            (
+                phase.end_step - phase.first_step,
+                {
+                    "input_ids": (batch, phase.max_seq_length),
+                    "masked_lm_positions": (batch, phase.max_predictions_per_seq),
+                },
+            )
+            for phase in loader.phases(self.config)
+        ]
 
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
@@ -99,11 +151,9 @@ class Pretraining:
         sums, _ = self._forward(params, batch, key)
         return sums
 
-    def metrics(
-        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Sums:
+    def outputs(self, params: Any, batch: Mapping[str, Array]) -> Sums:
         """The losses, the accuracies, and the unigram loss on the same positions."""
-        sums, outputs = self._forward(params, batch, key)
+        sums, outputs = self._forward(params, batch, None)
         weights = batch["masked_lm_weights"]
         total = jnp.sum(weights)
         guesses = jnp.argmax(outputs["masked_lm_logits"], axis=-1)
@@ -121,25 +171,68 @@ class Pretraining:
             sums["next_sentence_accuracy"] = (right, jnp.sum(real))
         return sums
 
-    def summarise(self, means: dict[str, float]) -> dict[str, float]:
-        """Adds `loss`, the sum of the parts, and the masked LM's `perplexity`."""
-        parts = [means["masked_lm_loss"], means.get("next_sentence_loss", 0.0)]
-        perplexity = math.exp(min(means["masked_lm_loss"], 700.0))
-        return {"loss": sum(parts), **means, "perplexity": perplexity}
+    def collect(self, split: str, fetched: Sequence[Any]) -> dict[str, float]:
+        """Adds the batches' sums and weights in double precision, divides once."""
+        del split
+        return {
+            name: math.fsum(float(batch[name][0]) for batch in fetched)
+            / max(math.fsum(float(batch[name][1]) for batch in fetched), 1e-6)
+            for name in fetched[0]
+        }
 
-    def summary_table(self, numbers: Mapping[str, int | float]) -> tuple[list, tuple]:
+    def numbers(self, split: str, results: dict[str, float]) -> dict[str, float]:
+        """Adds `loss`, the sum of the parts, and the masked LM's `perplexity`."""
+        del split
+        parts = [results["masked_lm_loss"], results.get("next_sentence_loss", 0.0)]
+        perplexity = math.exp(min(results["masked_lm_loss"], 700.0))
+        return {"loss": sum(parts), **results, "perplexity": perplexity}
+
+    def quality(self, numbers: Mapping[str, int | float]) -> float:
+        """The lower the loss, the better."""
+        return -numbers["loss"]
+
+    def collapsed(self, numbers: Mapping[str, int | float]) -> bool:
+        """Never said of pre-training."""
+        del numbers
+        return False
+
+    def summary_table(
+        self, split: str, numbers: Mapping[str, int | float]
+    ) -> tuple[list[tuple], tuple]:
         """The rows and header of the closing report."""
+        del split
         perplexity = math.exp(numbers["unigram_loss"])
         rows = [
             ("masked LM loss (nats)", "masked_lm_loss", numbers["unigram_loss"]),
             ("masked LM perplexity", "perplexity", perplexity),
             ("masked LM accuracy", "masked_lm_accuracy", numbers["unigram_accuracy"]),
         ]
-        table = [(name, f"{numbers[key]:.4g}", f"{uni:.4g}") for name, key, uni in rows]
+        table: list[tuple] = [
+            (name, f"{numbers[key]:.4g}", f"{uni:.4g}") for name, key, uni in rows
+        ]
         if self.config.corpus.nsp:
             accuracy = f"{numbers['next_sentence_accuracy']:.4g}"
             table.append(("next sentence accuracy", accuracy, ""))
         return table, ("", "model", "unigram")
+
+    def write_predictions(self, folder: Path, split: str, results: Any) -> None:
+        """Nothing but what `show` writes."""
+
+    def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
+        """A few guesses, which it keeps in dev.jsonl too."""
+        predictor = self.predictor(self.tokenizer)
+        features, wanted = predictor.examples(EXAMPLES)
+        rows = predictor.show(features, wanted, run(predictor.step)(features))
+        print("\na few held-out sentences, what stood at [MASK], and the guesses")
+        for row in rows:
+            print(f"\n  {row['text']}")
+            for mask in row["masks"]:
+                guesses = "  ".join(
+                    f"{g['token']} {g['probability']:.0%}" for g in mask["guesses"]
+                )
+                print(f"    {mask['wanted']:<16} {guesses}")
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        workdir.write_atomically(folder / "dev.jsonl", lines)
 
     def _forward(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None

@@ -1,0 +1,94 @@
+"""How a run has gone so far: its best score, its speed, whether it learnt anything."""
+
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax import metrics
+from bert_jax.metrics import Stopwatch
+from bert_jax.tasks.task import Task
+
+# A run whose loss has fallen by less than this share has not learnt.
+FLAT = 0.05
+
+
+class History:
+    """The quality of each evaluation, those of a run that is resumed included."""
+
+    def __init__(self, task: Task, folder: Path, split: tuple[str, ...]):
+        self._task = task
+        lines = [line for name in split for line in metrics.read(folder, name)]
+        self._values = [task.quality(line) for line in lines]
+
+    def add(self, numbers: Mapping[str, int | float]) -> bool:
+        """Whether these are better than all before."""
+        value = self._task.quality(numbers)
+        best = all(value > other for other in self._values)
+        self._values.append(value)
+        return best
+
+    def stops(self, patience: int) -> bool:
+        """Whether the last `patience` evaluations were all no better than one before
+        them; with a patience of 0, never."""
+        if not patience or len(self._values) <= patience:
+            return False
+        return max(self._values[-patience:]) <= max(self._values[:-patience])
+
+
+class Speed:
+    """Measures steps and waiting for data, nothing else."""
+
+    def __init__(self, clock: Stopwatch):
+        self._clock = clock
+        self._seconds = 0.0
+        self._done = np.zeros(3)
+
+    def add(self, task: Task, batch: Mapping[str, Any], seeds: int) -> None:
+        """A step was taken on a batch, [batch, ...] or [seeds, batch, ...]."""
+        shapes = {name: rows.shape for name, rows in batch.items()}
+        if seeds > 1:
+            shapes = {name: shape[1:] for name, shape in shapes.items()}
+        ids = shapes["input_ids"]
+        self._done += seeds * np.array([ids[0], math.prod(ids), task.flops(shapes)])
+
+    def rates(self, peak_flops: float | None) -> dict[str, float]:
+        """Speed since the last call.
+
+        `tokens_per_second` counts positions, padding included; `mfu` is the share of
+        the devices' bfloat16 peak, where it is known.
+        """
+        totals = self._clock.totals()
+        seconds = totals["step"] + totals["data wait"]
+        sequences, positions, flops = (
+            float(done) / (seconds - self._seconds) for done in self._done
+        )
+        self._seconds, self._done = seconds, np.zeros(3)
+        rates = {"sequences_per_second": sequences, "tokens_per_second": positions}
+        return rates if peak_flops is None else {**rates, "mfu": flops / peak_flops}
+
+
+def collapsed(task: Task, folder: Path) -> bool:
+    """Whether a finished run has learnt nothing, which it says aloud.
+
+    That is: its last score is no better than that of the commonest answer, and its loss
+    has hardly fallen. It befalls some seeds on small data sets (section 4.1).
+    """
+    losses = [line["loss"] for line in metrics.read(folder, "train")]
+    dev = metrics.read(folder, task.splits[0]) if task.splits else []
+    quarter = len(losses) // 4
+    if not dev or not quarter or not task.collapsed(dev[-1]):
+        return False
+    if np.mean(losses[-quarter:]) < (1 - FLAT) * np.mean(losses[:quarter]):
+        return False
+    print(
+        f"\nCOLLAPSED: {folder} has learnt nothing: its score on {task.splits[0]} is "
+        "that of the commonest answer, and its loss is flat. Take another seed (or "
+        "--config.train.restarts=3), a lower learning rate, more epochs, or "
+        "--config.optimizer.name=adamw",
+        file=sys.stderr,
+    )
+    return True

@@ -1,0 +1,181 @@
+"""Several seeds in one program: all that a seed changes gets a leading axis."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Int
+from ml_collections import ConfigDict
+
+from bert_jax import workdir
+from bert_jax.checkpoint import Checkpoints
+from bert_jax.errors import UserError
+from bert_jax.metrics import MetricWriter
+from bert_jax.step import TrainState
+from bert_jax.tasks.task import Batch, Task
+
+
+class Seeds:
+    """The seeds of a run: one, and nothing is changed; or some, side by side."""
+
+    def __init__(self, config: ConfigDict, first: int):
+        """Takes `first` and those after it, `config.train.seeds` of them.
+
+        Raises:
+          UserError: something is asked for that only single runs have.
+        """
+        self.count = config.train.seeds
+        self.numbers = range(first, first + self.count)
+        alone = ("train.early_stop", "train.restarts")
+        asked = [f for f in alone if config[f.split(".")[0]][f.split(".")[1]]]
+        if config.evaluate.checkpoint == "best":
+            asked.append("evaluate.checkpoint")
+        if self.count > 1 and asked:
+            raise UserError(
+                f"config.train.seeds={self.count}: config.{asked[0]} is for a single "
+                "seed; leave it at its default"
+            )
+
+    @classmethod
+    def single(cls, config: ConfigDict) -> "Seeds":
+        """One seed, for evaluation."""
+        own = config.copy_and_resolve_references()
+        own.train.seeds = 1
+        return cls(own, config.seed)
+
+    @property
+    def array(self) -> Int[Array, "*seeds"]:
+        """The seeds, as the functions of `each` take them."""
+        numbers = jnp.asarray(self.numbers, jnp.int32)
+        return numbers if self.count > 1 else numbers[0]
+
+    def each(self, function: Callable) -> Callable:
+        """The function of one seed's state as that of all."""
+        return jax.vmap(function) if self.count > 1 else function
+
+    def abstract(self, tree: Any) -> Any:
+        """Shapes and shardings of one seed's arrays as those of all."""
+        if self.count == 1:
+            return tree
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(
+                (self.count, *leaf.shape),
+                leaf.dtype,
+                sharding=NamedSharding(
+                    leaf.sharding.mesh, PartitionSpec(None, *leaf.sharding.spec)
+                ),
+            ),
+            tree,
+        )
+
+    def split(self, tree: Any) -> list[Any]:
+        """All seeds' arrays as one tree for each."""
+        if self.count == 1:
+            return [tree]
+        return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(self.count)]
+
+    def floats(self, metrics: Mapping[str, Array]) -> list[dict[str, float]]:
+        """Numbers of all seeds, fetched, as those of each."""
+        fetched = jax.device_get(metrics)
+        return [
+            {name: float(np.ravel(value)[i]) for name, value in fetched.items()}
+            for i in range(self.count)
+        ]
+
+    def batches(self, task: Task, step: int, rows: slice) -> Iterator[Batch]:
+        """Each seed's own batches, padded to the longest of them and stacked."""
+        streams = [task.batches(step, rows, seed) for seed in self.numbers]
+        if self.count == 1:
+            yield from streams[0]
+        for batches in zip(*streams, strict=True):
+            yield _stacked(batches, task.padding)
+
+    def folders(self, folder: Path) -> list[Path]:
+        """Each seed's work directory: as its own run would have left it."""
+        if self.count == 1:
+            return [folder]
+        return [folder / f"seed_{number}" for number in self.numbers]
+
+    def means(
+        self, split: str, numbers: Sequence[Mapping[str, float]]
+    ) -> dict[str, float]:
+        """The seeds' means and, of scores, standard deviations, as `<score>_std`."""
+        if self.count == 1:
+            return dict(numbers[0])
+        means: dict[str, float] = {}
+        for name in numbers[0]:
+            values = [own[name] for own in numbers]
+            means[name] = float(np.mean(values))
+            if split != "train":
+                means[f"{name}_std"] = float(np.std(values, ddof=1))
+        return means
+
+    def close(self, task: Task, folder: Path, state: TrainState, now: int) -> None:
+        """Leaves each seed's folder as its own run would have."""
+        if self.count == 1:
+            return
+        states = zip(self.numbers, self.folders(folder), self.split(state), strict=True)
+        for number, path, own in states:
+            config = task.config.copy_and_resolve_references()
+            config.seed, config.train.seeds = number, 1
+            workdir.claim(path, config, task.tokenizer)
+            with Checkpoints(path, 1) as checkpoints:
+                checkpoints.save(own, now)
+
+
+class Log:
+    """metrics.jsonl of a run; with several seeds, of each, and their means above."""
+
+    def __init__(
+        self, seeds: Seeds, folder: Path, resume_step: int | None, active: bool
+    ):
+        self._seeds = seeds
+        self._own = []
+        for path in seeds.folders(folder):
+            if active:
+                path.mkdir(parents=True, exist_ok=True)
+            self._own.append(MetricWriter(path, resume_step=resume_step, active=active))
+        self._all = self._own[0]
+        if seeds.count > 1:
+            self._all = MetricWriter(folder, resume_step=resume_step, active=active)
+
+    def write(
+        self, step: int, split: str, numbers: Sequence[Mapping[str, float]]
+    ) -> dict[str, float]:
+        """Writes each seed's numbers; gives their means."""
+        means = self._seeds.means(split, numbers)
+        self._all.write(step, split, means)
+        if self._seeds.count > 1:
+            for writer, own in zip(self._own, numbers, strict=True):
+                writer.write(step, split, own)
+        return means
+
+    def has(self, step: int, split: str) -> bool:
+        """Whether there is such a line of every seed."""
+        return all(w.has(step, split) for w in (*self._own, self._all))
+
+    def close(self) -> None:
+        for writer in dict.fromkeys((*self._own, self._all)):
+            writer.close()
+
+
+def _stacked(batches: Sequence[Batch], padding: Mapping[str, int]) -> Batch:
+    length = max(batch["input_ids"].shape[-1] for batch in batches)
+    stacked = {}
+    for name, first in batches[0].items():
+        columns = [batch[name] for batch in batches]
+        if first.ndim > 1:
+            columns = [
+                np.pad(
+                    column,
+                    [(0, 0)] * (column.ndim - 1) + [(0, length - column.shape[-1])],
+                    constant_values=padding.get(name, 0),
+                )
+                for column in columns
+            ]
+        stacked[name] = np.stack(columns)
+    return stacked

@@ -1,0 +1,149 @@
+"""What the loop, the evaluation and prediction ask of a task."""
+
+import abc
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Key
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax.models.config import BertConfig
+from bert_jax.step import Sums
+
+Batch = dict[str, np.ndarray]
+Outputs = dict[str, Any]
+Step = Callable[[Any, Mapping[str, Array]], dict[str, Array]]
+Ask = Callable[[Batch], Outputs]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Predictor(abc.ABC):
+    """Answers rows, one at a time or many."""
+
+    @abc.abstractmethod
+    def parse(self, row: dict[str, Any]) -> Any:
+        """A row of the input; raises ValueError saying what is wrong with it."""
+
+    @abc.abstractmethod
+    def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """What is computed on the device."""
+
+    @abc.abstractmethod
+    def answer(
+        self, parsed: Sequence[Any], ask: Ask, size: int
+    ) -> list[dict[str, Any]]:
+        """What is added to each row; `ask` runs `step` on up to `size` rows."""
+
+
+class Task(abc.ABC):
+    """Data, model, losses and scores of a run."""
+
+    config: ConfigDict
+    model_config: BertConfig
+    facts: dict[str, Any]  # what a run learns besides its weights; JSON
+    told: Counter[str]  # records that were not taken as they are, and how many
+
+    @property
+    @abc.abstractmethod
+    def tokenizer(self) -> Tokenizer:
+        """The vocabulary."""
+
+    @property
+    @abc.abstractmethod
+    def padding(self) -> Mapping[str, int]:
+        """What a batch's columns are padded with, where that is not 0."""
+
+    @property
+    @abc.abstractmethod
+    def splits(self) -> tuple[str, ...]:
+        """What is evaluated, the first being the one that `quality` is about."""
+
+    @property
+    @abc.abstractmethod
+    def epoch_size(self) -> int:
+        """Training rows; 0 where they are not counted in epochs."""
+
+    @abc.abstractmethod
+    def resolve(self) -> None:
+        """Fills in what the config leaves to be found in the data."""
+
+    @abc.abstractmethod
+    def prepare(self) -> list[str]:
+        """Prepares or reads the data; gives the folders that it is kept in."""
+
+    @abc.abstractmethod
+    def init_params(self, key: Key[Array, ""]) -> dict:
+        """Initial parameters, boxed with their logical axis names."""
+
+    @abc.abstractmethod
+    def batches(self, step: int, rows: slice, seed: int) -> Iterator[Batch]:
+        """The training batches from `step` on; of each, these rows."""
+
+    @abc.abstractmethod
+    def micro_batches(self, step: int) -> int:
+        """Into how many parts the batch of a step is cut."""
+
+    @abc.abstractmethod
+    def loss(
+        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
+    ) -> Sums:
+        """The named losses of a batch, as (sum, weight); the key is dropout's."""
+
+    @abc.abstractmethod
+    def evaluation_batches(self, split: str, step: int, rows: slice) -> Iterator[Batch]:
+        """The batches of a split, every record once, as after `step` steps."""
+
+    @abc.abstractmethod
+    def outputs(self, params: Any, batch: Mapping[str, Array]) -> Any:
+        """What evaluation computes on the device for a batch."""
+
+    @abc.abstractmethod
+    def collect(self, split: str, fetched: Sequence[Any]) -> Any:
+        """All the batches' outputs as results, in the order of the records."""
+
+    @abc.abstractmethod
+    def numbers(self, split: str, results: Any) -> dict[str, float]:
+        """The scores; none where there are no labels."""
+
+    @abc.abstractmethod
+    def quality(self, numbers: Mapping[str, int | float]) -> float:
+        """What the best checkpoint has most of."""
+
+    @abc.abstractmethod
+    def collapsed(self, numbers: Mapping[str, int | float]) -> bool:
+        """Whether a run has learnt nothing, to judge by its last scores."""
+
+    @abc.abstractmethod
+    def write_predictions(self, folder: Path, split: str, results: Any) -> None:
+        """Writes a split's prediction files."""
+
+    @abc.abstractmethod
+    def summary_table(
+        self, split: str, numbers: Mapping[str, int | float]
+    ) -> tuple[list[tuple], tuple]:
+        """The rows and header of the closing report."""
+
+    @abc.abstractmethod
+    def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
+        """Prints a few of the model's answers and keeps them, or nothing.
+
+        Args:
+          folder: of the prediction files.
+          run: compiles a function of (params, batch) and gives one of a few rows.
+        """
+
+    @abc.abstractmethod
+    def predictor(self, tokenizer: Tokenizer) -> Predictor:
+        """What `--mode=predict` asks; the vocabulary is the weights'."""
+
+    @abc.abstractmethod
+    def flops(self, shapes: Shapes) -> int:
+        """Model FLOPs of a training step on a batch of these shapes."""
+
+    @abc.abstractmethod
+    def stretches(self) -> list[tuple[int, Shapes]]:
+        """Numbers of steps and the shapes of their batches."""
