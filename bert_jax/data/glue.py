@@ -127,7 +127,7 @@ def read(
     else:
         fields = _from_files(name, Path(source), split, told)
     if fields is None:
-        told[f"{split}: not in {source}, so nothing is predicted for it"] += 1
+        told[f"{split}: files missing in {source}, nothing predicted"] += 1
         return None
     labelled = _labelled(split)
     records = []

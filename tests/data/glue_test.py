@@ -202,7 +202,7 @@ def test_missing_files(tmp_path):
             read("rte", tmp_path, split)
     told = Counter()
     assert read("rte", tmp_path, "test", told) is None
-    assert told == {f"test: not in {tmp_path}, so nothing is predicted for it": 1}
+    assert told == {f"test: files missing in {tmp_path}, nothing predicted": 1}
     with pytest.raises(UserError, match="ax has no train set"):
         read("ax", tmp_path, "train")
 

@@ -83,6 +83,16 @@ def test_what_is_cut_is_counted(make):
     }
 
 
+def test_odd_texts(make):
+    """Control characters are dropped (tokenization.py); a text of 1 MB is but long."""
+    nul, separator, long = sequences(
+        make(), ("a\x00 b",), ("a\u2028b\x85 c",), ("a " * 500_000,)
+    )
+    assert nul[0] == [CLS, A, B, SEP]
+    assert separator[0] == [CLS, A, B, C, SEP]
+    assert long[0] == [CLS, *[A] * 6, SEP]
+
+
 def test_exactly_as_long_is_not_cut(make):
     task = make()
     sequences(task, ("a b c d a b",), ("a b c", "a b"))

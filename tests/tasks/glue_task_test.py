@@ -184,7 +184,7 @@ def test_splits_of_mnli(make, tmp_path):
     task = make("mnli", tmp_path)
     task.resolve()
     assert task.splits == ("dev", "dev_mismatched", "ax")
-    assert task.told[f"test: not in {tmp_path}, so nothing is predicted for it"] == 1
+    assert task.told[f"test: files missing in {tmp_path}, nothing predicted"] == 1
 
 
 def test_a_task_that_is_none():
