@@ -1,10 +1,9 @@
 """Named entities, or other tags of words, in column files (section 5.3).
 
-    python -m bert_jax.main --config=configs/finetune/ner.py:size=base \
-        --config.init_from=CASED_WEIGHTS --config.task.train_file=eng.train \
-        --config.task.dev_file=eng.testa --config.task.test_file=eng.testb \
-        --config.task.document_context --config.task.max_seq_length=512 \
-        --workdir=runs/conll2003
+    ./launch.sh --config=configs/finetune/ner.py --config.init_from=CASED_FOLDER \
+        --config.task.train_file=eng.train --config.task.dev_file=eng.testa \
+        --config.task.test_file=eng.testb --config.task.document_context=True \
+        --config.task.max_seq_length=512
 
 On CoNLL-2003 the paper has an F1 of 96.4 on dev and 92.4 on test with Base, 96.6 and
 92.8 with Large (table 7), with cased models and as much document context as there is.
@@ -48,5 +47,5 @@ def get_config(size: str = "base") -> ConfigDict:
     config.optimizer.learning_rate = 5e-5
     if size == "tiny":
         config.optimizer.learning_rate = 1e-3
-        config.train.num_epochs = 10.0
+        config.train.num_epochs = 6.0
     return config
