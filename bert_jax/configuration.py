@@ -21,7 +21,7 @@ from bert_jax.errors import UserError
 # Of the fields that no part of the program has a reason to look at more closely.
 _LEAST = {
     "seed": 0,
-    "train.num_steps": 1,
+    "train.num_steps": 0,  # by train.num_epochs
     "train.log_every": 1,
     "train.eval_every": 0,
     "checkpoint.save_every": 1,
