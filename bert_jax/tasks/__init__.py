@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
-from bert_jax.data import glue
+from bert_jax.data.glue import TASKS as GLUE
 from bert_jax.errors import UserError
 from bert_jax.tasks.glue import Glue
 from bert_jax.tasks.ner import Ner
@@ -16,7 +16,7 @@ from bert_jax.tasks.text import Imdb, Text
 
 TASKS: dict[str, Callable[[ConfigDict], Task]] = {
     "pretraining": Pretraining,
-    **dict.fromkeys(glue.TASKS, Glue),
+    **dict.fromkeys(GLUE, Glue),
     "squad": Squad,
     "swag": Swag,
     "ner": Ner,
