@@ -181,16 +181,17 @@ def _from_file(name: str, path: Path, split: str, told: Counter[str]) -> _Fields
                 f"{', '.join(wanted)}, this one {', '.join(header)}"
             )
     key = next((k for k in ("index", "id") if k in where), None)
+    rows: Iterator[tuple[int, list[str]]]
+    rows = ((number, line.split("\t")) for number, line in lines)
+    if name == "qqp":
+        rows = _put_together(rows, len(header), split, told)
     count = 0
-    for number, line in lines:
-        row = line.split("\t")
-        if not line:
+    for number, row in rows:
+        if row == [""]:
             told[f"{split}: empty lines, left out"] += 1
             continue
         if len(row) != len(header):
-            # The official files hold some two dozen such lines: questions with a line
-            # break, it seems. Hugging Face's readers leave them out as well.
-            if name == "qqp" and labelled:
+            if name == "qqp" and labelled:  # so do Hugging Face's readers
                 told[f"{split}: lines that hold no whole record, left out"] += 1
                 continue
             raise UserError(
@@ -202,6 +203,32 @@ def _from_file(name: str, path: Path, split: str, told: Counter[str]) -> _Fields
         count += 1
         texts, label = values[: len(task.texts)], values[len(task.texts) :]
         yield f"{path}:{number}", index, texts, label[0] if label else ""
+
+
+def _put_together(
+    rows: Iterator[tuple[int, list[str]]], width: int, split: str, told: Counter[str]
+) -> Iterator[tuple[int, list[str]]]:
+    """Rows, where those that a line break inside of quotes has parted are one again.
+
+    The official files have some, as line 97,931 of train.tsv (nyu-mll/GLUE-baselines,
+    issue 5). A row that has all its columns is never taken for the rest of another.
+    """
+    begun: tuple[int, list[str]] | None = None
+    for number, row in rows:
+        if begun is not None and len(row) < width:
+            number, first = begun
+            row = [*first[:-1], f"{first[-1]}\n{row[0]}", *row[1:]]
+            if len(row) == width:
+                told[f"{split}: records of several lines, put together"] += 1
+        elif begun is not None:
+            yield begun
+        begun = None
+        if len(row) < width and row[-1].startswith('"') and row[-1].count('"') % 2:
+            begun = number, row
+        else:
+            yield number, row
+    if begun is not None:
+        yield begun
 
 
 def _from_tfds(name: str, source: str, split: str) -> _Fields | None:

@@ -162,12 +162,34 @@ def test_quotes_of_quora(tmp_path, field, expected):
     assert read("qqp", tmp_path, "train") == [("7", expected, "x", 1)]
 
 
-def test_broken_lines_of_quora_are_counted(tmp_path):
-    text = f'{QQP}1\t1\t2\t"a\nb"\tx\t1\n2\t1\t2\tc\td\t0\n'
-    (tmp_path / "train.tsv").write_text(text)
+@pytest.mark.parametrize(
+    ("lines", "records", "counts"),
+    [
+        # As lines 97,930 and 97,931 of the official train.tsv.
+        (['1\t1\t2\t"a', '"\tx\t1'], [("a\n", "x")], (1, 0)),
+        (
+            ['1\t1\t2\t"a', "", 'b ""c"""\t"x', 'y"\t1'],
+            [('a\n\nb "c"', "x\ny")],
+            (1, 0),
+        ),
+        # A whole record is taken as it is, whatever went before.
+        (['1\t1\t2\t"a', "2\t1\t2\tc\td\t0"], [("c", "d")], (0, 1)),
+        (["1\t1\t2\ta", 'b"\tx\t1'], [], (0, 2)),
+        (['1\t1\t2\t"a', "b\tx\t1\t1"], [], (0, 1)),
+        (["2\t1\t2\tc\td\t0", '1\t1\t2\t"a'], [("c", "d")], (0, 1)),
+    ],
+)
+def test_line_breaks_inside_of_quotes(tmp_path, lines, records, counts):
+    last = "9\t1\t2\tlast\tone\t0"
+    (tmp_path / "train.tsv").write_text(QQP + "\n".join([*lines, last]))
     told = Counter()
-    assert [r.id for r in read("qqp", tmp_path, "train", told)] == ["2"]
-    assert told == {"train: lines that hold no whole record, left out": 2}
+    found = [(r.text, r.text_b) for r in read("qqp", tmp_path, "train", told)]
+    assert found == [*records, ("last", "one")]
+    assert told["train: records of several lines, put together"] == counts[0]
+    assert told["train: lines that hold no whole record, left out"] == counts[1]
+
+
+def test_no_test_record_is_left_out(tmp_path):
     text = "id\tquestion1\tquestion2\n1\ta\n"
     (tmp_path / "test.tsv").write_text(text)
     with pytest.raises(UserError, match=r"test.tsv:2: 2 columns, 3 are wanted"):
