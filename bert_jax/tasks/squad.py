@@ -2,12 +2,11 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
@@ -19,13 +18,9 @@ from bert_jax.data.squad import Example
 from bert_jax.errors import UserError
 from bert_jax.scores import squad as scores
 from bert_jax.step import Sums
-from bert_jax.tasks import squad_answers
+from bert_jax.tasks import squad_answers, squad_features
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.squad_answers import Prediction
-
-# Texts tokenised at a time: what the tokenizer gives takes a hundred times the room of
-# the ids.
-_AT_A_TIME = 1000
 
 
 class Squad(Finetuning[Example, Prediction]):
@@ -73,16 +68,11 @@ class Squad(Finetuning[Example, Prediction]):
         A training question has no feature where its answer cannot be found, or, without
         `null_answers`, where it has none; `told` counts them.
         """
-        task = self.config.task
-        questions = self._ids([example.question for example in examples])
-        contexts = self._contexts(examples)
-        golds: Iterator[Any] = itertools.repeat(None)
-        if split == "train":
-            texts = [e.answers[0].text.strip() if e.answers else "" for e in examples]
-            golds = self._ids(texts)
+        task, training = self.config.task, split == "train"
+        tokens = squad_features.tokens(examples, self.tokenize, answers=training)
         features: list[Feature] = []
-        for number, (example, question, (ids, offsets), gold) in enumerate(
-            zip(examples, questions, contexts, golds, strict=False)
+        for number, (example, (question, ids, offsets, gold)) in enumerate(
+            zip(examples, tokens, strict=True)
         ):
             if len(question) > task.max_query_length:
                 self.told[f"{split}: questions cut to max_query_length"] += 1
@@ -97,18 +87,20 @@ class Squad(Finetuning[Example, Prediction]):
                 stride=task.doc_stride,
             )
             answer = None
-            if split == "train":
-                try:
-                    answer = self._answer(example, ids, offsets, gold)
-                except _LeftOut as reason:
-                    self.told[f"train: {reason}, left out"] += 1
+            if training:
+                found = squad_features.answer(
+                    example, ids, offsets, gold, null_answers=task.null_answers
+                )
+                self.told.update(f"train: {what}" for what in found.told)
+                if found.left_out:
                     continue
+                answer = found.tokens
             for inputs, segments, window in rows:
                 columns: dict[str, Any] = {
                     "input_ids": inputs,
                     "segment_ids": segments,
                 }
-                if split == "train":
+                if training:
                     start, end = squad_windows.positions(window, answer)
                     columns |= {"start_positions": start, "end_positions": end}
                 features.append(Feature(number, columns, window))
@@ -172,14 +164,12 @@ class Squad(Finetuning[Example, Prediction]):
     def scores(
         self, split: str, examples: Sequence[Example], answers: Sequence[Prediction]
     ) -> dict[str, float]:
-        """Percentages, as the official scripts'; 2.0 with `null_threshold` too, which
-        dev decides on, for the best F1, and `best_exact` at a threshold of its own."""
-        golds = [
-            (example.id, [gold.text for gold in example.answers])
-            for example in examples
-            if example.answers
-            or (self.config.task.null_answers and example.answers == ())
-        ]
+        """Percentages, as the official scripts'.
+
+        For 2.0 those are of the answers at `null_threshold`, which dev decides on, for
+        the best F1; `best_exact` and `best_f1` have a threshold each.
+        """
+        golds = self._golds(examples)
         if not golds:
             return {}
         if not self.config.task.null_answers:
@@ -197,6 +187,13 @@ class Squad(Finetuning[Example, Prediction]):
             "best_f1": best_f1,
             "null_threshold": self._threshold,
         }
+
+    def baseline(self, split: str, examples: Sequence[Example]) -> dict[str, float]:
+        """Of never answering, which means something in 2.0 only."""
+        golds = self._golds(examples)
+        if not golds or not self.config.task.null_answers:
+            return {}
+        return scores.version2({name: "" for name, _ in golds}, golds)
 
     def write(
         self,
@@ -271,66 +268,14 @@ class Squad(Finetuning[Example, Prediction]):
         pairs = zip(examples, answers, strict=True)
         return {example.id: self._chosen(answer).text for example, answer in pairs}
 
-    def _ids(self, texts: Sequence[str]) -> Iterator[Int[np.ndarray, "_"]]:
-        for begin in range(0, len(texts), _AT_A_TIME):
-            for encoding in self.tokenize(texts[begin : begin + _AT_A_TIME]):
-                yield np.array(encoding.ids, np.int32)
-
-    def _contexts(
-        self, examples: Sequence[Example]
-    ) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_ 2"]]]:
-        """Ids and offsets of each example's context; those that follow each other are
-        tokenised once."""
-        runs = [
-            (context, len(list(run)))
-            for context, run in itertools.groupby(e.context for e in examples)
+    def _golds(self, examples: Sequence[Example]) -> list[tuple[str, list[str]]]:
+        """Ids and gold answers of the questions that are scored."""
+        null = self.config.task.null_answers
+        return [
+            (example.id, [gold.text for gold in example.answers or ()])
+            for example in examples
+            if example.answers or (null and example.answers is not None)
         ]
-        for begin in range(0, len(runs), _AT_A_TIME):
-            some = runs[begin : begin + _AT_A_TIME]
-            encodings = self.tokenize([context for context, _ in some])
-            for encoding, (_, times) in zip(encodings, some, strict=True):
-                ids = np.array(encoding.ids, np.int32)
-                offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
-                yield from itertools.repeat((ids, offsets), times)
-
-    def _answer(
-        self,
-        example: Example,
-        ids: Int[np.ndarray, "tokens"],
-        offsets: Int[np.ndarray, "tokens 2"],
-        gold: Int[np.ndarray, "_"],
-    ) -> tuple[int, int] | None:
-        """The answer's first and last token; None where there is no answer.
-
-        Google's code stops at a question of several answers, and at one of none.
-
-        Raises:
-          _LeftOut: why the question cannot be trained on.
-        """
-        if not example.answers or (
-            example.impossible and self.config.task.null_answers
-        ):
-            if self.config.task.null_answers:
-                return None
-            raise _LeftOut("questions without an answer (task.null_answers is off)")
-        answer, *others = example.answers
-        if others:
-            self.told["train: questions of several answers, the first one used"] += 1
-        place = squad.find(example.context, answer)
-        if place is None:
-            raise _LeftOut("answers that are not at answer_start")
-        if not example.context.startswith(answer.text, answer.start):
-            self.told["train: answers some characters off answer_start, found"] += 1
-        tokens = squad_windows.answer_tokens(
-            example.context, place, ids, offsets, gold.tolist()
-        )
-        if tokens is None:
-            raise _LeftOut("answers without a token")
-        return tokens
-
-
-class _LeftOut(Exception):
-    """Why a question is not trained on."""
 
 
 def _cross_entropy(

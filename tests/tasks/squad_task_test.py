@@ -303,6 +303,7 @@ def test_without_null_answers(config, write):
     answers = task.answers(examples, task._features("dev"), outputs)
     assert [answer.guesses[0].text for answer in answers] == ["b", "c"]
     assert task.scores("dev", examples, answers) == {"exact_match": 100.0, "f1": 100.0}
+    assert task.baseline("dev", examples) == {}
     assert task.told == {
         "train: questions without an answer (task.null_answers is off), left out": 1,
         "dev: questions without an answer, not scored": 1,
@@ -350,7 +351,7 @@ def test_the_text_is_cut_out_of_the_context(shared_data):
 
 def test_files_and_threshold(config, write, tmp_path):
     config.task.dev_file = write(
-        ("a b", "c", [("a", 0)]), ("a b", "c", []), ("a \u00e9", "c", [("\u00e9", 2)])
+        ("b a", "c", [("b", 0)]), ("b a", "c", []), ("a \u00e9", "c", [("\u00e9", 2)])
     )
     task = Squad(config)
     examples = task.examples("dev")
@@ -376,17 +377,25 @@ def test_files_and_threshold(config, write, tmp_path):
         "best_f1": 100.0,
         "null_threshold": 0.0,
     }
+    assert task.baseline("dev", examples) == {
+        "exact_match": pytest.approx(100 / 3),
+        "f1": pytest.approx(100 / 3),
+        "HasAns_exact": 0.0,
+        "HasAns_f1": 0.0,
+        "NoAns_exact": 100.0,
+        "NoAns_f1": 100.0,
+    }
     task.facts["null_threshold"] = -1.0  # as a work directory's
     task.write(tmp_path / "p", "dev", examples, answers)
     read = {p.name: json.loads(p.read_text()) for p in (tmp_path / "p").iterdir()}
-    assert read["predictions.json"] == {"0": "a", "1": "", "2": ""}
+    assert read["predictions.json"] == {"0": "b", "1": "", "2": ""}
     assert read["null_odds.json"] == {"0": -4.0, "1": 1.0, "2": 0.0}
     nbest = read["nbest_predictions.json"]
     assert list(nbest) == ["0", "1", "2"]
     assert [list(entry) for entry in nbest["0"]] == [
         ["text", "probability", "start_logit", "end_logit"]
     ] * len(nbest["0"])
-    assert [entry["text"] for entry in nbest["1"]] == ["", "a", "a b", "b"]
+    assert [entry["text"] for entry in nbest["1"]] == ["", "b", "b a", "a"]
     assert sum(entry["probability"] for entry in nbest["1"]) == pytest.approx(1)
     assert read.keys() == {
         "predictions.json",
