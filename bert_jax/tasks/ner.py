@@ -41,7 +41,7 @@ class Ner(Finetuning[Example, Tags]):
     """Token tagging; an answer is the sentence's tags."""
 
     head = "token_classification"
-    fill = {"labels": _NO_LABEL}  # noqa: RUF012
+    fill: Mapping[str, int] = {"labels": _NO_LABEL}
 
     def __init__(self, config: ConfigDict):
         super().__init__(config)

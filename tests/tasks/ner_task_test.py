@@ -272,6 +272,25 @@ def by_piece(made):
     return lambda batch: {"logits": table[batch["input_ids"]]}
 
 
+@pytest.mark.parametrize("size", [1, 2, 64])
+def test_evaluation_answers_in_the_order_of_the_file(task, tmp_path, size):
+    """Windows and padding and rows of other lengths make no difference."""
+    words = ["a Pa Ub c a a a a a a Pa Ub", "d", "Pa", "b Ub", "c " * 30 + "d", "Ub d"]
+    dev = "\n\n".join("\n".join(f"{w}\tO" for w in line.split()) for line in words)
+    made = task(dev=dev, max_seq_length=10)
+    made.config.evaluate.batch_size = size
+    device = by_piece(made)
+    batches = made.evaluation_batches("dev", 0, slice(None))
+    answers = made.collect("dev", [device(batch) for batch in batches])
+    tags = {"Pa": "B-X", "Ub": "I-X", "d": "B-Y"}
+    assert answers == [[tags.get(w, "O") for w in line.split()] for line in words]
+    made.write_predictions(tmp_path, "dev", answers)
+    written = (tmp_path / "dev.conll").read_text().split("\n")
+    for line, read in zip(written, [*dev.split("\n"), ""], strict=True):
+        word = read.partition("\t")[0]
+        assert line == (f"{read}\t{tags.get(word, 'O')}" if read else "")
+
+
 def ask(made, rows):
     predictor = made.predictor(made.tokenizer)
     parsed = [predictor.parse(row) for row in rows]
