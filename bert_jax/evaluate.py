@@ -218,7 +218,6 @@ def _restored(task: Task, folder: Path) -> Iterator[tuple[Mesh, Any, int]]:
         yield mesh, initial.whole(*begun), 0
         return
     workdir.check(folder, config, only=workdir.MODEL_FIELDS)
-    task.facts.update(workdir.read_facts(folder))
     with Checkpoints(folder, 1, checkpoint_name(config)) as saved:
         restored = saved.restore_params(abstract.params)
         if restored is None:

@@ -1,5 +1,6 @@
 """What a run begins with: its config made whole, and the weights of `init_from`."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from bert_jax import tasks, weights, workdir
+from bert_jax.checkpoint import has_checkpoint
+from bert_jax.convert import layout
 from bert_jax.errors import UserError
 from bert_jax.tasks.task import Task
 
@@ -43,9 +46,18 @@ def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
         normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
         resolved.tokenizer.vocab_file = str(next(f for f in files if f.exists()))
         resolved.tokenizer.lowercase = bool(normalizer.get("lowercase", True))
+    facts: dict[str, Any] = {}
     if not from_data:
-        workdir.fill_in(folder, resolved)
+        if has_checkpoint(folder):
+            workdir.fill_in(folder, resolved)
+            facts = workdir.read_facts(folder)
+        elif config.init_from:
+            known = weights.read_task(config.init_from)
+            facts = known.get("facts", {})
+            if "labels" in config.task and not config.task.labels:
+                resolved.task.labels = known.get("labels", ())
     task = tasks.create(resolved)
+    task.facts.update(facts)
     task.resolve()
     return task
 
@@ -69,7 +81,26 @@ def read(task: Task, abstract: Any) -> tuple[Any, weights.Report] | None:
     found = weights.read(source)
     theirs = weights.read_tokenizer(source, found.config)
     weights.check_vocabulary(task.tokenizer, theirs, source)
+    labels = tuple(task.config.task.get("labels", ()))
+    if labels and not _same(found.labels, labels):
+        found = _without(found, layout.LABELLED_HEADS)
     return weights.merge(abstract, found, task.model_config, source)
+
+
+def _same(theirs: tuple[str, ...], ours: tuple[str, ...]) -> bool:
+    """Whether these are the same outputs; LABEL_0, ... are no names."""
+    unnamed = theirs == layout.default_labels(len(theirs))
+    return theirs == ours or (unnamed and len(theirs) == len(ours))
+
+
+def _without(found: layout.Weights, heads: tuple[str, ...]) -> layout.Weights:
+    """The weights but for a classifier of other labels than the task's."""
+    gone = tuple(f"{head} (of other labels)" for head in heads if head in found.params)
+    return dataclasses.replace(
+        found,
+        params={k: v for k, v in found.params.items() if k not in heads},
+        left_over=(*gone, *found.left_over),
+    )
 
 
 def fill(params: Any, fresh: Any) -> Any:

@@ -125,6 +125,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
                         if split == dev[0] and history.add(numbers[0]) and keeps_best:
                             best.save_params(state.params, now)
                         means = log.write(now, split, numbers)
+                        progress.tell(task.told)
                         progress.note(evaluate.one_line(now, split, means))
                 if now == num_steps or history.stops(config.train.early_stop):
                     break

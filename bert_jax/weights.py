@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.convert import export as huggingface_export
-from bert_jax.convert import google, huggingface, layout
+from bert_jax.convert import files, google, huggingface, layout
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -70,6 +70,25 @@ def read_tokenizer(
             return huggingface.read_tokenizer(folder, config)
         case _:
             return tokenization.load(folder / "tokenizer.json")
+
+
+def read_task(path: str | Path) -> dict[str, Any]:
+    """What a fine-tuned model knows besides its weights: `labels`, the names of its
+    outputs, and `facts`, such as a threshold; what there is of them."""
+    folder = Path(path)
+    match _origin(folder):
+        case "workdir":
+            labels = _workdir_config(folder)["task"].get("labels", ())
+            return {"labels": tuple(labels), "facts": read_facts(folder)}
+        case "huggingface":
+            fields = files.read_json(folder, "config.json")
+            own = fields.get(huggingface_export.PROVENANCE, {})
+            return {
+                "labels": huggingface.read_labels(fields, folder / "config.json"),
+                "facts": own.get("task", {}),
+            }
+        case _:
+            return {}
 
 
 def export(workdir: Path, folder: Path, name: str = "") -> None:

@@ -51,7 +51,7 @@ def read(
     fields = files.read_json(folder, "config.json")
     architecture = _architecture(fields, path)
     config = files.bert_config(fields, path, type_vocab_size=2)
-    labels = _labels(fields, path)
+    labels = read_labels(fields, path)
     tensors = _Tensors(folder)
     layout.check_layers(tensors, config)
     parts = layout.parts_present(tensors.shapes, config, architecture, DIALECT)
@@ -120,7 +120,7 @@ def _architecture(fields: dict[str, Any], path: Path) -> str:
     return architecture
 
 
-def _labels(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
+def read_labels(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
     """The names of a classifier's outputs; LABEL_0 ... where they have none."""
     names = fields.get("id2label")
     if names is None:
