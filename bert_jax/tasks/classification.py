@@ -121,11 +121,8 @@ class Classification(Finetuning[TextExample, np.ndarray]):
 
         In nats, summed over the rows. Hugging Face's losses are the same.
         """
-        outputs, labels, weights = (
-            logits["logits"],
-            batch["label"],
-            batch["row_weights"],
-        )
+        outputs, labels = logits["logits"], batch["label"]
+        weights = batch["row_weights"]
         if self.kind == "classification":
             losses = optax.softmax_cross_entropy_with_integer_labels(outputs, labels)
         elif self.kind == "multilabel":
