@@ -232,8 +232,9 @@ def _row(line: str, where: str, parse: Callable) -> tuple[dict[str, Any], Any]:
     """A line of the input, as it is and as the task understands it."""
     try:
         row = json.loads(line)
-    except ValueError as error:
-        raise UserError(f"{where}: not JSON: {error}") from error
+        json.dumps(row, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not JSON in UTF-8: {error}") from error
     if not isinstance(row, dict):
         raise UserError(f"{where}: a JSON object is wanted")
     try:

@@ -78,15 +78,16 @@ def collapsed(task: Task, folder: Path) -> bool:
     has hardly fallen. It befalls some seeds on small data sets (section 4.1).
     """
     losses = [line["loss"] for line in metrics.read(folder, "train")]
-    dev = metrics.read(folder, task.splits[0]) if task.splits else []
+    dev = [line for s in task.dev_splits[:1] for line in metrics.read(folder, s)]
     quarter = len(losses) // 4
     if not dev or not quarter or not task.collapsed(dev[-1]):
         return False
     if np.mean(losses[-quarter:]) < (1 - FLAT) * np.mean(losses[:quarter]):
         return False
     print(
-        f"\nCOLLAPSED: {folder} has learnt nothing: its score on {task.splits[0]} is "
-        "that of the commonest answer, and its loss is flat. Take another seed (or "
+        f"\nCOLLAPSED: {folder} has learnt nothing: its score on "
+        f"{task.dev_splits[0]} is that of the commonest answer, and its loss is flat. "
+        "Take another seed (or "
         "--config.train.restarts=3), a lower learning rate, more epochs, or "
         "--config.optimizer.name=adamw",
         file=sys.stderr,

@@ -83,7 +83,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
 
     num_steps, batch_size = config.train.num_steps, config.train.batch_size
     rows = sharding.local_rows(mesh, batch_size)
-    dev = tuple(split for split in task.splits if split.startswith("dev"))
+    dev = task.dev_splits
     keeps_best = bool(dev and seeds.count == 1 and (takes_best or task.epoch_size))
     clock = Stopwatch()
     with (

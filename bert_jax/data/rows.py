@@ -8,6 +8,8 @@ import grain
 import numpy as np
 from jaxtyping import Int
 
+from bert_jax.data import workers
+
 Batch = dict[str, np.ndarray]
 
 # A batch is padded to one of these, or to the maximum: few shapes, few compilations,
@@ -96,11 +98,45 @@ class Rows:
         longest = self.lengths[indices[indices < len(self)]].max(initial=1)
         return next((n for n in LENGTHS if longest <= n < limit), limit)
 
-    def shuffled(self, size: int, seed: int) -> grain.MapDataset:
-        """Indices of the rows of each batch, without end; every epoch anew, and every
-        row once in it. Epochs follow each other without a gap."""
+    def batches(
+        self,
+        step: int,
+        size: int,
+        rows: slice,
+        seed: int,
+        *,
+        limit: int,
+        to_limit: bool = False,
+    ) -> Iterator[Batch]:
+        """Batches for training from `step` on, without end, read ahead.
+
+        Every epoch is shuffled anew, and every row is once in it; epochs follow each
+        other without a gap. A batch is padded to its longest row.
+
+        Args:
+          size: rows of the global batch.
+          rows: of it, those to give.
+          limit: tokens of the longest row at most.
+          to_limit: pad to `limit` instead.
+        """
+
+        def batch(indices: Int[np.ndarray, "batch"]) -> Batch:
+            length = limit if to_limit else self.length(indices, limit)
+            return self.batch(indices[rows], length)
+
         order = grain.MapDataset.range(len(self)).seed(seed).shuffle().repeat()
-        return order.batch(size)
+        # On few cores a second reader only takes the time of the step.
+        threads = min(4, max(1, workers.cores() // 2))
+        ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
+        return iter(order.batch(size).map(batch)[step:].to_iter_dataset(ahead))
+
+    def each_once(
+        self, size: int, rows: slice, *, limit: int, to_limit: bool = False
+    ) -> Iterator[Batch]:
+        """Batches with every row once, in the order of `by_length`."""
+        for indices in self.by_length(size):
+            length = limit if to_limit else self.length(indices, limit)
+            yield self.batch(indices[rows], length)
 
     def by_length(self, size: int) -> Iterator[Int[np.ndarray, "size"]]:
         """Indices of the rows of each batch, every row once, short ones together; the

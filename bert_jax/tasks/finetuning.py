@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-import grain
 import numpy as np
 from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import workers
 from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
@@ -201,27 +199,14 @@ class Finetuning(Task, Generic[Example, Answer]):
         return self.config.train.micro_batches
 
     def batches(self, step: int, rows: slice, seed: int) -> Iterator[Batch]:
-        """The training batches from `step` on, without end, read ahead.
-
-        Which rows a batch holds is a function of (config, seed, step). It is padded to
-        its longest row, or with `config.task.pad_to_max` to the maximum.
-        """
-        table, config = self._rows("train"), self.config
-
-        def batch(indices: np.ndarray) -> Batch:
-            return table.batch(indices[rows], self._length(table, indices))
-
-        order = table.shuffled(config.train.batch_size, seed)
-        threads = min(4, max(1, workers.cores() // 2))
-        ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
-        return iter(order.map(batch)[step:].to_iter_dataset(ahead))
+        """See `Rows.batches`; the same for the same (config, seed, step)."""
+        size = self.config.train.batch_size
+        return self._rows("train").batches(step, size, rows, seed, **self._lengths)
 
     def evaluation_batches(self, split: str, step: int, rows: slice) -> Iterator[Batch]:
-        """Every row of a split once."""
         del step
-        table = self._rows(split)
-        for indices in table.by_length(self.config.evaluate.batch_size):
-            yield table.batch(indices[rows], self._length(table, indices))
+        size = self.config.evaluate.batch_size
+        return self._rows(split).each_once(size, rows, **self._lengths)
 
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
@@ -275,7 +260,7 @@ class Finetuning(Task, Generic[Example, Answer]):
     def collapsed(self, numbers: Mapping[str, int | float]) -> bool:
         """Whether the first split's main score is no better than the commonest
         answer's."""
-        split = self.splits[0]
+        split = self.dev_splits[0]
         baseline = self.baseline(split, self.examples(split))
         score = baseline.get(self.main_score)
         return score is not None and not numbers[self.main_score] > score
@@ -349,6 +334,7 @@ class Finetuning(Task, Generic[Example, Answer]):
                 del self._encoded[split]
         return self._tables[split]
 
-    def _length(self, table: Rows, indices: np.ndarray) -> int:
-        limit = self.config.task.max_seq_length
-        return limit if self.config.task.pad_to_max else table.length(indices, limit)
+    @property
+    def _lengths(self) -> dict[str, Any]:
+        task = self.config.task
+        return {"limit": task.max_seq_length, "to_limit": task.pad_to_max}

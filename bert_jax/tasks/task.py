@@ -60,7 +60,12 @@ class Task(abc.ABC):
     @property
     @abc.abstractmethod
     def splits(self) -> tuple[str, ...]:
-        """What is evaluated, the first being the one that `quality` is about."""
+        """What is evaluated; the first of dev is the one that `quality` is about."""
+
+    @property
+    def dev_splits(self) -> tuple[str, ...]:
+        """The splits that a run may choose by: those whose name begins with dev."""
+        return tuple(split for split in self.splits if split.startswith("dev"))
 
     @property
     @abc.abstractmethod
