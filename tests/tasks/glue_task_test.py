@@ -187,6 +187,15 @@ def test_splits_of_mnli(make, tmp_path):
     assert task.told[f"test: files missing in {tmp_path}, nothing predicted"] == 1
 
 
+def test_ax_is_asked_without_a_training_set(make, tmp_path):
+    (tmp_path / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\ta\ta")
+    task = make("ax", tmp_path)
+    task.resolve()
+    assert task.splits == ("test",)
+    with pytest.raises(UserError, match="ax has no train set"):
+        task.prepare()
+
+
 def test_a_task_that_is_none():
     with pytest.raises(ValueError, match="task=snli: choose one of cola"):
         glue_config.get_config("tiny", "snli")
