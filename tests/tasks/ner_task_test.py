@@ -326,6 +326,13 @@ def test_predict_text_with_its_offsets(task):
     assert json.loads(json.dumps(answer)) == answer
 
 
+def test_rows_are_no_context_of_each_other(task):
+    made = task(document_context=True)
+    rows = [made.parse({"words": ["a"]}), made.parse({"text": "b c"})]
+    features = made.encode(rows, "predict")
+    assert [pieces(made, f)[1:-1] for f in features] == [["a"], ["b", "c"]]
+
+
 def test_predict_long_texts_whole(task):
     made = task(max_seq_length=6)
     (answer,) = ask(made, [{"text": "a Pa Ub c " * 50}])
