@@ -23,6 +23,7 @@ from bert_jax.scores.entities import (
 ENDS = {"BB", "BO", "IB", "IO", "EE", "EI", "EO"}
 BEGINS = {"BB", "IB", "OB", "OI", "EE", "EI", "OE"}
 BRACKETS = ("[", "]")
+BILOU = str.maketrans("ES", "LU")
 
 
 def conlleval(gold, guessed):
@@ -158,6 +159,8 @@ def test_equal_to_seqeval():
                 for kind, start, last in get_entities(sentence)
             ]
             assert entities(sentence) == theirs
+            bilou = [tag[0].translate(BILOU) + tag[1:] for tag in sentence]
+            assert entities(bilou) == theirs
         with warnings.catch_warnings():  # nothing found, or nothing there
             warnings.simplefilter("ignore")
             theirs = [
