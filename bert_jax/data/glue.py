@@ -261,7 +261,7 @@ def _tfds_records(name: str, source: str, builder: Any, split: str) -> _Fields:
         texts = [record[column].decode("utf-8") for column in columns]
         label = record["label"]
         # Where the classes are 0 and 1, TFDS gives them names that GLUE does not have.
-        if names is not None and label >= 0 and TASKS[name].labels != _BINARY:
+        if names is not None and TASKS[name].labels != _BINARY:
             label = names[label]
         index = int(record.get("idx", count))
         yield f"tfds:{source}: {split}, record {count}", index, texts, str(label)
