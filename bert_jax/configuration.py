@@ -1,8 +1,8 @@
 """From a config file and command-line overrides to a checked ConfigDict.
 
 A config file defines `get_config()`, which returns a ConfigDict, or `extends = "base"`
-(a name in configs/, or a path beside the file) and `get_config(config)`, which changes
-the config it is given. Arguments after a colon (`glue.py:task=mnli,size=large`) reach
+(a name in configs/, or a path beside the file, with arguments if it takes some) and
+`get_config(config)`, which changes the config it is given. Arguments after a colon (`glue.py:task=mnli,size=large`) reach
 `get_config` by name.
 """
 
@@ -23,7 +23,11 @@ _LEAST = {
     "seed": 0,
     "train.num_steps": 0,  # by train.num_epochs
     "train.log_every": 1,
+    "train.num_epochs": 0,
     "train.eval_every": 0,
+    "train.early_stop": 0,
+    "train.restarts": 0,
+    "train.seeds": 1,
     "checkpoint.save_every": 1,
     "checkpoint.keep": 1,
     "predict.top_k": 1,
@@ -77,7 +81,8 @@ def _load_file(spec: str) -> ConfigDict:
         if base is None:
             args = []
         else:
-            args = [_load_file(str(_find(base, path))).lock()]
+            name, colon, values = base.partition(":")
+            args = [_load_file(f"{_find(name, path)}{colon}{values}").lock()]
             parameters = parameters[1:]
         unknown = sorted(set(given) - set(parameters))
         if unknown:

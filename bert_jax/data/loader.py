@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenization
 from bert_jax.data import masking, prepare, records, workers
+from bert_jax.data.rows import EPOCHS
 from bert_jax.errors import UserError
 
 Batch = dict[str, np.ndarray]
@@ -82,7 +83,8 @@ def dataset(
     count = len(pairs)
     if split == "train":
         size = config.train.batch_size
-        order = grain.MapDataset.range(count).seed(config.seed).shuffle().repeat()
+        order = grain.MapDataset.range(count).seed(config.seed).shuffle()
+        order = order.repeat(EPOCHS)
     else:
         size = config.evaluate.batch_size
         order = grain.MapDataset.range(-(-count // size) * size)

@@ -12,6 +12,9 @@ from bert_jax.data import workers
 
 Batch = dict[str, np.ndarray]
 
+# As good as without end; Grain's own endless repetition has no length in batches of 1.
+EPOCHS = 1_000_000
+
 # A batch is padded to one of these, or to the maximum: few shapes, few compilations,
 # and less than a third of it is padding for its longest row.
 LENGTHS = tuple(
@@ -124,7 +127,7 @@ class Rows:
             length = limit if to_limit else self.length(indices, limit)
             return self.batch(indices[rows], length)
 
-        order = grain.MapDataset.range(len(self)).seed(seed).shuffle().repeat()
+        order = grain.MapDataset.range(len(self)).seed(seed).shuffle().repeat(EPOCHS)
         # On few cores a second reader only takes the time of the step.
         threads = min(4, max(1, workers.cores() // 2))
         ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)

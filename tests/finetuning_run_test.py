@@ -1,0 +1,291 @@
+"""Whole fine-tuning runs through main, on a small made-up data set."""
+
+import contextlib
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax import main, metrics
+
+ROOT = Path(__file__).resolve().parent.parent
+GOOD, BAD = ["fine", "lovely", "great", "superb"], ["dull", "poor", "awful", "bad"]
+PLAIN = ["the", "a", "film", "story", "was", "is", "very", "and", "it", "plot"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+CONFIG = """
+extends = "finetune/text:size=tiny"
+
+def get_config(config):
+    config.model.hidden_size = 32
+    config.model.num_attention_heads = 2
+    config.model.intermediate_size = 64
+    config.model.max_position_embeddings = 32
+    config.tokenizer.vocab_file = "FOLDER/vocab.txt"
+    config.task.train_file = "FOLDER/train.jsonl"
+    config.task.dev_file = "FOLDER/dev.jsonl"
+    config.task.max_seq_length = 32
+    config.model.num_hidden_layers = 1
+    config.optimizer.learning_rate = 2e-2
+    config.train.num_steps = 24
+    config.train.batch_size = 16
+    config.train.log_every = 1
+    config.evaluate.batch_size = 16
+    config.checkpoint.save_every = 6
+    return config
+"""
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before():
+    before = {number: signal.getsignal(number) for number in (2, 15)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Reviews whose one telling word decides, a vocabulary, and a config."""
+    folder = tmp_path_factory.mktemp("reviews")
+    rng = random.Random(0)
+    for name, count in (("train", 160), ("dev", 37)):
+        with (folder / f"{name}.jsonl").open("w") as file:
+            for _ in range(count):
+                words = rng.choices(PLAIN, k=rng.randint(1, 20))
+                label = rng.choice(["good", "bad"])
+                telling = rng.choice(GOOD if label == "good" else BAD)
+                words.insert(rng.randint(0, len(words)), telling)
+                row = {"text": " ".join(words), "label": label}
+                file.write(json.dumps(row) + "\n")
+    pieces = [*SPECIAL, *PLAIN, *GOOD, *BAD]
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    (folder / "reviews.py").write_text(CONFIG.replace("FOLDER", str(folder)))
+    return folder
+
+
+def run(folder, workdir, *args, status=0):
+    """Runs main here, on eight devices; gives (stdout, stderr)."""
+    out, err = io.StringIO(), io.StringIO()
+    command = [f"--config={folder / 'reviews.py'}", f"--workdir={workdir}", *args]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        given = main.main(command)
+    assert given == status, err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def losses(workdir):
+    lines = metrics.read(Path(workdir), "train")
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
+    return np.array([line["loss"] for line in lines])
+
+
+@pytest.fixture(scope="module")
+def finished(folder, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("finished") / "run"
+    out, err = run(folder, workdir)
+    return workdir, out, err
+
+
+def predictions(workdir):
+    return (Path(workdir) / "predictions" / "dev.jsonl").read_bytes()
+
+
+def test_a_run_learns_and_says_so(folder, finished):
+    workdir, out, err = finished
+    dev = metrics.read(workdir, "dev")
+    # 160 rows in batches of 16: the epochs end at steps 10 and 20.
+    assert [line["step"] for line in dev] == [10, 20, 24]
+    assert dev[-1]["accuracy"] > 0.9
+    assert "commonest answer" in out and "COLLAPSED" not in err
+    rows = [json.loads(line) for line in predictions(workdir).splitlines()]
+    gold = [json.loads(x)["label"] for x in (folder / "dev.jsonl").open()]
+    right = [row["label"] == label for row, label in zip(rows, gold, strict=True)]
+    assert np.mean(right) == dev[-1]["accuracy"]
+    (best,) = (workdir / "best").iterdir()
+    assert int(best.name) == max(dev, key=lambda line: line["accuracy"])["step"]
+
+
+def test_predict_and_evaluate_need_the_work_directory_only(folder, finished, tmp_path):
+    workdir, _, _ = finished
+    texts = [json.loads(line) for line in (folder / "dev.jsonl").open()]
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in texts))
+    gone = ("--config.task.train_file=/gone.jsonl", "--config.tokenizer.vocab_file=/x")
+    run(folder, workdir, "--mode=predict", f"--input={source}", f"--output={target}",
+        *gone)  # fmt: skip
+    rows = [json.loads(line) for line in target.open()]
+    kept = [json.loads(line) for line in predictions(workdir).splitlines()]
+    for row, text, before in zip(rows, texts, kept, strict=True):
+        assert row["text"] == text["text"]
+        assert row["label"] == before["label"]
+        for name, share in before["scores"].items():
+            assert row["scores"][name] == pytest.approx(share, rel=1e-4)
+    before = predictions(workdir)
+    out, _ = run(folder, workdir, "--mode=evaluate", *gone)
+    line = json.loads(out)
+    last = metrics.read(workdir, "dev")[-1]
+    assert (line["split"], line["accuracy"]) == ("dev", last["accuracy"])
+    assert predictions(workdir) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("--config.task.pad_to_max",),
+        ("--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2"),
+        ("--config.train.micro_batches=2", "--config.model.scan_layers"),
+    ],
+    ids=["padding", "mesh", "micro_batches"],
+)
+def test_what_must_not_matter(folder, finished, tmp_path, change):
+    dropout = "--config.model.hidden_dropout_prob=0.0"
+    attention = "--config.model.attention_probs_dropout_prob=0.0"
+    if "micro_batches" in change[0]:  # each part has masks of its own
+        run(folder, tmp_path / "plain", dropout, attention)
+        run(folder, tmp_path / "other", dropout, attention, *change)
+        expected = losses(tmp_path / "plain")
+    else:  # dropout is on
+        run(folder, tmp_path / "other", *change)
+        expected = losses(finished[0])
+    other = losses(tmp_path / "other")
+    np.testing.assert_allclose(other[0], expected[0], rtol=1e-6)
+    np.testing.assert_allclose(other, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_seeds_side_by_side_are_single_runs(folder, finished, tmp_path):
+    run(folder, tmp_path / "seeds", "--config.train.seeds=2")
+    run(folder, tmp_path / "one", "--config.seed=1")
+    for own, single in (("seed_0", finished[0]), ("seed_1", tmp_path / "one")):
+        mine = tmp_path / "seeds" / own
+        np.testing.assert_allclose(losses(mine), losses(single), rtol=1e-5)
+        for line, other in zip(
+            metrics.read(mine, "dev"), metrics.read(single, "dev"), strict=True
+        ):
+            assert line["accuracy"] == other["accuracy"]
+        rows, others = (
+            [json.loads(x) for x in predictions(path).splitlines()]
+            for path in (mine, single)
+        )
+        for row, other in zip(rows, others, strict=True):
+            assert row["scores"] == pytest.approx(other["scores"], rel=1e-3, abs=1e-5)
+    # A seed's folder is a work directory.
+    out, _ = run(folder, tmp_path / "seeds" / "seed_1", "--config.seed=1",
+                 "--mode=evaluate")  # fmt: skip
+    assert json.loads(out)["step"] == 24
+    means = metrics.read(tmp_path / "seeds", "dev")[-1]
+    each = [metrics.read(tmp_path / "seeds" / f"seed_{i}", "dev")[-1] for i in (0, 1)]
+    accuracies = [line["accuracy"] for line in each]
+    assert means["accuracy"] == pytest.approx(np.mean(accuracies))
+    assert means["accuracy_std"] == pytest.approx(np.std(accuracies, ddof=1))
+
+
+@pytest.mark.parametrize("lines", [2, 13, 27])
+def test_killed_and_started_again_writes_the_same_predictions(
+    folder, tmp_path, finished, lines
+):
+    del finished  # of eight devices; here is one
+    flags = os.environ["XLA_FLAGS"].replace("count=8", "count=1")
+    program = [sys.executable, "-m", "bert_jax.main", f"--config={folder}/reviews.py"]
+
+    def start(workdir):
+        return subprocess.Popen(
+            [*program, f"--workdir={workdir}", "--config.train.eval_every=5"],
+            cwd=ROOT,
+            env={**os.environ, "XLA_FLAGS": flags},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+        )
+
+    straight, killed = folder / "straight", tmp_path / "killed"
+    if not straight.exists():
+        assert start(straight).wait(240) == 0
+    process, path = start(killed), killed / "metrics.jsonl"
+    while not path.exists() or path.read_text().count("\n") < lines:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert start(killed).wait(240) == 0
+    assert predictions(killed) == predictions(straight)
+    np.testing.assert_array_equal(losses(killed), losses(straight))
+    dev = [[line["accuracy"] for line in metrics.read(p, "dev")]
+           for p in (killed, straight)]  # fmt: skip
+    assert dev[0] == dev[1]
+
+
+NO_LEARNING = "--config.optimizer.learning_rate=0.0"
+
+
+def test_a_run_without_progress_stops_early_and_its_best_is_kept(folder, tmp_path):
+    args = (NO_LEARNING, "--config.train.eval_every=4", "--config.train.early_stop=2")
+    best = "--config.evaluate.checkpoint=best"
+    run(folder, tmp_path / "run", *args, best)
+    steps = [line["step"] for line in metrics.read(tmp_path / "run", "dev")]
+    assert steps == [4, 8, 10]
+    assert [path.name for path in (tmp_path / "run" / "best").iterdir()] == ["4"]
+    before = predictions(tmp_path / "run")
+    out, _ = run(folder, tmp_path / "run", *args, best)
+    assert "dev at step 4" in out
+    assert predictions(tmp_path / "run") == before
+    out, _ = run(folder, tmp_path / "run", *args, best, "--mode=evaluate")
+    assert json.loads(out)["step"] == 4
+
+
+def test_a_collapsed_run_is_begun_anew_with_the_next_seed(folder, tmp_path):
+    workdir = tmp_path / "run"
+    _, err = run(folder, workdir, NO_LEARNING, "--config.train.restarts=1")
+    assert err.count("COLLAPSED") == 2
+    first, second = losses(workdir / "collapsed_0"), losses(workdir)
+    assert len(first) == len(second) == 24 and first[0] != second[0]
+    # Where a run collapses, its own seed alone shows it.
+    run(folder, tmp_path / "own", NO_LEARNING, "--config.seed=1")
+    np.testing.assert_array_equal(losses(tmp_path / "own"), second)
+
+
+def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_path):
+    rows = [json.loads(line) for line in (folder / "train.jsonl").open()]
+    names = {"good": "one", "bad": "two"}
+    path = tmp_path / "train.jsonl"
+    path.write_text(
+        "".join(
+            json.dumps({"text": row["text"], "label": names[row["label"]]}) + "\n"
+            for row in rows
+        )
+    )
+    args = ("--config.train.num_steps=1", f"--config.init_from={finished[0]}")
+    run(folder, tmp_path / "same", *args)
+    taken = json.loads((tmp_path / "same" / "init_from.json").read_text())
+    assert taken["initialised"] == []
+    run(folder, tmp_path / "other", *args, f"--config.task.train_file={path}",
+        f"--config.task.dev_file={path}")  # fmt: skip
+    taken = json.loads((tmp_path / "other" / "init_from.json").read_text())
+    assert [x.partition("/")[0] for x in taken["initialised"]] == (
+        ["sequence_classification"] * 2
+    )
+    assert taken["left_over"] == ["sequence_classification (of other labels)"]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--config.train.seeds=2", "--config.train.early_stop=1"], "early_stop"),
+        (["--config.evaluate.checkpoint=first"], "last or best"),
+        (["--config.task.max_seq_length=33"], "max_position_embeddings=32"),
+        (["--config.tokenizer.vocab_file="], "--config.init_from"),
+        (["--config.task.train_file="], "train"),
+        (["--config.train.seeds=0"], "train.seeds=0"),
+    ],
+)
+def test_wrong_arguments(folder, tmp_path, args, words):
+    _, err = run(folder, tmp_path / "run", *args, status=2)
+    assert words in err and err.startswith("error: ") and err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
