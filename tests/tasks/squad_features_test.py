@@ -20,6 +20,7 @@ from tokenization_test import Rules
 
 from bert_jax import tokenization
 from bert_jax.data import squad_windows
+from bert_jax.data.squad_windows import Span, Window
 from bert_jax.tasks import squad_features
 from bert_jax.tasks.squad import Squad
 from configs.finetune import squad
@@ -234,6 +235,24 @@ def test_windows_cover_every_token_and_one_owns_it(tokens, room, stride):
             if start <= position < start + length and owned[number][position - start]
         ]
         assert owners == [most_context(found, position)]
+
+
+def test_an_answer_is_in_a_window_whole_or_not_at_all():
+    offsets = np.zeros((20, 2), np.int32)
+    window = Window(Span(4, 3), 7, np.ones(3, bool), offsets)
+    found = {
+        answer: squad_windows.positions(window, answer)
+        for answer in [(3, 4), (4, 4), (4, 6), (6, 6), (6, 7), (7, 7), None]
+    }
+    assert found == {
+        (3, 4): (0, 0),
+        (4, 4): (7, 7),
+        (4, 6): (7, 9),
+        (6, 6): (9, 9),
+        (6, 7): (0, 0),
+        (7, 7): (0, 0),
+        None: (0, 0),
+    }
 
 
 def test_parts_of_words_and_answers_without_tokens(shared_data):
