@@ -65,9 +65,7 @@ def picked(results: Sequence[Result]) -> dict[str, Result]:
     return {
         task: max(
             (result for result in results if result.task == task),
-            key=lambda result: (
-                -math.inf if math.isnan(result.main()) else result.main()
-            ),
+            key=lambda result: order(result.main()),
         )
         for task in tasks
     }

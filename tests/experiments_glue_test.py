@@ -35,7 +35,7 @@ best = given.get("config.evaluate.checkpoint", "last")
 with open(folder / "metrics.jsonl", "w") as file:
     for split in ("dev", "dev_mismatched"):
         if split == "dev" or "mnli" in given["config"]:
-            for step, value in ((1, 0.9), (2, score)):
+            for step, value in ((1, "nan"), (2, 0.9), (3, score)):
                 scores = dict.fromkeys(("accuracy", "f1", "matthews"), value)
                 line = {"step": step, "split": split, "time": 0, **scores}
                 print(json.dumps(line), file=file)
@@ -91,6 +91,9 @@ def test_the_grid_is_run_once_and_picked_on_dev(grid):
     assert missing.startswith("NOT in it")
     for name in ("MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv", "WNLI.tsv", "STS-B.tsv"):
         assert name in missing
+    with zipfile.ZipFile(grid.output / "submission.zip") as archive:
+        times = {info.date_time for info in archive.infolist()}
+    assert times == {(1980, 1, 1, 0, 0, 0)}
     # The same command again: nothing to run, the same words, the same bytes.
     before = (grid.output / "submission.zip").read_bytes()
     assert grid(*ARGS)[:3] == (0, [], out)
