@@ -153,15 +153,12 @@ def test_n_best_as_published(given, own, size, longest, null_answers, context):
         assert prediction.chosen(math.nextafter(odds, -math.inf)).text == ""
 
 
-def gold_logits(task):
-    """Dev features' logits: 10 where the training features have the answer."""
-    for trained, feature in zip(
-        task._features("train"), task._features("dev"), strict=True
-    ):
-        # Padded, as logits of a batch are.
+def gold_logits(features):
+    """10 where the training features have the answer, and padding, as in a batch."""
+    for feature in features:
         start, end = np.zeros((2, len(feature.columns["input_ids"]) + 5), np.float32)
-        start[trained.columns["start_positions"]] = 10
-        end[trained.columns["end_positions"]] = 10
+        start[feature.columns["start_positions"]] = 10
+        end[feature.columns["end_positions"]] = 10
         start[-5:] = end[-5:] = 20
         yield {"start_logits": start, "end_logits": end}
 
@@ -186,10 +183,10 @@ def test_gold_spans_as_logits(
     path = str(shared_data(f"squad/{name}.json"))
     config.task.train_file = config.task.dev_file = path
     task = Squad(config)
-    features, examples = task._features("dev"), task.examples("dev")
-    predictions = task.answers(examples, features, list(gold_logits(task)))
+    features, examples = task._features("train"), task.examples("dev")
+    predictions = task.answers(examples, features, list(gold_logits(features)))
 
-    trained = [f for f in task._features("train") if f.columns["start_positions"]]
+    trained = [f for f in features if f.columns["start_positions"]]
     lengths = {
         f.example: f.columns["end_positions"] - f.columns["start_positions"] + 1
         for f in trained
