@@ -2,8 +2,8 @@
 
 A config file defines `get_config()`, which returns a ConfigDict, or `extends = "base"`
 (a name in configs/, or a path beside the file, with arguments if it takes some) and
-`get_config(config)`, which changes the config it is given. Arguments after a colon (`glue.py:task=mnli,size=large`) reach
-`get_config` by name.
+`get_config(config)`, which changes the config it is given. Arguments after a colon
+(`glue.py:task=mnli,size=large`) reach `get_config` by name.
 """
 
 import importlib.util
@@ -83,6 +83,7 @@ def _load_file(spec: str) -> ConfigDict:
         else:
             name, colon, values = base.partition(":")
             args = [_load_file(f"{_find(name, path)}{colon}{values}").lock()]
+            args[0].task.unlock()  # a task has fields of its own
             parameters = parameters[1:]
         unknown = sorted(set(given) - set(parameters))
         if unknown:
@@ -96,7 +97,8 @@ def _load_file(spec: str) -> ConfigDict:
     # The file is the user's code: whatever it raises is told with its line.
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [f.lineno for f in frames if Path(f.filename) == path] or [1]
+        here = path.resolve()
+        lines = [f.lineno for f in frames if Path(f.filename).resolve() == here] or [1]
         if isinstance(error, SyntaxError):
             lines = [error.lineno or 1]
         text = " ".join(str(error).split())
