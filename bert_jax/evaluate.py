@@ -110,9 +110,8 @@ def evaluate(task: Task, folder: Path) -> None:
         for split in task.splits:
             (numbers,) = evaluator.numbers(params, split, now)
             print(json.dumps({"step": now, "split": split, **numbers}))
-            if folder.is_dir():
-                (results,) = evaluator.results(params, split, now)
-                task.write_predictions(folder / "predictions", split, results)
+            (results,) = evaluator.results(params, split, now)
+            task.write_predictions(folder / "predictions", split, results)
 
 
 def close(evaluator: Evaluator, folder: Path, params: Any, now: int, log: Log) -> None:
