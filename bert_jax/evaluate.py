@@ -140,7 +140,9 @@ def close(evaluator: Evaluator, folder: Path, params: Any, now: int, log: Log) -
         for own, one in zip(folders, seeds.split(params), strict=True):
             run = functools.partial(_asking_few, params=one, mesh=evaluator.mesh)
             task.show(own, run)
-        print(f"\npredictions: {', '.join(map(str, folders))}")
+        written = [str(own) for own in folders if own.is_dir()]
+        if written:
+            print(f"\npredictions: {', '.join(written)}")
 
 
 def predict(task: Task, folder: Path, source: str, target: str) -> None:

@@ -105,9 +105,10 @@ class Squad(Finetuning[Example, Prediction]):
                     columns |= {"start_positions": start, "end_positions": end}
                 features.append(Feature(number, columns, window))
         if not features:
+            why = "; ".join(f"{what}: {n}" for what, n in self.told.items())
             raise UserError(
-                f"{task.train_file}: no question has an answer that can be trained on; "
-                "for SQuAD 2.0 set config.task.null_answers"
+                f"{task.train_file}: no question has an answer that can be trained on "
+                f"({why}); for SQuAD 2.0 set config.task.null_answers"
             )
         return features
 
