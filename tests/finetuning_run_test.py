@@ -289,3 +289,16 @@ def test_wrong_arguments(folder, tmp_path, args, words):
     _, err = run(folder, tmp_path / "run", *args, status=2)
     assert words in err and err.startswith("error: ") and err.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_an_exported_model_gives_the_same_answers_in_transformers(
+    folder, finished, tmp_path
+):
+    transformers = pytest.importorskip("transformers", reason="the parity extra")
+    run(folder, finished[0], "--mode=export", f"--output={tmp_path / 'model'}")
+    ask = transformers.pipeline("text-classification", model=str(tmp_path / "model"))
+    texts = [json.loads(line)["text"] for line in (folder / "dev.jsonl").open()]
+    kept = [json.loads(line) for line in predictions(finished[0]).splitlines()]
+    for answer, row in zip(ask(texts), kept, strict=True):
+        assert answer["label"] == row["label"]
+        assert answer["score"] == pytest.approx(max(row["scores"].values()), rel=1e-4)
