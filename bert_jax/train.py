@@ -124,6 +124,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
                         numbers = evaluator.numbers(state.params, split, now)
                         if split == dev[0] and history.add(numbers[0]) and keeps_best:
                             best.save_params(state.params, now)
+                            best.wait()  # before the line that says so
                         means = log.write(now, split, numbers)
                         progress.tell(task.told)
                         progress.note(evaluate.one_line(now, split, means))
