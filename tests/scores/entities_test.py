@@ -7,8 +7,6 @@ import warnings
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from seqeval import metrics
-from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_jax.scores.entities import (
     Entity,
@@ -152,11 +150,14 @@ def test_equal_to_conlleval_with_b_and_e_in_one_text():
 
 def test_equal_to_seqeval():
     """BIOES, valid or not. (seqeval has no type ""; it says "_" instead.)"""
+    metrics = pytest.importorskip("seqeval.metrics", reason="the parity extra")
     for gold, guessed in cases("BIES", 1500):
         for sentence in gold:
             theirs = [
                 ("" if kind == "_" else kind, start, last + 1)
-                for kind, start, last in get_entities(sentence)
+                for kind, start, last in metrics.sequence_labeling.get_entities(
+                    sentence
+                )
             ]
             assert entities(sentence) == theirs
             bilou = [tag[0].translate(BILOU) + tag[1:] for tag in sentence]
