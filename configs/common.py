@@ -34,7 +34,9 @@ def get_config() -> ConfigDict:
     # What bert_config.json does not say.
     model.dtype = "float32"  # of the matmuls: float32 or bfloat16
     model.attention = "einsum"  # the implementation, by name
-    model.remat = False  # recompute each layer's activations in the backward pass
+    # What is computed again in the backward pass, to save memory: none; full (all of
+    # each layer), dots (what is between its matrix products, and attention).
+    model.remat = "none"
     model.scan_layers = False  # one compiled layer, parameters stacked
 
     config.tokenizer = tokenizer = ConfigDict()

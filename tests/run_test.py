@@ -78,8 +78,8 @@ MESH = ("--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2"
     "change",
     [
         MESH,
-        (*MESH, "--config.model.scan_layers", "--config.model.remat"),
-        ("--config.model.remat",),
+        (*MESH, "--config.model.scan_layers", "--config.model.remat=full"),
+        ("--config.model.remat=dots",),
         ("--config.model.scan_layers",),
     ],
     ids=["mesh", "mesh_scan_remat", "remat", "scan_layers"],

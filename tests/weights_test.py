@@ -35,7 +35,7 @@ CONFIG = BertConfig(
     layer_norm_eps=1e-12,
     dtype="float32",
     attention="einsum",
-    remat=False,
+    remat="none",
     scan_layers=False,
 )
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
