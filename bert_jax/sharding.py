@@ -79,8 +79,9 @@ def make_mesh(config: ConfigDict) -> Mesh:
         "evaluate.batch_size": (config.evaluate.batch_size, 1),
     }
     if second.fraction:
-        batches["train.batch_size / phase2.micro_batches"] = (
-            train.batch_size,
+        name = "phase2" if second.batch_size else "train"
+        batches[f"{name}.batch_size / phase2.micro_batches"] = (
+            second.batch_size or train.batch_size,
             second.micro_batches,
         )
     for name, (size, parts) in batches.items():

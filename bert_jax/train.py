@@ -81,8 +81,8 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
         with sharding.activate(mesh):
             return jitted.lower(state, batch, seeds.array).compile()
 
-    num_steps, batch_size = config.train.num_steps, config.train.batch_size
-    rows = sharding.local_rows(mesh, batch_size)
+    num_steps = config.train.num_steps
+    rows = sharding.local_rows(mesh, config.train.batch_size)
     dev = task.dev_splits
     keeps_best = bool(dev and seeds.count == 1 and (takes_best or task.epoch_size))
     clock = Stopwatch()
@@ -132,7 +132,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
 
                 with clock("data wait"):
                     batch = sharding.place_batch(
-                        next(batches), mesh, batch_size, seeds.count
+                        next(batches), mesh, task.batch_size(now), seeds.count
                     )
                 parts = task.micro_batches(now)
                 shapes = (parts, *((k, v.shape) for k, v in batch.items()))
