@@ -133,10 +133,10 @@ def scale_by_bert_adam(
 def scale_by_trust_ratio() -> optax.GradientTransformation:
     """LAMB's layerwise step: each update times its parameters' norm over its own.
 
-    The paper's phi is the identity, as in its experiments. A layer is a parameter
-    array, of stacked ones each layer's part. As in the authors' code (tensorflow/addons,
-    optimizers/lamb.py), the ratio is 1 for biases and LayerNorm, which are not decayed,
-    and where one of the norms is 0.
+    The paper's phi is the identity, as in its experiments. What it calls a layer is a
+    parameter array, of stacked ones each layer's part. As in the authors' code
+    (tensorflow/addons, optimizers/lamb.py), the ratio is 1 for biases and LayerNorm,
+    which are not decayed, and where one of the norms is 0.
     """
 
     def update(

@@ -120,5 +120,6 @@ def get_config() -> ConfigDict:
     mesh.data = -1  # the batch is split
     mesh.fsdp = 1  # the batch, parameters and optimizer state are split
     mesh.tensor = 1  # heads, intermediate size and vocabulary are split
+    mesh.optimizer = "as_parameters"  # or zero1: its state is split over data too
 
     return config

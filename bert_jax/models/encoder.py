@@ -17,7 +17,6 @@ from bert_jax.models.layers import (
     layer_norm,
 )
 
-
 # What a layer keeps for the backward pass, by `remat`; the rest is computed again.
 _KEPT = {
     "full": jax.checkpoint_policies.nothing_saveable,
