@@ -1,6 +1,8 @@
 """The step of a run as the compiler gets it."""
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import optax
@@ -18,7 +20,7 @@ def lower_step(
     seeds: Seeds,
     mesh: Mesh,
     state: step.TrainState,
-    batch: step.Batch,
+    batch: Mapping[str, Any],
     micro_batches: int,
 ) -> jax.stages.Lowered:
     """A training step on a mesh, to be compiled; nothing is computed.

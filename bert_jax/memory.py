@@ -1,11 +1,12 @@
 """What a run needs of each device's memory, in bytes and in words."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 
-from bert_jax.step import Batch, TrainState
+from bert_jax.step import TrainState
 
 
 def bytes_per_device(tree: Any) -> int:
@@ -23,7 +24,7 @@ def of_state(state: TrainState) -> str:
     return f"on each device: {', '.join(told)}"
 
 
-def of_step(compiled: jax.stages.Compiled, batch: Batch) -> str:
+def of_step(compiled: jax.stages.Compiled, batch: Mapping[str, Any]) -> str:
     """A line on what a step takes on top while it runs, as the compiler reports it."""
     report = compiled.memory_analysis()
     size = "unknown" if report is None else _megabytes(report.temp_size_in_bytes)

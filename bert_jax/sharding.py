@@ -222,12 +222,10 @@ def _over_data(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding
     """Splits an array over the data axis too, along the longest axis that divides and
     is not split yet, else along one that is; where none divides, it stays as it is."""
     mesh, spec = sharding.mesh, list(sharding.spec)
-    for axis in sorted(
-        range(len(shape)), key=lambda i: (spec[i] is not None, -shape[i])
-    ):
-        names = (*((spec[axis],) if spec[axis] else ()), "data")
-        if shape[axis] % math.prod(mesh.shape[name] for name in names) == 0:
-            spec[axis] = names
+    parts = [1 if name is None else mesh.shape[name] for name in spec]
+    for axis in sorted(range(len(shape)), key=lambda i: (parts[i] > 1, -shape[i])):
+        if shape[axis] % (parts[axis] * mesh.shape["data"]) == 0:
+            spec[axis] = ("data",) if spec[axis] is None else (spec[axis], "data")
             break
     return NamedSharding(mesh, PartitionSpec(*spec))
 
