@@ -8,7 +8,9 @@ import pytest
 from ml_collections import ConfigDict
 
 from bert_jax import optimizer
+from bert_jax.data.phases import phases
 from bert_jax.errors import UserError
+from configs import lamb
 
 
 def make_config(**fields) -> ConfigDict:
@@ -307,6 +309,37 @@ def test_schedule_with_a_warm_up_for_each_phase():
     for step, rate in expected.items():
         np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=str(step))
     assert jax.jit(schedule)(jnp.int32(82)) == schedule(82)
+
+
+def test_the_recipes_of_lamb():
+    config = lamb.get_config()
+    schedule = optimizer.learning_rate_schedule(config)
+    expected = {
+        1000: 3e-3,
+        2000: 6e-3 * (5038 / 7038) ** 0.5,
+        7038: 0.0,
+        7138: 2e-3,
+        7238: 4e-3 * (1363 / 1563) ** 0.5,
+        8601: 0.0,
+    }
+    for step, rate in expected.items():
+        np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=str(step))
+    assert [phase[:4] for phase in phases(config)] == [
+        (0, 7038, 65536, 128),
+        (7038, 8601, 32768, 512),
+    ]
+    # The first and the last row of the paper's table.
+    for batch, steps, peak, share in (
+        ("512", 1_000_000, 5e-3 / 8, 320),
+        ("32768", 15_625, 5e-3, 5),
+    ):
+        config = lamb.get_config(batch)
+        assert config.train.num_steps == steps
+        schedule = optimizer.learning_rate_schedule(config)
+        last = steps // share
+        np.testing.assert_allclose(schedule(last // 2), peak / 2, rtol=1e-3)
+        np.testing.assert_allclose(schedule(last), peak * (1 - 1 / share), rtol=1e-3)
+        assert schedule(last) > schedule(last + 1)
 
 
 def test_schedule_without_warmup_starts_at_the_peak():

@@ -108,11 +108,21 @@ def test_micro_batches_give_the_losses_of_the_whole_batch(micro, tmp_path):
 
 def test_two_phases_in_one_run(micro, tmp_path):
     args = ("--config.phase2.fraction=0.25", "--config.phase2.max_seq_length=24")
+    args += ("--config.phase2.batch_size=8", "--config.phase2.learning_rate=1e-3")
+    args += ("--config.phase2.warmup_steps=2", "--config.optimizer.name=lamb")
     status, out, err = run(
         micro, tmp_path / "run", *args, "--config.train.eval_every=10"
     )
     assert status == 0, err
     assert len(losses(tmp_path / "run")) == 20
+    lines = metrics.read(tmp_path / "run", "train")
+    lengths = [
+        line["tokens_per_second"] / line["sequences_per_second"] for line in lines
+    ]
+    assert lengths == pytest.approx([32] * 15 + [24] * 5)
+    rates = [line["learning_rate"] for line in lines[15:]]
+    assert rates == pytest.approx([0, 5e-4, 6e-4, 4e-4, 2e-4])
+    assert "in a step at length 32" in err and "in a step at length 24" in err
     dev = metrics.read(tmp_path / "run", "dev")
     assert [line["step"] for line in dev] == [10, 20]
     assert dev[0]["unigram_loss"] != dev[1]["unigram_loss"]

@@ -76,11 +76,12 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
 def batches(
     config: ConfigDict, phase: Phase, step: int, rows: slice = slice(None)
 ) -> Iterator[Batch]:
-    """The batches of a phase from `step` on, read ahead while a step runs."""
+    """The batches of a phase from `step` to its end, read ahead while a step runs."""
     # On few cores a second reader only takes the time of the step.
     threads = min(4, max(1, workers.cores() // 2))
     ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
-    rest = dataset(config, phase, rows=rows)[step - phase.first_step :]
+    first, end = step - phase.first_step, phase.end_step - phase.first_step
+    rest = dataset(config, phase, rows=rows)[first:end]
     return iter(rest.to_iter_dataset(ahead))
 
 
