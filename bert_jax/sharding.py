@@ -225,7 +225,7 @@ def _over_data(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding
     parts = [1 if name is None else mesh.shape[name] for name in spec]
     for axis in sorted(range(len(shape)), key=lambda i: (parts[i] > 1, -shape[i])):
         if shape[axis] % (parts[axis] * mesh.shape["data"]) == 0:
-            spec[axis] = ("data",) if spec[axis] is None else (spec[axis], "data")
+            spec[axis] = "data" if spec[axis] is None else (spec[axis], "data")
             break
     return NamedSharding(mesh, PartitionSpec(*spec))
 

@@ -206,6 +206,14 @@ def test_a_work_directory(tmp_path, scan_layers):
     assert same(bert.params, plain)
     assert bert.tokenizer.to_str() == tokenizer.to_str()
 
+    found = weights.read(run)
+    for layout_of_a_run in (False, True):
+        other = dataclasses.replace(CONFIG, scan_layers=layout_of_a_run)
+        start = nn.meta.unbox(init_pretraining(other, jax.random.key(6)))
+        begun, report = weights.merge(start, found, other, run)
+        own = nn.meta.unbox(init_pretraining(other, jax.random.key(5)))
+        assert same(begun, own) and report.initialised == report.left_over == ()
+
     weights.export(run, out)
     told = json.loads((out / "config.json").read_text())["bert_jax"]
     assert told["step"] == 30
