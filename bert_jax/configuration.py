@@ -28,6 +28,8 @@ _LEAST = {
     "train.early_stop": 0,
     "train.restarts": 0,
     "train.seeds": 1,
+    "phase2.batch_size": 0,
+    "phase2.warmup_steps": 0,
     "checkpoint.save_every": 1,
     "checkpoint.keep": 1,
     "predict.top_k": 1,

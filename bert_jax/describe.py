@@ -1,14 +1,13 @@
 """What a config means, without running it."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
 import jax
 
-from bert_jax import metrics, optimizer, sharding, workdir
+from bert_jax import memory, metrics, optimizer, sharding, workdir
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.tasks.task import Task
@@ -36,7 +35,9 @@ def gather(task: Task) -> dict[str, Any]:
     `flops_per_step` (of the first phase) and bytes per device; nothing is allocated."""
     config = task.config
     mesh = sharding.make_mesh(config)
-    abstract = sharding.abstract_state(task.init_params, optimizer.make(config), mesh)
+    abstract = sharding.abstract_state(
+        task.init_params, optimizer.make(config), mesh, config.mesh.optimizer
+    )
     params = nn.meta.unbox(jax.eval_shape(task.init_params, jax.random.key(0)))
     phases = [
         {
@@ -54,18 +55,10 @@ def gather(task: Task) -> dict[str, Any]:
         "phases": phases,
         "devices": mesh.size,
         "bytes_per_device": {
-            "parameters": _bytes(abstract.params),
-            "optimizer": _bytes(abstract.opt_state),
+            "parameters": memory.bytes_per_device(abstract.params),
+            "optimizer": memory.bytes_per_device(abstract.opt_state),
         },
     }
-
-
-def _bytes(tree: Any) -> int:
-    """Bytes of the part of a tree that one device holds."""
-    return sum(
-        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-        for leaf in jax.tree.leaves(tree)
-    )
 
 
 def _flat(facts: dict[str, Any]) -> list[tuple[str, int]]:

@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
         print(
             "error: the device's memory does not hold this: raise "
             "config.train.micro_batches or config.mesh.fsdp, lower "
-            "config.train.batch_size, or set config.model.remat "
+            "config.train.batch_size, or set config.model.remat=full "
             f"({str(error).splitlines()[0][:150]})",
             file=sys.stderr,
         )

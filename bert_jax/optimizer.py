@@ -1,5 +1,5 @@
-"""Adam as BERT uses it: schedule, clipping, decay by name (google-research/bert,
-optimization.py)."""
+"""Adam as BERT uses it (google-research/bert, optimization.py), and LAMB (You et al.
+2020, arXiv:1904.00962v5): schedule, clipping, decay by name."""
 
 import math
 import re
@@ -11,40 +11,78 @@ import optax
 from jaxtyping import PyTree
 from ml_collections import ConfigDict
 
+from bert_jax.data.phases import phase2_start
 from bert_jax.errors import UserError
 
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
 # stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
 _NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
 
+# Parameters of all layers in one array, the layers first (`model.scan_layers`).
+_STACKED = re.compile(r"\['encoder'\]\['layers'\]")
+
 
 def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
-    """Linear warm-up from 0, then linear decay to 0 at `config.train.num_steps`.
+    """Linear warm-up from 0, then polynomial decay to 0 at `config.train.num_steps`.
 
-    The decay starts at step 0, as in create_optimizer: where the warm-up ends, the rate
-    drops from its peak by the warm-up's share of the run. Steps count from 0, so the
-    first update has rate 0 where there is a warm-up.
+    The decay starts at step 0, as in create_optimizer and in LAMB's paper: where the
+    warm-up ends, the rate drops from its peak as far as the decay has come by then.
+    Steps count from 0, so the first update has rate 0 where there is a warm-up.
+
+    With `phase2.learning_rate`, each phase has such a schedule of its own (the paper's
+    re-warm-up), and the first ends where the second begins.
 
     Args:
       config: the whole config; `optimizer.learning_rate`, `optimizer.warmup_steps` or
-        `optimizer.warmup_fraction` (of the steps), and `train.num_steps` are read.
+        `optimizer.warmup_fraction` (of the schedule's steps), `optimizer.decay_power`,
+        `train.num_steps` and `phase2` are read.
 
     Returns:
       A function of the step (number of updates before this one) to the rate, float32.
 
     Raises:
-      UserError: a negative rate, a warm-up given twice or longer than the run.
+      UserError: a negative rate, a warm-up given twice or longer than the schedule.
     """
-    peak = _number(config, "learning_rate")
-    num_steps = config.train.num_steps
+    peak, power = _number(config, "learning_rate"), _number(config, "decay_power")
+    num_steps, second = config.train.num_steps, config.phase2
     if num_steps < 1:
         raise UserError(f"config.train.num_steps={num_steps}: at least 1 is needed")
-    warmup_steps = _warmup_steps(config)
+    if not second.learning_rate:
+        if second.warmup_steps:
+            raise UserError(
+                f"config.phase2.warmup_steps={second.warmup_steps} is of a schedule of "
+                "its own: config.phase2.learning_rate is wanted too"
+            )
+        return _rise_and_fall(peak, _warmup_steps(config, num_steps), num_steps, power)
+    change = phase2_start(config)
+    last = num_steps - change
+    if not second.learning_rate > 0 or not last:
+        raise UserError(
+            f"config.phase2.learning_rate={second.learning_rate}: more than 0, for a "
+            f"second phase of {last} steps (config.phase2.fraction={second.fraction})"
+        )
+    if second.warmup_steps > last:
+        raise UserError(
+            f"config.phase2.warmup_steps={second.warmup_steps} is more than the "
+            f"second phase's {last} steps"
+        )
+    before = _rise_and_fall(peak, _warmup_steps(config, change), change, power)
+    after = _rise_and_fall(second.learning_rate, second.warmup_steps, last, power)
 
+    def schedule(step: jax.typing.ArrayLike) -> jax.Array:
+        step = jnp.asarray(step)
+        return jnp.where(step < change, before(step), after(step - change))
+
+    return schedule
+
+
+def _rise_and_fall(
+    peak: float, warmup_steps: int, num_steps: int, power: float
+) -> optax.Schedule:
     def schedule(step: jax.typing.ArrayLike) -> jax.Array:
         step = jnp.minimum(jnp.asarray(step), num_steps)
         rising = step / max(warmup_steps, 1)
-        falling = (num_steps - step) / num_steps
+        falling = ((num_steps - step) / num_steps) ** power
         return peak * jnp.where(step < warmup_steps, rising, falling)
 
     return schedule
@@ -92,19 +130,49 @@ def scale_by_bert_adam(
     return optax.GradientTransformation(init, update)
 
 
+def scale_by_trust_ratio() -> optax.GradientTransformation:
+    """LAMB's layerwise step: each update times its parameters' norm over its own.
+
+    The paper's phi is the identity, as in its experiments. What it calls a layer is a
+    parameter array, of stacked ones each layer's part. As in the authors' code
+    (tensorflow/addons, optimizers/lamb.py), the ratio is 1 for biases and LayerNorm,
+    which are not decayed, and where one of the norms is 0.
+    """
+
+    def update(
+        updates: optax.Updates,
+        state: optax.EmptyState,
+        params: optax.Params | None = None,
+    ) -> tuple[optax.Updates, optax.EmptyState]:
+        def scale(path: tuple, update: jax.Array, param: jax.Array) -> jax.Array:
+            name = jax.tree_util.keystr(path)
+            if _NOT_DECAYED.search(name):
+                return update
+            axes = tuple(range(1 if _STACKED.search(name) else 0, update.ndim))
+            theirs, own = (
+                jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True))
+                for x in (param, update)
+            )
+            return update * jnp.where((theirs > 0) & (own > 0), theirs / own, 1.0)
+
+        return jax.tree_util.tree_map_with_path(scale, updates, params), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
 def make(config: ConfigDict) -> optax.GradientTransformation:
     """The optimizer that `config.optimizer` names, its schedule and clipping included.
 
-    `bert_adam` is what BERT was trained with; `adamw` corrects the moments' bias. Both
-    decay weights times the learning rate and apart from the moments, where `decay_mask`
-    says so, and first clip the gradients' global norm to `clip_norm` (0: not at all).
-    `update` needs the parameters.
+    `bert_adam` is what BERT was trained with; `adamw` corrects the moments' bias, and
+    so does `lamb`, the paper's algorithm 2. All decay weights apart from the moments,
+    where `decay_mask` says so, and first clip the gradients' global norm to `clip_norm`
+    (0: not at all). `update` needs the parameters.
 
     Raises:
       UserError: an unknown name, or a number outside its range.
     """
     optimizer = config.optimizer
-    makers = {"bert_adam": _bert_adam, "adamw": _adamw}
+    makers = {"bert_adam": _bert_adam, "adamw": _adamw, "lamb": _lamb}
     if optimizer.name not in makers:
         raise UserError(
             f"config.optimizer.name={optimizer.name}: one of {', '.join(makers)}"
@@ -142,8 +210,18 @@ def _adamw(
     )
 
 
-def _warmup_steps(config: ConfigDict) -> int:
-    num_steps = config.train.num_steps
+def _lamb(
+    optimizer: ConfigDict, schedule: optax.Schedule
+) -> optax.GradientTransformation:
+    return optax.chain(
+        optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.eps),
+        optax.add_decayed_weights(optimizer.weight_decay, decay_mask),
+        scale_by_trust_ratio(),
+        optax.scale_by_learning_rate(schedule),
+    )
+
+
+def _warmup_steps(config: ConfigDict, num_steps: int) -> int:
     steps = _number(config, "warmup_steps")
     fraction = _number(config, "warmup_fraction")
     if steps and fraction:
@@ -155,8 +233,8 @@ def _warmup_steps(config: ConfigDict) -> int:
         raise UserError(f"config.optimizer.warmup_fraction={fraction}: at most 1")
     if steps > num_steps:
         raise UserError(
-            f"config.optimizer.warmup_steps={steps} is more than "
-            f"config.train.num_steps={num_steps}"
+            f"config.optimizer.warmup_steps={steps} is more than the schedule's "
+            f"{num_steps} steps"
         )
     return int(steps or fraction * num_steps)
 

@@ -35,6 +35,10 @@ _FIELDS = {
     "embed": "hidden_size",
 }
 
+# How the optimizer's state is split: as the parameters it belongs to, or over the data
+# axis as well (ZeRO, stage 1; Rajbhandari et al. 2020, arXiv:1910.02054, section 5).
+OPTIMIZERS = ("as_parameters", "zero1")
+
 # Dense bfloat16 FLOP/s of a device, from the makers' data sheets, by `device_kind`.
 PEAK_FLOPS = {
     "TPU v3": 61.5e12,
@@ -54,9 +58,14 @@ def make_mesh(config: ConfigDict) -> Mesh:
     """Arranges all devices as `config.mesh` says.
 
     Raises:
-      UserError: sizes that do not multiply to the number of devices, or a batch that
-        does not divide over them.
+      UserError: sizes that do not multiply to the number of devices, a batch that
+        does not divide over them, or an unknown `optimizer`.
     """
+    if config.mesh.optimizer not in OPTIMIZERS:
+        raise UserError(
+            f"config.mesh.optimizer={config.mesh.optimizer!r}: choose one of "
+            f"{', '.join(OPTIMIZERS)}"
+        )
     count = jax.device_count()
     sizes = {axis: config.mesh[axis] for axis in AXES}
     given = math.prod(size for size in sizes.values() if size != -1)
@@ -79,8 +88,9 @@ def make_mesh(config: ConfigDict) -> Mesh:
         "evaluate.batch_size": (config.evaluate.batch_size, 1),
     }
     if second.fraction:
-        batches["train.batch_size / phase2.micro_batches"] = (
-            train.batch_size,
+        name = "phase2" if second.batch_size else "train"
+        batches[f"{name}.batch_size / phase2.micro_batches"] = (
+            second.batch_size or train.batch_size,
             second.micro_batches,
         )
     for name, (size, parts) in batches.items():
@@ -178,10 +188,12 @@ def abstract_state(
     init_params: Callable[[jax.Array], Any],
     optimizer: optax.GradientTransformation,
     mesh: Mesh,
+    moments: str = "as_parameters",
 ) -> TrainState:
     """Shapes, dtypes and shardings of the whole state; nothing is allocated.
 
-    The optimizer's moments are split as the parameters they belong to.
+    Args:
+      moments: how the optimizer's are split, `config.mesh.optimizer`.
     """
     boxed = jax.eval_shape(init_params, jax.random.key(0))
     shardings = parameter_shardings(boxed, mesh)
@@ -189,9 +201,10 @@ def abstract_state(
     state = jax.eval_shape(
         lambda params: init_state(params, optimizer), nn.meta.unbox(boxed)
     )
+    zero1 = moments == "zero1"
     opt_shardings = optax.tree.map_params(
         optimizer,
-        lambda _, sharding: sharding,
+        lambda leaf, own: _over_data(own, leaf.shape) if zero1 else own,
         state.opt_state,
         shardings,
         transform_non_params=lambda _: whole,
@@ -203,6 +216,18 @@ def abstract_state(
         state,
         state._replace(step=whole, params=shardings, opt_state=opt_shardings),
     )
+
+
+def _over_data(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
+    """Splits an array over the data axis too, along the longest axis that divides and
+    is not split yet, else along one that is; where none divides, it stays as it is."""
+    mesh, spec = sharding.mesh, list(sharding.spec)
+    parts = [1 if name is None else mesh.shape[name] for name in spec]
+    for axis in sorted(range(len(shape)), key=lambda i: (parts[i] > 1, -shape[i])):
+        if shape[axis] % (parts[axis] * mesh.shape["data"]) == 0:
+            spec[axis] = "data" if spec[axis] is None else (spec[axis], "data")
+            break
+    return NamedSharding(mesh, PartitionSpec(*spec))
 
 
 def shardings_of(abstract: Any) -> Any:

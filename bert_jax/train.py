@@ -2,13 +2,21 @@
 
 import contextlib
 import functools
-from collections.abc import Callable
 from pathlib import Path
 
 import flax.linen as nn
 import jax
 
-from bert_jax import evaluate, initial, sharding, signals, step, workdir
+from bert_jax import (
+    compilation,
+    evaluate,
+    initial,
+    memory,
+    sharding,
+    signals,
+    step,
+    workdir,
+)
 from bert_jax import optimizer as optimizers
 from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 from bert_jax.errors import Interrupted
@@ -47,7 +55,9 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
     mesh = sharding.make_mesh(config)
     optimizer = optimizers.make(config)
     schedule = optimizers.learning_rate_schedule(config)
-    abstract = sharding.abstract_state(task.init_params, optimizer, mesh)
+    abstract = sharding.abstract_state(
+        task.init_params, optimizer, mesh, config.mesh.optimizer
+    )
     takes_best = checkpoint_name(config) == "best"
     workdir.check(folder, config)
     begun = None
@@ -67,22 +77,16 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
             return state
         return state._replace(params=initial.fill(begun[0], state.params))
 
-    def compile_step(state: step.TrainState, batch: step.Batch, parts: int) -> Callable:
-        one_seed = functools.partial(
-            step.train_step,
-            loss=task.loss,
-            optimizer=optimizer,
-            schedule=schedule,
-            micro_batches=parts,
+    def compile_step(
+        state: step.TrainState, batch: step.Batch, parts: int
+    ) -> jax.stages.Compiled:
+        lowered = compilation.lower_step(
+            task, optimizer, schedule, seeds, mesh, state, batch, parts
         )
-        out_shardings = (sharding.shardings_of(state), sharding.replicated(mesh))
-        function = seeds.each(one_seed)
-        jitted = jax.jit(function, donate_argnums=0, out_shardings=out_shardings)
-        with sharding.activate(mesh):
-            return jitted.lower(state, batch, seeds.array).compile()
+        return lowered.compile()
 
-    num_steps, batch_size = config.train.num_steps, config.train.batch_size
-    rows = sharding.local_rows(mesh, batch_size)
+    num_steps = config.train.num_steps
+    rows = sharding.local_rows(mesh, config.train.batch_size)
     dev = task.dev_splits
     keeps_best = bool(dev and seeds.count == 1 and (takes_best or task.epoch_size))
     clock = Stopwatch()
@@ -100,7 +104,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
         progress = Progress(num_steps, now, active=_is_first())
         evaluator = evaluate.Evaluator(task, seeds, mesh, stop, clock)
         batches = seeds.batches(task, now, rows)
-        compiled: dict[tuple, Callable] = {}
+        compiled: dict[tuple, jax.stages.Compiled] = {}
         previous, speed = None, Speed(clock)
         size = count_parameters(abstract.params)
         shape = " ".join(f"{axis}={n}" for axis, n in mesh.shape.items())
@@ -108,6 +112,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
         progress.note(
             f"{folder}: {size:,} parameters on {mesh.size} x {kind} ({shape})"
         )
+        progress.note(memory.of_state(state))
         if restored:
             progress.note(f"resuming at step {now} of {num_steps}")
         elif begun is not None:
@@ -133,7 +138,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
 
                 with clock("data wait"):
                     batch = sharding.place_batch(
-                        next(batches), mesh, batch_size, seeds.count
+                        next(batches), mesh, task.batch_size(now), seeds.count
                     )
                 parts = task.micro_batches(now)
                 shapes = (parts, *((k, v.shape) for k, v in batch.items()))
@@ -142,6 +147,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
                         compiled[shapes] = signals.run_interruptibly(
                             functools.partial(compile_step, state, batch, parts), stop
                         )
+                    progress.note(memory.of_step(compiled[shapes], batch))
                     progress.tell(task.told)
                 with clock("step"):
                     state, metrics = compiled[shapes](state, batch, seeds.array)

@@ -271,7 +271,7 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
     if model_config.scan_layers:
         params = _unstacked(params, model_config.num_hidden_layers)
     found = Weights(
-        config=dataclasses.replace(model_config, scan_layers=False, remat=False),
+        config=dataclasses.replace(model_config, scan_layers=False, remat="none"),
         params=params,
         architecture=_architecture(params),
         labels=_labels(task, params),

@@ -16,7 +16,7 @@ from bert_jax import tokenization
 from bert_jax.errors import UserError
 
 # Where and on what a run goes on, and how it is asked: none of it shapes its numbers.
-FREE_FIELDS = ("mesh.", "predict.", "corpus.data_dir", "evaluate.")
+FREE_FIELDS = ("mesh.", "model.remat", "predict.", "corpus.data_dir", "evaluate.")
 
 # What a checkpoint must agree in with those who ask it.
 MODEL_FIELDS = ("model.", "task.name", "task.labels")

@@ -34,7 +34,9 @@ def get_config() -> ConfigDict:
     # What bert_config.json does not say.
     model.dtype = "float32"  # of the matmuls: float32 or bfloat16
     model.attention = "einsum"  # the implementation, by name
-    model.remat = False  # recompute each layer's activations in the backward pass
+    # What is computed again in the backward pass, to save memory: none; full (all of
+    # each layer), dots (what is between its matrix products, and attention).
+    model.remat = "none"
     model.scan_layers = False  # one compiled layer, parameters stacked
 
     config.tokenizer = tokenizer = ConfigDict()
@@ -66,15 +68,21 @@ def get_config() -> ConfigDict:
     phase2.max_seq_length = 512
     phase2.max_predictions_per_seq = 77
     phase2.micro_batches = 1
+    phase2.batch_size = 0  # sequences; 0: train.batch_size
+    # A schedule of the phase's own, from 0 up and down again, as LAMB's authors have it
+    # for another batch size; 0: the first phase's goes on.
+    phase2.learning_rate = 0.0
+    phase2.warmup_steps = 0  # of its own schedule
 
     config.task = task = ConfigDict()
     task.name = "pretraining"
 
     config.optimizer = optimizer = ConfigDict()
-    optimizer.name = "bert_adam"  # bert_adam (no bias correction) or adamw
+    optimizer.name = "bert_adam"  # bert_adam (no bias correction), adamw or lamb
     optimizer.learning_rate = 1e-4
     optimizer.warmup_steps = 10_000  # either this ...
     optimizer.warmup_fraction = 0.0  # ... or this share of num_steps; the other 0
+    optimizer.decay_power = 1.0  # of the share of the steps left; 1: linear
     optimizer.weight_decay = 0.01  # not on biases and LayerNorm
     optimizer.beta1 = 0.9
     optimizer.beta2 = 0.999
@@ -112,5 +120,6 @@ def get_config() -> ConfigDict:
     mesh.data = -1  # the batch is split
     mesh.fsdp = 1  # the batch, parameters and optimizer state are split
     mesh.tensor = 1  # heads, intermediate size and vocabulary are split
+    mesh.optimizer = "as_parameters"  # or zero1: its state is split over data too
 
     return config

@@ -13,10 +13,10 @@ LAYERS = (
     ("main",),
     ("train",),
     ("evaluate", "describe"),
-    ("initial", "seeds", "history"),
+    ("initial", "seeds", "history", "compilation"),
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
-        *("configuration", "signals", "workdir", "weights", "pretrained"),
+        *("memory", "configuration", "signals", "workdir", "weights", "pretrained"),
     ),
     ("models", "data", "convert", "scores"),
     ("tokenization",),

@@ -1,4 +1,4 @@
-"""The optimizer against a NumPy transcription of BERT's optimization.py."""
+"""The optimizer against NumPy: BERT's optimization.py, AdamW, LAMB's paper."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,9 @@ import pytest
 from ml_collections import ConfigDict
 
 from bert_jax import optimizer
+from bert_jax.data.phases import phases
 from bert_jax.errors import UserError
+from configs import lamb
 
 
 def make_config(**fields) -> ConfigDict:
@@ -22,10 +24,19 @@ def make_config(**fields) -> ConfigDict:
         "beta1": 0.9,
         "beta2": 0.999,
         "eps": 1e-6,
+        "decay_power": 1.0,
         "clip_norm": 1.0,
     }
+    second = {"fraction": 0.0, "learning_rate": 0.0, "warmup_steps": 0}
+    second |= fields.pop("phase2", {})
     assert fields.keys() <= values.keys()
-    return ConfigDict({"optimizer": values | fields, "train": {"num_steps": num_steps}})
+    return ConfigDict(
+        {
+            "optimizer": values | fields,
+            "train": {"num_steps": num_steps},
+            "phase2": second,
+        }
+    )
 
 
 def layer(leading: tuple[int, ...], fill) -> dict:
@@ -82,16 +93,16 @@ DECAYED = {
 
 
 def reference(config, params, gradients, dtype) -> dict[str, np.ndarray]:
-    """The updates of optimization.py (or of AdamW, "adamw") on flat dicts."""
+    """The updates of optimization.py on flat dicts; or of AdamW, or LAMB's algorithm
+    2 with one layer for each array, of stacked ones for each index."""
     o = config.optimizer
     params = {name: np.asarray(value, dtype) for name, value in params.items()}
     m = {name: np.zeros_like(value) for name, value in params.items()}
     v = {name: np.zeros_like(value) for name, value in params.items()}
     one = dtype(1)
     for step, gradient in enumerate(gradients):
-        lr = dtype(o.learning_rate) * (
-            one - dtype(step) / dtype(config.train.num_steps)
-        )
+        left = one - dtype(step) / dtype(config.train.num_steps)
+        lr = dtype(o.learning_rate) * left ** dtype(o.decay_power)
         if step < o.warmup_steps:
             lr = dtype(o.learning_rate) * dtype(step) / dtype(o.warmup_steps)
         g = {name: np.asarray(value, dtype) for name, value in gradient.items()}
@@ -102,12 +113,19 @@ def reference(config, params, gradients, dtype) -> dict[str, np.ndarray]:
             m[name] = dtype(o.beta1) * m[name] + (one - dtype(o.beta1)) * g[name]
             v[name] = dtype(o.beta2) * v[name] + (one - dtype(o.beta2)) * g[name] ** 2
             m_hat, v_hat = m[name], v[name]
-            if o.name == "adamw":
+            if o.name in ("adamw", "lamb"):
                 m_hat = m_hat / (one - dtype(o.beta1) ** (step + 1))
                 v_hat = v_hat / (one - dtype(o.beta2) ** (step + 1))
             update = m_hat / (np.sqrt(v_hat) + dtype(o.eps))
             if name in DECAYED:
                 update = update + dtype(o.weight_decay) * params[name]
+                if o.name == "lamb":
+                    parts = range(len(update)) if "/layers/" in name else [slice(None)]
+                    for part in parts:
+                        weight = np.sqrt((params[name][part] ** 2).sum())
+                        length = np.sqrt((update[part] ** 2).sum())
+                        if weight and length:  # else 1, as in the authors' code
+                            update[part] *= weight / length
             params[name] = params[name] - lr * update
     return params
 
@@ -135,7 +153,10 @@ def run(config, params, gradients):
         {"clip_norm": 1e6},
         {"warmup_steps": 0},
         {"weight_decay": 0.5},
+        {"decay_power": 0.5},
         {"name": "adamw"},
+        {"name": "lamb"},
+        {"name": "lamb", "weight_decay": 0.0},
     ],
     ids=lambda fields: ",".join(f"{k}={v}" for k, v in fields.items()) or "default",
 )
@@ -181,6 +202,28 @@ def test_first_step_of_bert_adam_is_not_bias_corrected():
     np.testing.assert_allclose(result["kernel"], [expected], rtol=1e-4)
 
 
+def test_a_layer_of_lamb_moves_by_its_own_norm():
+    config = make_config(name="lamb", warmup_steps=0, weight_decay=0.0)
+    params = model(True, np.ones)
+    kernel = params["encoder"]["layers"]["attention"]["output"]["kernel"]
+    kernel[1] *= 10
+    moved = flat(run(config, params, [model(True, np.ones)])[0])
+    # The first corrected update is 1 everywhere, so a layer moves by lr of each weight.
+    for name, value in flat(params).items():
+        expected = value * (1 - 1e-2) if name in DECAYED else value - 1e-2
+        np.testing.assert_allclose(moved[name], expected, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("zero", ["parameters", "gradients"])
+def test_lamb_without_a_norm_takes_the_update_as_it_is(zero):
+    config = make_config(name="lamb", warmup_steps=0, weight_decay=0.0)
+    params = {"kernel": np.full(2, float(zero != "parameters"), np.float32)}
+    gradients = {"kernel": np.full(2, float(zero != "gradients"), np.float32)}
+    moved, _ = run(config, params, [gradients])
+    expected = params["kernel"] - 1e-2 * gradients["kernel"]
+    np.testing.assert_allclose(moved["kernel"], expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("stacked", [False, True])
 def test_decay_mask_is_by_name(stacked):
     mask = flat(optimizer.decay_mask(model(stacked, np.zeros)))
@@ -199,7 +242,7 @@ def test_without_gradient_only_decayed_parameters_move(stacked):
         np.testing.assert_allclose(value, expected, rtol=1e-7, err_msg=name)
 
 
-@pytest.mark.parametrize("name", ["bert_adam", "adamw"])
+@pytest.mark.parametrize("name", ["bert_adam", "adamw", "lamb"])
 def test_state_can_be_donated(name):
     transformation = optimizer.make(make_config(name=name))
     params = jax.tree.map(jnp.asarray, model(False, np.ones))
@@ -212,7 +255,7 @@ def test_state_can_be_donated(name):
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
 
 
-@pytest.mark.parametrize("name", ["bert_adam", "adamw"])
+@pytest.mark.parametrize("name", ["bert_adam", "adamw", "lamb"])
 def test_state_holds_moments_shaped_as_the_parameters(name):
     params = model(True, np.ones)
     state = optimizer.make(make_config(name=name)).init(params)
@@ -243,6 +286,62 @@ def test_schedule_of_the_paper():
     assert schedule(jnp.int32(3)).dtype == jnp.float32
 
 
+def test_schedule_with_a_warm_up_for_each_phase():
+    schedule = optimizer.learning_rate_schedule(
+        make_config(
+            decay_power=0.5,
+            phase2={"fraction": 0.2, "learning_rate": 4e-3, "warmup_steps": 5},
+        )
+    )
+    expected = {
+        0: 0.0,
+        5: 0.5e-2,
+        9: 0.9e-2,
+        10: 1e-2 * (70 / 80) ** 0.5,
+        79: 1e-2 * (1 / 80) ** 0.5,
+        80: 0.0,
+        82: 4e-3 * 2 / 5,
+        85: 4e-3 * (15 / 20) ** 0.5,
+        99: 4e-3 * (1 / 20) ** 0.5,
+        100: 0.0,
+        101: 0.0,
+    }
+    for step, rate in expected.items():
+        np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=str(step))
+    assert jax.jit(schedule)(jnp.int32(82)) == schedule(82)
+
+
+def test_the_recipes_of_lamb():
+    config = lamb.get_config()
+    schedule = optimizer.learning_rate_schedule(config)
+    expected = {
+        1000: 3e-3,
+        2000: 6e-3 * (5038 / 7038) ** 0.5,
+        7038: 0.0,
+        7138: 2e-3,
+        7238: 4e-3 * (1363 / 1563) ** 0.5,
+        8601: 0.0,
+    }
+    for step, rate in expected.items():
+        np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=str(step))
+    assert [phase[:4] for phase in phases(config)] == [
+        (0, 7038, 65536, 128),
+        (7038, 8601, 32768, 512),
+    ]
+    # The first and the last row of the paper's table.
+    for batch, steps, peak, share in (
+        ("512", 1_000_000, 5e-3 / 8, 320),
+        ("32768", 15_625, 5e-3, 5),
+    ):
+        config = lamb.get_config(batch)
+        assert config.train.num_steps == steps
+        schedule = optimizer.learning_rate_schedule(config)
+        last = steps // share
+        np.testing.assert_allclose(schedule(last // 2), peak / 2, rtol=1e-3)
+        np.testing.assert_allclose(schedule(last), peak * (1 - 1 / share), rtol=1e-3)
+        assert schedule(last) > schedule(last + 1)
+
+
 def test_schedule_without_warmup_starts_at_the_peak():
     schedule = optimizer.learning_rate_schedule(make_config(warmup_steps=0))
     assert schedule(0) == np.float32(1e-2)
@@ -263,7 +362,7 @@ def test_warmup_fraction_is_of_the_steps():
         ({"name": "adagrad"}, r"config\.optimizer\.name=adagrad: .*bert_adam, adamw"),
         ({"learning_rate": -1e-4}, r"config\.optimizer\.learning_rate=-0\.0001"),
         ({"learning_rate": float("nan")}, r"config\.optimizer\.learning_rate=nan"),
-        ({"warmup_steps": 101}, r"config\.optimizer\.warmup_steps=101 .*num_steps=100"),
+        ({"warmup_steps": 101}, r"config\.optimizer\.warmup_steps=101 .* 100 steps"),
         ({"warmup_steps": -1}, r"config\.optimizer\.warmup_steps=-1"),
         ({"warmup_fraction": 0.1}, r"warmup_steps=10 and .*warmup_fraction=0\.1"),
         (
@@ -274,7 +373,25 @@ def test_warmup_fraction_is_of_the_steps():
         ({"eps": -1.0}, r"config\.optimizer\.eps=-1\.0"),
         ({"weight_decay": -0.1}, r"config\.optimizer\.weight_decay=-0\.1"),
         ({"clip_norm": -1.0}, r"config\.optimizer\.clip_norm=-1\.0"),
+        ({"decay_power": -1.0}, r"config\.optimizer\.decay_power=-1\.0"),
         ({"num_steps": 0}, r"config\.train\.num_steps=0"),
+        ({"phase2": {"warmup_steps": 3}}, r"phase2\.warmup_steps=3 .*learning_rate"),
+        (
+            {"phase2": {"learning_rate": 1e-3}},
+            r"phase2\.learning_rate=0\.001: .* 0 steps .*fraction=0\.0",
+        ),
+        (
+            {"phase2": {"fraction": 0.1, "learning_rate": -1e-3}},
+            r"phase2\.learning_rate=-0\.001: more than 0",
+        ),
+        (
+            {"phase2": {"fraction": 0.1, "learning_rate": 1.0, "warmup_steps": 11}},
+            r"phase2\.warmup_steps=11 .*10 steps",
+        ),
+        (
+            {"phase2": {"fraction": 0.95, "learning_rate": 1.0}},
+            r"optimizer\.warmup_steps=10 .* 5 steps",
+        ),
     ],
 )
 def test_bad_fields_are_named(fields, message):

@@ -72,17 +72,19 @@ NO_DROPOUT = (
 
 
 MESH = ("--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2")
+ZERO1 = ("--config.mesh.optimizer=zero1",)
 
 
 @pytest.mark.parametrize(
     "change",
     [
         MESH,
-        (*MESH, "--config.model.scan_layers", "--config.model.remat"),
-        ("--config.model.remat",),
+        (*MESH, "--config.model.scan_layers", "--config.model.remat=full"),
+        ("--config.model.remat=dots",),
         ("--config.model.scan_layers",),
+        (*ZERO1, "--config.mesh.data=4", "--config.mesh.tensor=2"),
     ],
-    ids=["mesh", "mesh_scan_remat", "remat", "scan_layers"],
+    ids=["mesh", "mesh_scan_remat", "remat", "scan_layers", "zero1"],
 )
 def test_eight_devices_and_variants_give_the_losses_of_one(
     micro, plain, tmp_path, change
@@ -97,10 +99,10 @@ def test_eight_devices_and_variants_give_the_losses_of_one(
 
 def test_micro_batches_give_the_losses_of_the_whole_batch(micro, tmp_path):
     workdirs = tmp_path / "whole", tmp_path / "parts"
-    mesh = ("--config.mesh.data=2", "--config.mesh.tensor=2", "--config.mesh.fsdp=2")
+    lamb = "--config.optimizer.name=lamb"  # the other optimizers: fine-tuning's tests
     for workdir, parts in zip(workdirs, (1, 4), strict=True):
         change = f"--config.train.micro_batches={parts}"
-        status, _, err = run(micro, workdir, change, *NO_DROPOUT, *mesh)
+        status, _, err = run(micro, workdir, change, lamb, *NO_DROPOUT, *MESH)
         assert status == 0, err
     whole, parts = map(losses, workdirs)
     np.testing.assert_allclose(parts, whole, rtol=1e-5)
@@ -108,11 +110,21 @@ def test_micro_batches_give_the_losses_of_the_whole_batch(micro, tmp_path):
 
 def test_two_phases_in_one_run(micro, tmp_path):
     args = ("--config.phase2.fraction=0.25", "--config.phase2.max_seq_length=24")
+    args += ("--config.phase2.batch_size=8", "--config.phase2.learning_rate=1e-3")
+    args += ("--config.phase2.warmup_steps=2", "--config.optimizer.name=lamb")
     status, out, err = run(
         micro, tmp_path / "run", *args, "--config.train.eval_every=10"
     )
     assert status == 0, err
     assert len(losses(tmp_path / "run")) == 20
+    lines = metrics.read(tmp_path / "run", "train")
+    lengths = [
+        line["tokens_per_second"] / line["sequences_per_second"] for line in lines
+    ]
+    assert lengths == pytest.approx([32] * 15 + [24] * 5)
+    rates = [line["learning_rate"] for line in lines[15:]]
+    assert rates == pytest.approx([0, 5e-4, 6e-4, 4e-4, 2e-4])
+    assert "in a step at length 32" in err and "in a step at length 24" in err
     dev = metrics.read(tmp_path / "run", "dev")
     assert [line["step"] for line in dev] == [10, 20]
     assert dev[0]["unigram_loss"] != dev[1]["unigram_loss"]
@@ -158,8 +170,9 @@ def test_a_signal_saves_the_step_and_the_run_goes_on_elsewhere(
     saved = max(int(p.name) for p in (workdir / "checkpoints").iterdir())
     assert saved == last
     assert f"saved step {saved}" in err
-    # On another mesh, with another number of devices.
-    process = start(micro, workdir, many, *MESH, devices=8)
+    # On another mesh, with another number of devices and less memory on each.
+    less = (*ZERO1, "--config.model.remat=full")
+    process = start(micro, workdir, many, *MESH, *less, devices=8)
     before = path.read_text().count("\n")
     while path.read_text().count("\n") < before + 2:
         assert process.poll() is None, process.communicate()

@@ -1,12 +1,14 @@
 """What is split over which axis of the mesh, and what does not fit."""
 
+import re
+
 import flax.linen as nn
 import jax
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from bert_jax import optimizer, sharding, tasks
+from bert_jax import memory, optimizer, sharding, tasks
 from bert_jax.errors import UserError
 from configs import base, tiny
 
@@ -25,7 +27,9 @@ def small_config(**mesh):
 def abstract(config):
     task = tasks.create(config)
     mesh = sharding.make_mesh(config)
-    return sharding.abstract_state(task.init_params, optimizer.make(config), mesh)
+    return sharding.abstract_state(
+        task.init_params, optimizer.make(config), mesh, config.mesh.optimizer
+    )
 
 
 def spec(leaf):
@@ -53,6 +57,22 @@ def test_a_mesh_that_does_not_fit(mesh):
         sharding.make_mesh(small_config(**mesh))
 
 
+@pytest.mark.parametrize(
+    ("group", "field", "value", "message"),
+    [
+        ("mesh", "optimizer", "zero2", r"mesh\.optimizer='zero2'.*zero1"),
+        ("phase2", "batch_size", 12, r"phase2\.batch_size / .* = 12 does not divide"),
+        ("phase2", "micro_batches", 4, r"train\.batch_size / phase2\.micro_batches"),
+    ],
+)
+def test_what_does_not_fit_is_named(group, field, value, message):
+    config = small_config()
+    config.phase2.fraction = 0.1
+    config[group][field] = value
+    with pytest.raises(UserError, match=message):
+        sharding.make_mesh(config)
+
+
 def test_parameters_and_moments_are_split_alike():
     state = abstract(small_config(data=2, fsdp=2, tensor=2))
     layer = state.params["bert"]["encoder"]["layer_0"]
@@ -74,6 +94,51 @@ def test_parameters_and_moments_are_split_alike():
             if moment in jax.tree_util.keystr(path)
         ]
         assert found == shardings
+
+
+@pytest.mark.parametrize("name", ["bert_adam", "lamb"])
+def test_zero1_splits_moments_over_data_too(name):
+    config = small_config(data=2, fsdp=2, tensor=2, optimizer="zero1")
+    config.optimizer.name = name
+    state = abstract(config)
+    assert sharding.shardings_of(state.params) == sharding.shardings_of(
+        abstract(small_config(data=2, fsdp=2, tensor=2)).params
+    )
+    moments = [
+        {
+            jax.tree_util.keystr(path[-4:], simple=True, separator="/"): leaf
+            for path, leaf in jax.tree_util.tree_leaves_with_path(state.opt_state)
+            if moment in jax.tree_util.keystr(path)
+        }
+        for moment in ("mu", "nu")
+    ]
+    for tree in moments:
+        # The longest axis that is whole, else the longest.
+        query = tree["layer_0/attention/query/kernel"]
+        assert query.shape == (16, 2, 8)
+        assert spec(query) == ("fsdp", "tensor", "data")
+        inner = next(
+            x for name, x in tree.items() if name.endswith("intermediate/bias")
+        )
+        assert spec(inner) == (("tensor", "data"),)
+        assert inner.sharding.shard_shape(inner.shape) == (8,)
+        # Two numbers, whole on each device: two devices have one each.
+        (last,) = (x for name, x in tree.items() if name.endswith("next_sentence/bias"))
+        assert spec(last) == ("data",)
+    own = memory.bytes_per_device(state.opt_state)
+    split = abstract(small_config(data=2, fsdp=2, tensor=2)).opt_state
+    assert own == pytest.approx(memory.bytes_per_device(split) / 2, rel=0.01)
+
+
+def test_what_a_device_holds_is_told():
+    state = abstract(small_config(data=2, fsdp=4, optimizer="zero1"))
+    size = 4 * sum(leaf.size for leaf in jax.tree.leaves(state.params))
+    told = memory.of_state(state)
+    own = memory.bytes_per_device(state.params)
+    assert size / 4 < own < size / 3
+    assert told.startswith(f"on each device: parameters {own / 1e6:.1f} MB (1/3.")
+    assert re.search(r"\(1/3\.\d+\), optimizer [\d.]+ MB \(1/7\.\d+\)$", told)
+    assert "parameters 0.1 MB (all)" in memory.of_state(abstract(small_config()))
 
 
 def test_stacked_layers_keep_their_first_axis_whole():

@@ -35,7 +35,7 @@ CONFIG = BertConfig(
     layer_norm_eps=1e-12,
     dtype="float32",
     attention="einsum",
-    remat=False,
+    remat="none",
     scan_layers=False,
 )
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
@@ -205,6 +205,14 @@ def test_a_work_directory(tmp_path, scan_layers):
     plain = nn.meta.unbox(init_pretraining(CONFIG, jax.random.key(5)))
     assert same(bert.params, plain)
     assert bert.tokenizer.to_str() == tokenizer.to_str()
+
+    found = weights.read(run)
+    for layout_of_a_run in (False, True):
+        other = dataclasses.replace(CONFIG, scan_layers=layout_of_a_run)
+        start = nn.meta.unbox(init_pretraining(other, jax.random.key(6)))
+        begun, report = weights.merge(start, found, other, run)
+        own = nn.meta.unbox(init_pretraining(other, jax.random.key(5)))
+        assert same(begun, own) and report.initialised == report.left_over == ()
 
     weights.export(run, out)
     told = json.loads((out / "config.json").read_text())["bert_jax"]

@@ -120,7 +120,7 @@ def bert_config(fields: dict[str, Any], path: Path, type_vocab_size: int) -> Ber
             f"{', '.join(_ACTIVATIONS)}"
         )
     values |= {"hidden_act": _ACTIVATIONS[act], "dtype": "float32"}
-    values |= {"attention": "einsum", "remat": False, "scan_layers": False}
+    values |= {"attention": "einsum", "remat": "none", "scan_layers": False}
     try:
         return BertConfig.create(values, values["vocab_size"])
     except UserError as error:

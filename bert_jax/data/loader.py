@@ -7,7 +7,6 @@ together and masked at once.
 import functools
 import json
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import grain
 import numpy as np
@@ -17,54 +16,13 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenization
 from bert_jax.data import masking, prepare, records, workers
+from bert_jax.data.phases import Phase, phase_at, phases
 from bert_jax.data.rows import EPOCHS
-from bert_jax.errors import UserError
 
 Batch = dict[str, np.ndarray]
 
 # Of the next sentence label of a row that only fills up the last batch.
 PADDING_LABEL = -1
-
-
-class Phase(NamedTuple):
-    """A stretch of the schedule in which batches have one shape."""
-
-    first_step: int
-    end_step: int
-    max_seq_length: int
-    max_predictions_per_seq: int
-    micro_batches: int
-
-
-def phases(config: ConfigDict) -> list[Phase]:
-    """The schedule's one or two phases (appendix A.2)."""
-    corpus, train, second = config.corpus, config.train, config.phase2
-    if not 0 <= second.fraction < 1:
-        raise UserError(f"config.phase2.fraction={second.fraction}: must be in [0, 1)")
-    change = train.num_steps - round(train.num_steps * second.fraction)
-    first = Phase(
-        0,
-        change,
-        corpus.max_seq_length,
-        config.masking.max_predictions_per_seq,
-        train.micro_batches,
-    )
-    if change == train.num_steps:
-        return [first]
-    last = Phase(
-        change,
-        train.num_steps,
-        second.max_seq_length,
-        second.max_predictions_per_seq,
-        second.micro_batches,
-    )
-    return [first, last]
-
-
-def phase_at(config: ConfigDict, step: int) -> Phase:
-    """The phase whose batch `step` takes (the last one, from its first step on)."""
-    *earlier, last = phases(config)
-    return next((p for p in earlier if step < p.end_step), last)
 
 
 def dataset(
@@ -82,7 +40,7 @@ def dataset(
     pairs = _Pairs.open(config, phase, split)
     count = len(pairs)
     if split == "train":
-        size = config.train.batch_size
+        size = phase.batch_size
         order = grain.MapDataset.range(count).seed(config.seed).shuffle()
         order = order.repeat(EPOCHS)
     else:
@@ -118,11 +76,12 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
 def batches(
     config: ConfigDict, phase: Phase, step: int, rows: slice = slice(None)
 ) -> Iterator[Batch]:
-    """The batches of a phase from `step` on, read ahead while a step runs."""
+    """The batches of a phase from `step` to its end, read ahead while a step runs."""
     # On few cores a second reader only takes the time of the step.
     threads = min(4, max(1, workers.cores() // 2))
     ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
-    rest = dataset(config, phase, rows=rows)[step - phase.first_step :]
+    first, end = step - phase.first_step, phase.end_step - phase.first_step
+    rest = dataset(config, phase, rows=rows)[first:end]
     return iter(rest.to_iter_dataset(ahead))
 
 

@@ -10,6 +10,7 @@ from bert_jax.errors import UserError
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 ATTENTIONS = ("einsum",)
 DTYPES = ("float32", "bfloat16")
+REMATS = ("none", "full", "dots")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,7 @@ class BertConfig:
     layer_norm_eps: float
     dtype: str
     attention: str
-    remat: bool
+    remat: str
     scan_layers: bool
 
     @property
@@ -82,6 +83,7 @@ class BertConfig:
             ("hidden_act", ACTIVATIONS),
             ("attention", ATTENTIONS),
             ("dtype", DTYPES),
+            ("remat", REMATS),
         ):
             if getattr(self, name) not in allowed:
                 raise UserError(

@@ -17,6 +17,13 @@ from bert_jax.models.layers import (
     layer_norm,
 )
 
+# What a layer keeps for the backward pass, by `remat`; the rest is computed again.
+_KEPT = {
+    "full": jax.checkpoint_policies.nothing_saveable,
+    # The results of its matrix products, but not attention's, of length x length.
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
+
 
 def _constrain(hidden: Array) -> Array:
     """Rows stay split over the data axes; each row is whole on its devices."""
@@ -110,9 +117,13 @@ class Encoder(nn.Module):
         """Gives the last layer's output and every layer's, in order."""
         config = self.config
         layer = EncoderLayer
-        if config.remat:
-            # Inside a scan, XLA cannot merge the recomputation away.
-            layer = nn.remat(EncoderLayer, prevent_cse=not config.scan_layers)
+        if config.remat != "none":
+            layer = nn.remat(
+                EncoderLayer,
+                # Inside a scan, XLA cannot merge the recomputation away.
+                prevent_cse=not config.scan_layers,
+                policy=_KEPT[config.remat],
+            )
         if config.scan_layers:
             scanned = nn.scan(
                 layer,

@@ -90,7 +90,7 @@ def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int) -> dict:
       inputs: how many arrays of ids, masks or positions the model is called with.
     """
     config = model.config
-    unrolled = dataclasses.replace(config, scan_layers=False, remat=False)
+    unrolled = dataclasses.replace(config, scan_layers=False, remat="none")
     ids = [jnp.zeros((1, 1), jnp.int32)] * inputs
     params = model.clone(config=unrolled).init(key, *ids)["params"]
     if config.scan_layers:

@@ -194,6 +194,10 @@ class Finetuning(Task, Generic[Example, Answer]):
     def init_params(self, key: Key[Array, ""]) -> dict:
         return init_with_heads(self.model, key)
 
+    def batch_size(self, step: int) -> int:
+        del step
+        return self.config.train.batch_size
+
     def micro_batches(self, step: int) -> int:
         del step
         return self.config.train.micro_batches

@@ -111,8 +111,13 @@ class Pretraining(Task):
         config.seed = seed
         for phase in loader.phases(config):
             if step < phase.end_step:
-                yield from loader.batches(config, phase, step, rows)
+                own = _share(rows, config.train.batch_size, phase.batch_size)
+                yield from loader.batches(config, phase, step, own)
                 step = phase.end_step
+
+    def batch_size(self, step: int) -> int:
+        """That of the phase."""
+        return loader.phase_at(self.config, step).batch_size
 
     def micro_batches(self, step: int) -> int:
         """Those of the phase."""
@@ -131,13 +136,15 @@ class Pretraining(Task):
 
     def stretches(self) -> list[tuple[int, Shapes]]:
         """The phases."""
-        batch = self.config.train.batch_size
         return [
             (
                 phase.end_step - phase.first_step,
                 {
-                    "input_ids": (batch, phase.max_seq_length),
-                    "masked_lm_positions": (batch, phase.max_predictions_per_seq),
+                    "input_ids": (phase.batch_size, phase.max_seq_length),
+                    "masked_lm_positions": (
+                        phase.batch_size,
+                        phase.max_predictions_per_seq,
+                    ),
                 },
             )
             for phase in loader.phases(self.config)
@@ -267,6 +274,12 @@ class Pretraining(Task):
         folder = prepare.prepare(self.config, self.config.corpus.max_seq_length)
         counts = prepare.token_counts(folder).astype(np.float64) + 1
         return np.log(counts / counts.sum()).astype(np.float32)
+
+
+def _share(rows: slice, whole: int, size: int) -> slice:
+    """The same share of `size` rows that `rows` is of `whole`."""
+    start, stop, _ = rows.indices(whole)
+    return slice(start * size // whole, stop * size // whole)
 
 
 def _vocab_size(config: ConfigDict) -> int:

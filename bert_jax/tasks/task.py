@@ -86,7 +86,13 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def batches(self, step: int, rows: slice, seed: int) -> Iterator[Batch]:
-        """The training batches from `step` on; of each, these rows."""
+        """The training batches from `step` on; of each, these rows of
+        `config.train.batch_size`, or the same share where a batch is of another size.
+        """
+
+    @abc.abstractmethod
+    def batch_size(self, step: int) -> int:
+        """Rows of the whole batch of a step."""
 
     @abc.abstractmethod
     def micro_batches(self, step: int) -> int:

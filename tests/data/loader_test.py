@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bert_jax.data import loader
+from bert_jax.tasks.pretraining import Pretraining
 from configs import tiny
 
 
@@ -72,6 +73,7 @@ def test_the_running_loader_gives_batch_at(config):
     running = loader.batches(config, phase, 5)
     for step in range(5, 12):
         assert same(next(running), loader.batch_at(config, step))
+    assert len(list(loader.batches(config, phase, 98))) == 2  # of 100
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
@@ -148,15 +150,33 @@ def test_two_phases(config):
     config.phase2.fraction = 0.1
     config.phase2.max_seq_length = 48
     config.phase2.max_predictions_per_seq = 7
-    assert [p[:4] for p in loader.phases(config)] == [
-        (0, 90, 32, 10),
-        (90, 100, 48, 7),
+    assert [p[:5] for p in loader.phases(config)] == [
+        (0, 90, 16, 32, 10),
+        (90, 100, 16, 48, 7),
     ]
     assert loader.batch_at(config, 89)["input_ids"].shape == (16, 32)
     last = loader.batch_at(config, 90)
     assert last["input_ids"].shape == (16, 48)
     assert last["masked_lm_ids"].shape == (16, 7)
     assert loader.phase_at(config, 100) == loader.phases(config)[1]
+
+
+def test_a_second_phase_with_another_batch_size_on_several_hosts(config):
+    config = config.copy_and_resolve_references()
+    config.model.vocab_size = 60
+    config.phase2.fraction = 0.1
+    config.phase2.max_seq_length = 32
+    config.phase2.max_predictions_per_seq = 10
+    config.phase2.batch_size = 8
+    task = Pretraining(config)
+    assert [task.batch_size(step) for step in (0, 89, 90, 100)] == [16, 16, 8, 8]
+    assert [shapes["input_ids"][0] for _, shapes in task.stretches()] == [16, 8]
+    hosts = [task.batches(89, slice(8 * i, 8 * i + 8), 0) for i in range(2)]
+    for step, size in ((89, 16), (90, 8), (91, 8)):
+        parts = [next(host) for host in hosts]
+        whole = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+        assert len(whole["input_ids"]) == size
+        assert same(whole, loader.batch_at(config, step))
 
 
 def test_without_next_sentence(config):

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import erf
 
 from bert_jax.errors import UserError
-from bert_jax.models.config import BertConfig, pretraining_flops
+from bert_jax.models.config import REMATS, BertConfig, pretraining_flops
 from bert_jax.models.heads import (
     BertForPreTraining,
     count_parameters,
@@ -34,7 +34,7 @@ CONFIG = BertConfig(
     layer_norm_eps=1e-12,
     dtype="float32",
     attention="einsum",
-    remat=False,
+    remat="none",
     scan_layers=False,
 )
 
@@ -133,8 +133,10 @@ def test_equals_the_equations():
     "change",
     [
         {"scan_layers": True},
-        {"remat": True},
-        {"scan_layers": True, "remat": True},
+        {"remat": "full"},
+        {"remat": "dots"},
+        {"scan_layers": True, "remat": "full"},
+        {"scan_layers": True, "remat": "dots"},
     ],
 )
 def test_variants_give_the_same_with_dropout(change):
@@ -155,6 +157,23 @@ def test_variants_give_the_same_with_dropout(change):
         for _, grad in results
     ]
     np.testing.assert_allclose(theirs[0], theirs[1], atol=1e-5)
+
+
+def test_what_is_computed_again_is_what_remat_says():
+    batch, products = inputs(), {}
+    for remat in REMATS:
+        config = dataclasses.replace(CONFIG, remat=remat)
+
+        def loss(params, config=config):
+            out = BertForPreTraining(config).apply({"params": params}, *batch)
+            return jnp.sum(out["masked_lm_logits"])
+
+        jaxpr = jax.make_jaxpr(jax.grad(loss))(initial_params(config))
+        products[remat] = str(jaxpr).count("dot_general[")
+    # A layer has six linear products, and attention two.
+    layers = CONFIG.num_hidden_layers
+    assert products["dots"] == products["none"] + 2 * layers
+    assert products["full"] == products["none"] + 8 * layers
 
 
 def test_dropout_draws_and_evaluation_does_not():
@@ -234,6 +253,7 @@ def test_initial_values_are_those_of_the_paper():
         ("hidden_act", "swish"),
         ("dtype", "float16"),
         ("attention", "flash"),
+        ("remat", "everything"),
         ("num_hidden_layers", 0),
         ("hidden_dropout_prob", 1.0),
     ],

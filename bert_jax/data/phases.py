@@ -1,0 +1,65 @@
+"""The stretches of pre-training's schedule in which batches have one shape."""
+
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+
+from bert_jax.errors import UserError
+
+
+class Phase(NamedTuple):
+    """A stretch of the schedule in which batches have one shape."""
+
+    first_step: int
+    end_step: int
+    batch_size: int
+    max_seq_length: int
+    max_predictions_per_seq: int
+    micro_batches: int
+
+
+def phases(config: ConfigDict) -> list[Phase]:
+    """The schedule's one or two phases (appendix A.2).
+
+    Raises:
+      UserError: a `config.phase2.fraction` outside [0, 1).
+    """
+    corpus, train, second = config.corpus, config.train, config.phase2
+    change = phase2_start(config)
+    first = Phase(
+        0,
+        change,
+        train.batch_size,
+        corpus.max_seq_length,
+        config.masking.max_predictions_per_seq,
+        train.micro_batches,
+    )
+    if change == train.num_steps:
+        return [first]
+    last = Phase(
+        change,
+        train.num_steps,
+        second.batch_size or train.batch_size,
+        second.max_seq_length,
+        second.max_predictions_per_seq,
+        second.micro_batches,
+    )
+    return [first, last]
+
+
+def phase_at(config: ConfigDict, step: int) -> Phase:
+    """The phase whose batch `step` takes (the last one, from its first step on)."""
+    *earlier, last = phases(config)
+    return next((p for p in earlier if step < p.end_step), last)
+
+
+def phase2_start(config: ConfigDict) -> int:
+    """The first step of the second phase; `config.train.num_steps` without one.
+
+    Raises:
+      UserError: a `config.phase2.fraction` outside [0, 1).
+    """
+    num_steps, fraction = config.train.num_steps, config.phase2.fraction
+    if not 0 <= fraction < 1:
+        raise UserError(f"config.phase2.fraction={fraction}: must be in [0, 1)")
+    return num_steps - round(num_steps * fraction)

@@ -1,0 +1,177 @@
+"""A step of BERT-Large's width as compiled for eight devices, read from its HLO."""
+
+import itertools
+import math
+import re
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from bert_jax import compilation, memory, optimizer, sharding, tasks
+from bert_jax.seeds import Seeds
+from configs import large
+
+# Sizes that no two things share, so that a shape tells what it is of.
+LAYERS, ROWS, LENGTH, PREDICTIONS = 2, 24, 96, 20
+HIDDEN, HEADS, INNER = 1024, 16, 4096
+VOCABULARY = 30528  # 30,522 and six more rows, which eight divides
+
+COLLECTIVE = re.compile(
+    r"= (?P<shapes>.+?) (?P<kind>all-reduce|all-gather|reduce-scatter|all-to-all"
+    r"|collective-permute|collective-broadcast|ragged-all-to-all)(-start)?\("
+)
+
+
+def compiled(name="bert_adam", **mesh):
+    """The state's shapes and the compiled step; nothing of it is allocated."""
+    config = large.get_config()
+    config.model.vocab_size = VOCABULARY
+    config.model.num_hidden_layers = LAYERS
+    config.model.scan_layers = True
+    config.train.batch_size = config.evaluate.batch_size = ROWS
+    config.optimizer.name = name
+    config.mesh.data = 1
+    config.mesh.update(mesh)
+    task, grid = tasks.create(config), sharding.make_mesh(config)
+    adam = optimizer.make(config)
+    state = sharding.abstract_state(task.init_params, adam, grid, config.mesh.optimizer)
+
+    def rows(*shape, dtype=jnp.int32):
+        split = sharding.batch_sharding(grid)
+        return jax.ShapeDtypeStruct((ROWS, *shape), dtype, sharding=split)
+
+    batch = {
+        "input_ids": rows(LENGTH),
+        "input_mask": rows(LENGTH),
+        "segment_ids": rows(LENGTH),
+        "masked_lm_positions": rows(PREDICTIONS),
+        "masked_lm_ids": rows(PREDICTIONS),
+        "masked_lm_weights": rows(PREDICTIONS, dtype=jnp.float32),
+        "next_sentence_labels": rows(),
+    }
+    schedule = optimizer.learning_rate_schedule(config)
+    lowered = compilation.lower_step(
+        task, adam, schedule, Seeds.single(config), grid, state, batch, 1
+    )
+    step = lowered.compile()
+    own = memory.bytes_per_device((state, batch))
+    assert step.memory_analysis().argument_size_in_bytes == own + 4  # and the seed
+    assert "activations, gradients" in memory.of_step(step, batch)
+    return state, step.as_text()
+
+
+def entry_shapes(text):
+    """How often the program takes an array of each shape, of one device."""
+    (signature,) = re.findall(r"^ENTRY [^(]*\((.*)\) ->", text, re.MULTILINE)
+    found = re.findall(r"f32\[([\d,]*)\]", signature)
+    return Counter(tuple(map(int, dims.split(","))) for dims in found if dims)
+
+
+def what(dims, state, devices):
+    """What an array of this shape is of: a parameter, whole or split along some axes;
+    rows; or a few numbers."""
+    own = sorted(size for size in dims if size != 1)
+    if math.prod(own) <= LAYERS:
+        return "numbers"
+    shapes = [(LENGTH, HIDDEN)]  # the positions that are taken
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state.params):
+        part = leaf.sharding.shard_shape(leaf.shape)
+        for shape in itertools.product(*zip(leaf.shape, part, strict=True)):
+            stacked = "layers" in jax.tree_util.keystr(path, simple=True)
+            shapes += [shape, shape[1:]] if stacked else [shape]
+    if own in [sorted(size for size in shape if size != 1) for shape in shapes]:
+        return "parameters"
+    rows = ROWS // devices
+    starts = [(rows, LENGTH), (rows * LENGTH,), (rows, PREDICTIONS)]
+    starts += [(rows * PREDICTIONS,), (rows,)]
+    ends = [(), (HIDDEN,)]
+    if own in [sorted((*start, *end)) for start in starts for end in ends]:
+        return "rows"
+    return f"unknown {dims}"
+
+
+def collectives(state, text, devices=1):
+    """The kinds of collectives, each with what it is used on.
+
+    Args:
+      devices: over how many the batch is split.
+    """
+    found = set()
+    for match in COLLECTIVE.finditer(text):
+        for dims in re.findall(r"\w+\[([\d,]*)\]", match["shapes"]):
+            shape = tuple(int(size) for size in dims.split(",") if size)
+            found.add((match["kind"], what(shape, state, devices)))
+    return found
+
+
+GRADIENTS = ("all-reduce", "parameters")  # each device has those of its own rows
+SUMS = ("all-reduce", "numbers")  # losses and their weights, norms
+PUT_TOGETHER = ("all-gather", "parameters")
+# After the attention's and the feed-forward's second product, of whose inputs each
+# device has a part, and in the backward pass before their first; the look-up in the
+# part of the vocabulary that a device has; the softmax over its logits.
+PARTIAL_PRODUCTS = ("all-reduce", "rows")
+
+
+def test_data_adds_gradients_and_nothing_else():
+    state, text = compiled(data=8)
+    assert collectives(state, text, 8) == {GRADIENTS, SUMS}
+    shapes = entry_shapes(text)
+    # Parameters and both moments, whole on each device; q, k and v.
+    assert shapes[VOCABULARY, HIDDEN] == 3
+    assert shapes[LAYERS, HIDDEN, HEADS, 64] == 9
+
+
+def test_zero1_splits_the_moments_alone():
+    # The parameters, of which each device has updated a part.
+    state, text = compiled(data=8, optimizer="zero1")
+    assert collectives(state, text, 8) == {GRADIENTS, SUMS, PUT_TOGETHER}
+    shapes = entry_shapes(text)
+    assert shapes[VOCABULARY, HIDDEN] == 1
+    assert shapes[VOCABULARY // 8, HIDDEN] == 2
+    assert shapes[LAYERS, HIDDEN, HEADS, 64] == 3
+    assert shapes[LAYERS, HIDDEN // 8, HEADS, 64] == 6
+    whole = 4 * sum(leaf.size for leaf in jax.tree.leaves(state.params))
+    assert memory.bytes_per_device(state.params) == whole
+    # But for two numbers of the next sentence's bias.
+    moments = memory.bytes_per_device(state.opt_state)
+    assert moments == pytest.approx(2 * whole / 8, rel=1e-4)
+
+
+def test_fsdp_puts_parameters_together_for_use():
+    state, text = compiled("lamb", fsdp=8)
+    assert collectives(state, text, 8) == {PUT_TOGETHER, GRADIENTS, SUMS}
+    shapes = entry_shapes(text)
+    assert shapes[VOCABULARY, HIDDEN // 8] == 3
+    assert shapes[LAYERS, HIDDEN // 8, HEADS, 64] == 9
+    assert shapes[LAYERS, HIDDEN // 8, INNER] == shapes[LAYERS, INNER, HIDDEN // 8] == 3
+    # A layer at a time: never all of them.
+    assert not re.search(rf"all-gather[^\n]*f32\[{LAYERS},{HIDDEN},{INNER}\]", text)
+    whole = 4 * sum(leaf.size for leaf in jax.tree.leaves(state.params))
+    assert memory.bytes_per_device(state) == pytest.approx(3 * whole / 8, rel=0.01)
+
+
+def test_tensor_splits_heads_and_vocabulary():
+    state, text = compiled(tensor=8)
+    assert collectives(state, text) == {PARTIAL_PRODUCTS, SUMS}
+    shapes = entry_shapes(text)
+    assert shapes[VOCABULARY // 8, HIDDEN] == 3
+    assert shapes[LAYERS, HIDDEN, HEADS // 8, 64] == 9
+    assert shapes[LAYERS, HEADS // 8, 64, HIDDEN] == 3
+    assert shapes[LAYERS, HIDDEN, INNER // 8] == shapes[LAYERS, INNER // 8, HIDDEN] == 3
+    # The logits and the attention's probabilities too.
+    assert f"f32[{ROWS},{PREDICTIONS},{VOCABULARY // 8}]" in text
+    assert not re.search(rf"[\[,]{VOCABULARY}[,\]]", text)
+    assert f"f32[{ROWS},{HEADS // 8},{LENGTH},{LENGTH}]" in text
+    assert f"f32[{ROWS},{HEADS},{LENGTH},{LENGTH}]" not in text
+
+
+def test_all_three_do_no_more_than_each():
+    state, text = compiled(data=2, fsdp=2, tensor=2)
+    found = collectives(state, text, 4)
+    assert found == {GRADIENTS, SUMS, PUT_TOGETHER, PARTIAL_PRODUCTS}
+    shapes = entry_shapes(text)
+    assert shapes[VOCABULARY // 2, HIDDEN // 2] == 3
+    assert shapes[LAYERS, HIDDEN // 2, HEADS // 2, 64] == 9
