@@ -180,10 +180,8 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Prints a line, above the live one where there is one."""
-        if self._bar is not None:
-            self._bar.write(text, file=sys.stderr)
-        elif self._active:
-            print(text, file=sys.stderr, flush=True)
+        if self._active:
+            say(text)
 
     def tell(self, counts: Mapping[str, int]) -> None:
         """Notes each count that has changed: how many of what."""
@@ -211,20 +209,38 @@ def _shown(values: Mapping[str, SupportsFloat]) -> str:
     )
 
 
+def say(text: str) -> None:
+    """Prints a line on standard error, above live ones; from any thread."""
+    tqdm.write(text, file=sys.stderr)
+    sys.stderr.flush()
+
+
 class Stopwatch:
     """Wall time by name: `with clock("evaluation"): ...`, as often as it comes."""
 
     def __init__(self) -> None:
         self._totals: dict[str, float] = {}
+        self._names: list[str] = []
+        self._turns = 0
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
+        self._names.append(name)
+        self._turns += 1
         try:
             yield
         finally:
             elapsed = time.perf_counter() - start
+            self._names.pop()
+            self._turns += 1
             self._totals[name] = self._totals.get(name, 0.0) + elapsed
+
+    def state(self) -> tuple[int, str]:
+        """How often anything began or ended, and what is under way now, if anything;
+        may be asked from another thread."""
+        names = self._names[-1:]
+        return self._turns, names[0] if names else ""
 
     def totals(self) -> dict[str, float]:
         """Seconds by name, in the order in which the names first came."""
