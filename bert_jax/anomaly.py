@@ -114,7 +114,7 @@ class Anomalies:
         self,
         action: str,
         floats: Callable[[Mapping[str, Array]], list[dict[str, float]]],
-        write: Callable[[int, Sequence[dict[str, float]]], None],
+        write: Callable[[int, Sequence[Mapping[str, int | float]]], None],
         note: Callable[[str], None],
     ):
         self.step = self.in_a_row = 0  # of the last anomaly, for who goes back
@@ -161,7 +161,7 @@ class Anomalies:
         if not in_a_row:
             return False
         self.step, self.in_a_row = step, int(in_a_row)
-        each = [
+        each: list[dict[str, int | float]] = [
             {"batch": step - 1, **{name: one[name] for name in _SHOWN}}
             if one["anomaly"]
             else {}

@@ -156,7 +156,7 @@ class Log:
                 writer.write(step, split, own)
         return means
 
-    def anomaly(self, step: int, numbers: Sequence[Mapping[str, float]]) -> None:
+    def anomaly(self, step: int, numbers: Sequence[Mapping[str, int | float]]) -> None:
         """Writes the numbers of the seeds that have met one; above, how many have."""
         if self._seeds.count > 1:
             self._all.write(step, "anomaly", {"seeds": sum(map(bool, numbers))})
