@@ -59,7 +59,7 @@ def judge(
     usual: Usual,
     loss: Float[Array, ""],
     grad_norm: Float[Array, ""],
-    spike_factor: float,
+    spike_factor: int | float,
 ) -> tuple[Bool[Array, ""], Usual, dict[str, Array]]:
     """Whether a step is an anomaly, what is usual after it, and what the host is told.
 

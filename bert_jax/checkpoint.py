@@ -5,11 +5,12 @@ only wants the weights does not read the optimizer's two thirds.
 """
 
 import contextlib
+import functools
 import gc
 import logging
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -89,6 +90,8 @@ class Checkpoints:
         )
 
     def __enter__(self) -> "Checkpoints":
+        self._hook = sys.unraisablehook
+        sys.unraisablehook = functools.partial(_but_closed_loops, self._hook)
         return self
 
     def __exit__(
@@ -99,6 +102,7 @@ class Checkpoints:
     ) -> None:
         with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self._manager.close()  # after an error it would tell the same again
+        sys.unraisablehook = self._hook
 
     def latest_step(self) -> int | None:
         """The newest finished checkpoint's step; None where there is none."""
@@ -229,6 +233,15 @@ class Checkpoints:
             (self._folder / str(step)).rename(aside / str(step))
         self._manager.reload()
         log.warning("checkpoint %d moved to %s; going on from before it", step, aside)
+
+
+def _but_closed_loops(hook: Callable[[Any], object], unraisable: Any) -> None:
+    """Tells what nobody can catch, but for TensorStore's complaint, once for each write
+    under way, that Orbax no longer listens: Orbax stops at the first write that fails,
+    and that failure is raised where the save is waited for."""
+    error = unraisable.exc_value
+    if not (isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
+        hook(unraisable)
 
 
 def _first_line(error: Exception) -> str:

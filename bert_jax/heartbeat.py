@@ -45,7 +45,7 @@ class Heartbeat:
         self,
         folder: Path,
         clock: Stopwatch,
-        stall_seconds: float,
+        stall_seconds: int | float,
         process: int = 0,
     ):
         self.step = 0  # for the loop to set

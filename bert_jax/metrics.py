@@ -40,7 +40,7 @@ class MetricWriter:
     def __init__(self, workdir: Path, *, resume_step: int | None, active: bool):
         self._active = active
         last = -1 if resume_step is None else resume_step
-        path = workdir / "metrics.jsonl"
+        self._path = path = workdir / "metrics.jsonl"
         lines = _lines_until(path, last)
         self._written = {(line["step"], line["split"]) for line in lines.values()}
         if not active:
@@ -65,6 +65,15 @@ class MetricWriter:
         self._written.add((step, split))
         if not self._active:
             return
+        try:
+            self._write(step, split, values)
+        except OSError as error:  # a full disk names no file
+            error.filename = error.filename or str(self._path)
+            raise
+
+    def _write(
+        self, step: int, split: str, values: Mapping[str, SupportsFloat]
+    ) -> None:
         now = time.time()
         plain = {name: _plain(value) for name, value in values.items()}
         line = {"step": step, "split": split, "time": now}

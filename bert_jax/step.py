@@ -44,7 +44,7 @@ def train_step(
     optimizer: optax.GradientTransformation,
     schedule: optax.Schedule,
     micro_batches: int,
-    spike_factor: float = 0.0,
+    spike_factor: int | float = 0.0,
 ) -> tuple[TrainState, dict[str, Array]]:
     """Takes one step; after an anomaly, all but the counters is as before.
 
