@@ -170,14 +170,16 @@ class Process:
         return status
 
 
-def await_moment(process: Process, moment: str, rng: random.Random) -> bool:
+def await_moment(
+    process: Process, moment: str, lasts: dict[str, float], rng: random.Random
+) -> bool:
     """Waits for the moment of a fault; False where the process ended before."""
     if moment == "start":
-        return process.waits(rng.uniform(0, 4))
+        return process.waits(rng.uniform(0, lasts["start"]))
     if not process.says("parameters on"):
         return False
     if moment == "compile":
-        return process.waits(rng.uniform(0, 1.5))
+        return process.waits(rng.uniform(0, lasts["compile"]))
     if moment == "evaluate":
         before = process.err.count("evaluating")
         return process.wait_for(
@@ -307,9 +309,13 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[Counter, int]:
     faults = faults[: options.faults]
 
     config, straight = write_config(folder, options.steps), folder / "straight"
-    undisturbed = Process(config, straight)
+    undisturbed, times = Process(config, straight), [time.monotonic()]
+    for text in ("parameters on", "step 1/"):
+        undisturbed.says(text)
+        times.append(time.monotonic())
     if undisturbed.end():
         raise Lost(f"the undisturbed run failed:\n{undisturbed.err}")
+    lasts = {"start": times[1] - times[0], "compile": times[2] - times[1]}
 
     ended: Counter = Counter()
     rounds, known = 1, -1
@@ -318,7 +324,7 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[Counter, int]:
         process = Process(config, place)
         fault = faults[0] if faults else None
         said = -1
-        if fault and await_moment(process, fault.moment, rng):
+        if fault and await_moment(process, fault.moment, lasts, rng):
             process.suffer(fault.kind)
             status = process.end()
             said = check_end(process, fault, status)
@@ -335,7 +341,8 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[Counter, int]:
         known = now
         if fault:
             number = sum(ended.values())
-            print(f"{number:3} {fault.kind} {fault.moment}: {status}, at {known}")
+            told = f"{number:3} {fault.kind} {fault.moment}: {status}, at {known}"
+            print(told, flush=True)
         if status == 0:
             check_same(config, place, straight)
             if not faults:
