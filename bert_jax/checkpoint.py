@@ -1,15 +1,16 @@
 """Saving and restoring: the only file that knows Orbax.
 
-`checkpoints/<step>` holds two items, `params` and `opt_state`, so that whoever only
-wants the weights does not read the optimizer's two thirds.
+`checkpoints/<step>` holds the items `params`, `opt_state` and `usual`, so that whoever
+only wants the weights does not read the optimizer's two thirds.
 """
 
 import contextlib
+import functools
 import gc
 import logging
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +20,9 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
+from orbax.checkpoint import checkpoint_managers as policies
 
+from bert_jax.anomaly import Usual
 from bert_jax.errors import UserError
 from bert_jax.step import TrainState
 
@@ -46,6 +49,21 @@ def has_checkpoint(workdir: Path) -> bool:
     return any(path.name.isdigit() for path in (workdir / "checkpoints").glob("*"))
 
 
+def check(config: ConfigDict) -> None:
+    """Raises UserError where `config.checkpoint` asks for what cannot be."""
+    checkpoint = config.checkpoint
+    for field in ("save_every", "keep"):
+        if checkpoint[field] < 1:
+            raise UserError(
+                f"config.checkpoint.{field}={checkpoint[field]}: at least 1 is needed"
+            )
+    if checkpoint.keep_every < 0 or checkpoint.keep_every % checkpoint.save_every:
+        raise UserError(
+            f"config.checkpoint.keep_every={checkpoint.keep_every}: a multiple of "
+            f"config.checkpoint.save_every={checkpoint.save_every} is wanted, or 0"
+        )
+
+
 class Checkpoints:
     """The checkpoints of a work directory; saved in the background, a few kept.
 
@@ -53,17 +71,27 @@ class Checkpoints:
       workdir: the work directory.
       keep: how many, the newest.
       name: of the folder in it.
+      keep_every: and those whose step is a multiple of it; 0: none.
     """
 
-    def __init__(self, workdir: Path, keep: int, name: str = "checkpoints"):
+    def __init__(
+        self, workdir: Path, keep: int, name: str = "checkpoints", keep_every: int = 0
+    ):
         self._folder = workdir.absolute() / name
+        kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
+        if keep_every:
+            kept.append(policies.EveryNSteps(keep_every))
         self._manager = ocp.CheckpointManager(
             self._folder,
-            item_names=("params", "opt_state"),
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep),
+            item_names=("params", "opt_state", "usual"),
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=policies.AnyPreservationPolicy(kept)
+            ),
         )
 
     def __enter__(self) -> "Checkpoints":
+        self._hook = sys.unraisablehook
+        sys.unraisablehook = functools.partial(_but_closed_loops, self._hook)
         return self
 
     def __exit__(
@@ -74,6 +102,7 @@ class Checkpoints:
     ) -> None:
         with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self._manager.close()  # after an error it would tell the same again
+        sys.unraisablehook = self._hook
 
     def latest_step(self) -> int | None:
         """The newest finished checkpoint's step; None where there is none."""
@@ -86,7 +115,8 @@ class Checkpoints:
           UserError: there is too little room on the disk, or saving failed; this or
             the checkpoint before.
         """
-        self._save({"params": state.params, "opt_state": state.opt_state}, step)
+        items = {name: getattr(state, name) for name in ("params", "opt_state")}
+        self._save(items | {"usual": state.usual._asdict()}, step)
 
     def save_params(self, params: Any, step: int) -> None:
         """As `save`, the parameters only."""
@@ -102,6 +132,12 @@ class Checkpoints:
                 f"{self._folder}: a checkpoint needs {needed / 1e6:,.0f} MB and "
                 f"{free / 1e6:,.0f} MB are free; make room and start the same command "
                 f"again: it goes on from step {self.latest_step() or 0}"
+            )
+        if free < 2 * needed:
+            log.warning(
+                "%s: %.0f MB are free, room for this checkpoint (%.0f MB) and not for "
+                "the next: make room before it comes",
+                *(self._folder, free / 1e6, needed / 1e6),
             )
         args = {name: ocp.args.StandardSave(item) for name, item in items.items()}
         with self._told_in_one_line():
@@ -140,14 +176,19 @@ class Checkpoints:
           UserError: there are checkpoints, but none can be read.
         """
         found = self._restore_newest(
-            {"params": abstract.params, "opt_state": abstract.opt_state}
+            {
+                "params": abstract.params,
+                "opt_state": abstract.opt_state,
+                "usual": abstract.usual._asdict(),
+            }
         )
         if found is None:
             return None
         items, step = found
         counter = jnp.full(abstract.step.shape, step, jnp.int32)
         counter = jax.device_put(counter, abstract.step.sharding)
-        return TrainState(counter, items["params"], items["opt_state"]), step
+        usual = Usual(**items["usual"])
+        return TrainState(counter, items["params"], items["opt_state"], usual), step
 
     def restore_params(self, abstract: Any) -> tuple[Any, int] | None:
         """As `restore`, the parameters only."""
@@ -192,6 +233,15 @@ class Checkpoints:
             (self._folder / str(step)).rename(aside / str(step))
         self._manager.reload()
         log.warning("checkpoint %d moved to %s; going on from before it", step, aside)
+
+
+def _but_closed_loops(hook: Callable[[Any], object], unraisable: Any) -> None:
+    """Tells what nobody can catch, but for TensorStore's complaint, once for each write
+    under way, that Orbax no longer listens: Orbax stops at the first write that fails,
+    and that failure is raised where the save is waited for."""
+    error = unraisable.exc_value
+    if not (isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
+        hook(unraisable)
 
 
 def _first_line(error: Exception) -> str:

@@ -39,6 +39,7 @@ def lower_step(
         optimizer=optimizer,
         schedule=schedule,
         micro_batches=micro_batches,
+        spike_factor=task.config.train.spike_factor,
     )
     jitted = jax.jit(
         seeds.each(one_seed),

@@ -40,7 +40,7 @@ class MetricWriter:
     def __init__(self, workdir: Path, *, resume_step: int | None, active: bool):
         self._active = active
         last = -1 if resume_step is None else resume_step
-        path = workdir / "metrics.jsonl"
+        self._path = path = workdir / "metrics.jsonl"
         lines = _lines_until(path, last)
         self._written = {(line["step"], line["split"]) for line in lines.values()}
         if not active:
@@ -65,6 +65,15 @@ class MetricWriter:
         self._written.add((step, split))
         if not self._active:
             return
+        try:
+            self._write(step, split, values)
+        except OSError as error:  # a full disk names no file
+            error.filename = error.filename or str(self._path)
+            raise
+
+    def _write(
+        self, step: int, split: str, values: Mapping[str, SupportsFloat]
+    ) -> None:
         now = time.time()
         plain = {name: _plain(value) for name, value in values.items()}
         line = {"step": step, "split": split, "time": now}
@@ -180,10 +189,8 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Prints a line, above the live one where there is one."""
-        if self._bar is not None:
-            self._bar.write(text, file=sys.stderr)
-        elif self._active:
-            print(text, file=sys.stderr, flush=True)
+        if self._active:
+            say(text)
 
     def tell(self, counts: Mapping[str, int]) -> None:
         """Notes each count that has changed: how many of what."""
@@ -211,20 +218,38 @@ def _shown(values: Mapping[str, SupportsFloat]) -> str:
     )
 
 
+def say(text: str) -> None:
+    """Prints a line on standard error, above live ones; from any thread."""
+    tqdm.write(text, file=sys.stderr)
+    sys.stderr.flush()
+
+
 class Stopwatch:
     """Wall time by name: `with clock("evaluation"): ...`, as often as it comes."""
 
     def __init__(self) -> None:
         self._totals: dict[str, float] = {}
+        self._names: list[str] = []
+        self._turns = 0
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
+        self._names.append(name)
+        self._turns += 1
         try:
             yield
         finally:
             elapsed = time.perf_counter() - start
+            self._names.pop()
+            self._turns += 1
             self._totals[name] = self._totals.get(name, 0.0) + elapsed
+
+    def state(self) -> tuple[int, str]:
+        """How often anything began or ended, and what is under way now, if anything;
+        may be asked from another thread."""
+        names = self._names[-1:]
+        return self._turns, names[0] if names else ""
 
     def totals(self) -> dict[str, float]:
         """Seconds by name, in the order in which the names first came."""

@@ -34,6 +34,8 @@ class Seeds:
         asked = [f for f in alone if config[f.split(".")[0]][f.split(".")[1]]]
         if config.evaluate.checkpoint == "best":
             asked.append("evaluate.checkpoint")
+        if config.train.on_anomaly == "roll_back":
+            asked.append("train.on_anomaly")
         if self.count > 1 and asked:
             raise UserError(
                 f"config.train.seeds={self.count}: config.{asked[0]} is for a single "
@@ -153,6 +155,14 @@ class Log:
             for writer, own in zip(self._own, numbers, strict=True):
                 writer.write(step, split, own)
         return means
+
+    def anomaly(self, step: int, numbers: Sequence[Mapping[str, int | float]]) -> None:
+        """Writes the numbers of the seeds that have met one; above, how many have."""
+        if self._seeds.count > 1:
+            self._all.write(step, "anomaly", {"seeds": sum(map(bool, numbers))})
+        for writer, own in zip(self._own, numbers, strict=True):
+            if own:
+                writer.write(step, "anomaly", own)
 
     def has(self, step: int, split: str) -> bool:
         """Whether there is such a line of every seed."""

@@ -214,7 +214,12 @@ def abstract_state(
             leaf.shape, leaf.dtype, sharding=sharding
         ),
         state,
-        state._replace(step=whole, params=shardings, opt_state=opt_shardings),
+        state._replace(
+            step=whole,
+            params=shardings,
+            opt_state=opt_shardings,
+            usual=jax.tree.map(lambda _: whole, state.usual),
+        ),
     )
 
 

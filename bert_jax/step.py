@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key
 
+from bert_jax import anomaly
+
 Params = Any
 Batch = Mapping[str, Array]
 Sums = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
@@ -24,11 +26,13 @@ class TrainState(NamedTuple):
     step: Int[Array, ""]
     params: Params
     opt_state: optax.OptState
+    usual: anomaly.Usual = anomaly.Usual()
 
 
 def init_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
     """The state before the first step."""
-    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
+    usual = jax.tree.map(jnp.asarray, anomaly.Usual())
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), usual)
 
 
 def train_step(
@@ -40,8 +44,9 @@ def train_step(
     optimizer: optax.GradientTransformation,
     schedule: optax.Schedule,
     micro_batches: int,
-) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
-    """Takes one step.
+    spike_factor: int | float = 0.0,
+) -> tuple[TrainState, dict[str, Array]]:
+    """Takes one step; after an anomaly, all but the counters is as before.
 
     Args:
       state: not to be used afterwards (its buffers are donated).
@@ -51,10 +56,11 @@ def train_step(
       optimizer: from `optimizer.make`.
       schedule: the learning rate, for the log.
       micro_batches: the batch is worked through in so many parts.
+      spike_factor: see `anomaly.judge`.
 
     Returns:
       The next state, and `loss`, each named loss, `grad_norm` (before clipping) and
-      `learning_rate`.
+      `learning_rate`; and what `anomaly.judge` tells.
     """
     key = jax.random.fold_in(jax.random.key(seed), state.step)
     # The weights depend on the batch alone; the compiler drops the rest of this pass.
@@ -93,8 +99,15 @@ def train_step(
         "learning_rate": jnp.asarray(schedule(state.step), jnp.float32),
         "grad_norm": optax.tree.norm(grads),
     }
-    params = optax.apply_updates(state.params, updates)
-    return TrainState(state.step + 1, params, opt_state), metrics
+    bad, usual, told = anomaly.judge(
+        state.usual, metrics["loss"], metrics["grad_norm"], spike_factor
+    )
+    params, opt_state = anomaly.unless(
+        bad,
+        (optax.apply_updates(state.params, updates), opt_state),
+        (state.params, state.opt_state),
+    )
+    return TrainState(state.step + 1, params, opt_state, usual), {**metrics, **told}
 
 
 def _first(x: Array) -> Array:

@@ -8,6 +8,8 @@ import flax.linen as nn
 import jax
 
 from bert_jax import (
+    anomaly,
+    checkpoint,
     compilation,
     evaluate,
     initial,
@@ -20,6 +22,7 @@ from bert_jax import (
 from bert_jax import optimizer as optimizers
 from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 from bert_jax.errors import Interrupted
+from bert_jax.heartbeat import Heartbeat
 from bert_jax.history import History, Speed, collapsed
 from bert_jax.metrics import Progress, Stopwatch, table
 from bert_jax.models.heads import count_parameters
@@ -51,6 +54,8 @@ def train(task: Task, folder: Path) -> None:
 
 def _run(task: Task, folder: Path, first_seed: int) -> None:
     config = task.config
+    anomaly.check(config)
+    checkpoint.check(config)
     seeds = Seeds(config, first_seed)
     mesh = sharding.make_mesh(config)
     optimizer = optimizers.make(config)
@@ -92,20 +97,29 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
     clock = Stopwatch()
     with (
         signals.deferred() as stop,
-        Checkpoints(folder, config.checkpoint.keep) as checkpoints,
+        Checkpoints(
+            folder, config.checkpoint.keep, keep_every=config.checkpoint.keep_every
+        ) as checkpoints,
         Checkpoints(folder, 1, "best")
         if keeps_best
         else contextlib.nullcontext(checkpoints) as best,
+        Heartbeat(
+            folder, clock, config.train.stall_seconds, jax.process_index()
+        ) as heart,
     ):
-        restored = checkpoints.restore(seeds.abstract(abstract))
+        newest = functools.partial(checkpoints.restore, seeds.abstract(abstract))
+        restored = newest()
         state, now = restored or (initial_state(), 0)
         log = Log(seeds, folder, now if restored else None, _is_first())
         history = History(task, folder, dev[:1])
         progress = Progress(num_steps, now, active=_is_first())
+        anomalies = anomaly.Anomalies(
+            config.train.on_anomaly, seeds.floats, log.anomaly, progress.note
+        )
         evaluator = evaluate.Evaluator(task, seeds, mesh, stop, clock)
         batches = seeds.batches(task, now, rows)
         compiled: dict[tuple, jax.stages.Compiled] = {}
-        previous, speed = None, Speed(clock)
+        speed = Speed(clock)
         size = count_parameters(abstract.params)
         shape = " ".join(f"{axis}={n}" for axis, n in mesh.shape.items())
         kind = jax.devices()[0].device_kind
@@ -118,8 +132,23 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
         elif begun is not None:
             progress.note(f"from {config.init_from}:\n{table(*begun[1].table())}")
             workdir.write_atomically(folder / "init_from.json", begun[1].to_json())
+
+        def gone_back(left: step.TrainState) -> tuple[step.TrainState, int]:
+            """The newest checkpoint's state, saved as that after the anomaly's step."""
+            progress.note(f"going back, and on from step {anomalies.step}")
+            with clock("checkpoint"):
+                checkpoints.wait()
+                jax.tree.map(
+                    lambda x: x.delete(), left
+                )  # two would need twice the room
+                good, _ = newest() or (initial_state(), 0)
+                good = anomalies.leave_out(good)
+                checkpoints.save(good, anomalies.step)
+            return good, anomalies.step
+
         try:
             while True:
+                heart.step = now
                 if now == num_steps or _evaluation_due(task, now):
                     # The first one's line, written last, says that all is done.
                     for split in reversed(dev):
@@ -153,8 +182,13 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
                     state, metrics = compiled[shapes](state, batch, seeds.array)
                     now += 1
                     # One step runs while the next is put together, no more.
-                    jax.block_until_ready(previous)
-                    previous = metrics
+                    goes_back = anomalies.add(now, metrics)
+                    if stop.signal_number or _something_due(task, now):
+                        goes_back = goes_back or anomalies.settle()
+                if goes_back:
+                    state, now = gone_back(state)
+                    batches = seeds.batches(task, now, rows)
+                    continue
                 speed.add(task, batch, seeds.count)
                 progress.update(now)
 
@@ -179,6 +213,8 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
             evaluate.close(evaluator, folder, params, final, log)
             seeds.close(task, folder, state, now)
         except Interrupted:
+            if anomalies.settle():
+                state, now = gone_back(state)
             progress.note(f"stopping: saving step {now} of {num_steps}")
             checkpoints.save(state, now)
             checkpoints.wait()
@@ -192,6 +228,14 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
 def _is_first() -> bool:
     """Whether this process writes the logs."""
     return jax.process_index() == 0
+
+
+def _something_due(task: Task, now: int) -> bool:
+    """Whether after this step anything else is done than to take the next."""
+    train, save_every = task.config.train, task.config.checkpoint.save_every
+    if now == train.num_steps or now % train.log_every == 0 or now % save_every == 0:
+        return True
+    return _evaluation_due(task, now)
 
 
 def _evaluation_due(task: Task, now: int) -> bool:

@@ -15,8 +15,13 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.errors import UserError
 
-# Where and on what a run goes on, and how it is asked: none of it shapes its numbers.
-FREE_FIELDS = ("mesh.", "model.remat", "predict.", "corpus.data_dir", "evaluate.")
+# Where and on what a run goes on, and how it is asked: none of it shapes its numbers,
+# but for what is done about anomalies, which a run that has met one decides anew.
+FREE_FIELDS = (
+    *("mesh.", "model.remat", "predict.", "corpus.data_dir", "evaluate."),
+    *("checkpoint.keep", "train.on_anomaly", "train.spike_factor"),
+    "train.stall_seconds",
+)
 
 # What a checkpoint must agree in with those who ask it.
 MODEL_FIELDS = ("model.", "task.name", "task.labels")

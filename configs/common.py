@@ -100,6 +100,12 @@ def get_config() -> ConfigDict:
     train.early_stop = 0  # evaluations without a better score end a run; 0: none do
     train.restarts = 0  # times a run that collapsed begins anew, with the next seed
     train.seeds = 1  # runs in one program, with the seeds seed, seed + 1, ...
+    # What happens where a loss is no number or a spike: the run ends (stop), the batch
+    # is left out (skip), or all batches since the last checkpoint are (roll_back).
+    train.on_anomaly = "stop"
+    # A loss or gradient norm so many times its running mean is a spike; 0: none is.
+    train.spike_factor = 0.0
+    train.stall_seconds = 300.0  # without progress are told; 0: never
 
     config.evaluate = evaluate = ConfigDict()
     evaluate.batch_size = 256  # sequences, over all devices
@@ -111,6 +117,7 @@ def get_config() -> ConfigDict:
     config.checkpoint = checkpoint = ConfigDict()
     checkpoint.save_every = 5_000  # steps
     checkpoint.keep = 3  # newest checkpoints
+    checkpoint.keep_every = 0  # steps: those at its multiples stay for good; 0: none
 
     config.predict = predict = ConfigDict()
     predict.top_k = 5  # guesses for each [MASK]

@@ -17,6 +17,7 @@ LAYERS = (
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
         *("memory", "configuration", "signals", "workdir", "weights", "pretrained"),
+        *("anomaly", "heartbeat"),
     ),
     ("models", "data", "convert", "scores"),
     ("tokenization",),

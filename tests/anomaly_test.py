@@ -1,0 +1,287 @@
+"""Anomalies: what is one, what the step does, and whole runs that meet them."""
+
+import contextlib
+import functools
+import io
+import json
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+from bert_jax import anomaly, main, metrics, step
+from bert_jax.checkpoint import Checkpoints
+from bert_jax.errors import UserError
+from bert_jax.tasks.pretraining import Pretraining
+from configs import tiny
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before():
+    before = {number: signal.getsignal(number) for number in (2, 15)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(tmp_path_factory):
+    """The same programs run again and again here."""
+    wanted = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
+        "jax_persistent_cache_min_compile_time_secs": 0.1,
+    }
+    before = {name: getattr(jax.config, name) for name in wanted}
+    for values in (wanted, before):
+        for name, value in values.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+        if values is wanted:
+            yield
+
+
+def judged(values, factor):
+    """Which of (loss, norm) are anomalies, and what is usual in the end."""
+    usual, found = anomaly.Usual(), []
+    judge = jax.jit(functools.partial(anomaly.judge, spike_factor=factor))
+    for loss, norm in values:
+        bad, usual, told = judge(usual, jnp.float32(loss), jnp.float32(norm))
+        found.append(bool(bad))
+        assert int(told["anomaly"]) == int(usual.in_a_row)
+    return found, usual
+
+
+@pytest.mark.parametrize("bad", [(np.nan, 1), (1, np.nan), (np.inf, 1), (2, np.inf)])
+def test_what_is_not_finite_is_an_anomaly_and_leaves_no_trace(bad):
+    found, usual = judged([(3, 1), bad, bad, (5, 2)], 0.0)
+    assert found == [False, True, True, False]
+    _, without = judged([(3, 1), (5, 2)], 0.0)
+    assert jax.tree.map(float, usual) == jax.tree.map(float, without)
+
+
+def test_a_spike_is_so_many_times_the_mean_of_the_good_steps():
+    rng = np.random.default_rng(0)
+    values = rng.uniform(1, 2, size=(120, 2))
+    values[50] = 9.0, 9.0  # among the first hundred, which say what is usual
+    values[110, 1] = values[112, 0] = 9.0
+    found, usual = judged(values, 3.0)
+    assert np.flatnonzero(found).tolist() == [110, 112]
+    good = np.delete(values, [110, 112], axis=0)
+    weights = 0.99 ** np.arange(len(good))[::-1]
+    means = weights @ good / weights.sum()
+    corrected = np.array([usual.loss, usual.grad_norm]) / (1 - 0.99 ** len(good))
+    np.testing.assert_allclose(corrected, means, rtol=1e-4)
+    assert int(usual.steps) == 118
+    assert not any(judged(values, 0.0)[0])
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_an_anomaly_changes_nothing_but_the_counters(seeds):
+    optimizer = optax.adam(0.1)
+
+    def loss(params, batch, key):
+        total = jnp.sum(batch["x"] * params["w"] ** 2)
+        return {"squares": (total, jnp.asarray(1.0))}
+
+    def one(state, batch):
+        return step.train_step(
+            state, batch, 0, loss=loss, optimizer=optimizer,
+            schedule=lambda count: 0.1, micro_batches=1,
+        )  # fmt: skip
+
+    take = jax.jit(jax.vmap(one))
+    params = {"w": jnp.tile(jnp.array([0.5, -1.0]), (seeds, 1))}
+    state = jax.vmap(lambda p: step.init_state(p, optimizer))(params)
+    good = {"x": np.ones((seeds, 2), np.float32)}
+    bad = {"x": np.ones((seeds, 2), np.float32)}
+    bad["x"][0, 0] = np.nan
+    state, _ = take(state, good)
+    after, told = take(state, bad)
+    assert told["anomaly"].tolist() == [1, 0][:seeds]
+    assert after.step.tolist() == [2] * seeds
+    for new, old in zip(*map(jax.tree.leaves, (after, state)), strict=True):
+        if new.dtype == jnp.float32:
+            assert np.isfinite(new).all()
+            np.testing.assert_array_equal(new[0], old[0])
+    assert after.opt_state[0].count.tolist() == [2] * seeds
+    # The other seed has learnt, as by itself.
+    assert [(after.params["w"][i] != params["w"][i]).any() for i in range(seeds)] == (
+        [True] * seeds
+    )
+    if seeds == 2:
+        assert (after.params["w"][1] != state.params["w"][1]).all()
+
+
+@pytest.mark.parametrize(
+    "field", [{"on_anomaly": "ignore"}, {"spike_factor": 0.5}, {"spike_factor": -1.0}]
+)
+def test_wrong_fields(field):
+    config = tiny.get_config()
+    anomaly.check(config)
+    config.train.update(field)
+    with pytest.raises(UserError, match=next(iter(field))):
+        anomaly.check(config)
+
+
+FEW = ("--config.train.num_steps=16", "--config.model.num_hidden_layers=1")
+
+
+def run(micro, workdir, *args, status=0):
+    err = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+        given = main.main([f"--config={micro}", f"--workdir={workdir}", *FEW, *args])
+    assert given == status, err.getvalue()
+    return err.getvalue()
+
+
+class Crash(Exception):
+    """The process dies."""
+
+
+@pytest.fixture
+def spoil(monkeypatch):
+    """Makes the batches of some steps give losses that are no number; may crash where
+    a step's batch is asked for."""
+    batches = Pretraining.batches
+
+    def choose(*steps, crash=None):
+        def spoilt(self, now, rows, seed):
+            for index, batch in enumerate(batches(self, now, rows, seed), start=now):
+                if index == crash:
+                    raise Crash
+                if index in steps:
+                    weights = np.full_like(batch["masked_lm_weights"], np.nan)
+                    batch = {**batch, "masked_lm_weights": weights}
+                yield batch
+
+        monkeypatch.setattr(Pretraining, "batches", spoilt)
+
+    return choose
+
+
+def lines(workdir):
+    """Every line but for times and speeds."""
+    kept = []
+    for text in (workdir / "metrics.jsonl").read_text().splitlines():
+        line = json.loads(text)
+        for name in ("time", "sequences_per_second", "tokens_per_second"):
+            line.pop(name, None)
+        kept.append(line)
+    return kept
+
+
+def saved(workdir):
+    return sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())
+
+
+def weights(workdir, at):
+    folder = workdir / "checkpoints"
+    others = [path for path in folder.iterdir() if path.name != str(at)]
+    for path in others:
+        path.rename(folder.parent / path.name)
+    try:
+        with Checkpoints(workdir, 9) as checkpoints:
+            items, now = checkpoints._restore_newest({"params": None})
+        assert now == at
+        return jax.tree.leaves(items["params"])
+    finally:
+        for path in others:
+            (folder.parent / path.name).rename(path)
+
+
+def test_a_run_stops_with_one_line_and_goes_on_when_told_to_skip(
+    micro, tmp_path, spoil
+):
+    stopped, straight = tmp_path / "stopped", tmp_path / "straight"
+    spoil(13)
+    err = run(micro, stopped, status=2)
+    told = err.splitlines()[-1]
+    assert told.startswith("error: step 14: loss nan") and "usually" in told
+    assert "batch_at(config, 13)" in told and "Traceback" not in err
+    assert saved(stopped) == [10]
+    (found,) = metrics.read(stopped, "anomaly")
+    assert found["step"] == 14 and found["batch"] == 13
+    skip = "--config.train.on_anomaly=skip"
+    for workdir in (stopped, straight):
+        run(micro, workdir, skip)
+    same(stopped, straight, 16)
+    train = metrics.read(straight, "train")
+    bad = [line["step"] for line in train if not np.isfinite(line["loss"])]
+    assert len(train) == 16 and bad == [14]
+
+
+def test_going_back_takes_the_weights_of_the_checkpoint_a_crash_or_not(
+    micro, tmp_path, spoil
+):
+    straight, crashed = tmp_path / "straight", tmp_path / "crashed"
+    args = ("--config.train.on_anomaly=roll_back", "--config.checkpoint.keep=4")
+    spoil(11, 13)
+    err = run(micro, straight, *args)
+    assert err.count("going back") == 2
+    spoil(11, 13, crash=15)
+    with pytest.raises(Crash):
+        run(micro, crashed, *args)
+    spoil(11, 13)
+    run(micro, crashed, *args)
+    same(straight, crashed, 16)
+    assert [line["step"] for line in metrics.read(straight, "anomaly")] == [12, 14]
+    train = {line["step"]: line for line in metrics.read(straight, "train")}
+    assert set(range(1, 17)) - train.keys() == {12, 14}
+    # The schedule counts the steps that were left out.
+    rates = [train[at]["learning_rate"] for at in (11, 13, 15)]
+    assert rates[0] - rates[1] == pytest.approx(rates[1] - rates[2], rel=1e-3)
+    assert saved(straight) == [10, 12, 14, 16]
+    kept, after, last = (weights(straight, at) for at in (10, 14, 16))
+    for one, other in zip(kept, after, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert any((one != other).any() for one, other in zip(kept, last, strict=True))
+
+
+def same(one, other, at):
+    """Nothing differs between two runs but times."""
+    assert sorted(map(str, lines(one))) == sorted(map(str, lines(other)))
+    for x, y in zip(weights(one, at), weights(other, at), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_too_many_in_a_row_stop_the_run():
+    told = []
+    anomalies = anomaly.Anomalies(
+        "skip",
+        lambda metrics: [{k: float(v) for k, v in metrics.items()}],
+        lambda step, each: told.append(step),
+        lambda text: None,
+    )
+    with pytest.raises(UserError, match=r"step 13: .*10th in a row"):
+        for now in range(1, 20):
+            bad = jnp.int32(max(now - 3, 0))
+            names = ("loss", "grad_norm", "usual_loss", "usual_grad_norm")
+            anomalies.add(now, dict.fromkeys(names, jnp.float32(2)) | {"anomaly": bad})
+    assert told == list(range(4, 14))
+
+
+def test_seeds_skip_each_on_its_own(micro, tmp_path, monkeypatch):
+    batches = Pretraining.batches
+
+    def spoilt(self, now, rows, seed):
+        for index, batch in enumerate(batches(self, now, rows, seed), start=now):
+            if (index, seed) == (5, 1):
+                ones = np.full_like(batch["masked_lm_weights"], np.nan)
+                batch = {**batch, "masked_lm_weights": ones}
+            yield batch
+
+    monkeypatch.setattr(Pretraining, "batches", spoilt)
+    few = ("--config.train.seeds=2", "--config.train.num_steps=8")
+    skip = "--config.train.on_anomaly=skip"
+    run(micro, tmp_path / "both", *few, skip)
+    assert metrics.read(tmp_path / "both", "anomaly")[0]["seeds"] == 1
+    assert metrics.read(tmp_path / "both" / "seed_0", "anomaly") == []
+    (found,) = metrics.read(tmp_path / "both" / "seed_1", "anomaly")
+    assert found["step"] == 6 and found["batch"] == 5
+    back = "--config.train.on_anomaly=roll_back"
+    err = run(micro, tmp_path / "other", *few, back, status=2)
+    assert "train.on_anomaly" in err

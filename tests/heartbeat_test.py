@@ -1,0 +1,101 @@
+"""The thread that says what a run waits for."""
+
+import json
+import os
+import time
+
+import pytest
+
+from bert_jax import heartbeat
+from bert_jax.heartbeat import Heartbeat
+from bert_jax.metrics import Stopwatch
+
+
+def until(condition):
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        ("data wait", "waiting for data"),
+        ("step", "waiting for the devices to take a step"),
+        ("compile", "waiting for the compiler"),
+        ("checkpoint", "waiting for the checkpoint to be written"),
+        ("evaluation", "waiting for the devices to evaluate"),
+    ],
+)
+def test_a_stall_is_told_with_what_is_waited_for(tmp_path, capsys, phase, words):
+    clock, err = Stopwatch(), ""
+
+    def told(text):
+        nonlocal err
+        err += capsys.readouterr().err
+        return text in err
+
+    with Heartbeat(tmp_path, clock, 0.1) as heart:
+        heart.step = 17
+        with clock(phase):
+            until(lambda: told(f"at step 17: {words}"))
+        until(lambda: told("going on after"))
+    assert err.count("no progress for") <= 3  # ever more seldom
+
+
+def test_progress_is_no_stall(tmp_path, capsys):
+    clock = Stopwatch()
+    with Heartbeat(tmp_path, clock, 1.0):
+        for _ in range(30):
+            with clock("step"):
+                time.sleep(0.05)
+    assert capsys.readouterr().err == ""
+
+
+def test_reports_become_seldom(tmp_path, monkeypatch, capsys):
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    heart = Heartbeat(tmp_path, Stopwatch(), 10)
+    when = []
+    for now in range(0, 100, 2):
+        heart._look(4, "step")
+        if "no progress" in capsys.readouterr().err:
+            when.append(now)
+    assert when == [10, 20, 40, 80]
+    heart._look(5, "step")
+    assert capsys.readouterr().err == "going on after 98 s\n"
+
+
+def test_the_file_says_whether_and_where_a_run_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(heartbeat, "SECONDS", 0.02)
+    path, clock = tmp_path / "heartbeat.json", Stopwatch()
+
+    def beat():
+        return json.loads(path.read_text()) if path.exists() else {"phase": None}
+
+    with Heartbeat(tmp_path, clock, 0) as heart:
+        with clock("evaluation"):
+            until(lambda: beat()["phase"] == "evaluation")
+            first = beat()
+            until(lambda: beat()["time"] > first["time"])
+            assert beat()["since"] == first["since"] <= first["time"]
+        heart.step = 3
+    assert beat()["phase"] == "ended" and beat()["step"] == 3
+    assert beat()["pid"] == os.getpid()
+    assert [file.name for file in tmp_path.iterdir()] == ["heartbeat.json"]
+
+
+def test_a_file_that_cannot_be_written_is_told_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(heartbeat, "SECONDS", 0.01)
+    (tmp_path / "file").write_text("")
+    with Heartbeat(tmp_path / "file", Stopwatch(), 0):
+        time.sleep(0.2)
+    assert capsys.readouterr().err.count("heartbeat.json") == 1
+
+
+def test_other_processes_speak_and_write_nothing(tmp_path, capsys):
+    heart = Heartbeat(tmp_path, Stopwatch(), 0.001, process=3)
+    with heart:
+        until(lambda: "process 3: no progress" in capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
