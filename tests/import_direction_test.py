@@ -16,7 +16,7 @@ LAYERS = (
     ("initial", "seeds", "history"),
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
-        *("configuration", "signals", "workdir", "weights", "pretrained"),
+        *("configuration", "signals", "workdir", "weights", "pretrained", "compiled"),
     ),
     ("models", "data", "convert", "scores"),
     ("tokenization",),
