@@ -38,9 +38,9 @@ def keep() -> None:
     `JAX_ENABLE_COMPILATION_CACHE=false` does without. Where the folder cannot be
     written, nothing is kept.
     """
-    if not jax.config.jax_enable_compilation_cache:
+    if not jax.config.values["jax_enable_compilation_cache"]:
         return
-    given = jax.config.jax_compilation_cache_dir
+    given = jax.config.values["jax_compilation_cache_dir"]
     folder = Path(given) if given else default_folder()
     if not given:
         try:

@@ -49,7 +49,7 @@ def test_killed_and_resumed_with_what_was_compiled(micro, plain, tmp_path):
     first.communicate()
     began = time.time()
     second = start(micro, workdir, cache)
-    out, err = second.communicate(timeout=240)
+    _, err = second.communicate(timeout=240)
     assert second.returncode == 0, err
     assert "cache hit for 'jit_train_step'" in err
     with lines.open() as file:
