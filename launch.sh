@@ -23,9 +23,9 @@ usage() {
 usage: ./launch.sh                              train the small BERT of configs/tiny.py
        ./launch.sh --config=FILE [...]          python -m bert_jax.main with these arguments
        ./launch.sh test [pytest arguments]      format, lint, types and tests
-       ./launch.sh tpu NAME ZONE [--dry-run] -- [arguments]
-                                                the same on every worker of a Cloud TPU slice,
-                                                where this repository lies in ~/${root##*/}
+       ./launch.sh tpu NAME ZONE [...] -- [arguments]
+                                                the same on every worker of a Cloud TPU slice;
+                                                \`./launch.sh tpu\` says more
 
 PYTHON                the interpreter to try first when making the environment
 BERT_JAX_VENV         where the environment goes (default: $root/.venv)
@@ -210,28 +210,10 @@ run_tests() {
 }
 
 run_on_tpu() {
-  local dry_run=no words=() command argument
-  while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    case $1 in
-      --dry-run) dry_run=yes ;;
-      -*) usage ;;
-      *) words+=("$1") ;;
-    esac
-    shift
-  done
-  if [ ${#words[@]} -ne 2 ] || [ $# -eq 0 ]; then usage; fi
-  shift
-  command="cd $(printf '%q' "${root##*/}") && ./launch.sh"
-  for argument in "$@"; do command+=" $(printf '%q' "$argument")"; done
-  set -- gcloud compute tpus tpu-vm ssh "${words[0]}" --zone="${words[1]}" \
-    --worker=all --command="$command"
-  if [ "$dry_run" = yes ]; then
-    command=$(printf ' %q' "$@")
-    printf '%s\n' "${command# }"
-    return
-  fi
-  command -v gcloud >/dev/null || fail "gcloud is not installed: see the Google Cloud SDK"
-  exec "$@"
+  local python
+  python=$(find_python) || fail "no Python >= 3.11 found: install one, or set PYTHON to its path"
+  cd -- "$root"
+  exec "$python" -m launch.tpu "$root" "$@"
 }
 
 case ${1-} in

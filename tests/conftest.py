@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Tests leave nothing in the home folder, and compile what they are about.
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 # The programs are small: compiling them well would take longer than running them.
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")

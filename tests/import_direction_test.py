@@ -17,7 +17,7 @@ LAYERS = (
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
         *("memory", "configuration", "signals", "workdir", "weights", "pretrained"),
-        *("anomaly", "heartbeat"),
+        *("anomaly", "heartbeat", "compiled"),
     ),
     ("models", "data", "convert", "scores"),
     ("tokenization",),

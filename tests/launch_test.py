@@ -1,7 +1,6 @@
 """launch.sh, as far as nothing has to be installed for it."""
 
 import os
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -56,39 +55,6 @@ def test_usage(arguments):
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("usage: ./launch.sh")
-
-
-def test_tpu_dry_run_keeps_every_argument(tmp_path):
-    arguments = ["--config=a b.py", "--config.init_from=it's $HOME; x", "--mode=train"]
-    done = launch("tpu", "my-slice", "us-east5-a", "--dry-run", "--", *arguments)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    *command, remote = shlex.split(done.stdout)
-    assert command == [
-        *("gcloud", "compute", "tpus", "tpu-vm", "ssh", "my-slice"),
-        *("--zone=us-east5-a", "--worker=all"),
-    ]
-    # What a worker's shell makes of it.
-    option, _, remote = remote.partition("=")
-    assert option == "--command"
-    script = '#!/bin/bash\nprintf "%s\\n" "$PWD" "$@"\n'
-    clone = executable(tmp_path / ROOT.name / "launch.sh", script).parent
-    worker = subprocess.run(
-        [BASH, "-c", remote], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert worker.stdout.splitlines() == [str(clone), *arguments]
-
-
-def test_tpu_runs_gcloud_and_passes_its_status_on(tmp_path):
-    executable(tmp_path / "gcloud", '#!/bin/sh\nprintf "%s\\n" "$@"\nexit 3\n')
-    done = launch(
-        "tpu", "n", "z", "--", "test", PATH=f"{tmp_path}:{os.environ['PATH']}"
-    )
-    assert done.returncode == 3
-    assert done.stdout.splitlines() == [
-        *("compute", "tpus", "tpu-vm", "ssh", "n", "--zone=z", "--worker=all"),
-        f"--command=cd {shlex.quote(ROOT.name)} && ./launch.sh test",
-    ]
 
 
 def tools(folder: Path) -> Path:

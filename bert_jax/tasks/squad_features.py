@@ -75,7 +75,7 @@ def answer(
             return Found()
         told = "questions without an answer (task.null_answers is off), left out"
         return Found(told=(told,), left_out=True)
-    told = ()
+    told: tuple[str, ...] = ()
     if len(example.answers) > 1:
         told += ("questions of several answers, the first one used",)
     first = example.answers[0]

@@ -1,0 +1,111 @@
+"""Programs compiled once: JAX's persistent compilation cache, its place and its care.
+
+A program's key holds the computation, XLA's flags and options, and the versions of JAX
+and XLA, so a stale one is never met. The folder's name holds what the key may not: the
+processor, since code for one may not run on another.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import platform
+import re
+import time
+import warnings
+from pathlib import Path
+from typing import Any, TextIO
+
+import jax
+
+log = logging.getLogger(__name__)
+
+# Compilations that take less are as fast as reading a file, or nearly.
+MIN_SECONDS = 0.2
+# A program that was not read for so long is dropped; JAX's own limit on the folder's
+# size fails for good where a process was killed between two of its files.
+MAX_AGE_DAYS = 30
+
+_UNREADABLE = re.compile(
+    r"Error reading persistent compilation cache entry for '([\w.-]+)'"
+)
+
+
+def keep() -> None:
+    """From now on, what is compiled is kept on disk, and found there the next time.
+
+    `JAX_COMPILATION_CACHE_DIR` names another folder, and
+    `JAX_ENABLE_COMPILATION_CACHE=false` does without. Where the folder cannot be
+    written, nothing is kept.
+    """
+    if not jax.config.values["jax_enable_compilation_cache"]:
+        return
+    given = jax.config.values["jax_compilation_cache_dir"]
+    folder = Path(given) if given else default_folder()
+    if not given:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _drop_old(folder)
+        except (OSError, RuntimeError) as error:  # no home, no room, no permission
+            log.debug("nothing compiled is kept: %s", error)
+            return
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_SECONDS)
+    _mend(folder)
+
+
+def default_folder() -> Path:
+    """`$XDG_CACHE_HOME/bert_jax/PROCESSOR`, in `~/.cache` where that is not set.
+
+    Raises:
+      RuntimeError: there is no home folder.
+    """
+    home = os.environ.get("XDG_CACHE_HOME")
+    cache = Path(home) if home else Path.home() / ".cache"
+    return cache / "bert_jax" / _processor()
+
+
+def _processor() -> str:
+    """A name for this kind of processor, with all that it can do."""
+    told = {platform.machine(), platform.processor()}
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        # x86 says flags, ARM Features; alike on every core.
+        wanted = ("model name", "flags", "Features", "CPU part", "CPU implementer")
+        told |= {line for line in lines if line.startswith(wanted)}
+    return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()[:16]
+
+
+def _drop_old(folder: Path) -> None:
+    oldest = time.time() - MAX_AGE_DAYS * 86400
+    for path in folder.glob("*-cache"):
+        with contextlib.suppress(OSError):  # another run may have dropped it
+            if max(path.stat().st_atime, path.stat().st_mtime) < oldest:
+                path.unlink()
+
+
+def _mend(folder: Path) -> None:
+    """Removes what cannot be read, once JAX says so.
+
+    JAX writes in place and never over a file that is there: what a killed process has
+    half written would be in the way for ever.
+    """
+    show = warnings.showwarning
+
+    def shown(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> Any:
+        found = _UNREADABLE.match(str(message))
+        if found is None:
+            return show(message, category, filename, lineno, file, line)
+        log.warning("%s: compiled anew, as what was kept cannot be read", found[1])
+        for path in folder.glob(f"{found[1]}-*-cache"):
+            path.unlink(missing_ok=True)
+        return None
+
+    warnings.showwarning = shown

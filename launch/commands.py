@@ -1,0 +1,100 @@
+"""What is asked of gcloud, and how a worker's answer is read."""
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+ARCHIVE = "bert_jax_upload.tar.gz"
+LAST_LINES = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """How a run stands on one worker; `word` as tpu_worker.sh says it."""
+
+    word: str
+    log_bytes: int = 0
+    status: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "State | None":
+        for line in reversed(text.splitlines()):
+            mark, *fields = line.split()[:4] or [""]
+            if mark == "bert_jax-state" and len(fields) >= 2:
+                return cls(fields[0], int(fields[1]), int((fields[2:] or ["0"])[0]))
+        return None
+
+    @property
+    def failed(self) -> bool:
+        return self.word == "killed" or (self.word == "ended" and self.status != 0)
+
+    def __str__(self) -> str:
+        return f"ended with status {self.status}" if self.word == "ended" else "killed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Commands:
+    """Every command, as --dry-run prints it and as it is called."""
+
+    name: str
+    zone: str
+    run: str
+    tree: str  # the repository's folder in a worker's home
+    folder: Path  # for the archive and what workers say
+
+    def gcloud(self, verb: str, *args: str) -> list[str]:
+        program = ["gcloud", "compute", "tpus", "tpu-vm", verb]
+        return [*program, *args, f"--zone={self.zone}"]
+
+    def describe(self) -> list[str]:
+        return self.gcloud("describe", self.name, "--format=json")
+
+    def start_node(self) -> list[str]:
+        return self.gcloud("start", self.name)
+
+    def copy(self) -> list[str]:
+        archive = str(self.folder / ARCHIVE)
+        return self.gcloud("scp", archive, f"{self.name}:", "--worker=all")
+
+    def ssh(self, worker: str, command: str, *args: str) -> list[str]:
+        where = (self.name, f"--worker={worker}", f"--command={command}")
+        return self.gcloud("ssh", *where, *args)
+
+    def unpack(self) -> list[str]:
+        """What an earlier copy had and this one has not is removed; the rest stays:
+        .venv, work directories, data."""
+        return self.ssh(
+            "all",
+            f'set -eu; mkdir -p "$HOME"/{shlex.quote(self.tree)}; '
+            f'cd "$HOME"/{shlex.quote(self.tree)}; archive="$HOME"/{ARCHIVE}; '
+            'tar -tzf "$archive" | LC_ALL=C sort > .launched.new; '
+            "touch .launched; LC_ALL=C comm -23 .launched .launched.new | "
+            'while IFS= read -r old; do rm -f -- "$old"; done; '
+            'tar -xzf "$archive"; mv .launched.new .launched; rm "$archive"',
+        )
+
+    def on_worker(self, verb: str, *args: str) -> str:
+        program = f'bash "$HOME"/{shlex.quote(f"{self.tree}/launch/tpu_worker.sh")}'
+        return f"{program} {shlex.join([verb, self.run, *args])}"
+
+    def start(self, arguments: Sequence[str]) -> list[str]:
+        return self.ssh("all", self.on_worker("start", *arguments))
+
+    def status(self) -> list[str]:
+        script = f'"$HOME"/{shlex.quote(f"{self.tree}/launch/tpu_worker.sh")}'
+        return self.ssh(
+            "all",
+            f"if [ -e {script} ]; then {self.on_worker('status')}; "
+            "else echo bert_jax-state none 0; fi",
+            f"--output-directory={self.folder / 'status'}",
+        )
+
+    def follow(self, offset: int) -> list[str]:
+        return self.ssh("0", self.on_worker("follow", str(offset)))
+
+    def tail(self, worker: int) -> list[str]:
+        return self.ssh(str(worker), self.on_worker("tail", str(LAST_LINES)))
+
+    def stop(self, seconds: int) -> list[str]:
+        return self.ssh("all", self.on_worker("stop", str(seconds)))

@@ -1,0 +1,389 @@
+"""./launch.sh tpu: one command on every worker of a Cloud TPU VM slice.
+
+Uses `gcloud compute tpus tpu-vm describe`, `scp`, `ssh` and `start` as their --help
+describes them (Google Cloud SDK 528), and Python's own library alone, since it runs
+before anything is installed. What happens on a worker is tpu_worker.sh's.
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from launch.commands import ARCHIVE, Commands, State
+from launch.stream import Stream
+
+USAGE = """\
+usage: ./launch.sh tpu NAME ZONE [options] -- [arguments]
+  copies this repository to every worker of the slice, runs `./launch.sh arguments`
+  there, and shows worker 0's output. The run outlives this command.
+
+  --attach    follows the run that is there, and copies and starts nothing
+  --restart   goes on after preemption: waits until the slice is READY again, copies
+              and starts the same command, which resumes
+  --stop      ends the run (SIGTERM: it saves its step)
+  --run=NAME  tells runs apart (default: run)
+  --dry-run   prints the commands instead
+"""
+
+# Seconds between two looks at the workers; the tests look oftener.
+POLL = float(os.environ.get("BERT_JAX_TPU_POLL", "15"))
+TRIES = 40  # a READY slice that so often cannot be reached is given up
+SHOWN = 4000  # bytes of the log with which --attach begins
+GRACE = 30  # seconds that the others have to end after one has failed
+SAVE = 300  # seconds that a run has to save itself when it is stopped
+INTERRUPTED = (130, 143)  # what main ends with after a signal, its step saved
+
+
+class Failure(Exception):
+    """One line for the user, and the exit status."""
+
+    def __init__(self, message: str, status: int = 2):
+        super().__init__(message)
+        self.status = status
+
+
+class Preempted(Exception):
+    """The slice, or the machine of a worker, is not what it was."""
+
+
+class Launch:
+    """A run on a slice: started, followed, restarted, stopped."""
+
+    def __init__(self, commands: Commands, root: Path, options: argparse.Namespace):
+        self.commands, self.root, self.options = commands, root, options
+        self.workers = 0
+        self.restarting = False
+        self.stream: Stream | None = None
+
+    def go(self) -> int:
+        """Gives the run's exit status."""
+        start = not self.options.attach
+        while True:
+            try:
+                # What only could not be reached has gone on by itself.
+                if self.restarting:
+                    start = any(s.word != "running" for s in self._states())
+                if start:
+                    self._start()
+                    self.stream = Stream(0)
+                return self._follow()
+            except Preempted as preempted:
+                if not self.options.restart:
+                    raise Failure(
+                        f"{self.commands.name}: {preempted}; once it is READY the same "
+                        "command goes on, and with --restart it waits for that itself",
+                        1,
+                    ) from None
+                say(f"{self.commands.name}: {preempted}; waiting until it is READY")
+                self._wait_until_ready()
+                self.restarting = True
+
+    def stop(self) -> int:
+        self._require_ready()
+        self._call(self.commands.stop(SAVE))
+        say("stopped")
+        return 0
+
+    def _start(self) -> None:
+        self._require_ready()
+        busy = [i for i, s in enumerate(self._states()) if s.word == "running"]
+        if busy and not self.restarting:
+            raise Failure(
+                f"{self.commands.name}: a run is under way on worker {busy[0]}; "
+                "--attach follows it, --stop ends it"
+            )
+        if busy:  # of a slice of which a part was lost
+            self._call(self.commands.stop(GRACE))
+        count = pack(self.root, self.commands.folder / ARCHIVE)
+        say(f"copying {count} files to {self.workers} worker(s) and starting")
+        self._call(self.commands.copy())
+        self._call(self.commands.unpack())
+        self._call(self.commands.start(self.options.arguments))
+
+    def _follow(self) -> int:
+        if self.stream is None:  # attached: begin with the log's end
+            states = self._states()
+            if all(state.word == "none" for state in states):
+                raise Failure(f"{self.commands.name}: there is no run to attach to")
+            self.stream = Stream(max(0, states[0].log_bytes - SHOWN))
+        stream = self.stream
+        try:
+            while True:
+                if not stream.open:
+                    stream.begin(self.commands.follow(stream.shown))
+                stream.wait(POLL)
+                states = self._states()
+                if any(s.word == "stopped" for s in states):
+                    raise Failure(f"{self.commands.name}: the run was stopped", 143)
+                again = [s for s in states if s.word in ("none", "rebooted")]
+                if again or self._was_interrupted(states):
+                    raise Preempted("a worker was restarted or preempted")
+                if any(state.failed for state in states):
+                    self._drain(stream, states)
+                    return self._failed(states)
+                if all(state.word == "ended" for state in states):
+                    self._drain(stream, states)
+                    return 0
+        finally:
+            stream.close()
+
+    def _was_interrupted(self, states: Sequence[State]) -> bool:
+        """Whether a signal of the system's has ended it, its step saved."""
+        ends = [state.status for state in states if state.failed]
+        wanted = self.options.restart and not any(s.word == "killed" for s in states)
+        return bool(wanted and ends and all(end in INTERRUPTED for end in ends))
+
+    def _drain(self, stream: Stream, states: Sequence[State]) -> None:
+        """Shows what is left of worker 0's log, where that has ended."""
+        end = time.monotonic() + GRACE
+        while time.monotonic() < end:
+            if states[0].word == "running" or stream.shown >= states[0].log_bytes:
+                return
+            if not stream.open:
+                stream.begin(self.commands.follow(stream.shown))
+            stream.wait(POLL)
+
+    def _failed(self, states: Sequence[State]) -> int:
+        failed = [i for i, state in enumerate(states) if state.failed]
+        # One that was told to end is not the cause.
+        worker = min(failed, key=lambda i: (states[i].status in INTERRUPTED, i))
+        say(f"worker {worker} {states[worker]}; its last lines:")
+        tail = subprocess.run(
+            self.commands.tail(worker), stdin=subprocess.DEVNULL, capture_output=True
+        )
+        sys.stderr.buffer.write(tail.stdout)
+        if any(state.word == "running" for state in states):
+            say("stopping the other workers")
+            self._call(self.commands.stop(GRACE))
+        raise Failure(
+            f"worker {worker} of {self.commands.name} {states[worker]}",
+            states[worker].status or 1,
+        )
+
+    def _node(self) -> tuple[str, int]:
+        """The slice's state, and how many workers it has."""
+        done = run(self.commands.describe())
+        if done.returncode:
+            return f"not described: {last_line(done.stderr)}", 0
+        node = json.loads(done.stdout)
+        return node.get("state", "UNKNOWN"), len(node.get("networkEndpoints", [0]))
+
+    def _require_ready(self) -> None:
+        state, self.workers = self._node()
+        if state == "READY":
+            return
+        if self.options.restart and self.workers:
+            raise Preempted(f"the slice is {state}")
+        raise Failure(f"{self.commands.name} in {self.commands.zone} is {state}")
+
+    def _wait_until_ready(self) -> None:
+        """A slice that was stopped is started; one that is gone is waited for."""
+        told = ""
+        while True:
+            state, self.workers = self._node()
+            if state == "READY":
+                return
+            if state != told:
+                say(f"{self.commands.name} is {state}")
+                told = state
+            if state == "STOPPED":
+                run(self.commands.start_node())
+            time.sleep(POLL)
+
+    def _states(self) -> list[State]:
+        """Every worker's state.
+
+        Raises:
+          Preempted: the slice is not READY.
+          Failure: it is, but cannot be reached.
+        """
+        if not self.workers:
+            self._require_ready()
+        folder = self.commands.folder / "status"
+        folder.mkdir(parents=True, exist_ok=True)
+        for tries in range(TRIES):
+            for old in folder.iterdir():
+                old.unlink()
+            done = run(self.commands.status())
+            logs = [folder / f"{worker}.log" for worker in range(self.workers)]
+            texts = [log.read_text("utf-8", "replace") for log in logs if log.exists()]
+            states = [state for text in texts if (state := State.parse(text))]
+            if len(states) == self.workers:
+                return states
+            self._pause(done, tries)
+        raise self._unreachable(done)
+
+    def _call(self, command: Sequence[str]) -> None:
+        """Calls a command until it succeeds; raises as `_states` does."""
+        for tries in range(TRIES):
+            done = run(command)
+            if not done.returncode:
+                return
+            self._pause(done, tries)
+        raise self._unreachable(done)
+
+    def _pause(self, done: subprocess.CompletedProcess, tries: int) -> None:
+        state, count = self._node()
+        if state != "READY" and count:
+            raise Preempted(f"the slice is {state}")
+        if tries == 0:
+            say(f"not every worker answers ({last_line(done.stderr)}); trying again")
+        time.sleep(POLL)
+
+    def _unreachable(self, done: subprocess.CompletedProcess) -> Exception:
+        reason = f"cannot be reached ({last_line(done.stderr)})"
+        if self.options.restart:
+            return Preempted(reason)
+        return Failure(
+            f"{self.commands.name} {reason}; a run that was started goes on: --attach "
+            "follows it"
+        )
+
+
+def run(command: Sequence[str]) -> subprocess.CompletedProcess:
+    """Calls a command, its output kept."""
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+
+
+def last_line(output: bytes) -> str:
+    lines = output.decode("utf-8", "replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no reason")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def pack(root: Path, archive: Path) -> int:
+    """Packs what git tracks, and what it would not ignore; gives the number of files.
+
+    Raises:
+      Failure: `root` is no git checkout.
+    """
+    git = ("git", "-C", str(root), "ls-files", "-z")
+    listed = run([*git, "--cached", "--others", "--exclude-standard", "--deduplicate"])
+    if listed.returncode:
+        raise Failure(
+            f"{root}: git cannot list it ({last_line(listed.stderr)}); only a git "
+            "checkout is copied to a slice"
+        )
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    names = [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
+    there = [name for name in sorted(names) if os.path.lexists(root / name)]
+    with tarfile.open(archive, "w:gz") as tar:
+        for name in there:
+            tar.add(root / name, arcname=name, recursive=False)
+    return len(there)
+
+
+def printed(commands: Commands, options: argparse.Namespace) -> Iterator[str]:
+    """The commands in their order, and when they are called."""
+    if options.stop:
+        yield from map(shlex.join, (commands.describe(), commands.stop(SAVE)))
+        return
+    yield shlex.join(commands.describe())
+    yield shlex.join(commands.status())
+    if not options.attach:
+        steps = (commands.copy(), commands.unpack(), commands.start(options.arguments))
+        yield from map(shlex.join, steps)
+    yield "# worker 0's output; after a break from the byte where it broke off"
+    yield shlex.join(commands.follow(0))
+    yield f"# every {POLL:g} seconds until the run has ended everywhere"
+    yield shlex.join(commands.status())
+    yield "# where a worker has failed (here worker 0)"
+    yield from map(shlex.join, (commands.tail(0), commands.stop(GRACE)))
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace | None:
+    """The command line; None where it is wrong."""
+    own, separator, rest = list(argv), False, []
+    if "--" in own:
+        at = own.index("--")
+        own, separator, rest = own[:at], True, own[at + 1 :]
+    options = argparse.Namespace(
+        attach=False, restart=False, stop=False, dry_run=False, run="run"
+    )
+    options.arguments = rest
+    words = []
+    for word in own:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("-"):
+            words.append(word)
+        elif name == "run" and value and value.replace("-", "").isalnum():
+            options.run = value
+        elif word in ("--attach", "--restart", "--stop", "--dry-run") and not equals:
+            setattr(options, name.replace("-", "_"), True)
+        else:
+            return None
+    starts = not (options.attach or options.stop)
+    # To begin again, what to begin must be known.
+    if len(words) != 2 or ((starts or options.restart) and not separator):
+        return None
+    if (options.attach or options.stop) and rest and not options.restart:
+        return None
+    options.name, options.zone = words
+    return options
+
+
+def own_folder(name: str) -> tuple[Path, IO[str]]:
+    """A folder that no other call on this machine uses, and the lock that says so."""
+    for number in range(100):
+        suffix = f"_{number}" if number else ""
+        user = os.getuid()
+        folder = Path(tempfile.gettempdir()) / f"bert_jax_tpu_{user}_{name}{suffix}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid != user:
+            continue
+        lock = (folder / "lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            continue
+        return folder, lock
+    raise Failure(f"{tempfile.gettempdir()}: no folder to be had there for {name}")
+
+
+def main(root: Path, argv: Sequence[str]) -> int:
+    options = parse(argv)
+    if options is None:
+        sys.stderr.write(USAGE)
+        return 2
+    try:
+        folder, lock = own_folder(options.name)
+        with lock:
+            commands = Commands(
+                options.name, options.zone, options.run, root.name, folder
+            )
+            if options.dry_run:
+                print("\n".join(printed(commands, options)))
+                return 0
+            launch = Launch(commands, root, options)
+            return launch.stop() if options.stop else launch.go()
+    except Failure as failure:
+        say(f"error: {failure}")
+        return failure.status
+    except FileNotFoundError as error:
+        if error.filename != "gcloud":
+            raise
+        say("error: gcloud is not installed: see the Google Cloud SDK")
+        return 2
+    except KeyboardInterrupt:
+        say("detached; the run goes on: --attach follows it, --stop ends it")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

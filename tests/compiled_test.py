@@ -1,0 +1,178 @@
+"""A second start finds its programs compiled, and computes what the first did."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import jax
+import pytest
+
+from bert_jax import compiled, metrics
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def start(micro, workdir, cache):
+    flags = os.environ["XLA_FLAGS"].replace("count=8", "count=1")
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": flags,
+        "XDG_CACHE_HOME": str(cache),
+        "JAX_ENABLE_COMPILATION_CACHE": "true",
+        "JAX_LOG_COMPILES": "true",  # tells of hits
+    }
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "bert_jax.main"),
+            *(f"--config={micro}", f"--workdir={workdir}"),
+        ],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_killed_and_resumed_with_what_was_compiled(micro, plain, tmp_path):
+    workdir, cache = tmp_path / "run", tmp_path / "cache"
+    first = start(micro, workdir, cache)
+    lines = workdir / "metrics.jsonl"
+    while not lines.exists() or lines.read_text().count("\n") < 13:
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.002)
+    first.kill()
+    first.communicate()
+    began = time.time()
+    second = start(micro, workdir, cache)
+    _, err = second.communicate(timeout=240)
+    assert second.returncode == 0, err
+    assert "cache hit for 'jit_train_step'" in err
+    with lines.open() as file:
+        times = [json.loads(line)["time"] for line in file]
+    assert next(t for t in times if t > began) - began < 15
+    ours, theirs = metrics.read(workdir, "train"), metrics.read(plain, "train")
+    assert [line["loss"] for line in ours] == [line["loss"] for line in theirs]
+    assert len(ours) == 20
+    (ours,), (theirs,) = metrics.read(workdir, "dev"), metrics.read(plain, "dev")
+    assert ours | {"time": 0} == theirs | {"time": 0}
+
+
+DAMAGE = """
+import jax
+from bert_jax import compiled
+
+def compute():
+    jax.clear_caches()  # forgets what is compiled in memory
+    return int(jax.jit(lambda x: 2 * x + 1)(20))
+
+compiled.keep()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+assert compute() == 41
+for path in compiled.default_folder().glob("*-cache"):
+    path.write_bytes(path.read_bytes()[:-20])
+assert compute() == 41
+assert compute() == 41
+"""
+
+
+def test_what_a_kill_left_half_written_is_replaced(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", DAMAGE],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "XDG_CACHE_HOME": str(tmp_path),
+            "JAX_ENABLE_COMPILATION_CACHE": "true",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    (line,) = (line for line in done.stderr.splitlines() if "compiled anew" in line)
+    assert "jit__lambda" in line  # once: the third time all is well
+
+
+@pytest.fixture
+def jax_as_before(monkeypatch):
+    names = (
+        "jax_enable_compilation_cache",
+        "jax_compilation_cache_dir",
+        "jax_persistent_cache_min_compile_time_secs",
+    )
+    before = {name: getattr(jax.config, name) for name in names}
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.fixture
+def enabled(jax_as_before, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    jax.config.update("jax_enable_compilation_cache", True)
+
+
+def test_what_cannot_be_read_is_removed_and_other_warnings_are_shown(
+    enabled, tmp_path, caplog
+):
+    shown = []
+    warnings.showwarning = lambda message, *rest: shown.append(str(message))
+    compiled.keep()
+    folder = compiled.default_folder()
+    assert jax.config.jax_compilation_cache_dir == str(folder)
+    assert folder.is_relative_to(tmp_path)
+    for name in ("jit_step-12-cache", "jit_step-34-cache", "jit_other-12-cache"):
+        (folder / name).write_bytes(b"half")
+    text = "Error reading persistent compilation cache entry for 'jit_step': Zstd"
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning(UserWarning(text), UserWarning, "f", 1)
+        warnings.showwarning(UserWarning("else"), UserWarning, "f", 1)
+    assert [path.name for path in folder.iterdir()] == ["jit_other-12-cache"]
+    assert shown == ["else"]
+    assert "compiled anew" in caplog.text
+
+
+def test_old_programs_are_dropped(enabled, tmp_path):
+    folder = compiled.default_folder()
+    folder.mkdir(parents=True)
+    old = time.time() - 86400 * (compiled.MAX_AGE_DAYS + 1)
+    for name in ("jit_old-1-cache", "jit_new-1-cache"):
+        (folder / name).write_bytes(b"program")
+    os.utime(folder / "jit_old-1-cache", (old, old))
+    compiled.keep()
+    assert [path.name for path in folder.iterdir()] == ["jit_new-1-cache"]
+
+
+def test_another_processor_has_another_folder(enabled, monkeypatch):
+    here = compiled.default_folder()
+    assert compiled.default_folder() == here
+    monkeypatch.setattr(compiled.platform, "machine", lambda: "another")
+    assert compiled.default_folder() != here
+
+
+def test_a_folder_of_the_user_is_taken_and_nothing_removed_from_it(enabled, tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "mine"))
+    compiled.keep()
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "mine")
+    assert not compiled.default_folder().exists()
+
+
+def test_without_a_place_to_write_nothing_is_kept(enabled, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    compiled.keep()
+    assert jax.config.jax_compilation_cache_dir is None
+
+
+def test_disabled(jax_as_before, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    compiled.keep()
+    assert jax.config.jax_compilation_cache_dir is None
+    assert list(tmp_path.iterdir()) == []
