@@ -73,8 +73,8 @@ def answer(
     if not example.answers or (example.impossible and null_answers):
         if null_answers:
             return Found()
-        told = "questions without an answer (task.null_answers is off), left out"
-        return Found(told=(told,), left_out=True)
+        why = "questions without an answer (task.null_answers is off), left out"
+        return Found(told=(why,), left_out=True)
     told: tuple[str, ...] = ()
     if len(example.answers) > 1:
         told += ("questions of several answers, the first one used",)
