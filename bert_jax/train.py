@@ -119,7 +119,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
         evaluator = evaluate.Evaluator(task, seeds, mesh, stop, clock)
         batches = seeds.batches(task, now, rows)
         compiled: dict[tuple, jax.stages.Compiled] = {}
-        speed = Speed(clock)
+        speed, widest = Speed(clock), 0
         size = count_parameters(abstract.params)
         shape = " ".join(f"{axis}={n}" for axis, n in mesh.shape.items())
         kind = jax.devices()[0].device_kind
@@ -176,7 +176,9 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
                         compiled[shapes] = signals.run_interruptibly(
                             functools.partial(compile_step, state, batch, parts), stop
                         )
-                    progress.note(memory.of_step(compiled[shapes], batch))
+                    if batch["input_ids"].size > widest:
+                        widest = batch["input_ids"].size
+                        progress.note(memory.of_step(compiled[shapes], batch))
                     progress.tell(task.told)
                 with clock("step"):
                     state, metrics = compiled[shapes](state, batch, seeds.array)
