@@ -284,7 +284,7 @@ class Finetuning(Task, Generic[Example, Answer]):
     def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
         """The prediction files are enough."""
 
-    def predictor(self, tokenizer: Tokenizer) -> TaskPredictor[Example, Answer]:
+    def predictor(self, tokenizer: Tokenizer) -> TaskPredictor:
         """What `--mode=predict` asks; the vocabulary is the weights'."""
         self.tokenizer = tokenizer
         return TaskPredictor(self, self.config.task.max_seq_length)

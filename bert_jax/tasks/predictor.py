@@ -1,9 +1,7 @@
 """`--mode=predict` with a fine-tuned model: rows in, answers out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array
@@ -11,21 +9,15 @@ from jaxtyping import Array
 from bert_jax.data.rows import Rows
 from bert_jax.tasks.task import Ask, Outputs, Predictor
 
-if TYPE_CHECKING:
-    from bert_jax.tasks.finetuning import Finetuning
 
-Example = TypeVar("Example")
-Answer = TypeVar("Answer")
+class TaskPredictor(Predictor):
+    """Rows through a task (see Finetuning), the same way as its evaluation."""
 
-
-class TaskPredictor(Predictor, Generic[Example, Answer]):
-    """Rows through a task, the same way as its evaluation."""
-
-    def __init__(self, task: Finetuning[Example, Answer], max_seq_length: int):
+    def __init__(self, task: Any, max_seq_length: int):
         self._task = task
         self._max_seq_length = max_seq_length
 
-    def parse(self, row: dict[str, Any]) -> Example:
+    def parse(self, row: dict[str, Any]) -> Any:
         """A row as an example of the task's."""
         return self._task.parse(row)
 
@@ -34,7 +26,7 @@ class TaskPredictor(Predictor, Generic[Example, Answer]):
         return self._task.outputs(params, batch)
 
     def answer(
-        self, parsed: Sequence[Example], ask: Ask, size: int
+        self, parsed: Sequence[Any], ask: Ask, size: int
     ) -> list[dict[str, Any]]:
         """The task's results."""
         task = self._task
