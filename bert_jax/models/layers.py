@@ -55,12 +55,12 @@ class Dense(nn.Module):
             self.features,
         )
         # Whole vectors on each device, as below: what fsdp splits is put together for
-        # the product, never the rows.
+        # the product, in its precision, never the rows.
         whole = tuple("hidden" if name == "embed" else name for name in self.names)
-        kernel = nn.with_logical_constraint(kernel, whole)
+        kernel = nn.with_logical_constraint(jnp.asarray(kernel, dtype), whole)
         # As matrices: the CPU's matrix product is twice as fast for their gradients.
         rows = x.astype(dtype).reshape(-1, math.prod(inner))
-        matrix = jnp.asarray(kernel, dtype).reshape(math.prod(inner), -1)
+        matrix = kernel.reshape(math.prod(inner), -1)
         product = (rows @ matrix).reshape(*outer, *self.features)
         return product + jnp.asarray(bias, dtype)
 
