@@ -19,7 +19,7 @@ _WAITS_FOR = {
     "step": "the devices to take a step",
     "checkpoint": "the checkpoint to be written",
     "evaluation": "the devices to evaluate",
-    "": "the start, or something between two steps",
+    "": "the start, or work between two steps",
 }
 
 

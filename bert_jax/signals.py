@@ -19,11 +19,23 @@ class Stop:
 
     def __init__(self) -> None:
         self.signal_number: int | None = None
+        self.raises = False
 
     def check(self) -> None:
         """Raises Interrupted if a signal has arrived."""
         if self.signal_number is not None:
             raise Interrupted(self.signal_number)
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Within it a signal raises Interrupted: for waiting, which changes nothing and
+        may take for ever."""
+        self.raises = True
+        try:
+            self.check()
+            yield
+        finally:
+            self.raises = False
 
 
 def raise_interrupted() -> None:
@@ -49,6 +61,8 @@ def deferred() -> Iterator[Stop]:
     def remember(number: int, frame: FrameType | None) -> None:
         stop.signal_number = number
         restore()
+        if stop.raises:
+            raise Interrupted(number)
 
     for number in SIGNALS:
         signal.signal(number, remember)

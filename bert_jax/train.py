@@ -97,15 +97,15 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
     clock = Stopwatch()
     with (
         signals.deferred() as stop,
+        Heartbeat(
+            folder, clock, config.train.stall_seconds, jax.process_index()
+        ) as heart,
         Checkpoints(
             folder, config.checkpoint.keep, keep_every=config.checkpoint.keep_every
         ) as checkpoints,
         Checkpoints(folder, 1, "best")
         if keeps_best
         else contextlib.nullcontext(checkpoints) as best,
-        Heartbeat(
-            folder, clock, config.train.stall_seconds, jax.process_index()
-        ) as heart,
     ):
         newest = functools.partial(checkpoints.restore, seeds.abstract(abstract))
         restored = newest()
@@ -165,7 +165,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
                 if now == num_steps or history.stops(config.train.early_stop):
                     break
 
-                with clock("data wait"):
+                with clock("data wait"), stop.at_once():
                     batch = sharding.place_batch(
                         next(batches), mesh, task.batch_size(now), seeds.count
                     )
@@ -218,8 +218,9 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
             if anomalies.settle():
                 state, now = gone_back(state)
             progress.note(f"stopping: saving step {now} of {num_steps}")
-            checkpoints.save(state, now)
-            checkpoints.wait()
+            with clock("checkpoint"):
+                checkpoints.save(state, now)
+                checkpoints.wait()
             progress.note(f"saved step {now}; the same command goes on from there")
             raise
         finally:

@@ -299,16 +299,26 @@ def write_config(folder: Path, steps: int) -> Path:
     return path
 
 
-def run(options: argparse.Namespace, folder: Path) -> tuple[Counter, int]:
-    """Does it all; gives how often each fault ended how, and the rounds."""
-    rng = random.Random(options.seed)
+def draw(count: int, rng: random.Random) -> list[Fault]:
+    """Each fault as often as the others, in any order."""
     every = [Fault(kind, moment) for kind in KINDS for moment in MOMENTS]
     faults: list[Fault] = []
-    while len(faults) < options.faults:
+    while len(faults) < count:
         faults += rng.sample(every, len(every))
-    faults = faults[: options.faults]
+    return faults[:count]
 
-    config, straight = write_config(folder, options.steps), folder / "straight"
+
+def run(
+    faults: Sequence[Fault], steps: int, rng: random.Random, folder: Path
+) -> tuple[Counter, int]:
+    """Does it all in an empty folder; gives how often each fault ended how, and the
+    rounds.
+
+    Raises:
+      Lost: what must hold does not.
+    """
+    left = list(faults)
+    config, straight = write_config(folder, steps), folder / "straight"
     undisturbed, times = Process(config, straight), [time.monotonic()]
     for text in ("parameters on", "step 1/"):
         undisturbed.says(text)
@@ -322,13 +332,13 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[Counter, int]:
     while True:
         place = folder / f"round_{rounds}"
         process = Process(config, place)
-        fault = faults[0] if faults else None
+        fault = left[0] if left else None
         said = -1
         if fault and await_moment(process, fault.moment, lasts, rng):
             process.suffer(fault.kind)
             status = process.end()
             said = check_end(process, fault, status)
-            faults.pop(0)
+            left.pop(0)
             ended[(*fault, status)] += 1
         else:
             fault, status = None, process.end()
@@ -345,7 +355,7 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[Counter, int]:
             print(told, flush=True)
         if status == 0:
             check_same(config, place, straight)
-            if not faults:
+            if not left:
                 return ended, rounds
             rounds, known = rounds + 1, -1
 
@@ -361,14 +371,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--folder", type=Path, help="an empty one, to be kept")
     options = parser.parse_args(argv)
     start = time.monotonic()
-    print(f"$ python -m experiments.chaos {shlex.join(argv)}")
+    print(f"$ {shlex.join(['python', '-m', 'experiments.chaos', *argv])}")
     print(f"{date.today()}, {processor()}, {os.cpu_count()} cores, CPU,", end=" ")
     print(f"Python {platform.python_version()}, jax {jax.__version__}", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            ended, rounds = run(options, folder.absolute())
+            rng = random.Random(options.seed)
+            faults = draw(options.faults, rng)
+            ended, rounds = run(faults, options.steps, rng, folder.absolute())
         except Lost as lost:
             print(f"LOST: {lost}")
             return 1

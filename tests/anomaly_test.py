@@ -248,6 +248,17 @@ def same(one, other, at):
         np.testing.assert_array_equal(x, y)
 
 
+def test_what_is_left_out_is_counted():
+    anomalies = anomaly.Anomalies("roll_back", lambda _: [{}], print, print)
+    anomalies.step, anomalies.in_a_row = 14, 3
+    state = step.init_state({"w": jnp.arange(2.0)}, optax.adamw(lambda count: 0.1))
+    state = anomalies.leave_out(state._replace(step=jnp.int32(10)))
+    counts = [x for x in jax.tree.leaves(state.opt_state) if x.dtype == jnp.int32]
+    assert [int(count) for count in counts] == [14, 14] and int(state.step) == 14
+    assert int(state.usual.in_a_row) == 3 and int(state.usual.steps) == 0
+    assert state.params["w"].tolist() == [0, 1]
+
+
 def test_too_many_in_a_row_stop_the_run():
     told = []
     anomalies = anomaly.Anomalies(
