@@ -23,6 +23,9 @@ usage() {
 usage: ./launch.sh                              train the small BERT of configs/tiny.py
        ./launch.sh --config=FILE [...]          python -m bert_jax.main with these arguments
        ./launch.sh test [pytest arguments]      format, lint, types and tests
+       ./launch.sh local N [--devices=D] -- [arguments]
+                                                the same in N processes of this machine's CPU,
+                                                each with D simulated devices (1)
        ./launch.sh tpu NAME ZONE [--dry-run] -- [arguments]
                                                 the same on every worker of a Cloud TPU slice,
                                                 where this repository lies in ~/${root##*/}
@@ -244,6 +247,11 @@ case ${1-} in
     shift
     set_up "test${BERT_JAX_TEST_EXTRAS:+,$BERT_JAX_TEST_EXTRAS}"
     run_tests "$@"
+    ;;
+  local)
+    shift
+    set_up no
+    exec "$venv/bin/python" -m bert_jax.local "$@"
     ;;
   tpu)
     shift

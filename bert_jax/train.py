@@ -8,7 +8,7 @@ from pathlib import Path
 import flax.linen as nn
 import jax
 
-from bert_jax import evaluate, initial, sharding, signals, step, workdir
+from bert_jax import evaluate, initial, processes, sharding, signals, step, workdir
 from bert_jax import optimizer as optimizers
 from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 from bert_jax.errors import Interrupted
@@ -36,9 +36,13 @@ def train(task: Task, folder: Path) -> None:
     restarts = task.config.train.restarts
     for attempt in range(workdir.runs_put_aside(folder), restarts + 1):
         _run(task, folder, task.config.seed + attempt)
+        processes.barrier()
         if not collapsed(task, folder) or attempt == restarts:
             break
-        workdir.put_aside(folder, attempt)
+        processes.barrier()  # all have read what is moved now
+        if processes.is_first():
+            workdir.put_aside(folder, attempt)
+        processes.barrier()
 
 
 def _run(task: Task, folder: Path, first_seed: int) -> None:
@@ -53,8 +57,10 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
     begun = None
     if not has_checkpoint(folder):
         begun = initial.read(task, abstract.params)
-    task.prepare()
-    workdir.claim(folder, config, task.tokenizer)
+    with processes.first_alone():
+        task.prepare()
+    with processes.first_alone():
+        workdir.claim(folder, config, task.tokenizer, write=processes.is_first())
 
     def initial_state() -> step.TrainState:
         def create(seed: jax.Array) -> step.TrainState:
@@ -87,7 +93,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
     keeps_best = bool(dev and seeds.count == 1 and (takes_best or task.epoch_size))
     clock = Stopwatch()
     with (
-        signals.deferred() as stop,
+        signals.deferred(processes.stop()) as stop,
         Checkpoints(folder, config.checkpoint.keep) as checkpoints,
         Checkpoints(folder, 1, "best")
         if keeps_best
@@ -95,9 +101,10 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
     ):
         restored = checkpoints.restore(seeds.abstract(abstract))
         state, now = restored or (initial_state(), 0)
-        log = Log(seeds, folder, now if restored else None, _is_first())
+        log = Log(seeds, folder, now if restored else None, processes.is_first())
+        processes.barrier()  # the log holds what is gone on from, and all read that
         history = History(task, folder, dev[:1])
-        progress = Progress(num_steps, now, active=_is_first())
+        progress = Progress(num_steps, now, active=processes.is_first())
         evaluator = evaluate.Evaluator(task, seeds, mesh, stop, clock)
         batches = seeds.batches(task, now, rows)
         compiled: dict[tuple, Callable] = {}
@@ -112,7 +119,9 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
             progress.note(f"resuming at step {now} of {num_steps}")
         elif begun is not None:
             progress.note(f"from {config.init_from}:\n{table(*begun[1].table())}")
-            workdir.write_atomically(folder / "init_from.json", begun[1].to_json())
+            if processes.is_first():
+                report = begun[1].to_json()
+                workdir.write_atomically(folder / "init_from.json", report)
         try:
             while True:
                 if now == num_steps or _evaluation_due(task, now):
@@ -180,11 +189,6 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
         finally:
             progress.close()
             log.close()
-
-
-def _is_first() -> bool:
-    """Whether this process writes the logs."""
-    return jax.process_index() == 0
 
 
 def _evaluation_due(task: Task, now: int) -> bool:

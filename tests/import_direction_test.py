@@ -10,13 +10,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # From top to bottom: a module imports its own line and those below it.
 LAYERS = (
-    ("main",),
+    ("main", "local"),
     ("train",),
     ("evaluate", "describe"),
     ("initial", "seeds", "history"),
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
-        *("configuration", "signals", "workdir", "weights", "pretrained"),
+        *("configuration", "signals", "processes", "workdir", "weights", "pretrained"),
     ),
     ("models", "data", "convert", "scores"),
     ("tokenization",),

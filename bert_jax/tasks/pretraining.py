@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization, workdir
 from bert_jax.data import loader, masking, prepare
+from bert_jax.data.rows import Places
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
@@ -105,7 +106,7 @@ class Pretraining(Task):
         """What `--mode=predict` asks; the vocabulary is the weights'."""
         return FillMask(self.config, self.model, tokenizer)
 
-    def batches(self, step: int, rows: slice, seed: int) -> Iterator[Batch]:
+    def batches(self, step: int, rows: Places, seed: int) -> Iterator[Batch]:
         """The batches from `step` on, through both phases."""
         config = self.config.copy_and_resolve_references()
         config.seed = seed
@@ -118,7 +119,9 @@ class Pretraining(Task):
         """Those of the phase."""
         return loader.phase_at(self.config, step).micro_batches
 
-    def evaluation_batches(self, split: str, step: int, rows: slice) -> Iterator[Batch]:
+    def evaluation_batches(
+        self, split: str, step: int, rows: Places
+    ) -> Iterator[Batch]:
         """The dev split at the length of the last step that was taken."""
         phase = loader.phase_at(self.config, max(step - 1, 0))
         yield from loader.dataset(self.config, phase, split, rows).to_iter_dataset()

@@ -1,0 +1,139 @@
+"""python -m bert_jax.local N [--devices=D] -- ARGUMENTS: a run in N local processes.
+
+Each process has D simulated devices of the CPU (1 unless asked). What process 0 says is
+shown; of another, what it ended with, where it is the first to fail.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from bert_jax.errors import UserError
+
+_USAGE = "local N [--devices=D] -- ARGUMENTS: N and D are whole numbers of at least 1"
+
+# Seconds in which the others end by themselves, after one that could tell them why.
+_GRACE = 10.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs bert_jax.main in N processes; gives the status of the first that fails."""
+    try:
+        number, devices, arguments = _parse(argv)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _run(number, devices, arguments, Path(folder)) as processes,
+    ):
+        return _wait(processes, Path(folder))
+
+
+def _parse(argv: Sequence[str]) -> tuple[int, int, list[str]]:
+    if "--" not in argv:
+        raise UserError(_USAGE)
+    own, rest = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
+    words = [word for word in own if not word.startswith("--devices=")]
+    devices = [w.partition("=")[2] for w in own if w.startswith("--devices=")] or ["1"]
+    numbers = [*words, *devices]
+    if len(numbers) != 2 or not all(n.isdigit() and int(n) > 0 for n in numbers):
+        raise UserError(_USAGE)
+    return int(numbers[0]), int(numbers[1]), list(rest)
+
+
+@contextlib.contextmanager
+def _run(
+    number: int, devices: int, arguments: Sequence[str], folder: Path
+) -> Iterator[list[subprocess.Popen]]:
+    """Starts the processes, hands signals on to them, and leaves none behind."""
+    address = f"127.0.0.1:{_free_port()}"
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    common = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
+        "BERT_JAX_COORDINATOR": address,
+        "JAX_COORDINATOR_BIND_ADDRESS": address,  # and nothing of it is seen outside
+        "BERT_JAX_PROCESSES": str(number),
+    }
+    processes: list[subprocess.Popen] = []
+
+    def hand_on(signal_number: int, frame: FrameType | None) -> None:
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(signal_number)
+
+    before = {n: signal.signal(n, hand_on) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for index in range(number):
+            with (folder / str(index)).open("wb") as log:
+                others = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+                processes.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", "bert_jax.main", *arguments],
+                        env={**common, "BERT_JAX_PROCESS_ID": str(index)},
+                        start_new_session=True,  # Ctrl-C reaches each once, by hand_on
+                        **(others if index else {}),
+                    )
+                )
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
+
+
+def _wait(processes: Sequence[subprocess.Popen], folder: Path) -> int:
+    """Waits until all have ended, or one has failed and the others have had time to."""
+    first: tuple[int, int] | None = None
+    end = 0.0
+    while True:
+        running = False
+        for index, process in enumerate(processes):
+            status = process.poll()
+            running |= status is None
+            if status and first is None:
+                first = index, status
+                # One that was killed has told nobody.
+                end = time.monotonic() + (_GRACE if status > 0 else 0.0)
+        if not running or (first and time.monotonic() >= end):
+            break
+        time.sleep(0.05)
+    if first is None:
+        return 0
+    index, status = first
+    if status < 0:
+        name = signal.Signals(-status).name
+        print(
+            f"error: process {index} was ended by {name}; the others are ended too, "
+            "and the same command goes on from the last checkpoint",
+            file=sys.stderr,
+        )
+        return 128 - status
+    if index and status not in (128 + signal.SIGTERM, 128 + signal.SIGINT):
+        lines = (folder / str(index)).read_text(errors="replace").splitlines()
+        errors = [line for line in lines if line.startswith("error: ")][-1:]
+        for line in errors or lines[-20:]:
+            print(f"process {index}: {line}", file=sys.stderr)
+    return status
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
