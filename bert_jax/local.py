@@ -31,11 +31,24 @@ def main(argv: Sequence[str]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        _run(number, devices, arguments, Path(folder)) as processes,
-    ):
-        return _wait(processes, Path(folder))
+    return run(number, devices, [sys.executable, "-m", "bert_jax.main", *arguments])
+
+
+def run(number: int, devices: int, program: Sequence[str]) -> int:
+    """Runs a program that calls bert_jax.main, `number` times at once, as one run.
+
+    Args:
+      number: of processes.
+      devices: simulated, of each process.
+      program: the command line.
+
+    Returns:
+      The exit status of the first process that fails; 0 where none does.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with _started(number, devices, program, folder) as processes:
+            return _wait(processes, folder)
 
 
 def _parse(argv: Sequence[str]) -> tuple[int, int, list[str]]:
@@ -51,8 +64,8 @@ def _parse(argv: Sequence[str]) -> tuple[int, int, list[str]]:
 
 
 @contextlib.contextmanager
-def _run(
-    number: int, devices: int, arguments: Sequence[str], folder: Path
+def _started(
+    number: int, devices: int, program: Sequence[str], folder: Path
 ) -> Iterator[list[subprocess.Popen]]:
     """Starts the processes, hands signals on to them, and leaves none behind."""
     address = f"127.0.0.1:{_free_port()}"
@@ -79,7 +92,7 @@ def _run(
                 others = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
                 processes.append(
                     subprocess.Popen(
-                        [sys.executable, "-m", "bert_jax.main", *arguments],
+                        program,
                         env={**common, "BERT_JAX_PROCESS_ID": str(index)},
                         start_new_session=True,  # Ctrl-C reaches each once, by hand_on
                         **(others if index else {}),
