@@ -68,7 +68,7 @@ def _started(
     number: int, devices: int, program: Sequence[str], folder: Path
 ) -> Iterator[list[subprocess.Popen]]:
     """Starts the processes, hands signals on to them, and leaves none behind."""
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     flags = f"--xla_force_host_platform_device_count={devices}"
     common = {
         **os.environ,
@@ -89,13 +89,14 @@ def _started(
     try:
         for index in range(number):
             with (folder / str(index)).open("wb") as log:
-                others = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
                 processes.append(
                     subprocess.Popen(
                         program,
                         env={**common, "BERT_JAX_PROCESS_ID": str(index)},
                         start_new_session=True,  # Ctrl-C reaches each once, by hand_on
-                        **(others if index else {}),
+                        stdin=subprocess.DEVNULL if index else None,
+                        stdout=log if index else None,
+                        stderr=log if index else None,
                     )
                 )
         yield processes
@@ -142,7 +143,7 @@ def _wait(processes: Sequence[subprocess.Popen], folder: Path) -> int:
     return status
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return listening.getsockname()[1]

@@ -207,30 +207,38 @@ def compare(workdir: Path, other: Path) -> tuple[float, float, float, str, str]:
         abs(mine[name] - its[name]) / max(abs(its[name]), 1e-9)
         for name in its.keys() - {"time"}
     )
-    steps, least, most, epochs = handed_out(workdir)
+    steps, least, most, epochs = handed_out(workdir / "handed_out", STEPS, BATCH)
     given = f"{least}-{most}" if least != most else str(least)
     return relative[0], relative.max(), scores, f"{steps}, {epochs}", given
 
 
-def handed_out(workdir: Path) -> tuple[int, int, int, int]:
+def handed_out(folder: Path, num_steps: int, size: int) -> tuple[int, int, int, int]:
     """Steps, and how often a row was handed out in a whole epoch, least and most, and
-    whole epochs; rows of which two processes have a copy count once."""
+    whole epochs; rows of which two processes have a copy count once.
+
+    Args:
+      folder: what recorded_run has left there.
+      num_steps: of the run.
+      size: of a batch.
+    """
     batches: dict[int, dict[int, str]] = {}
-    for path in sorted((workdir / "handed_out").iterdir()):
+    for path in sorted(folder.iterdir()):
         for text in path.read_text().splitlines():
             line = json.loads(text)
             batch = batches.setdefault(line["step"], {})
             for place, row in zip(line["places"], line["rows"], strict=True):
                 assert batch.setdefault(place, row) == row, f"{path}: {line['step']}"
-    assert sorted(batches) == list(range(STEPS)), f"{workdir}: {sorted(batches)}"
+    assert sorted(batches) == list(range(num_steps)), f"{folder}: {sorted(batches)}"
     for step, batch in batches.items():
-        assert sorted(batch) == list(range(BATCH)), f"{workdir}: step {step}"
-    stream = [batches[step][place] for step in range(STEPS) for place in range(BATCH)]
+        assert sorted(batch) == list(range(size)), f"{folder}: step {step}"
+    stream = [
+        batches[step][place] for step in range(num_steps) for place in range(size)
+    ]
     every = set(stream)
-    size = len(every)
-    epochs = [stream[i : i + size] for i in range(0, len(stream) - size + 1, size)]
-    assert epochs, f"{workdir}: no whole epoch"
-    counts = [Counter(epoch)[row] for epoch in epochs for row in every]
+    epoch = len(every)
+    epochs = [stream[i : i + epoch] for i in range(0, len(stream) - epoch + 1, epoch)]
+    assert epochs, f"{folder}: no whole epoch"
+    counts = [Counter(rows)[row] for rows in epochs for row in every]
     return len(batches), min(counts), max(counts), len(epochs)
 
 
@@ -240,7 +248,12 @@ def is_same(row: tuple) -> bool:
 
 
 def show(title: str, rows: list[tuple]) -> None:
-    header = ("processes x devices: mesh", "first loss", "all losses", "dev figures")
+    header: tuple[str, ...] = (
+        "processes x devices: mesh",
+        "first loss",
+        "all losses",
+        "dev figures",
+    )
     header += ("steps, whole epochs", "a row in an epoch")
     shown = [
         (place, *(f"{value:.1e}" for value in numbers), *counts)

@@ -16,7 +16,16 @@ LAYERS = (
     ("initial", "seeds", "history"),
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
-        *("configuration", "signals", "processes", "workdir", "weights", "pretrained"),
+        *(
+            "configuration",
+            "signals",
+            "processes",
+            "group",
+            "lifeline",
+            "workdir",
+            "weights",
+            "pretrained",
+        ),
     ),
     ("models", "data", "convert", "scores"),
     ("tokenization",),
