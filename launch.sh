@@ -250,6 +250,7 @@ case ${1-} in
     ;;
   local)
     shift
+    case ${1-} in [1-9]*) ;; *) usage ;; esac
     set_up no
     exec "$venv/bin/python" -m bert_jax.local "$@"
     ;;

@@ -52,7 +52,7 @@ class Group:
         while self.get(f"go/{wait}", 1.0) is None:
             pass  # in short spells, so that a signal is noticed between them
 
-    def get(self, key: str, seconds: float) -> str | None:
+    def get(self, key: str, seconds: int | float) -> str | None:
         """What stands there, as soon as it does; None where it takes too long."""
         try:
             return self._client.blocking_key_value_get(key, int(1000 * seconds))
@@ -100,7 +100,7 @@ class Group:
             self._exit(1, _NO_SERVICE)
 
     def _listen(self) -> None:
-        heard = _Heard(self.count)
+        heard = Heard(self.count)
         words, beat = itertools.count(), itertools.count()
         place = next(words)
         try:
@@ -149,14 +149,14 @@ _NO_SERVICE = "process 0 has ended without a word"
 _ADVICE = "; every process ends, and the same command goes on from the last checkpoint"
 
 
-class _Heard:
+class Heard:
     """When each process was last heard."""
 
     def __init__(self, count: int):
         now = time.monotonic()
         self._last = {str(index): ("", now) for index in range(count)}
 
-    def silent(self, entries: dict[str, str], patience: float) -> list[str]:
+    def silent(self, entries: dict[str, str], patience: int | float) -> list[str]:
         """The processes whose sign of life has been the same for too long."""
         now = time.monotonic()
         for key, beat in entries.items():
@@ -209,7 +209,7 @@ class _Stop(signals.Stop):
             self._stays = False
             self._raise_if_last()
 
-    def agree(self, signal_number: int, patience: float) -> None:
+    def agree(self, signal_number: int, patience: int | float) -> None:
         """Finds the point to stop at, together with the other processes."""
         with self._lock:
             if self._last is not None:

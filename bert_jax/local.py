@@ -20,7 +20,7 @@ from bert_jax.errors import UserError
 
 _USAGE = "local N [--devices=D] -- ARGUMENTS: N and D are whole numbers of at least 1"
 
-# Seconds in which the others end by themselves, after one that could tell them why.
+# Seconds in which the others end by themselves once one has.
 _GRACE = 10.0
 
 
@@ -113,34 +113,33 @@ def _wait(processes: Sequence[subprocess.Popen], folder: Path) -> int:
     first: tuple[int, int] | None = None
     end = 0.0
     while True:
-        running = False
-        for index, process in enumerate(processes):
-            status = process.poll()
-            running |= status is None
-            if status and first is None:
-                first = index, status
-                # One that was killed has told nobody.
-                end = time.monotonic() + (_GRACE if status > 0 else 0.0)
-        if not running or (first and time.monotonic() >= end):
+        statuses = [process.poll() for process in processes]
+        if first is None:
+            first = next(((i, s) for i, s in enumerate(statuses) if s), None)
+            end = time.monotonic() + _GRACE
+        if None not in statuses or (first and time.monotonic() >= end):
             break
         time.sleep(0.05)
     if first is None:
         return 0
     index, status = first
+    if (statuses[0] or 0) <= 0:  # else process 0 has said it already
+        for line in _reasons(index, status, folder):
+            print(line, file=sys.stderr)
+    return status if status > 0 else 128 - status
+
+
+def _reasons(index: int, status: int, folder: Path) -> list[str]:
+    """What to say of a process that has failed."""
     if status < 0:
         name = signal.Signals(-status).name
-        print(
+        return [
             f"error: process {index} was ended by {name}; the others are ended too, "
-            "and the same command goes on from the last checkpoint",
-            file=sys.stderr,
-        )
-        return 128 - status
-    if index and status not in (128 + signal.SIGTERM, 128 + signal.SIGINT):
-        lines = (folder / str(index)).read_text(errors="replace").splitlines()
-        errors = [line for line in lines if line.startswith("error: ")][-1:]
-        for line in errors or lines[-20:]:
-            print(f"process {index}: {line}", file=sys.stderr)
-    return status
+            "and the same command goes on from the last checkpoint"
+        ]
+    lines = (folder / str(index)).read_text(errors="replace").splitlines()
+    errors = [line for line in lines if line.startswith("error: ")][-1:]
+    return [f"process {index}: {line}" for line in errors or lines[-20:]]
 
 
 def free_port() -> int:

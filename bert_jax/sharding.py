@@ -68,7 +68,10 @@ def make_mesh(config: ConfigDict) -> Mesh:
             f"config.mesh {shown}: sizes are at least 1, and one of them may be -1"
         )
     if count % given or (not open_axes and given != count):
-        raise UserError(f"config.mesh {shown} does not fit {count} device(s)")
+        raise UserError(
+            f"config.mesh {shown} does not fit {count} device(s): the sizes must "
+            f"multiply to {count}; -1 takes what is left"
+        )
     sizes.update({axis: count // given for axis in open_axes})
     shards = sizes["data"] * sizes["fsdp"]
     train, second = config.train, config.phase2
