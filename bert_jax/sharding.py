@@ -144,10 +144,11 @@ def local_rows(mesh: Mesh, batch_size: int) -> Places:
     hosts.
     """
     indices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,))
-    return _united([index[0] for index in indices.values() if index], batch_size)
+    return united([index[0] for index in indices.values() if index], batch_size)
 
 
-def _united(spans: Sequence[slice], batch_size: int) -> Places:
+def united(spans: Sequence[slice], batch_size: int) -> Places:
+    """The rows that are in any of the spans: a slice where they lie side by side."""
     held = np.zeros(batch_size, bool)
     for span in spans:
         held[span] = True
