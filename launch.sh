@@ -23,6 +23,9 @@ usage() {
 usage: ./launch.sh                              train the small BERT of configs/tiny.py
        ./launch.sh --config=FILE [...]          python -m bert_jax.main with these arguments
        ./launch.sh test [pytest arguments]      format, lint, types and tests
+       ./launch.sh local N [--devices=D] -- [arguments]
+                                                the same in N processes of this machine's CPU,
+                                                each with D simulated devices (1)
        ./launch.sh tpu NAME ZONE [...] -- [arguments]
                                                 the same on every worker of a Cloud TPU slice;
                                                 \`./launch.sh tpu\` says more
@@ -226,6 +229,12 @@ case ${1-} in
     shift
     set_up "test${BERT_JAX_TEST_EXTRAS:+,$BERT_JAX_TEST_EXTRAS}"
     run_tests "$@"
+    ;;
+  local)
+    shift
+    case ${1-} in [1-9]*) ;; *) usage ;; esac
+    set_up no
+    exec "$venv/bin/python" -m bert_jax.local "$@"
     ;;
   tpu)
     shift

@@ -41,12 +41,16 @@ class Usual(NamedTuple):
     in_a_row: Int[Array, "*seeds"] | np.ndarray = np.zeros((), np.int32)  # bad ones
 
 
-def check(config: ConfigDict) -> None:
+def check(config: ConfigDict, processes: int = 1) -> None:
     """Raises UserError where `config.train` asks for what there is not."""
     train = config.train
     if train.on_anomaly not in ACTIONS:
         raise UserError(
             f"config.train.on_anomaly={train.on_anomaly!r}: one of {', '.join(ACTIONS)}"
+        )
+    if train.on_anomaly == "roll_back" and processes > 1:
+        raise UserError(
+            "config.train.on_anomaly=roll_back is for a run of one process; take skip"
         )
     if train.spike_factor and not train.spike_factor > 1:
         raise UserError(

@@ -7,7 +7,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from bert_jax import memory, metrics, optimizer, sharding, workdir
+from bert_jax import memory, metrics, optimizer, processes, sharding, workdir
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.tasks.task import Task
@@ -20,6 +20,8 @@ def describe(task: Task, target: str) -> None:
       target: a file for JSON; `-` prints.
     """
     facts = gather(task)
+    if not processes.is_first():
+        return
     if target != "-":
         if not Path(target).parent.is_dir():
             raise UserError(f"--output={target}: its folder does not exist")

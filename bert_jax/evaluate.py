@@ -2,9 +2,12 @@
 
 import contextlib
 import functools
+import io
 import itertools
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,6 +20,7 @@ from bert_jax import (
     initial,
     metrics,
     optimizer,
+    processes,
     sharding,
     signals,
     step,
@@ -109,6 +113,8 @@ def evaluate(task: Task, folder: Path) -> None:
         evaluator = Evaluator(task, Seeds.single(task.config), mesh, stop, clock)
         for split in task.splits:
             (numbers,) = evaluator.numbers(params, split, now)
+            if not processes.is_first():
+                continue
             print(json.dumps({"step": now, "split": split, **numbers}))
             (results,) = evaluator.results(params, split, now)
             task.write_predictions(folder / "predictions", split, results)
@@ -123,26 +129,41 @@ def close(evaluator: Evaluator, folder: Path, params: Any, now: int, log: Log) -
         each = []
         for own, result in zip(folders, results, strict=True):
             each.append(task.numbers(split, result))
-            if jax.process_index() == 0:
+            if processes.is_first():
                 task.write_predictions(own, split, result)
                 workdir.write_facts(own.parent, task.facts)
         if each[0]:
             means = seeds.means(split, each)
             if not log.has(now, split):
                 log.write(now, split, each)
-            if jax.process_index() == 0:
+            if processes.is_first():
                 print(f"\n{split} at step {now}")
                 print(metrics.table(*task.summary_table(split, means)))
-    if jax.process_index() == 0:
+    if processes.is_first():
         totals = evaluator.clock.totals()
         spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
         print("\n" + metrics.table(spent, ("time", "seconds")))
-        for own, one in zip(folders, seeds.split(params), strict=True):
+    for own, one in zip(folders, seeds.split(params), strict=True):
+        with _unless_first_unseen(own) as place:
             run = functools.partial(_asking_few, params=one, mesh=evaluator.mesh)
-            task.show(own, run)
-        written = [str(own) for own in folders if own.is_dir()]
-        if written:
-            print(f"\npredictions: {', '.join(written)}")
+            task.show(place, run)
+    written = [str(own) for own in folders if own.is_dir()]
+    if written and processes.is_first():
+        print(f"\npredictions: {', '.join(written)}")
+
+
+@contextlib.contextmanager
+def _unless_first_unseen(folder: Path) -> Iterator[Path]:
+    """Gives process 0 the folder; the others, who have their part in what is computed,
+    one that vanishes, and no standard output."""
+    if processes.is_first():
+        yield folder
+        return
+    with (
+        tempfile.TemporaryDirectory() as gone,
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        yield Path(gone)
 
 
 def predict(task: Task, folder: Path, source: str, target: str) -> None:
@@ -184,14 +205,15 @@ def _asking_few(function: Step, params: Any, mesh: Mesh) -> Ask:
 
 def asking(function: Step, params: Any, mesh: Mesh, size: int) -> Ask:
     """Compiles a function of (params, batch); gives one of up to `size` rows."""
-    run = jax.jit(function)
+    run = jax.jit(function, out_shardings=sharding.replicated(mesh))
+    own = sharding.local_rows(mesh, size)
 
     def ask(rows: Batch) -> Outputs:
         count = len(rows["input_ids"])
         padded = {
             name: np.pad(
                 column, [(0, size - count)] + [(0, 0)] * (column.ndim - 1), mode="edge"
-            )
+            )[own]
             for name, column in rows.items()
         }
         with sharding.activate(mesh):
@@ -268,6 +290,10 @@ def _lines(source: str) -> Iterator[Iterable[tuple[str, str]]]:
 
 @contextlib.contextmanager
 def _output(target: str) -> Iterator[TextIO]:
+    if not processes.is_first():  # they have their part in what is computed
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
+            yield nowhere
+        return
     if target == "-":
         yield sys.stdout
         return

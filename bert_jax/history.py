@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import metrics
+from bert_jax import metrics, processes
 from bert_jax.metrics import Stopwatch
 from bert_jax.tasks.task import Task
 
@@ -84,6 +84,8 @@ def collapsed(task: Task, folder: Path) -> bool:
         return False
     if np.mean(losses[-quarter:]) < (1 - FLAT) * np.mean(losses[:quarter]):
         return False
+    if not processes.is_first():
+        return True
     print(
         f"\nCOLLAPSED: {folder} has learnt nothing: its score on "
         f"{task.dev_splits[0]} is that of the commonest answer, and its loss is flat. "

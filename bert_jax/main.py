@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from absl import flags
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
-from bert_jax import configuration, signals
+from bert_jax import configuration, processes, signals
 from bert_jax.errors import Interrupted, UserError
 
 MODES = ("train", "prepare", "evaluate", "predict", "export", "describe")
@@ -25,36 +26,63 @@ def main(argv: Sequence[str]) -> int:
     signals.raise_interrupted()
     try:
         _run(argv)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:  # a full disk, a folder that may not be written
-        place = error.filename or "writing"
-        print(f"error: {place}: {error.strerror or error}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:  # JAX's, for one
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        print(
-            "error: the device's memory does not hold this: raise "
-            "config.train.micro_batches or config.mesh.fsdp, lower "
-            "config.train.batch_size, or set config.model.remat=full "
-            f"({str(error).splitlines()[0][:150]})",
-            file=sys.stderr,
-        )
-        return 2
+        processes.close()
     except Interrupted as interrupted:
+        processes.interrupted(interrupted.signal_number)
         return 128 + interrupted.signal_number
+    except Exception as error:
+        status, text = _told(error)
+        # Before it is printed: what another process has to say may be the cause.
+        processes.fail(status or 1, text)
+        if status is None and processes.count() == 1:
+            raise
+        if status is None:
+            traceback.print_exc()
+        else:
+            print(f"error: {text}", file=sys.stderr)
+        return status or 1
     return 0
+
+
+def _told(error: Exception) -> tuple[int | None, str]:
+    """Exit status and line for an error that a user can cause; None for another."""
+    match error:
+        case UserError():
+            return 2, str(error)
+        case OSError():  # a full disk, a folder that may not be written
+            place = error.filename or "writing"
+            return 2, f"{place}: {error.strerror or error}"
+        case RuntimeError() if "RESOURCE_EXHAUSTED" in str(error):  # JAX's
+            return 2, (
+                "the device's memory does not hold this: raise "
+                "config.train.micro_batches or config.mesh.fsdp, lower "
+                "config.train.batch_size, or set config.model.remat=full "
+                f"({str(error).splitlines()[0][:150]})"
+            )
+        case RuntimeError() if processes.is_loss(error):
+            processes.hear()
+            line = str(error).splitlines()[0][:150]
+            return 1, f"another process of this run has ended ({line})"
+    return None, f"{type(error).__name__}: {str(error)[:150]}"
 
 
 def _run(argv: Sequence[str]) -> None:
     values, config = _parse(argv)
+    processes.start()
+    if not processes.is_first():
+        logging.getLogger("bert_jax").setLevel(logging.ERROR)
     # Imported here so that a slip in the flags is told at once.
     from bert_jax import compiled, describe, evaluate, initial, train, weights
     from bert_jax.checkpoint import checkpoint_name
 
     mode, source, target = (values[name] for name in ("mode", "input", "output"))
+    if processes.count() > 1 and (
+        mode == "export" or (mode, source) == ("predict", "-")
+    ):
+        raise UserError(
+            f"--mode={mode}: several processes write no folder and share no standard "
+            "input; start one, or name --input=FILE"
+        )
     workdir = Path(values["workdir"] or f"runs/{configuration.name(_spec(argv))}")
     if mode == "export":
         if target == "-":
@@ -69,7 +97,9 @@ def _run(argv: Sequence[str]) -> None:
         case "train":
             train.train(task, workdir)
         case "prepare":
-            for folder in task.prepare():
+            with processes.first_alone():
+                folders = task.prepare()
+            for folder in folders if processes.is_first() else ():
                 print(f"prepared: {folder}")
         case "evaluate":
             evaluate.evaluate(task, workdir)

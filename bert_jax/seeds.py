@@ -11,8 +11,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 from ml_collections import ConfigDict
 
-from bert_jax import workdir
+from bert_jax import processes, workdir
 from bert_jax.checkpoint import Checkpoints
+from bert_jax.data.rows import Places
 from bert_jax.errors import UserError
 from bert_jax.metrics import MetricWriter
 from bert_jax.step import TrainState
@@ -88,7 +89,7 @@ class Seeds:
             for i in range(self.count)
         ]
 
-    def batches(self, task: Task, step: int, rows: slice) -> Iterator[Batch]:
+    def batches(self, task: Task, step: int, rows: Places) -> Iterator[Batch]:
         """Each seed's own batches, padded to the longest of them and stacked."""
         streams = [task.batches(step, rows, seed) for seed in self.numbers]
         if self.count == 1:
@@ -124,7 +125,8 @@ class Seeds:
         for number, path, own in states:
             config = task.config.copy_and_resolve_references()
             config.seed, config.train.seeds = number, 1
-            workdir.claim(path, config, task.tokenizer)
+            with processes.first_alone():
+                workdir.claim(path, config, task.tokenizer, write=processes.is_first())
             with Checkpoints(path, 1) as checkpoints:
                 checkpoints.save(own, now)
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -12,6 +12,7 @@ import optax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
+from bert_jax.data.rows import Places
 from bert_jax.errors import UserError
 from bert_jax.step import TrainState, init_state
 
@@ -76,7 +77,10 @@ def make_mesh(config: ConfigDict) -> Mesh:
             f"config.mesh {shown}: sizes are at least 1, and one of them may be -1"
         )
     if count % given or (not open_axes and given != count):
-        raise UserError(f"config.mesh {shown} does not fit {count} device(s)")
+        raise UserError(
+            f"config.mesh {shown} does not fit {count} device(s): the sizes must "
+            f"multiply to {count}; -1 takes what is left"
+        )
     sizes.update({axis: count // given for axis in open_axes})
     shards = sizes["data"] * sizes["fsdp"]
     train, second = config.train, config.phase2
@@ -143,13 +147,24 @@ def parameter_shardings(boxed: Any, mesh: Mesh) -> Any:
     )
 
 
-def local_rows(mesh: Mesh, batch_size: int) -> slice:
-    """The rows of a global batch that this process's devices hold."""
+def local_rows(mesh: Mesh, batch_size: int) -> Places:
+    """The rows of a global batch that this process's devices hold, in their order.
+
+    On a TPU slice they need not lie side by side: the mesh follows the wires, not the
+    hosts.
+    """
     indices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,))
-    spans = [index[0].indices(batch_size) for index in indices.values() if index]
-    start = min(span[0] for span in spans)
-    stop = max(span[1] for span in spans)
-    return slice(start, stop)
+    return united([index[0] for index in indices.values() if index], batch_size)
+
+
+def united(spans: Sequence[slice], batch_size: int) -> Places:
+    """The rows that are in any of the spans: a slice where they lie side by side."""
+    held = np.zeros(batch_size, bool)
+    for span in spans:
+        held[span] = True
+    rows = np.flatnonzero(held)
+    start, stop = int(rows[0]), int(rows[-1]) + 1
+    return slice(start, stop) if len(rows) == stop - start else rows
 
 
 def batch_multiple(mesh: Mesh, rows: int) -> int:

@@ -37,6 +37,11 @@ class Stop:
         finally:
             self.raises = False
 
+    @contextlib.contextmanager
+    def lasting(self) -> Iterator[Callable[[], None]]:
+        """For a stretch of time that may be given up; gives what to call meanwhile."""
+        yield self.check
+
 
 def raise_interrupted() -> None:
     """From now on SIGTERM and Ctrl-C raise Interrupted wherever the program is."""
@@ -49,9 +54,8 @@ def raise_interrupted() -> None:
 
 
 @contextlib.contextmanager
-def deferred() -> Iterator[Stop]:
+def deferred(stop: Stop) -> Iterator[Stop]:
     """Within it, SIGTERM and Ctrl-C are only remembered; a second one goes through."""
-    stop = Stop()
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def restore() -> None:
@@ -92,9 +96,10 @@ def run_interruptibly(function: Callable[[], Result], stop: Stop) -> Result:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    while thread.is_alive():
-        thread.join(0.1)
-        stop.check()
+    with stop.lasting() as check:
+        while thread.is_alive():
+            thread.join(0.1)
+            check()
     if failure:
         raise failure[0]
     return outcome[0]

@@ -14,6 +14,7 @@ from bert_jax import (
     evaluate,
     initial,
     memory,
+    processes,
     sharding,
     signals,
     step,
@@ -47,14 +48,18 @@ def train(task: Task, folder: Path) -> None:
     restarts = task.config.train.restarts
     for attempt in range(workdir.runs_put_aside(folder), restarts + 1):
         _run(task, folder, task.config.seed + attempt)
+        processes.barrier()
         if not collapsed(task, folder) or attempt == restarts:
             break
-        workdir.put_aside(folder, attempt)
+        processes.barrier()  # all have read what is moved now
+        if processes.is_first():
+            workdir.put_aside(folder, attempt)
+        processes.barrier()
 
 
 def _run(task: Task, folder: Path, first_seed: int) -> None:
     config = task.config
-    anomaly.check(config)
+    anomaly.check(config, processes.count())
     checkpoint.check(config)
     seeds = Seeds(config, first_seed)
     mesh = sharding.make_mesh(config)
@@ -68,8 +73,10 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
     begun = None
     if not has_checkpoint(folder):
         begun = initial.read(task, abstract.params)
-    task.prepare()
-    workdir.claim(folder, config, task.tokenizer)
+    with processes.first_alone():
+        task.prepare()
+    with processes.first_alone():
+        workdir.claim(folder, config, task.tokenizer, write=processes.is_first())
 
     def initial_state() -> step.TrainState:
         def create(seed: jax.Array) -> step.TrainState:
@@ -96,7 +103,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
     keeps_best = bool(dev and seeds.count == 1 and (takes_best or task.epoch_size))
     clock = Stopwatch()
     with (
-        signals.deferred() as stop,
+        signals.deferred(processes.stop()) as stop,
         Heartbeat(
             folder, clock, config.train.stall_seconds, jax.process_index()
         ) as heart,
@@ -110,9 +117,10 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
         newest = functools.partial(checkpoints.restore, seeds.abstract(abstract))
         restored = newest()
         state, now = restored or (initial_state(), 0)
-        log = Log(seeds, folder, now if restored else None, _is_first())
+        log = Log(seeds, folder, now if restored else None, processes.is_first())
+        processes.barrier()  # the log holds what is gone on from, and all read that
         history = History(task, folder, dev[:1])
-        progress = Progress(num_steps, now, active=_is_first())
+        progress = Progress(num_steps, now, active=processes.is_first())
         anomalies = anomaly.Anomalies(
             config.train.on_anomaly, seeds.floats, log.anomaly, progress.note
         )
@@ -131,16 +139,17 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
             progress.note(f"resuming at step {now} of {num_steps}")
         elif begun is not None:
             progress.note(f"from {config.init_from}:\n{table(*begun[1].table())}")
-            workdir.write_atomically(folder / "init_from.json", begun[1].to_json())
+            if processes.is_first():
+                report = begun[1].to_json()
+                workdir.write_atomically(folder / "init_from.json", report)
 
         def gone_back(left: step.TrainState) -> tuple[step.TrainState, int]:
             """The newest checkpoint's state, saved as that after the anomaly's step."""
             progress.note(f"going back, and on from step {anomalies.step}")
             with clock("checkpoint"):
                 checkpoints.wait()
-                jax.tree.map(
-                    lambda x: x.delete(), left
-                )  # two would need twice the room
+                # Two would need twice the room.
+                jax.tree.map(lambda x: x.delete(), left)
                 good, _ = newest() or (initial_state(), 0)
                 good = anomalies.leave_out(good)
                 checkpoints.save(good, anomalies.step)
@@ -226,11 +235,6 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
         finally:
             progress.close()
             log.close()
-
-
-def _is_first() -> bool:
-    """Whether this process writes the logs."""
-    return jax.process_index() == 0
 
 
 def _something_due(task: Task, now: int) -> bool:

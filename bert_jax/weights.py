@@ -180,7 +180,7 @@ def merge(
     for path, leaf in ours.items():
         if path in theirs:
             taken.append("/".join(path))
-            merged[path] = jax.device_put(theirs.pop(path), leaf.sharding)
+            merged[path] = _placed(theirs.pop(path), leaf.sharding)
     report = Report(
         source=str(source),
         architecture=weights.architecture,
@@ -189,6 +189,13 @@ def merge(
         left_over=(*("/".join(path) for path in theirs), *weights.left_over),
     )
     return unflatten_dict(merged), report
+
+
+def _placed(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+    """The array on its devices; each process places what its own hold."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(array, sharding)
+    return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
 
 
 def check_vocabulary(

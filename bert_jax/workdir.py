@@ -30,8 +30,13 @@ MODEL_FIELDS = ("model.", "task.name", "task.labels")
 _OF_A_RUN = ("checkpoints", "best", "metrics.jsonl", "events*", "predictions")
 
 
-def claim(workdir: Path, config: ConfigDict, tokenizer: Tokenizer) -> None:
+def claim(
+    workdir: Path, config: ConfigDict, tokenizer: Tokenizer, *, write: bool = True
+) -> None:
     """Makes the folder this run's: writes config.json, vocab.txt, tokenizer.json.
+
+    Args:
+      write: False where another process has just written them, for this one to see.
 
     Raises:
       UserError: it belongs to a run with another config or vocabulary, or cannot be
@@ -39,6 +44,13 @@ def claim(workdir: Path, config: ConfigDict, tokenizer: Tokenizer) -> None:
     """
     check(workdir, config)
     check_vocabulary(workdir, tokenizer)
+    if not write:
+        if not (workdir / "config.json").exists():
+            raise UserError(
+                f"--workdir={workdir}: what process 0 writes there is not seen by this "
+                "one; all processes need the same shared folder"
+            )
+        return
     resolved = json.dumps(config.to_dict(), indent=2) + "\n"
     try:
         workdir.mkdir(parents=True, exist_ok=True)

@@ -10,14 +10,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # From top to bottom: a module imports its own line and those below it.
 LAYERS = (
-    ("main",),
+    ("main", "local"),
     ("train",),
     ("evaluate", "describe"),
     ("initial", "seeds", "history", "compilation"),
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
         *("memory", "configuration", "signals", "workdir", "weights", "pretrained"),
-        *("anomaly", "heartbeat", "compiled"),
+        *("anomaly", "heartbeat", "compiled", "processes", "group", "lifeline"),
     ),
     ("models", "data", "convert", "scores"),
     ("tokenization",),

@@ -47,7 +47,17 @@ def test_ci_calls_launch_test(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("help",), ("--help",), ("train",), ("-x",), ("",), ("tpu",), ("tpu", "a", "b")],
+    [
+        ("help",),
+        ("--help",),
+        ("train",),
+        ("-x",),
+        ("",),
+        ("tpu",),
+        ("tpu", "a", "b"),
+        ("local",),
+        ("local", "--", "2"),
+    ],
     ids=" ".join,
 )
 def test_usage(arguments):
@@ -158,6 +168,13 @@ def test_installs_once_and_runs_where_it_was_called(fake, tmp_path):
     done, calls = fake()
     assert done.stderr == ""
     assert calls == [f"{main} --config={ROOT}/configs/tiny.py"]
+
+
+def test_local_hands_everything_on(fake, tmp_path):
+    done, calls = fake("local", "2", "--devices=4", "--", "--config=my config.py")
+    assert done.returncode == 0, done.stderr
+    local = f"{tmp_path} -m bert_jax.local"
+    assert calls[1] == f"{local} 2 --devices=4 -- --config=my config.py"
 
 
 def test_the_test_extra_stays_and_every_check_runs(fake):

@@ -177,3 +177,10 @@ def test_a_batch_is_split_over_data_and_fsdp():
     assert np.array_equal(placed, rows)
     assert {shard.data.shape for shard in placed.addressable_shards} == {(3, 3)}
     assert [sharding.batch_multiple(mesh, n) for n in (1, 4, 5)] == [4, 4, 8]
+
+
+def test_rows_of_a_process_that_do_not_lie_side_by_side():
+    spans = [slice(4, 6), slice(0, 2), slice(4, 6)]
+    assert sharding.united(spans, 8).tolist() == [0, 1, 4, 5]
+    assert sharding.united(spans[:1], 8) == slice(4, 6)
+    assert sharding.united([slice(None)], 8) == slice(0, 8)

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from bert_jax import tokenization
 from bert_jax.data import masking, prepare, records, workers
 from bert_jax.data.phases import Phase, phase_at, phases
-from bert_jax.data.rows import EPOCHS
+from bert_jax.data.rows import EPOCHS, Places
 
 Batch = dict[str, np.ndarray]
 
@@ -26,7 +26,7 @@ PADDING_LABEL = -1
 
 
 def dataset(
-    config: ConfigDict, phase: Phase, split: str = "train", rows: slice = slice(None)
+    config: ConfigDict, phase: Phase, split: str = "train", rows: Places = slice(None)
 ) -> grain.MapDataset:
     """The batches of a phase, the first one at index 0.
 
@@ -74,7 +74,7 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
 
 
 def batches(
-    config: ConfigDict, phase: Phase, step: int, rows: slice = slice(None)
+    config: ConfigDict, phase: Phase, step: int, rows: Places = slice(None)
 ) -> Iterator[Batch]:
     """The batches of a phase from `step` to its end, read ahead while a step runs."""
     # On few cores a second reader only takes the time of the step.
@@ -117,7 +117,9 @@ class _Pairs:
         """Reads and masks records; those past the last give empty rows."""
         phase, special = self._phase, self._special
         real = record[record < len(self)]
-        rows = [records.parse(row) for row in self._source.__getitems__(real.tolist())]
+        # The reader cannot read nothing: a process may hold filling rows only.
+        found = self._source.__getitems__(real.tolist()) if len(real) else ()
+        rows = [records.parse(row) for row in found]
         ids = np.full((len(record), phase.max_seq_length), special.pad, np.int32)
         mask = np.zeros_like(ids)
         segments = np.zeros_like(ids)

@@ -12,6 +12,9 @@ from bert_jax.data import workers
 
 Batch = dict[str, np.ndarray]
 
+# Of a global batch, the rows that a process holds.
+Places = slice | Int[np.ndarray, "local"]
+
 # As good as without end; Grain's own endless repetition has no length in batches of 1.
 EPOCHS = 1_000_000
 
@@ -105,7 +108,7 @@ class Rows:
         self,
         step: int,
         size: int,
-        rows: slice,
+        rows: Places,
         seed: int,
         *,
         limit: int,
@@ -134,7 +137,7 @@ class Rows:
         return iter(order.batch(size).map(batch)[step:].to_iter_dataset(ahead))
 
     def each_once(
-        self, size: int, rows: slice, *, limit: int, to_limit: bool = False
+        self, size: int, rows: Places, *, limit: int, to_limit: bool = False
     ) -> Iterator[Batch]:
         """Batches with every row once, in the order of `by_length`."""
         for indices in self.by_length(size):

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data.rows import Batch, Feature, Rows
+from bert_jax.data.rows import Batch, Feature, Places, Rows
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig, encoder_flops
@@ -202,12 +202,14 @@ class Finetuning(Task, Generic[Example, Answer]):
         del step
         return self.config.train.micro_batches
 
-    def batches(self, step: int, rows: slice, seed: int) -> Iterator[Batch]:
+    def batches(self, step: int, rows: Places, seed: int) -> Iterator[Batch]:
         """See `Rows.batches`; the same for the same (config, seed, step)."""
         size = self.config.train.batch_size
         return self._rows("train").batches(step, size, rows, seed, **self._lengths)
 
-    def evaluation_batches(self, split: str, step: int, rows: slice) -> Iterator[Batch]:
+    def evaluation_batches(
+        self, split: str, step: int, rows: Places
+    ) -> Iterator[Batch]:
         del step
         size = self.config.evaluate.batch_size
         return self._rows(split).each_once(size, rows, **self._lengths)

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization, workdir
 from bert_jax.data import loader, masking, prepare
+from bert_jax.data.rows import Places
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
@@ -105,7 +106,7 @@ class Pretraining(Task):
         """What `--mode=predict` asks; the vocabulary is the weights'."""
         return FillMask(self.config, self.model, tokenizer)
 
-    def batches(self, step: int, rows: slice, seed: int) -> Iterator[Batch]:
+    def batches(self, step: int, rows: Places, seed: int) -> Iterator[Batch]:
         """The batches from `step` on, through both phases."""
         config = self.config.copy_and_resolve_references()
         config.seed = seed
@@ -123,7 +124,9 @@ class Pretraining(Task):
         """Those of the phase."""
         return loader.phase_at(self.config, step).micro_batches
 
-    def evaluation_batches(self, split: str, step: int, rows: slice) -> Iterator[Batch]:
+    def evaluation_batches(
+        self, split: str, step: int, rows: Places
+    ) -> Iterator[Batch]:
         """The dev split at the length of the last step that was taken."""
         phase = loader.phase_at(self.config, max(step - 1, 0))
         yield from loader.dataset(self.config, phase, split, rows).to_iter_dataset()
@@ -276,10 +279,11 @@ class Pretraining(Task):
         return np.log(counts / counts.sum()).astype(np.float32)
 
 
-def _share(rows: slice, whole: int, size: int) -> slice:
+def _share(rows: Places, whole: int, size: int) -> Places:
     """The same share of `size` rows that `rows` is of `whole`."""
-    start, stop, _ = rows.indices(whole)
-    return slice(start * size // whole, stop * size // whole)
+    held = np.zeros(whole, bool)
+    held[rows] = True
+    return np.flatnonzero(held[np.arange(size) * whole // size])
 
 
 def _vocab_size(config: ConfigDict) -> int:

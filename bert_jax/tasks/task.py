@@ -11,6 +11,7 @@ from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.data.rows import Places
 from bert_jax.models.config import BertConfig
 from bert_jax.step import Sums
 
@@ -85,7 +86,7 @@ class Task(abc.ABC):
         """Initial parameters, boxed with their logical axis names."""
 
     @abc.abstractmethod
-    def batches(self, step: int, rows: slice, seed: int) -> Iterator[Batch]:
+    def batches(self, step: int, rows: Places, seed: int) -> Iterator[Batch]:
         """The training batches from `step` on; of each, these rows of
         `config.train.batch_size`, or the same share where a batch is of another size.
         """
@@ -105,7 +106,9 @@ class Task(abc.ABC):
         """The named losses of a batch, as (sum, weight); the key is dropout's."""
 
     @abc.abstractmethod
-    def evaluation_batches(self, split: str, step: int, rows: slice) -> Iterator[Batch]:
+    def evaluation_batches(
+        self, split: str, step: int, rows: Places
+    ) -> Iterator[Batch]:
         """The batches of a split, every record once, as after `step` steps."""
 
     @abc.abstractmethod

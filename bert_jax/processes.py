@@ -1,0 +1,200 @@
+"""Several processes as one run: they start, wait, stop and end together.
+
+Process 0 keeps JAX's coordination service. Through it a few short words go from process
+to process; nothing here touches the devices, and one process alone does none of it.
+
+Cloud TPU slices, Slurm (`srun`, a task for each GPU) and Open MPI start processes that
+find each other. Elsewhere each is told by environment variables:
+
+- `BERT_JAX_COORDINATOR=HOST:PORT`: of process 0, which listens there;
+- `BERT_JAX_PROCESSES`: how many there are; 1 alone makes a run of its own anywhere;
+- `BERT_JAX_PROCESS_ID`: 0, 1, ...;
+- `BERT_JAX_HEARTBEAT`: after so many seconds without a sign of life a process counts as
+  dead (default 40).
+"""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from bert_jax import signals
+from bert_jax.errors import UserError
+from bert_jax.group import Group
+
+_START = 300  # seconds in which all processes must have come
+
+# Variables by which JAX knows the launchers that are taken without being asked
+# (jax/_src/clusters), and where each says how many processes there are.
+_LAUNCHERS = {
+    "SLURM_NTASKS": ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID"),
+    "OMPI_COMM_WORLD_SIZE": ("OMPI_COMM_WORLD_RANK",),
+}
+
+
+def start() -> None:
+    """Joins the other processes, if there are to be any; before JAX's first device.
+
+    Raises:
+      UserError: variables that do not fit each other; the others have not come.
+    """
+    global _group
+    given = arguments(os.environ)
+    if given is None:
+        return
+    import jax
+    from jax._src import distributed
+
+    patience = _number(os.environ, "BERT_JAX_HEARTBEAT", default=40, least=5)
+    # A signal is told by the loop itself, not by JAX's own handler of SIGTERM.
+    jax.config.update("jax_enable_preemption_service", False)
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    if os.environ.get("JAX_PLATFORMS") == "cpu":
+        _keep_standard_output()
+    try:
+        jax.distributed.initialize(
+            **given,
+            initialization_timeout=_START,
+            # Only where this file's own sign of life has not been noticed to stop.
+            heartbeat_timeout_seconds=patience + 20,
+            shutdown_timeout_seconds=patience,
+        )
+    except (RuntimeError, ValueError, OSError) as error:
+        raise UserError(
+            f"the run's processes have not come together: {_first_line(error)}; "
+            "BERT_JAX_PROCESSES=1 runs this one alone"
+        ) from error
+    state = distributed.global_state
+    if state.num_processes > 1:
+        host = str(state.coordinator_address).rpartition(":")[0]
+        _group = Group(
+            state.client, state.process_id, state.num_processes, patience, host
+        )
+
+
+def count() -> int:
+    """How many processes make this run."""
+    return _group.count if _group else 1
+
+
+def is_first() -> bool:
+    """Whether this process writes what one alone writes."""
+    return _group is None or _group.index == 0
+
+
+def barrier() -> None:
+    """Waits until every process is here."""
+    if _group:
+        _group.barrier()
+
+
+@contextlib.contextmanager
+def first_alone() -> Iterator[None]:
+    """Process 0 goes through the block before the others do."""
+    if not is_first():
+        barrier()
+    yield
+    if is_first():
+        barrier()
+
+
+def stop() -> signals.Stop:
+    """To remember a signal in; of several processes, all stop at the same point."""
+    return _group.stop if _group else signals.Stop()
+
+
+def close() -> None:
+    """Leaves together with the others; afterwards this process may end."""
+    global _group
+    if _group:
+        _group.close()
+        _group = None
+
+
+def fail(status: int, text: str) -> None:
+    """Tells the others that this process ends, so that they do; it ends next."""
+    if _group:
+        _group.fail(status, text)
+
+
+def interrupted(signal_number: int) -> None:
+    """Leaves after a signal: with the others where all stopped at the same point."""
+    if _group and _group.stop.is_agreed:
+        close()
+    else:
+        fail(128 + signal_number, f"signal {signal_number}")
+
+
+def hear() -> None:
+    """Gives the others the time to say what has happened, which ends this process."""
+    if _group:
+        time.sleep(3.0)
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether a device's error means that another process has gone."""
+    signs = ("Gloo", "NCCL", "Connection closed by peer", "coordination service")
+    return _group is not None and any(sign in str(error) for sign in signs)
+
+
+def arguments(environment: Any) -> dict[str, Any] | None:
+    """What JAX must be told to bring the processes together; None for one alone."""
+    names = ("COORDINATOR", "PROCESSES", "PROCESS_ID")
+    named = [n for n in names if environment.get(f"BERT_JAX_{n}")]
+    if named:
+        number = _number(environment, "BERT_JAX_PROCESSES", default=2, least=1)
+        if number == 1:
+            return None
+        if len(named) < 3:
+            (missing, *_) = (n for n in names if n not in named)
+            raise UserError(
+                f"BERT_JAX_{named[0]} is set and BERT_JAX_{missing} is not: several "
+                "processes need BERT_JAX_COORDINATOR=HOST:PORT, BERT_JAX_PROCESSES and "
+                "BERT_JAX_PROCESS_ID"
+            )
+        index = _number(environment, "BERT_JAX_PROCESS_ID", default=0, least=0)
+        address = environment["BERT_JAX_COORDINATOR"]
+        if index >= number or not address.rpartition(":")[2].isdigit():
+            raise UserError(
+                f"BERT_JAX_COORDINATOR={address} BERT_JAX_PROCESSES={number} "
+                f"BERT_JAX_PROCESS_ID={index}: HOST:PORT, and an id below the number"
+            )
+        return {
+            "coordinator_address": address,
+            "num_processes": number,
+            "process_id": index,
+            "cluster_detection_method": "deactivate",
+        }
+    for size, others in _LAUNCHERS.items():
+        if all(name in environment for name in (size, *others)):
+            return {} if int(environment[size]) > 1 else None
+    if environment.get("JAX_PLATFORMS", "tpu").startswith("tpu"):
+        from jax._src import cloud_tpu_init
+
+        if cloud_tpu_init.running_in_cloud_tpu_vm:
+            return {}
+    return None
+
+
+def _keep_standard_output() -> None:
+    """Keeps Gloo from printing who is connected among what this program prints."""
+    sys.stdout.flush()
+    sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+
+
+def _number(environment: Any, name: str, default: int, least: int) -> int:
+    text = environment.get(name) or str(default)
+    if not text.isdigit() or int(text) < least:
+        raise UserError(f"{name}={text}: a whole number of at least {least} is wanted")
+    return int(text)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
+
+
+_group: Group | None = None

@@ -1,0 +1,189 @@
+"""Several processes as one run: whole runs of two on this machine."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax import local, metrics, processes
+from bert_jax.errors import UserError
+from experiments import equal_runs
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+MAIN = [sys.executable, "-m", "bert_jax.main"]
+
+
+def start(number, devices, *arguments, program=MAIN):
+    """Starts bert_jax.main in processes, nobody looking after them."""
+    port = local.free_port()
+    flags = os.environ["XLA_FLAGS"].replace("count=8", f"count={devices}")
+    return [
+        subprocess.Popen(
+            [*program, *arguments],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "XLA_FLAGS": flags,
+                "BERT_JAX_COORDINATOR": f"127.0.0.1:{port}",
+                "BERT_JAX_PROCESSES": str(number),
+                "BERT_JAX_PROCESS_ID": str(index),
+                "BERT_JAX_HEARTBEAT": "20",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(number)
+    ]
+
+
+def finish(started):
+    """(status, stdout, stderr) of each."""
+    both = [process.communicate(timeout=240) for process in started]
+    return [(p.returncode, *b) for p, b in zip(started, both, strict=True)]
+
+
+def wait_for(path, lines, started):
+    while not path.exists() or path.read_text().count("\n") < lines:
+        assert all(p.poll() is None for p in started), finish(started)
+        time.sleep(0.01)
+
+
+def losses(workdir):
+    lines = metrics.read(Path(workdir), "train")
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
+    return np.array([line["loss"] for line in lines])
+
+
+def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopped(
+    micro, plain, tmp_path
+):
+    workdir, record = tmp_path / "run", tmp_path / "record"
+    record.mkdir()
+    arguments = [f"--config={micro}", f"--workdir={workdir}"]
+    mesh = ["--config.mesh.data=2", "--config.mesh.tensor=2"]
+    program = [sys.executable, "-m", "experiments.recorded_run", str(record)]
+    # The second process signals itself when it has the batch of step 13.
+    stopped = start(2, 2, *arguments, *mesh, program=[*program, "13", "--"])
+    (first, _, err), (second, others_out, others_err) = finish(stopped)
+    assert (first, second) == (143, 143), err + others_err
+    saved = metrics.read(workdir, "train")[-1]["step"]
+    assert 14 <= saved < 20 and (workdir / "checkpoints" / str(saved)).is_dir()
+    assert f"saved step {saved}" in err
+    assert (others_out, others_err) == ("", "")
+    # To the end on one device.
+    ((status, _, err),) = finish(
+        start(1, 1, *arguments, program=[*program, "-1", "--"])
+    )
+    assert status == 0, err
+    assert f"resuming at step {saved} of 20" in err
+    np.testing.assert_allclose(losses(workdir), losses(plain), rtol=1e-4)
+    steps, least, most, epochs = equal_runs.handed_out(record, 20, 16)
+    assert (steps, least, most) == (20, 1, 1) and epochs >= 2
+
+
+def test_two_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path):
+    workdir = tmp_path / "run"
+    arguments = [f"--config={micro}", f"--workdir={workdir}"]
+    mesh = ["--config.mesh.data=2", "--config.mesh.fsdp=2"]
+    (first, second) = finish(start(2, 2, *arguments, *mesh))
+    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
+    assert second[1:] == ("", "")
+    assert "held-out sentences" in first[1] and "[Gloo]" not in first[1]
+    one, two = losses(plain), losses(workdir)
+    np.testing.assert_allclose(two[0], one[0], rtol=1e-6)
+    np.testing.assert_allclose(two, one, rtol=1e-4)
+    (line,), (other,) = (metrics.read(path, "dev") for path in (plain, workdir))
+    for name in line.keys() - {"time"}:
+        assert other[name] == pytest.approx(line[name], rel=1e-5), name
+    names = {path.name.split(".")[0] for path in workdir.iterdir()}
+    assert names == {path.name.split(".")[0] for path in plain.iterdir()}
+    # A row each way, asked of both and answered by one.
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "the quick [MASK] fox"}\n' * 3)
+    asked = [*arguments, *mesh, "--mode=predict", f"--input={source}"]
+    (first, second) = finish(start(2, 2, *asked))
+    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
+    assert second[1] == ""
+    assert [len(json.loads(row)["masks"]) for row in first[1].splitlines()] == [1] * 3
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_process_that_is_killed_takes_the_other_down(micro, tmp_path, victim):
+    workdir = tmp_path / "run"
+    arguments = [f"--config={micro}", f"--workdir={workdir}"]
+    started = start(2, 1, *arguments, "--config.train.num_steps=5000")
+    wait_for(workdir / "metrics.jsonl", 2, started)
+    started[victim].kill()
+    begun = time.monotonic()
+    results = finish(started)
+    assert time.monotonic() - begun < 30
+    status, _, err = results[1 - victim]
+    assert status == 1, err
+    assert err.count("error: ") == 1
+    assert f"error: process {victim} has ended without a word" in err
+
+
+def test_an_error_in_one_process_ends_the_other_with_its_words(micro, tmp_path):
+    started = [
+        *start(2, 1, f"--config={micro}", f"--workdir={tmp_path / 'run'}",
+               "--config.mesh.data=3")
+    ]  # fmt: skip
+    for status, out, err in finish(started):
+        assert status == 2 and out == ""
+        assert err.count("\n") == 1, err
+        assert "config.mesh data=3" in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"PROCESSES": "2"}, "BERT_JAX_COORDINATOR is not"),
+        ({"PROCESSES": "two"}, "a whole number"),
+        ({"PROCESSES": "2", "COORDINATOR": "here", "PROCESS_ID": "0"}, "HOST:PORT"),
+        ({"PROCESSES": "2", "COORDINATOR": "a:1", "PROCESS_ID": "2"}, "below"),
+    ],
+)
+def test_variables_that_do_not_fit(variables, words):
+    given = {f"BERT_JAX_{name}": value for name, value in variables.items()}
+    with pytest.raises(UserError, match=words):
+        processes.arguments(given)
+
+
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]", "SLURM_PROCID": "1"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"JAX_PLATFORMS": "cpu"}, None),
+        ({**SLURM, "SLURM_NTASKS": "4"}, {}),
+        ({**SLURM, "SLURM_NTASKS": "1"}, None),
+        ({**SLURM, "SLURM_NTASKS": "4", "BERT_JAX_PROCESSES": "1"}, None),
+        ({"SLURM_NTASKS": "4", "JAX_PLATFORMS": "cpu"}, None),  # a shell, no srun
+    ],
+)
+def test_who_starts_processes(variables, expected):
+    assert processes.arguments(variables) == expected
+
+
+def test_arguments_for_jax():
+    given = processes.arguments(
+        {
+            "BERT_JAX_COORDINATOR": "host:1234",
+            "BERT_JAX_PROCESSES": "3",
+            "BERT_JAX_PROCESS_ID": "2",
+            "SLURM_NTASKS": "8",
+        }
+    )
+    assert given is not None
+    assert given["coordinator_address"] == "host:1234"
+    assert (given["num_processes"], given["process_id"]) == (3, 2)
