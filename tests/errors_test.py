@@ -42,6 +42,10 @@ def refused(micro, tmp_path, capfd):
         (["--config.evaluate.splits=('test',)"], ["evaluate.splits", "dev"]),
         (["--config.mesh.data=3"], ["mesh", "data=3", "8 device"]),
         (["--config.mesh.fsdp=0"], ["mesh", "fsdp=0"]),
+        (["--config.mesh.optimizer=zero2"], ["mesh.optimizer='zero2'", "zero1"]),
+        (["--config.model.remat=True"], ["model.remat='True'", "none, full, dots"]),
+        (["--config.phase2.learning_rate=1e-3"], ["phase2.learning_rate", "fraction"]),
+        (["--config.phase2.batch_size=-1"], ["phase2.batch_size=-1", "at least 0"]),
         (
             ["--config.mesh.data=2", "--config.mesh.tensor=4"],
             ["mesh.tensor=4", "num_attention_heads=2"],

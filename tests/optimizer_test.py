@@ -1,5 +1,6 @@
 """The optimizer against NumPy: BERT's optimization.py, AdamW, LAMB's paper."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,10 +8,11 @@ import optax
 import pytest
 from ml_collections import ConfigDict
 
-from bert_jax import optimizer
+from bert_jax import optimizer, tasks
 from bert_jax.data.phases import phases
 from bert_jax.errors import UserError
-from configs import lamb
+from bert_jax.models.encoder import stack_layers
+from configs import lamb, tiny
 
 
 def make_config(**fields) -> ConfigDict:
@@ -212,6 +214,22 @@ def test_a_layer_of_lamb_moves_by_its_own_norm():
     for name, value in flat(params).items():
         expected = value * (1 - 1e-2) if name in DECAYED else value - 1e-2
         np.testing.assert_allclose(moved[name], expected, rtol=1e-5, err_msg=name)
+
+
+def test_lamb_moves_the_model_alike_whether_layers_are_stacked_or_not():
+    config = tiny.get_config()
+    config.model.update(vocab_size=20, hidden_size=8, intermediate_size=12)
+    params = nn.meta.unbox(tasks.create(config).init_params(jax.random.key(0)))
+    gradient = jax.tree.map(jnp.cos, params)
+    lamb_config = make_config(name="lamb", warmup_steps=0)
+    moved, _ = run(lamb_config, params, [gradient])
+    stacked, _ = run(lamb_config, stack_layers(params, 2), [stack_layers(gradient, 2)])
+    expected = flat(stack_layers(moved, 2))
+    for name, value in flat(stacked).items():
+        # Sums of squares in another order; the weights are some hundredths.
+        np.testing.assert_allclose(
+            value, expected[name], rtol=1e-6, atol=1e-8, err_msg=name
+        )
 
 
 @pytest.mark.parametrize("zero", ["parameters", "gradients"])
