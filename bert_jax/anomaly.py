@@ -25,7 +25,9 @@ from bert_jax.errors import UserError
 ACTIONS = ("stop", "skip", "roll_back")
 DECAY = 0.99  # of the running means: they are about the last hundred good steps
 KNOWN_AFTER = 100  # good steps; before, nothing is known to be a spike
-IN_A_ROW = 10  # anomalies one after the other are no accident: the run stops
+# More than so many of about the last hundred steps are no accident: the run stops. Ten
+# in a row count for 9.56.
+TOO_MANY = 9.5
 
 # What the step tells of itself to this file alone.
 _OWN = ("anomaly", "usual_loss", "usual_grad_norm")
@@ -38,7 +40,8 @@ class Usual(NamedTuple):
     loss: Float[Array, "*seeds"] | np.ndarray = np.zeros((), np.float32)
     grad_norm: Float[Array, "*seeds"] | np.ndarray = np.zeros((), np.float32)
     steps: Int[Array, "*seeds"] | np.ndarray = np.zeros((), np.int32)  # good ones
-    in_a_row: Int[Array, "*seeds"] | np.ndarray = np.zeros((), np.int32)  # bad ones
+    # Anomalies among about the last hundred steps, those left out included.
+    recent: Float[Array, "*seeds"] | np.ndarray = np.zeros((), np.float32)
 
 
 def check(config: ConfigDict, processes: int = 1) -> None:
@@ -83,13 +86,13 @@ def judge(
         spikes = jnp.any(values > spike_factor * known)
         bad |= spikes & (usual.steps >= KNOWN_AFTER)
     mean_loss, mean_norm = DECAY * means + (1 - DECAY) * values
-    good = Usual(mean_loss, mean_norm, usual.steps + 1, jnp.zeros_like(usual.in_a_row))
+    recent = DECAY * usual.recent
     after = jax.tree.map(
         lambda same, new: jnp.where(bad, same, new),
-        usual._replace(in_a_row=usual.in_a_row + 1),
-        good,
+        usual._replace(recent=recent + 1),
+        Usual(mean_loss, mean_norm, usual.steps + 1, recent),
     )
-    told = dict(zip(_OWN, (after.in_a_row, *known), strict=True))
+    told = dict(zip(_OWN, (jnp.where(bad, after.recent, 0.0), *known), strict=True))
     return bad, after, told
 
 
@@ -121,7 +124,7 @@ class Anomalies:
         write: Callable[[int, Sequence[Mapping[str, int | float]]], None],
         note: Callable[[str], None],
     ):
-        self.step = self.in_a_row = 0  # of the last anomaly, for who goes back
+        self.step, self.recent = 0, 0.0  # of the last anomaly, for who goes back
         self._action, self._floats = action, floats
         self._write, self._note = write, note
         self._pending: tuple[int, dict[str, Array]] | None = None
@@ -147,7 +150,7 @@ class Anomalies:
         """A checkpoint's state as that after the last anomaly: its integers, which
         count steps, are the anomaly's."""
 
-        def counter(x: Array, count: int) -> Array:
+        def counter(x: Array, count: int | float) -> Array:
             return jax.device_put(jnp.full(x.shape, count, x.dtype), x.sharding)
 
         return state._replace(
@@ -155,16 +158,14 @@ class Anomalies:
             opt_state=jax.tree.map(
                 lambda x: x if _is_float(x) else counter(x, self.step), state.opt_state
             ),
-            usual=state.usual._replace(
-                in_a_row=counter(state.usual.in_a_row, self.in_a_row)
-            ),
+            usual=state.usual._replace(recent=counter(state.usual.recent, self.recent)),
         )
 
     def _look(self, step: int, metrics: dict[str, Array]) -> bool:
-        in_a_row = np.max(jax.device_get(metrics["anomaly"]))
-        if not in_a_row:
+        recent = float(np.max(jax.device_get(metrics["anomaly"])))
+        if not recent:
             return False
-        self.step, self.in_a_row = step, int(in_a_row)
+        self.step, self.recent = step, recent
         each: list[dict[str, int | float]] = [
             {"batch": step - 1, **{name: one[name] for name in _SHOWN}}
             if one["anomaly"]
@@ -180,14 +181,14 @@ class Anomalies:
         )
         if self._action == "stop":
             raise UserError(
-                f"{told}; stopped, the last checkpoint is good. The batch is "
+                f"{told}; stopped, and nothing of it saved. The batch is "
                 f"batch_at(config, {step - 1}); the same command with --config.train."
                 "on_anomaly=skip leaves such batches out, with roll_back those since "
                 "the last checkpoint too"
             )
-        if in_a_row >= IN_A_ROW:
+        if recent > TOO_MANY:
             raise UserError(
-                f"{told}; the {IN_A_ROW}th in a row, so it is not the batch: lower "
+                f"{told}; there were too many of late, so it is not the batch: lower "
                 "config.optimizer.learning_rate, warm up longer or raise "
                 "config.train.spike_factor, with another --workdir"
             )

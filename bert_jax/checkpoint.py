@@ -143,6 +143,12 @@ class Checkpoints:
         with self._told_in_one_line():
             self._manager.save(step, args=ocp.args.Composite(**args), force=True)
 
+    def drop(self, step: int) -> None:
+        """Deletes a checkpoint, if it is there."""
+        self.wait()
+        if step in self._manager.all_steps():
+            self._manager.delete(step)
+
     def wait(self) -> None:
         """Waits until what was saved is on disk.
 

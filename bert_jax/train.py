@@ -85,9 +85,10 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
 
         shardings = sharding.shardings_of(seeds.abstract(abstract))
         state = jax.jit(seeds.each(create), out_shardings=shardings)(seeds.array)
-        if begun is None:
+        weights = begun or initial.read(task, abstract.params)
+        if weights is None:
             return state
-        return state._replace(params=initial.fill(begun[0], state.params))
+        return state._replace(params=initial.fill(weights[0], state.params))
 
     def compile_step(
         state: step.TrainState, batch: step.Batch, parts: int
@@ -144,12 +145,12 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
                 workdir.write_atomically(folder / "init_from.json", report)
 
         def gone_back(left: step.TrainState) -> tuple[step.TrainState, int]:
-            """The newest checkpoint's state, saved as that after the anomaly's step."""
+            """The newest good checkpoint's state, saved as that after the anomaly."""
             progress.note(f"going back, and on from step {anomalies.step}")
             with clock("checkpoint"):
-                checkpoints.wait()
-                # Two would need twice the room.
+                # Both at a time would need twice the room.
                 jax.tree.map(lambda x: x.delete(), left)
+                checkpoints.drop(anomalies.step - 1)  # nothing good has come of it
                 good, _ = newest() or (initial_state(), 0)
                 good = anomalies.leave_out(good)
                 checkpoints.save(good, anomalies.step)

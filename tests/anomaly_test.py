@@ -51,7 +51,7 @@ def judged(values, factor):
     for loss, norm in values:
         bad, usual, told = judge(usual, jnp.float32(loss), jnp.float32(norm))
         found.append(bool(bad))
-        assert int(told["anomaly"]) == int(usual.in_a_row)
+        assert float(told["anomaly"]) == (float(usual.recent) if bad else 0)
     return found, usual
 
 
@@ -60,6 +60,8 @@ def test_what_is_not_finite_is_an_anomaly_and_leaves_no_trace(bad):
     found, usual = judged([(3, 1), bad, bad, (5, 2)], 0.0)
     assert found == [False, True, True, False]
     _, without = judged([(3, 1), (5, 2)], 0.0)
+    assert float(usual.recent) == pytest.approx(0.99 * (1 + 0.99))
+    usual = usual._replace(recent=without.recent)
     assert jax.tree.map(float, usual) == jax.tree.map(float, without)
 
 
@@ -101,9 +103,11 @@ def test_an_anomaly_changes_nothing_but_the_counters(seeds):
     bad["x"][0, 0] = np.nan
     state, _ = take(state, good)
     after, told = take(state, bad)
-    assert told["anomaly"].tolist() == [1, 0][:seeds]
+    np.testing.assert_allclose(told["anomaly"], [1, 0][:seeds])
     assert after.step.tolist() == [2] * seeds
-    for new, old in zip(*map(jax.tree.leaves, (after, state)), strict=True):
+    assert after.usual.steps.tolist() == [1, 2][:seeds]
+    learnt = ((x.params, x.opt_state) for x in (after, state))
+    for new, old in zip(*map(jax.tree.leaves, learnt), strict=True):
         if new.dtype == jnp.float32:
             assert np.isfinite(new).all()
             np.testing.assert_array_equal(new[0], old[0])
@@ -219,23 +223,24 @@ def test_going_back_takes_the_weights_of_the_checkpoint_a_crash_or_not(
 ):
     straight, crashed = tmp_path / "straight", tmp_path / "crashed"
     args = ("--config.train.on_anomaly=roll_back", "--config.checkpoint.keep=4")
-    spoil(11, 13)
+    spoil(11, 12, 14)
     err = run(micro, straight, *args)
-    assert err.count("going back") == 2
-    spoil(11, 13, crash=15)
+    assert err.count("going back") == 3
+    spoil(11, 12, 14, crash=15)
     with pytest.raises(Crash):
         run(micro, crashed, *args)
-    spoil(11, 13)
+    spoil(11, 12, 14)
     run(micro, crashed, *args)
     same(straight, crashed, 16)
-    assert [line["step"] for line in metrics.read(straight, "anomaly")] == [12, 14]
+    assert [line["step"] for line in metrics.read(straight, "anomaly")] == [12, 13, 15]
     train = {line["step"]: line for line in metrics.read(straight, "train")}
-    assert set(range(1, 17)) - train.keys() == {12, 14}
+    assert set(range(1, 17)) - train.keys() == {12, 13, 15}
     # The schedule counts the steps that were left out.
-    rates = [train[at]["learning_rate"] for at in (11, 13, 15)]
+    rates = [train[at]["learning_rate"] for at in (8, 11, 14)]
     assert rates[0] - rates[1] == pytest.approx(rates[1] - rates[2], rel=1e-3)
-    assert saved(straight) == [10, 12, 14, 16]
-    kept, after, last = (weights(straight, at) for at in (10, 14, 16))
+    # The one at 12 gave way: the first step from it was an anomaly.
+    assert saved(straight) == [10, 13, 15, 16]
+    kept, after, last = (weights(straight, at) for at in (10, 13, 16))
     for one, other in zip(kept, after, strict=True):
         np.testing.assert_array_equal(one, other)
     assert any((one != other).any() for one, other in zip(kept, last, strict=True))
@@ -250,29 +255,36 @@ def same(one, other, at):
 
 def test_what_is_left_out_is_counted():
     anomalies = anomaly.Anomalies("roll_back", lambda _: [{}], print, print)
-    anomalies.step, anomalies.in_a_row = 14, 3
+    anomalies.step, anomalies.recent = 14, 2.5
     state = step.init_state({"w": jnp.arange(2.0)}, optax.adamw(lambda count: 0.1))
     state = anomalies.leave_out(state._replace(step=jnp.int32(10)))
     counts = [x for x in jax.tree.leaves(state.opt_state) if x.dtype == jnp.int32]
     assert [int(count) for count in counts] == [14, 14] and int(state.step) == 14
-    assert int(state.usual.in_a_row) == 3 and int(state.usual.steps) == 0
+    assert float(state.usual.recent) == 2.5 and int(state.usual.steps) == 0
     assert state.params["w"].tolist() == [0, 1]
 
 
-def test_too_many_in_a_row_stop_the_run():
-    told = []
+@pytest.mark.parametrize(
+    ("bad", "stops"),
+    [(range(3, 20), 12), (range(2, 99, 2), 22), (range(0, 999, 12), 0)],
+)
+def test_too_many_of_late_stop_the_run(bad, stops):
+    judge = jax.jit(functools.partial(anomaly.judge, spike_factor=0.0))
     anomalies = anomaly.Anomalies(
-        "skip",
-        lambda metrics: [{k: float(v) for k, v in metrics.items()}],
-        lambda step, each: told.append(step),
-        lambda text: None,
+        "skip", lambda found: [jax.tree.map(float, found)], lambda *_: None, str
     )
-    with pytest.raises(UserError, match=r"step 13: .*10th in a row"):
-        for now in range(1, 20):
-            bad = jnp.int32(max(now - 3, 0))
-            names = ("loss", "grad_norm", "usual_loss", "usual_grad_norm")
-            anomalies.add(now, dict.fromkeys(names, jnp.float32(2)) | {"anomaly": bad})
-    assert told == list(range(4, 14))
+    usual, now = anomaly.Usual(), 0
+    with (
+        pytest.raises(UserError, match="too many")
+        if stops
+        else contextlib.nullcontext()
+    ):
+        for now in range(300):
+            loss, norm = jnp.float32(np.nan if now in bad else 1), jnp.float32(1)
+            _, usual, told = judge(usual, loss, norm)
+            anomalies.add(now, {"loss": loss, "grad_norm": norm, **told})
+            anomalies.settle()
+    assert now == (stops or 299)
 
 
 def test_seeds_skip_each_on_its_own(micro, tmp_path, monkeypatch):
