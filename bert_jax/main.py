@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> None:
     values, config = _parse(argv)
     # Imported here so that a slip in the flags is told at once.
-    from bert_jax import compiled, describe, evaluate, initial, train, weights
+    from bert_jax import compilation_cache, describe, evaluate, initial, train, weights
     from bert_jax.checkpoint import checkpoint_name
 
     mode, source, target = (values[name] for name in ("mode", "input", "output"))
@@ -62,7 +62,7 @@ def _run(argv: Sequence[str]) -> None:
         weights.export(workdir, Path(target), checkpoint_name(config))
         print(f"exported: {target}")
         return
-    compiled.keep()
+    compilation_cache.keep()
     asks = mode in ("predict", "evaluate")
     task = initial.resolve(config, workdir, from_data=not asks)
     match mode:

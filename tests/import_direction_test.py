@@ -16,7 +16,14 @@ LAYERS = (
     ("initial", "seeds", "history"),
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
-        *("configuration", "signals", "workdir", "weights", "pretrained", "compiled"),
+        *(
+            "configuration",
+            "signals",
+            "workdir",
+            "weights",
+            "pretrained",
+            "compilation_cache",
+        ),
     ),
     ("models", "data", "convert", "scores"),
     ("tokenization",),
