@@ -83,6 +83,12 @@ class Commands:
             'tar -xzf "$archive"; mv .launched.new .launched; rm "$archive"',
         )
 
+    def set_up(self, command: str) -> list[str]:
+        """What the user wants done there first: a disk mounted, a package installed."""
+        return self.ssh(
+            "all", f'cd "$HOME"/{shlex.quote(self.tree)} && {{ {command}\n}}'
+        )
+
     def on_worker(self, verb: str, *args: str) -> str:
         program = f'bash "$HOME"/{shlex.quote(f"{self.tree}/launch/tpu_worker.sh")}'
         return f"{program} {shlex.join([verb, self.run, *args])}"

@@ -28,6 +28,8 @@ usage: ./launch.sh tpu NAME ZONE [options] -- [arguments]
   --restart   goes on after preemption: waits until the slice is READY again, copies
               and starts the same command, which resumes
   --stop      ends the run (SIGTERM: it saves its step)
+  --setup=COMMAND
+              runs first on every worker, in the repository: mounts a disk, say
   --run=NAME  tells runs apart (default: run)
   --dry-run   prints the commands instead
 """
@@ -97,7 +99,16 @@ class Launch:
         say(f"copying {count} files to {self.workers} worker(s) and starting")
         self._call(self.commands.copy())
         self._call(self.commands.unpack())
+        if self.options.setup:
+            self._set_up()
         self._call(self.commands.start(self.options.arguments))
+
+    def _set_up(self) -> None:
+        done = run(self.commands.set_up(self.options.setup))
+        if done.returncode:
+            sys.stderr.buffer.write(done.stdout + done.stderr)
+            self._require_ready()
+            raise Failure("--setup failed; what it said is above", done.returncode)
 
     def _follow(self) -> int:
         if self.stream is None:  # attached: begin with the log's end
@@ -251,8 +262,10 @@ def printed(commands: Commands, options: argparse.Namespace) -> Iterator[str]:
     yield shlex.join(commands.describe())
     yield shlex.join(commands.status())
     if not options.attach:
-        steps = (commands.copy(), commands.unpack(), commands.start(options.arguments))
-        yield from map(shlex.join, steps)
+        yield from map(shlex.join, (commands.copy(), commands.unpack()))
+        if options.setup:
+            yield shlex.join(commands.set_up(options.setup))
+        yield shlex.join(commands.start(options.arguments))
     yield "# worker 0's output; after a break from the byte where it broke off"
     yield shlex.join(commands.follow(0))
     yield f"# every {POLL:g} seconds until the run has ended everywhere"
@@ -268,7 +281,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | None:
         at = own.index("--")
         own, separator, rest = own[:at], True, own[at + 1 :]
     options = argparse.Namespace(
-        attach=False, restart=False, stop=False, dry_run=False, run="run"
+        attach=False, restart=False, stop=False, dry_run=False, run="run", setup=""
     )
     options.arguments = rest
     words = []
@@ -278,6 +291,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | None:
             words.append(word)
         elif name == "run" and value and value.replace("-", "").isalnum():
             options.run = value
+        elif name == "setup" and value:
+            options.setup = value
         elif word in ("--attach", "--restart", "--stop", "--dry-run") and not equals:
             setattr(options, name.replace("-", "_"), True)
         else:
