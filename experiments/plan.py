@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+from flax.traverse_util import flatten_dict
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
