@@ -226,9 +226,9 @@ def advice(config: ConfigDict, device: Device) -> str:
         except UserError:
             continue
         if less <= room:
-            told = " ".join(
-                f"--config.{name}={value}" for name, value in fields.items()
-            )
+            now = flatten_dict(config.to_dict(), sep=".")
+            new = [f"--config.{k}={v}" for k, v in fields.items() if now[k] != v]
+            told = " ".join(new)
             found[kind] = f"{told} ({less / 1e9:.1f} GB)"
     start = (
         f"does not fit: {need / 1e9:.1f} GB of each device's "
