@@ -68,11 +68,12 @@ def _told(error: Exception) -> tuple[int | None, str]:
 
 def _run(argv: Sequence[str]) -> None:
     values, config = _parse(argv)
+    _check_places(values, config)
     processes.start()
     if not processes.is_first():
         logging.getLogger("bert_jax").setLevel(logging.ERROR)
     # Imported here so that a slip in the flags is told at once.
-    from bert_jax import compiled, describe, evaluate, initial, train, weights
+    from bert_jax import compilation_cache, describe, evaluate, initial, train, weights
     from bert_jax.checkpoint import checkpoint_name
 
     mode, source, target = (values[name] for name in ("mode", "input", "output"))
@@ -90,7 +91,7 @@ def _run(argv: Sequence[str]) -> None:
         weights.export(workdir, Path(target), checkpoint_name(config))
         print(f"exported: {target}")
         return
-    compiled.keep()
+    compilation_cache.keep()
     asks = mode in ("predict", "evaluate")
     task = initial.resolve(config, workdir, from_data=not asks)
     match mode:
@@ -124,6 +125,22 @@ def _parse(argv: Sequence[str]) -> tuple[dict[str, str], ConfigDict]:
     if positional:
         raise UserError(f"{positional[0]!r}: flags begin with --")
     return values.flag_values_dict(), configuration.load(_spec(argv), fields)
+
+
+def _check_places(values: dict[str, str], config: ConfigDict) -> None:
+    """A path such as gs://bucket/run would become a folder named gs: here."""
+    places = {
+        "--workdir": values["workdir"],
+        "--output": values["output"],
+        "--config.corpus.data_dir": config.corpus.data_dir,
+        "--config.init_from": config.init_from,
+    }
+    for flag, place in places.items():
+        if "://" in place:
+            raise UserError(
+                f"{flag}={place}: only folders of a file system that is mounted here "
+                "are read and written; mount it, and name that folder"
+            )
 
 
 def _spec(argv: Sequence[str]) -> str:

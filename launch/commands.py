@@ -2,11 +2,20 @@
 
 import dataclasses
 import shlex
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 ARCHIVE = "bert_jax_upload.tar.gz"
 LAST_LINES = 20
+
+
+class Failure(Exception):
+    """One line for the user, and the exit status."""
+
+    def __init__(self, message: str, status: int = 2):
+        super().__init__(message)
+        self.status = status
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +83,12 @@ class Commands:
             'tar -xzf "$archive"; mv .launched.new .launched; rm "$archive"',
         )
 
+    def set_up(self, command: str) -> list[str]:
+        """What the user wants done there first: a disk mounted, a package installed."""
+        return self.ssh(
+            "all", f'cd "$HOME"/{shlex.quote(self.tree)} && {{ {command}\n}}'
+        )
+
     def on_worker(self, verb: str, *args: str) -> str:
         program = f'bash "$HOME"/{shlex.quote(f"{self.tree}/launch/tpu_worker.sh")}'
         return f"{program} {shlex.join([verb, self.run, *args])}"
@@ -98,3 +113,15 @@ class Commands:
 
     def stop(self, seconds: int) -> list[str]:
         return self.ssh("all", self.on_worker("stop", str(seconds)))
+
+
+def run(command: Sequence[str]) -> subprocess.CompletedProcess:
+    """Calls a command, its output kept."""
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+
+
+def last_line(output: bytes) -> str:
+    lines = output.decode("utf-8", "replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no reason")

@@ -6,20 +6,17 @@ before anything is installed. What happens on a worker is tpu_worker.sh's.
 """
 
 import argparse
-import fcntl
 import json
 import os
 import shlex
 import subprocess
 import sys
-import tarfile
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
-from launch.commands import ARCHIVE, Commands, State
+from launch.commands import ARCHIVE, Commands, Failure, State, last_line, run
+from launch.files import own_folder, pack
 from launch.stream import Stream
 
 USAGE = """\
@@ -31,6 +28,8 @@ usage: ./launch.sh tpu NAME ZONE [options] -- [arguments]
   --restart   goes on after preemption: waits until the slice is READY again, copies
               and starts the same command, which resumes
   --stop      ends the run (SIGTERM: it saves its step)
+  --setup=COMMAND
+              runs first on every worker, in the repository: mounts a disk, say
   --run=NAME  tells runs apart (default: run)
   --dry-run   prints the commands instead
 """
@@ -42,14 +41,6 @@ SHOWN = 4000  # bytes of the log with which --attach begins
 GRACE = 30  # seconds that the others have to end after one has failed
 SAVE = 300  # seconds that a run has to save itself when it is stopped
 INTERRUPTED = (130, 143)  # what main ends with after a signal, its step saved
-
-
-class Failure(Exception):
-    """One line for the user, and the exit status."""
-
-    def __init__(self, message: str, status: int = 2):
-        super().__init__(message)
-        self.status = status
 
 
 class Preempted(Exception):
@@ -108,7 +99,16 @@ class Launch:
         say(f"copying {count} files to {self.workers} worker(s) and starting")
         self._call(self.commands.copy())
         self._call(self.commands.unpack())
+        if self.options.setup:
+            self._set_up()
         self._call(self.commands.start(self.options.arguments))
+
+    def _set_up(self) -> None:
+        done = run(self.commands.set_up(self.options.setup))
+        if done.returncode:
+            sys.stderr.buffer.write(done.stdout + done.stderr)
+            self._require_ready()
+            raise Failure("--setup failed; what it said is above", done.returncode)
 
     def _follow(self) -> int:
         if self.stream is None:  # attached: begin with the log's end
@@ -250,42 +250,8 @@ class Launch:
         )
 
 
-def run(command: Sequence[str]) -> subprocess.CompletedProcess:
-    """Calls a command, its output kept."""
-    return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )
-
-
-def last_line(output: bytes) -> str:
-    lines = output.decode("utf-8", "replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "no reason")
-
-
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def pack(root: Path, archive: Path) -> int:
-    """Packs what git tracks, and what it would not ignore; gives the number of files.
-
-    Raises:
-      Failure: `root` is no git checkout.
-    """
-    git = ("git", "-C", str(root), "ls-files", "-z")
-    listed = run([*git, "--cached", "--others", "--exclude-standard", "--deduplicate"])
-    if listed.returncode:
-        raise Failure(
-            f"{root}: git cannot list it ({last_line(listed.stderr)}); only a git "
-            "checkout is copied to a slice"
-        )
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    names = [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
-    there = [name for name in sorted(names) if os.path.lexists(root / name)]
-    with tarfile.open(archive, "w:gz") as tar:
-        for name in there:
-            tar.add(root / name, arcname=name, recursive=False)
-    return len(there)
 
 
 def printed(commands: Commands, options: argparse.Namespace) -> Iterator[str]:
@@ -296,8 +262,10 @@ def printed(commands: Commands, options: argparse.Namespace) -> Iterator[str]:
     yield shlex.join(commands.describe())
     yield shlex.join(commands.status())
     if not options.attach:
-        steps = (commands.copy(), commands.unpack(), commands.start(options.arguments))
-        yield from map(shlex.join, steps)
+        yield from map(shlex.join, (commands.copy(), commands.unpack()))
+        if options.setup:
+            yield shlex.join(commands.set_up(options.setup))
+        yield shlex.join(commands.start(options.arguments))
     yield "# worker 0's output; after a break from the byte where it broke off"
     yield shlex.join(commands.follow(0))
     yield f"# every {POLL:g} seconds until the run has ended everywhere"
@@ -313,7 +281,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | None:
         at = own.index("--")
         own, separator, rest = own[:at], True, own[at + 1 :]
     options = argparse.Namespace(
-        attach=False, restart=False, stop=False, dry_run=False, run="run"
+        attach=False, restart=False, stop=False, dry_run=False, run="run", setup=""
     )
     options.arguments = rest
     words = []
@@ -323,6 +291,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | None:
             words.append(word)
         elif name == "run" and value and value.replace("-", "").isalnum():
             options.run = value
+        elif name == "setup" and value:
+            options.setup = value
         elif word in ("--attach", "--restart", "--stop", "--dry-run") and not equals:
             setattr(options, name.replace("-", "_"), True)
         else:
@@ -335,25 +305,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | None:
         return None
     options.name, options.zone = words
     return options
-
-
-def own_folder(name: str) -> tuple[Path, IO[str]]:
-    """A folder that no other call on this machine uses, and the lock that says so."""
-    for number in range(100):
-        suffix = f"_{number}" if number else ""
-        user = os.getuid()
-        folder = Path(tempfile.gettempdir()) / f"bert_jax_tpu_{user}_{name}{suffix}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid != user:
-            continue
-        lock = (folder / "lock").open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            continue
-        return folder, lock
-    raise Failure(f"{tempfile.gettempdir()}: no folder to be had there for {name}")
 
 
 def main(root: Path, argv: Sequence[str]) -> int:

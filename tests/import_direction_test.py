@@ -17,7 +17,8 @@ LAYERS = (
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
         *("memory", "configuration", "signals", "workdir", "weights", "pretrained"),
-        *("anomaly", "heartbeat", "compiled", "processes", "group", "lifeline"),
+        *("anomaly", "heartbeat", "compilation_cache", "processes", "group"),
+        "lifeline",
     ),
     ("models", "data", "convert", "scores"),
     ("tokenization",),

@@ -246,6 +246,19 @@ def test_dry_run_prints_what_is_called_then(cloud):
     assert "stop run" in expected[-1][7]
 
 
+def test_setup_runs_first_on_every_worker(cloud):
+    cloud.program("cat mounted")
+    setup = """--setup=echo "disk of $WORKER" >mounted # it's there"""
+    status, out, err = cloud.launch(setup, "--", "--x")
+    assert status == 0, err
+    assert out.endswith("disk of 0\n")
+    assert log(cloud, 1).read_text().endswith("disk of 1\n")
+    status, _, err = cloud.launch("--setup=echo no disk; exit 3", "--", "--x")
+    assert status == 3
+    assert "no disk\n" in err
+    assert err.endswith("error: --setup failed; what it said is above\n")
+
+
 def test_a_failing_worker_ends_all(cloud):
     cloud.program(
         'if [ "$WORKER" = 1 ]; then sleep 0.5; echo "boom"; exit 7; fi\n'

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from bert_jax import compiled, metrics
+from bert_jax import compilation_cache, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,16 +64,16 @@ def test_killed_and_resumed_with_what_was_compiled(micro, plain, tmp_path):
 
 DAMAGE = """
 import jax
-from bert_jax import compiled
+from bert_jax import compilation_cache
 
 def compute():
     jax.clear_caches()  # forgets what is compiled in memory
     return int(jax.jit(lambda x: 2 * x + 1)(20))
 
-compiled.keep()
+compilation_cache.keep()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 assert compute() == 41
-for path in compiled.default_folder().glob("*-cache"):
+for path in compilation_cache.default_folder().glob("*-cache"):
     path.write_bytes(path.read_bytes()[:-20])
 assert compute() == 41
 assert compute() == 41
@@ -123,8 +123,8 @@ def test_what_cannot_be_read_is_removed_and_other_warnings_are_shown(
 ):
     shown = []
     warnings.showwarning = lambda message, *rest: shown.append(str(message))
-    compiled.keep()
-    folder = compiled.default_folder()
+    compilation_cache.keep()
+    folder = compilation_cache.default_folder()
     assert jax.config.jax_compilation_cache_dir == str(folder)
     assert folder.is_relative_to(tmp_path)
     for name in ("jit_step-12-cache", "jit_step-34-cache", "jit_other-12-cache"):
@@ -140,39 +140,39 @@ def test_what_cannot_be_read_is_removed_and_other_warnings_are_shown(
 
 
 def test_old_programs_are_dropped(enabled, tmp_path):
-    folder = compiled.default_folder()
+    folder = compilation_cache.default_folder()
     folder.mkdir(parents=True)
-    old = time.time() - 86400 * (compiled.MAX_AGE_DAYS + 1)
+    old = time.time() - 86400 * (compilation_cache.MAX_AGE_DAYS + 1)
     for name in ("jit_old-1-cache", "jit_new-1-cache"):
         (folder / name).write_bytes(b"program")
     os.utime(folder / "jit_old-1-cache", (old, old))
-    compiled.keep()
+    compilation_cache.keep()
     assert [path.name for path in folder.iterdir()] == ["jit_new-1-cache"]
 
 
 def test_another_processor_has_another_folder(enabled, monkeypatch):
-    here = compiled.default_folder()
-    assert compiled.default_folder() == here
-    monkeypatch.setattr(compiled.platform, "machine", lambda: "another")
-    assert compiled.default_folder() != here
+    here = compilation_cache.default_folder()
+    assert compilation_cache.default_folder() == here
+    monkeypatch.setattr(compilation_cache.platform, "machine", lambda: "another")
+    assert compilation_cache.default_folder() != here
 
 
 def test_a_folder_of_the_user_is_taken_and_nothing_removed_from_it(enabled, tmp_path):
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "mine"))
-    compiled.keep()
+    compilation_cache.keep()
     assert jax.config.jax_compilation_cache_dir == str(tmp_path / "mine")
-    assert not compiled.default_folder().exists()
+    assert not compilation_cache.default_folder().exists()
 
 
 def test_without_a_place_to_write_nothing_is_kept(enabled, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    compiled.keep()
+    compilation_cache.keep()
     assert jax.config.jax_compilation_cache_dir is None
 
 
 def test_disabled(jax_as_before, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    compiled.keep()
+    compilation_cache.keep()
     assert jax.config.jax_compilation_cache_dir is None
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,266 @@
+"""What a pre-training run needs of N devices, and how long it takes on them.
+
+    python -m experiments.plan --config=configs/large.py --devices=64 --device=v5e \
+        [--efficiency=0.4] [--config.FIELD=VALUE ...]
+
+Runs anywhere: the devices are simulated, and nothing is computed or allocated. Memory
+is parameters, optimizer, gradients and what autodiff keeps; the compiler's own buffers
+come on top, for which a tenth is left. Time is model FLOPs at a share of the peak that
+has to be assumed (--efficiency; a run's `mfu` is the measured one), the reading and
+writing of parameters and moments, and the traffic between devices, which overlaps with
+computing wholly (the lower figure) or not at all (the higher one).
+
+tests/plan_test.py compares the formulas with what the compiler reports for simulated
+CPU devices. There, gradients that fsdp splits are added as if they were not (twice the
+traffic that is counted here), and recomputation saves nothing without scan_layers.
+"""
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from flax.traverse_util import flatten_dict
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from bert_jax import configuration, sharding, tasks
+from bert_jax.errors import UserError
+from bert_jax.metrics import table
+from bert_jax.models.heads import count_parameters
+from experiments import estimate
+from experiments.devices import DEVICES, Device
+
+USABLE = 0.9  # of a device's memory
+OPTIONS = {"config": "", "devices": "", "device": "", "efficiency": "0.4"}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints the plan; gives the exit status, 2 where it does not fit."""
+    try:
+        options, fields = parse(argv)
+        count, efficiency = int(options["devices"]), float(options["efficiency"])
+        simulate(count)
+        config = configuration.load(options["config"], fields)
+        if config.task.name != "pretraining":
+            raise UserError(
+                f"config.task.name={config.task.name!r}: only pre-training is planned"
+            )
+        task = tasks.create(config)
+        task.resolve()
+        print(report(task.config, options["device"], efficiency))
+        told = advice(task.config, DEVICES[options["device"]])
+        if told:
+            raise UserError(told)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The options, and the config's fields.
+
+    Raises:
+      UserError: an option that is missing, unknown or out of its range.
+    """
+    fields = [arg for arg in argv if arg.startswith("--config.")]
+    options = dict(OPTIONS)
+    for arg in argv:
+        name, _, value = arg.removeprefix("--").partition("=")
+        if arg in fields:
+            continue
+        if name not in options or not arg.startswith("--"):
+            raise UserError(f"{arg}: there are --{', --'.join(options)}")
+        options[name] = value
+    for name, value in options.items():
+        if not value:
+            raise UserError(f"--{name}=VALUE is wanted")
+    if options["device"] not in DEVICES:
+        raise UserError(f"--device={options['device']}: one of {', '.join(DEVICES)}")
+    if not options["devices"].isdigit() or int(options["devices"]) < 1:
+        raise UserError(f"--devices={options['devices']}: a number of at least 1")
+    try:
+        right = 0 < float(options["efficiency"]) <= 1
+    except ValueError:
+        right = False
+    if not right:
+        raise UserError(f"--efficiency={options['efficiency']}: in (0, 1]")
+    return options, fields
+
+
+def simulate(count: int) -> None:
+    """Makes JAX believe in so many devices; before it is used."""
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", count)
+
+
+def report(config: ConfigDict, name: str, efficiency: float) -> str:
+    """Memory, FLOPs, traffic and time, with the formulas."""
+    device, mesh = DEVICES[name], sharding.make_mesh(config)
+    task, model = tasks.create(config), config.model
+    params = count_parameters(estimate.state(config, mesh).params)
+    axes = " ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
+    text = [
+        f"{mesh.size} x {name} ({axes}): {params:,} parameters with heads; "
+        f"{model.dtype} matmuls, remat {model.remat}, scan_layers {model.scan_layers}",
+        f"{name}: {device.bfloat16 / 1e12:g} TFLOP/s in bfloat16, "
+        f"{device.float32 / 1e12:g} in float32, {device.memory / 1e9:g} GB at "
+        f"{device.bandwidth / 1e9:g} GB/s, {device.link / 1e9:g} GB/s to the "
+        f"{device.node} of its node, {device.network / 1e9:g} GB/s beyond",
+        f"  ({device.source})",
+    ]
+    lower = higher = 0.0
+    stretches = task.stretches()
+    for phase, (_, shapes) in zip(estimate.phases(task), stretches, strict=True):
+        flops = task.flops(shapes)
+        held = estimate.memory(config, mesh, phase)
+        sent = estimate.traffic(config, mesh, phase)
+        times = seconds(config, device, mesh, phase, flops, efficiency)
+        slow = sum(line.value for line in times)
+        fast = max(sum(x.value for x in times[:2]), sum(x.value for x in times[2:]))
+        lower, higher = lower + phase.steps * fast, higher + phase.steps * slow
+        heading = f"\n{phase.steps:,} steps of {phase.batch:,} at length {phase.length}"
+        total = sum(line.value for line in held)
+        whole = f"of {device.memory / 1e9:g} GB; {1 - USABLE:.0%} is left to XLA"
+        text += [
+            f"{heading}: {flops:.4g} FLOPs a step (3 x forward, matrix products)\n",
+            table(
+                [
+                    *((x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in held),
+                    ("together", f"{total / 1e9:.3f} GB", whole),
+                ],
+                ("memory of a device", "", ""),
+            ),
+            "",
+            table(
+                [(x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in sent],
+                ("sent by a device in a step", "", ""),
+            ),
+            "",
+            table(
+                [
+                    *((x.name, f"{x.value * 1e3:.2f} ms", x.formula) for x in times),
+                    ("step", f"{fast * 1e3:.2f} ms", "traffic overlaps wholly"),
+                    ("step", f"{slow * 1e3:.2f} ms", "traffic does not overlap"),
+                ],
+                ("time of a step", "", ""),
+            ),
+        ]
+    recipe = f"{duration(lower)} to {duration(higher)}, evaluation and saving apart"
+    return "\n".join([*text, f"\nthe recipe: {recipe}"])
+
+
+def seconds(
+    config: ConfigDict,
+    device: Device,
+    mesh: Mesh,
+    phase: estimate.Phase,
+    flops: float,
+    efficiency: float,
+) -> list[estimate.Line]:
+    """Where the time of a step goes: two lines of computing, three of traffic."""
+    peak = device.bfloat16 if config.model.dtype == "bfloat16" else device.float32
+    again = 1 if config.model.remat == estimate.NO_REMAT else 4 / 3
+    own = estimate.state(config, mesh)
+    # Parameters and moments are read and written, gradients read.
+    moved = 2 * estimate.device_bytes(own) + estimate.device_bytes(own.params)
+    lines = [
+        estimate.Line(
+            "matrix products",
+            flops * again / (mesh.size * peak * efficiency),
+            f"FLOPs{' x 4/3' if again > 1 else ''} / {mesh.size} / "
+            f"{peak / 1e12:g} TFLOP/s / {efficiency:g}",
+        ),
+        estimate.Line(
+            "optimizer",
+            moved / device.bandwidth,
+            f"{moved / 1e9:.3f} GB / {device.bandwidth / 1e9:g} GB/s",
+        ),
+    ]
+    inner = mesh.size
+    for line in estimate.traffic(config, mesh, phase):
+        # The tensor axis is the innermost: its devices stand side by side.
+        within = inner <= device.node or mesh.shape[line.name] == 1
+        rate = device.link if within else device.network
+        formula = f"{line.value / 1e9:.3f} GB / {rate / 1e9:g} GB/s"
+        lines.append(estimate.Line(line.name, line.value / rate, formula))
+        inner //= mesh.shape[line.name]
+    return lines
+
+
+def duration(time: float) -> str:
+    """A time in words, from seconds."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if time > 2 * size:
+            return f"{time / size:.1f} {unit}"
+    return f"{time:.1f} s"
+
+
+def needed(config: ConfigDict) -> float:
+    """Bytes of a device in the phase that needs most.
+
+    Raises:
+      UserError: the mesh does not fit the devices, or the batch the mesh.
+    """
+    mesh = sharding.make_mesh(config)
+    each = estimate.phases(tasks.create(config))
+    return max(sum(x.value for x in estimate.memory(config, mesh, p)) for p in each)
+
+
+def advice(config: ConfigDict, device: Device) -> str:
+    """Empty where it fits; else a line that says so, and what would."""
+    room = device.memory * USABLE
+    need = needed(config)
+    if need <= room:
+        return ""
+    found: dict[str, str] = {}
+    for kind, fields in candidates(config):
+        if kind in found or (kind == "all" and found):
+            continue
+        changed = config.copy_and_resolve_references()
+        changed.update_from_flattened_dict(fields)
+        try:
+            less = needed(changed)
+        except UserError:
+            continue
+        if less <= room:
+            now = flatten_dict(config.to_dict(), sep=".")
+            new = [f"--config.{k}={v}" for k, v in fields.items() if now[k] != v]
+            told = " ".join(new)
+            found[kind] = f"{told} ({less / 1e9:.1f} GB)"
+    start = (
+        f"does not fit: {need / 1e9:.1f} GB of each device's "
+        f"{device.memory / 1e9:g} GB, of which {room / 1e9:.1f} can be used"
+    )
+    if not found:
+        return f"{start}; more devices or a smaller train.batch_size are needed"
+    return f"{start}; it would with {', or with '.join(found.values())}"
+
+
+def candidates(config: ConfigDict) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Changes that save memory and change no number of the run, the mildest first."""
+    count = jax.device_count()
+    rows = max(phase.batch for phase in estimate.phases(tasks.create(config)))
+    remat = {"model.remat": estimate.FULL_REMAT, "model.scan_layers": True}
+    parts = [2**i for i in range(1, 1 + int(math.log2(rows)))]
+    for part in parts:
+        cut = part * max(config.train.micro_batches, 1)
+        yield "parts", {"train.micro_batches": cut}
+    for part in parts if config.phase2.fraction else ():
+        both = {"train.micro_batches": max(part // 4, 1), "phase2.micro_batches": part}
+        yield "parts", both
+    if config.model.remat == estimate.NO_REMAT:
+        yield "remat", remat
+    for size in (2**i for i in range(1, 1 + int(math.log2(count)))):
+        if size > config.mesh.fsdp:
+            yield "fsdp", {"mesh.data": -1, "mesh.fsdp": size}
+    for part in parts:
+        cut = {"train.micro_batches": part, "phase2.micro_batches": part}
+        yield "all", {**cut, **remat}
+        yield "all", {**cut, **remat, "mesh.data": -1, "mesh.fsdp": count}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

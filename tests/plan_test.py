@@ -1,0 +1,276 @@
+"""The plan's numbers beside real arrays and beside what the compiler reports."""
+
+import functools
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+
+from bert_jax import configuration, optimizer, sharding, step, tasks
+from experiments import estimate, plan
+from experiments.devices import DEVICES
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Large enough for its arrays to outweigh what the compiler adds.
+SMALL = """
+extends = "tiny"
+
+def get_config(config):
+    config.model.hidden_size = 128
+    config.model.num_attention_heads = 4
+    config.model.intermediate_size = 512
+    config.model.num_hidden_layers = 3
+    config.model.hidden_dropout_prob = 0.1
+    config.model.attention_probs_dropout_prob = 0.1
+    config.tokenizer.vocab_size = 1024
+    config.corpus.max_seq_length = 96
+    config.train.batch_size = 32
+    config.evaluate.batch_size = 32
+    config.train.num_steps = 100
+    return config
+"""
+
+
+@pytest.fixture
+def small(tmp_path):
+    (tmp_path / "small.py").write_text(SMALL)
+    return str(tmp_path / "small.py")
+
+
+def made(spec, *fields, devices=8):
+    config = configuration.load(spec, [f"--config.{field}" for field in fields])
+    task = tasks.create(config)
+    task.resolve()
+    mesh = sharding.make_mesh(task.config)
+    if devices == 1:
+        types = (jax.sharding.AxisType.Auto,) * 3
+        mesh = jax.make_mesh((1, 1, 1), sharding.AXES, types, devices=jax.devices()[:1])
+    (phase,) = estimate.phases(task)
+    return task, mesh, phase
+
+
+def compiled(task, mesh, phase):
+    config = task.config
+    function = functools.partial(
+        step.train_step,
+        loss=task.loss,
+        optimizer=optimizer.make(config),
+        schedule=optimizer.learning_rate_schedule(config),
+        micro_batches=phase.parts,
+    )
+    state = estimate.state(config, mesh)
+    batch = {
+        name: jax.ShapeDtypeStruct(
+            leaf.shape, leaf.dtype, sharding=sharding.batch_sharding(mesh)
+        )
+        for name, leaf in estimate.batch_shapes(phase.batch, phase).items()
+    }
+    out = (sharding.shardings_of(state), sharding.replicated(mesh))
+    jitted = jax.jit(function, donate_argnums=0, out_shardings=out)
+    with sharding.activate(mesh):
+        return jitted.lower(state, batch, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+
+
+MESH = ("mesh.data=2", "mesh.fsdp=2", "mesh.tensor=2")
+
+
+def test_parameters_and_optimizer_are_those_of_real_arrays(small):
+    task, mesh, phase = made(small, *MESH)
+    abstract = estimate.state(task.config, mesh)
+
+    def create():
+        params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+        return step.init_state(params, optimizer.make(task.config))
+
+    state = jax.jit(create, out_shardings=sharding.shardings_of(abstract))()
+    lines = {x.name: x.value for x in estimate.memory(task.config, mesh, phase)}
+    for name, tree in (("parameters", state.params), ("optimizer", state.opt_state)):
+        shards = [leaf.addressable_shards[0] for leaf in jax.tree.leaves(tree)]
+        assert lines[name] == sum(shard.data.nbytes for shard in shards)
+
+
+@pytest.mark.parametrize(
+    ("devices", "fields"),
+    [
+        (1, ()),
+        (1, ("model.remat=True", "model.scan_layers=True")),
+        (1, ("train.micro_batches=4",)),
+        (8, ("mesh.tensor=4",)),
+        (8, MESH),
+    ],
+    ids=["plain", "remat", "micro_batches", "tensor", "mesh"],
+)
+def test_memory_is_what_the_compiler_reports(small, devices, fields):
+    task, mesh, phase = made(small, *fields, devices=devices)
+    analysis = compiled(task, mesh, phase).memory_analysis()
+    lines = {x.name: x.value for x in estimate.memory(task.config, mesh, phase)}
+    resident = lines.pop("parameters") + lines.pop("optimizer")
+    batch = sum(
+        math.prod(leaf.shape) * 4
+        for leaf in estimate.batch_shapes(phase.batch, phase).values()
+    )
+    whole = resident + batch / (mesh.shape["data"] * mesh.shape["fsdp"])
+    assert analysis.argument_size_in_bytes == pytest.approx(whole, rel=1e-3)
+    ratio = analysis.temp_size_in_bytes / sum(lines.values())
+    assert 0.8 < ratio < 1.25
+
+
+@pytest.mark.parametrize(
+    ("fields", "axes"),
+    [
+        (("mesh.data=8",), "data"),
+        (("mesh.data=1", "mesh.tensor=4", "mesh.fsdp=2"), "all"),
+    ],
+)
+def test_traffic_is_that_of_the_collectives(small, fields, axes):
+    task, mesh, phase = made(small, *fields)
+    found = {"all-reduce": 0, "all-gather": 0}
+    for line in compiled(task, mesh, phase).as_text().splitlines():
+        match = re.search(r"= (.+?) (all-reduce|all-gather)(-start)?\(", line)
+        for dims in re.findall(r"\w+\[([\d,]*)\]", match[1]) if match else ():
+            sizes = [int(size) for size in dims.split(",") if size]
+            found[match[2]] += 4 * math.prod(sizes)
+    sent = {x.name: x.value for x in estimate.traffic(task.config, mesh, phase)}
+    fsdp, tensor = mesh.shape["fsdp"], mesh.shape["tensor"]
+    params = estimate.device_bytes(estimate.state(task.config, mesh).params)
+    if axes == "data":
+        assert sent["data"] == 2 * 7 / 8 * params
+        # The embeddings' gradient is added in two parts, the look-up's and the head's;
+        # of the positions' only as many rows as are used.
+        model = task.config.model
+        unused = model.max_position_embeddings - phase.length
+        table = 4 * model.hidden_size * (model.vocab_size - unused)
+        assert found["all-reduce"] == pytest.approx(params + table, rel=1e-4)
+        assert found["all-gather"] == 0
+    else:
+        assert found["all-gather"] == pytest.approx(params * fsdp, rel=0.1)
+        rows = sent["tensor"] / (2 * (tensor - 1) / tensor)
+        whole = rows + params * fsdp
+        assert found["all-reduce"] == pytest.approx(whole, rel=0.15)
+        assert sent["data"] == 0
+
+
+def test_flops_are_those_that_the_compiler_counts_nearly(small):
+    task, mesh, phase = made(small, devices=1)
+    counted = compiled(task, mesh, phase).cost_analysis()["flops"]
+    ((_, shapes),) = task.stretches()
+    assert counted == pytest.approx(task.flops(shapes), rel=0.15)
+
+
+@pytest.fixture
+def eight(monkeypatch):
+    """The devices that are here stand for those that are asked for."""
+    monkeypatch.setattr(plan, "simulate", lambda count: None)
+
+    def run(*arguments, status=0):
+        assert plan.main(["--devices=8", "--device=v5e", *arguments]) == status
+
+    return run
+
+
+def test_the_report(eight, capsys):
+    parts = "--config.phase2.micro_batches=8"
+    eight("--config=configs/base.py", "--config.mesh.fsdp=8", parts)
+    out = capsys.readouterr().out
+    found = re.findall(r"steps of 256 at length (\d+): (\S+) FLOPs a step", out)
+    assert [length for length, _ in found] == ["128", "512"]
+    # 69.9 G and 301 G a sequence.
+    for (_, flops), known in zip(found, (69.9e9, 301e9), strict=True):
+        assert float(flops) == pytest.approx(256 * known, rel=2e-3)
+    assert "the recipe: " in out
+    # (109,482,240 + heads) x 4 / 8, and twice that.
+    assert re.search(r"parameters +0\.05\d GB", out)
+    assert re.search(r"optimizer +0\.11\d GB", out)
+
+
+def test_what_does_not_fit_says_what_would(eight, capsys, small):
+    room = 0.9 * DEVICES["v5e"].memory
+    big = ("--config.train.batch_size=32768", "--config.evaluate.batch_size=64")
+    eight(f"--config={small}", *big, status=2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: does not fit: ")
+    ways = re.findall(r"with (.+?) \(([\d.]+) GB\)", line)
+    assert len(ways) == 2  # fsdp splits the rows as data does
+    for told, size in ways:
+        assert float(size) * 1e9 < room
+        config = configuration.load(small, [*big, *told.split()])
+        task = tasks.create(config)
+        task.resolve()
+        assert plan.needed(task.config) == pytest.approx(float(size) * 1e9, rel=0.1)
+
+
+def test_the_time_of_a_step(small):
+    task, mesh, phase = made(small, "mesh.tensor=2", "model.dtype=bfloat16")
+    device = DEVICES["h100"]
+    lines = plan.seconds(task.config, device, mesh, phase, 8e12, 0.5)
+    assert lines[0].value == pytest.approx(8e12 / (8 * 989e12 * 0.5))
+    sent = estimate.traffic(task.config, mesh, phase)
+    assert [x.name for x in lines[2:]] == ["data", "fsdp", "tensor"]
+    for time, line in zip(lines[2:], sent, strict=True):
+        assert time.value == line.value / device.link
+    # Two nodes: what crosses them goes through the network.
+    apart = DEVICES["h100"].__class__(**{**vars(device), "node": 2})
+    lines = plan.seconds(task.config, apart, mesh, phase, 8e12, 0.5)
+    assert lines[2].value == sent[0].value / device.network
+    assert lines[4].value == sent[2].value / device.link
+
+
+def test_on_devices_that_are_not_there(small):
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "experiments.plan", f"--config={small}"),
+            *("--devices=512", "--device=h100", "--config.mesh.tensor=4"),
+            *("--config.train.batch_size=1024", "--config.evaluate.batch_size=1024"),
+        ],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.startswith("512 x h100 (data=128 fsdp=1 tensor=4): ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config=configs/base.py", "--devices=8"], "--device=VALUE is wanted"),
+        (["--config=configs/base.py", "--device=x", "--devices=8"], "--device=x: one"),
+        (["--config=configs/base.py", "--device=v5e", "--devices=0"], "--devices=0: "),
+        (["--unknown=1"], "--unknown=1: there are --config, --devices"),
+        (
+            [
+                *("--config=configs/base.py", "--device=v5e", "--devices=8"),
+                "--efficiency=2",
+            ],
+            "--efficiency=2: in (0, 1]",
+        ),
+        (
+            ["--config=configs/finetune/swag.py", "--device=v5e", "--devices=8"],
+            "config.task.name='swag': only pre-training is planned",
+        ),
+        (
+            [
+                *("--config=configs/base.py", "--device=v5e", "--devices=8"),
+                "--config.mesh.tensor=3",
+            ],
+            "config.mesh data=-1 fsdp=1 tensor=3 does not fit 8 device(s)",
+        ),
+    ],
+)
+def test_slips(eight, capsys, arguments, message):
+    assert plan.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: {message}") and err.count("\n") == 1
