@@ -73,6 +73,7 @@ def _run(argv: Sequence[str]) -> None:
         logging.getLogger("bert_jax").setLevel(logging.ERROR)
     # Imported here so that a slip in the flags is told at once.
     from bert_jax import describe, evaluate, initial, train, weights
+    from bert_jax import workdir as workdirs
     from bert_jax.checkpoint import checkpoint_name
 
     mode, source, target = (values[name] for name in ("mode", "input", "output"))
@@ -92,6 +93,7 @@ def _run(argv: Sequence[str]) -> None:
         return
     asks = mode in ("predict", "evaluate")
     task = initial.resolve(config, workdir, from_data=not asks)
+    processes.check_same("the config", workdirs.fields(task.config))
     match mode:
         case "train":
             train.train(task, workdir)
