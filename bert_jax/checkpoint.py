@@ -61,7 +61,14 @@ class Checkpoints:
         self._manager = ocp.CheckpointManager(
             self._folder,
             item_names=("params", "opt_state"),
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep),
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=keep,
+                # Two of them may be saving at once, and processes must not mistake
+                # the one's barriers for the other's.
+                multiprocessing_options=ocp.options.MultiprocessingOptions(
+                    barrier_sync_key_prefix=name
+                ),
+            ),
         )
 
     def __enter__(self) -> "Checkpoints":

@@ -60,7 +60,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
     with processes.first_alone():
         prepared = [Path(data).name for data in task.prepare()]
     # Named after all that shaped them.
-    processes.check_same("the prepared data", dict(enumerate(prepared)))
+    processes.check_same("the prepared data", {"folders": prepared})
     with processes.first_alone():
         workdir.claim(folder, config, task.tokenizer, write=processes.is_first())
 
