@@ -22,6 +22,7 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
+from bert_jax import processes
 from bert_jax.anomaly import Usual
 from bert_jax.errors import UserError
 from bert_jax.step import TrainState
@@ -85,7 +86,12 @@ class Checkpoints:
             self._folder,
             item_names=("params", "opt_state", "usual"),
             options=ocp.CheckpointManagerOptions(
-                preservation_policy=policies.AnyPreservationPolicy(kept)
+                preservation_policy=policies.AnyPreservationPolicy(kept),
+                # Two of them may be saving at once, and processes must not mistake
+                # the one's barriers for the other's.
+                multiprocessing_options=ocp.options.MultiprocessingOptions(
+                    barrier_sync_key_prefix=name
+                ),
             ),
         )
 
@@ -205,6 +211,7 @@ class Checkpoints:
         damaged = []
         for step in sorted(self._manager.all_steps(), reverse=True):
             args = {k: ocp.args.StandardRestore(v) for k, v in abstract.items()}
+            restored, reason = None, "another process could not read it"
             try:
                 with _reported_once():
                     restored = self._manager.restore(
@@ -216,9 +223,11 @@ class Checkpoints:
             # checkpoint can be read, the first of these errors is shown.
             except Exception as error:
                 reason = _first_line(error)
+            if not processes.all_true(restored is not None):
                 log.warning("checkpoint %d cannot be read: %s", step, reason)
                 damaged.append((step, reason))
                 continue
+            assert restored is not None
             for bad, _ in damaged:
                 self._set_aside(bad)
             return dict(restored.items()), step
@@ -233,10 +242,11 @@ class Checkpoints:
     def _set_aside(self, step: int) -> None:
         """Moves a damaged checkpoint away, so that its step can be saved again."""
         aside = self._folder.parent / "damaged_checkpoints"
-        if jax.process_index() == 0:
+        if processes.is_first():
             aside.mkdir(exist_ok=True)
             shutil.rmtree(aside / str(step), ignore_errors=True)
             (self._folder / str(step)).rename(aside / str(step))
+        processes.barrier()
         self._manager.reload()
         log.warning("checkpoint %d moved to %s; going on from before it", step, aside)
 

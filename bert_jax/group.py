@@ -52,6 +52,23 @@ class Group:
         while self.get(f"go/{wait}", 1.0) is None:
             pass  # in short spells, so that a signal is noticed between them
 
+    def all_true(self, value: bool) -> bool:
+        """Whether it is true in every process; all ask."""
+        question = next(self._waits)
+        if not value:
+            self.set(f"no/{question}/{self.index}", "no")
+        self.barrier()
+        return not self._client.key_value_dir_get(f"no/{question}/")
+
+    def first(self, value: str) -> str:
+        """What process 0 gives; all give something."""
+        question = next(self._waits)
+        if self.index == 0:
+            self.set(f"first/{question}", value)
+        while (given := self.get(f"first/{question}", 1.0)) is None:
+            pass
+        return given
+
     def get(self, key: str, seconds: int | float) -> str | None:
         """What stands there, as soon as it does; None where it takes too long."""
         try:

@@ -74,6 +74,7 @@ def _run(argv: Sequence[str]) -> None:
         logging.getLogger("bert_jax").setLevel(logging.ERROR)
     # Imported here so that a slip in the flags is told at once.
     from bert_jax import compilation_cache, describe, evaluate, initial, train, weights
+    from bert_jax import workdir as workdirs
     from bert_jax.checkpoint import checkpoint_name
 
     mode, source, target = (values[name] for name in ("mode", "input", "output"))
@@ -94,6 +95,7 @@ def _run(argv: Sequence[str]) -> None:
     compilation_cache.keep()
     asks = mode in ("predict", "evaluate")
     task = initial.resolve(config, workdir, from_data=not asks)
+    processes.check_same("the config", workdirs.fields(task.config))
     match mode:
         case "train":
             train.train(task, workdir)

@@ -14,10 +14,12 @@ find each other. Elsewhere each is told by environment variables:
 """
 
 import contextlib
+import json
 import os
+import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bert_jax import signals
@@ -90,6 +92,28 @@ def barrier() -> None:
         _group.barrier()
 
 
+def all_true(value: bool) -> bool:
+    """Whether it is true in every process; all must ask."""
+    return _group.all_true(value) if _group else value
+
+
+def check_same(what: str, facts: Mapping[str, Any]) -> None:
+    """Raises UserError where process 0 has other facts than this one; all must ask.
+
+    Processes that went on with different ones would wait for each other for ever.
+    """
+    if _group is None:
+        return
+    ours = json.loads(json.dumps(facts))
+    theirs = json.loads(_group.first(json.dumps(ours)))
+    differ = sorted(n for n in ours.keys() | theirs if ours.get(n) != theirs.get(n))
+    if differ:
+        told = ", ".join(
+            f"{n} ({theirs.get(n)!r} there, {ours.get(n)!r} here)" for n in differ
+        )
+        raise UserError(f"{what} of process 0 and of {_group.index} differ: {told}")
+
+
 @contextlib.contextmanager
 def first_alone() -> Iterator[None]:
     """Process 0 goes through the block before the others do."""
@@ -122,6 +146,8 @@ def fail(status: int, text: str) -> None:
 def interrupted(signal_number: int) -> None:
     """Leaves after a signal: with the others where all stopped at the same point."""
     if _group and _group.stop.is_agreed:
+        for number in signals.SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # the others are on their way too
         close()
     else:
         fail(128 + signal_number, f"signal {signal_number}")

@@ -74,7 +74,9 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
     if not has_checkpoint(folder):
         begun = initial.read(task, abstract.params)
     with processes.first_alone():
-        task.prepare()
+        prepared = [Path(data).name for data in task.prepare()]
+    # Named after all that shaped them.
+    processes.check_same("the prepared data", {"folders": prepared})
     with processes.first_alone():
         workdir.claim(folder, config, task.tokenizer, write=processes.is_first())
 

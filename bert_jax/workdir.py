@@ -93,6 +93,12 @@ def check(workdir: Path, config: ConfigDict, only: tuple[str, ...] = ("",)) -> N
         )
 
 
+def fields(config: ConfigDict) -> dict[str, Any]:
+    """What all processes of a run must agree in: all but where a machine keeps data."""
+    flat = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
+    return {name: value for name, value in flat.items() if name != "corpus.data_dir"}
+
+
 def fill_in(workdir: Path, config: ConfigDict) -> None:
     """Takes from config.json there what the data gave: labels, steps, sizes."""
     path = workdir / "config.json"

@@ -195,3 +195,17 @@ def test_a_lifeline_breaks_with_its_process_and_strangers_do_not_matter():
     while not lost and time.monotonic() < deadline:
         time.sleep(0.01)
     assert lost == ["2"] and not gone.is_set()
+
+
+def test_one_that_says_no_and_what_process_0_says(make):
+    groups, _ = make(3)
+
+    def loop(one, together):
+        return [
+            one.all_true(one.index != 1),
+            one.all_true(True),
+            one.first(f"from {one.index}"),
+            one.all_true(True),
+        ]
+
+    assert run_all(groups, loop) == [[False, True, "from 0", True]] * 3

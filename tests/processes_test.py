@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -187,3 +188,32 @@ def test_arguments_for_jax():
     assert given is not None
     assert given["coordinator_address"] == "host:1234"
     assert (given["num_processes"], given["process_id"]) == (3, 2)
+
+
+def test_a_checkpoint_that_is_damaged_is_left_by_both(micro, plain, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(plain, workdir)
+    for path in (workdir / "checkpoints" / "20" / "params").rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    arguments = [f"--config={micro}", f"--workdir={workdir}"]
+    (first, _, err), (second, _, others_err) = finish(start(2, 1, *arguments))
+    assert (first, second) == (0, 0), err + others_err
+    assert "resuming at step 10 of 20" in err
+    assert (workdir / "damaged_checkpoints" / "20").is_dir()
+    np.testing.assert_allclose(losses(workdir), losses(plain), rtol=1e-4)
+
+
+def test_processes_that_were_started_differently(monkeypatch):
+    class Second:
+        index, count = 1, 2
+
+        def first(self, value):
+            return json.dumps({"seed": 1, "mesh.data": -1, "task.labels": ["a"]})
+
+    processes.check_same("the config", {"seed": 0})  # one alone
+    monkeypatch.setattr(processes, "_group", Second())
+    same = {"seed": 1, "mesh.data": -1, "task.labels": ("a",)}
+    processes.check_same("the config", same)
+    with pytest.raises(UserError, match=r"of 1 differ: seed \(1 there, 0 here\)$"):
+        processes.check_same("the config", {**same, "seed": 0})
