@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import chaos
-from experiments.chaos import Fault, Lost
+from experiments import chaos, chaos_process
+from experiments.chaos_process import Fault, Lost
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_three_faults_lose_nothing(broken):
         ("kill", "save", -9),
         ("term", "evaluate", 143),
     }
-    assert chaos.newest(folder / "round_1") == 24
+    assert chaos_process.newest(folder / "round_1") == 24
 
 
 @pytest.mark.parametrize("what", ["loss", "missing line", "weights"])
@@ -37,7 +37,7 @@ def test_what_is_lost_is_seen(broken, tmp_path, what):
     config, copy = source.parent / "chaos.py", tmp_path / "run"
     shutil.copytree(source, copy)
     shutil.copytree(f"{source}-data", f"{copy}-data")
-    chaos.check_same(config, copy, source)
+    chaos_process.check_same(config, copy, source)
     path = copy / "metrics.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     if what == "missing line":
@@ -49,7 +49,7 @@ def test_what_is_lost_is_seen(broken, tmp_path, what):
     else:
         shutil.rmtree(copy / "checkpoints" / "24")
     with pytest.raises(Lost, match=r"weights|\['w|step" if what == "weights" else "me"):
-        chaos.check_same(config, copy, source)
+        chaos_process.check_same(config, copy, source)
 
 
 def told(*lines):
@@ -69,24 +69,24 @@ def told(*lines):
 )
 def test_a_wrong_end_is_seen(kind, status, lines):
     with pytest.raises(Lost):
-        chaos.check_end(told(*lines), Fault(kind, "step"), status)
+        chaos_process.check_end(told(*lines), Fault(kind, "step"), status)
 
 
 def test_right_ends():
     ends = [("term", -15, []), ("full", 2, ["error: disk"]), ("kill", -9, [])]
     for kind, status, lines in ends:
-        assert chaos.check_end(told(*lines), Fault(kind, "step"), status) == -1
+        assert chaos_process.check_end(told(*lines), Fault(kind, "step"), status) == -1
     saved = told("5 parameters on 1 x cpu", "saved step 7; the same command")
-    assert chaos.check_end(saved, Fault("term", "step"), 143) == 7
+    assert chaos_process.check_end(saved, Fault("term", "step"), 143) == 7
 
 
 def test_a_start_from_too_early_is_seen():
     begun = "5 parameters on 1 x cpu"
-    chaos.check_resumed(told(begun, "resuming at step 8 of 9"), 8)
-    chaos.check_resumed(told(begun), 8)
+    chaos_process.check_resumed(told(begun, "resuming at step 8 of 9"), 8)
+    chaos_process.check_resumed(told(begun), 8)
     for line in ("resuming at step 7 of 9", "step 1/9, loss 3"):
         with pytest.raises(Lost, match="8 was there"):
-            chaos.check_resumed(told(begun, line), 8)
+            chaos_process.check_resumed(told(begun, line), 8)
 
 
 def test_every_fault_as_often_as_the_others():
