@@ -7,7 +7,6 @@ one and two layers and for two numbers of rows, and multiplied out; no array is 
 import dataclasses
 import functools
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,11 +17,12 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from bert_jax import optimizer, sharding, tasks
+from bert_jax.memory import bytes_per_device
 from bert_jax.step import TrainState
 from bert_jax.tasks.task import Task
 
 # Values of config.model.remat.
-NO_REMAT, FULL_REMAT = False, True
+NO_REMAT, FULL_REMAT = "none", "full"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,21 +66,14 @@ def state(config: ConfigDict, mesh: Mesh) -> TrainState:
 def _state(config: str, mesh: Mesh) -> TrainState:
     own = ConfigDict(json.loads(config))
     task = tasks.create(own)
-    return sharding.abstract_state(task.init_params, optimizer.make(own), mesh)
-
-
-def device_bytes(tree: Any) -> int:
-    """Bytes of one device's part."""
-    return sum(
-        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-        for leaf in jax.tree.leaves(tree)
-    )
+    moments = own.mesh.optimizer
+    return sharding.abstract_state(task.init_params, optimizer.make(own), mesh, moments)
 
 
 def _split_bytes(params: Any) -> int:
     """Bytes of one device's part of the parameters that fsdp splits."""
     leaves = jax.tree.leaves(params)
-    return device_bytes([x for x in leaves if "fsdp" in x.sharding.spec])
+    return bytes_per_device([x for x in leaves if "fsdp" in x.sharding.spec])
 
 
 def batch_shapes(rows: int, phase: Phase) -> dict[str, jax.ShapeDtypeStruct]:
@@ -103,11 +96,11 @@ def memory(config: ConfigDict, mesh: Mesh, phase: Phase) -> list[Line]:
     """Bytes of each device while a step runs."""
     own = state(config, mesh)
     fsdp, tensor = mesh.shape["fsdp"], mesh.shape["tensor"]
-    params = device_bytes(own.params)
+    params = bytes_per_device(own.params)
     rows = phase.batch // (mesh.shape["data"] * fsdp) // phase.parts
     lines = [
         Line("parameters", params, "4 bytes each / fsdp / tensor, where they divide"),
-        Line("optimizer", device_bytes(own.opt_state), "4 bytes for each moment"),
+        Line("optimizer", bytes_per_device(own.opt_state), "4 bytes for each moment"),
         Line(
             "gradients",
             params * (2 if phase.parts > 1 else 1),
@@ -121,10 +114,10 @@ def memory(config: ConfigDict, mesh: Mesh, phase: Phase) -> list[Line]:
     ]
     if fsdp > 1:
         table = 4 * config.model.vocab_size * config.model.hidden_size
-        held = (table + 2 * layer_parameters(config)) / tensor
+        held = (table + 2 * _share(config) * layer_parameters(config)) / tensor
         formula = "put together for use: the embeddings and two layers, / tensor"
         if not config.model.scan_layers:
-            held = _split_bytes(own.params) * (fsdp - 1)
+            held = _split_bytes(own.params) * (fsdp - 1) * _share(config)
             formula = "all parameters, put together once (with scan_layers: by layer)"
         lines.append(Line("gathered", held, formula))
     return lines
@@ -196,6 +189,11 @@ def _is_split(
     return heads or inner or vocabulary
 
 
+def _share(config: ConfigDict) -> float:
+    """Of a parameter's four bytes, those in which it is put together."""
+    return jnp.dtype(config.model.dtype).itemsize / 4
+
+
 def layer_parameters(config: ConfigDict) -> int:
     """Bytes of one layer's."""
     hidden, inner = config.model.hidden_size, config.model.intermediate_size
@@ -207,7 +205,7 @@ def traffic(config: ConfigDict, mesh: Mesh, phase: Phase) -> list[Line]:
     own = state(config, mesh)
     data, fsdp, tensor = (mesh.shape[axis] for axis in sharding.AXES)
     split = _split_bytes(own.params)
-    rest = device_bytes(own.params) - split
+    rest = bytes_per_device(own.params) - split
     again = config.model.remat != NO_REMAT
     # Unrolled layers' parameters are put together once, before the first part.
     gathers = (2 + again) * phase.parts if config.model.scan_layers else 1
@@ -220,15 +218,15 @@ def traffic(config: ConfigDict, mesh: Mesh, phase: Phase) -> list[Line]:
     return [
         Line(
             "data",
-            2 * (data - 1) / data * phase.parts * device_bytes(own.params),
+            2 * (data - 1) / data * phase.parts * bytes_per_device(own.params),
             "2 (n-1)/n x gradients x parts",
         ),
         Line(
             "fsdp",
-            (fsdp - 1) * (gathers + phase.parts) * split
+            (fsdp - 1) * (gathers * _share(config) + phase.parts) * split
             + 2 * (fsdp - 1) / fsdp * phase.parts * rest,
             f"(n-1)/n x parameters x {gathers + phase.parts}: put together {gathers} "
-            f"time(s), gradients added and split {phase.parts}",
+            f"time(s) in {config.model.dtype}, gradients added and split {phase.parts}",
         ),
         Line(
             "tensor",

@@ -27,6 +27,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import configuration, sharding, tasks
 from bert_jax.errors import UserError
+from bert_jax.memory import bytes_per_device
 from bert_jax.metrics import table
 from bert_jax.models.heads import count_parameters
 from experiments import estimate
@@ -165,7 +166,7 @@ def seconds(
     again = 1 if config.model.remat == estimate.NO_REMAT else 4 / 3
     own = estimate.state(config, mesh)
     # Parameters and moments are read and written, gradients read.
-    moved = 2 * estimate.device_bytes(own) + estimate.device_bytes(own.params)
+    moved = 2 * bytes_per_device(own) + bytes_per_device(own.params)
     lines = [
         estimate.Line(
             "matrix products",

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bert_jax import configuration, optimizer, sharding, step, tasks
+from bert_jax import configuration, memory, optimizer, sharding, step, tasks
 from experiments import estimate, plan
 from experiments.devices import DEVICES
 
@@ -101,7 +101,7 @@ def test_parameters_and_optimizer_are_those_of_real_arrays(small):
     ("devices", "fields"),
     [
         (1, ()),
-        (1, ("model.remat=True", "model.scan_layers=True")),
+        (1, ("model.remat=full", "model.scan_layers=True")),
         (1, ("train.micro_batches=4",)),
         (8, ("mesh.tensor=4",)),
         (8, MESH),
@@ -140,7 +140,7 @@ def test_traffic_is_that_of_the_collectives(small, fields, axes):
             found[match[2]] += 4 * math.prod(sizes)
     sent = {x.name: x.value for x in estimate.traffic(task.config, mesh, phase)}
     fsdp, tensor = mesh.shape["fsdp"], mesh.shape["tensor"]
-    params = estimate.device_bytes(estimate.state(task.config, mesh).params)
+    params = memory.bytes_per_device(estimate.state(task.config, mesh).params)
     if axes == "data":
         assert sent["data"] == 2 * 7 / 8 * params
         # The embeddings' gradient is added in two parts, the look-up's and the head's;
