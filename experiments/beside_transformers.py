@@ -18,6 +18,7 @@ import platform
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import date
 from importlib import metadata
 from pathlib import Path
@@ -31,13 +32,20 @@ from bert_jax import configuration, initial, metrics, optimizer, train
 from bert_jax.tasks.classification import Classification
 
 
-def with_torch(task: Classification, model: str, seed: int) -> dict[str, float]:
-    """Trains and scores in torch."""
-    config = task.config
-    transformers.set_seed(seed)
-    network = transformers.AutoModelForSequenceClassification.from_pretrained(
-        model, num_labels=len(task.labels)
+def network(task: Classification, model: str, dropout: float | None = None) -> Any:
+    """The model in torch; `dropout` of the folder's config, where none is given."""
+    given = {}
+    if dropout is not None:
+        names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+        given = dict.fromkeys(names, dropout)
+    return transformers.AutoModelForSequenceClassification.from_pretrained(
+        model, num_labels=len(task.labels), **given
     )
+
+
+def steps(task: Classification, network: Any, seed: int) -> Iterator[float]:
+    """Trains in torch; gives the loss of each step."""
+    config = task.config
     decayed = [
         {
             "params": [
@@ -67,10 +75,19 @@ def with_torch(task: Classification, model: str, seed: int) -> dict[str, float]:
         adam.step()
         rate.step()
         adam.zero_grad()
-    network.eval()
+        yield loss.item()
+
+
+def with_torch(task: Classification, model: str, seed: int) -> dict[str, float]:
+    """Trains and scores in torch."""
+    transformers.set_seed(seed)
+    trained = network(task, model)
+    for _ in steps(task, trained, seed):
+        pass
+    trained.eval()
     with torch.no_grad():
         fetched = [
-            {"logits": network(**inputs(batch)).logits.numpy()}
+            {"logits": trained(**inputs(batch)).logits.numpy()}
             for batch in task.evaluation_batches("dev", 0, slice(None))
         ]
     return task.numbers("dev", task.collect("dev", fetched))

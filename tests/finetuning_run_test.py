@@ -302,3 +302,26 @@ def test_an_exported_model_gives_the_same_answers_in_transformers(
     for answer, row in zip(ask(texts), kept, strict=True):
         assert answer["label"] == row["label"]
         assert answer["score"] == pytest.approx(max(row["scores"].values()), rel=1e-4)
+
+
+def test_training_takes_the_steps_of_torch(folder, finished, tmp_path):
+    """Same weights, batches and schedule, no dropout: the losses of transformers."""
+    pytest.importorskip("torch", reason="the parity extra")
+    pytest.importorskip("transformers", reason="the parity extra")
+    from bert_jax import configuration, initial
+    from experiments import beside_transformers
+
+    model = tmp_path / "model"
+    run(folder, finished[0], "--mode=export", f"--output={model}")
+    args = [
+        f"--config.init_from={model}",
+        "--config.model.hidden_dropout_prob=0.0",
+        "--config.model.attention_probs_dropout_prob=0.0",
+        "--config.optimizer.learning_rate=1e-3",
+    ]
+    run(folder, tmp_path / "run", *args)
+    config = configuration.load(str(folder / "reviews.py"), args)
+    task = initial.resolve(config, tmp_path / "run", from_data=True)
+    network = beside_transformers.network(task, str(model), dropout=0.0)
+    theirs = list(beside_transformers.steps(task, network, seed=0))
+    np.testing.assert_allclose(theirs, losses(tmp_path / "run"), rtol=1e-4)
