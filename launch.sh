@@ -191,7 +191,9 @@ run_tests() {
       *) if [ -e "${argument%%::*}" ]; then has_path=yes; fi ;;
     esac
   done
-  [ "$has_path" = yes ] || set -- "$@" "$root/tests"
+  # Each of so many processes holds eight simulated devices.
+  [ "$has_path" = yes ] ||
+    set -- --numprocesses=logical --maxprocesses=4 "$@" "$root/tests"
 
   check() { # NAME COMMAND...
     name=$1
