@@ -53,6 +53,9 @@ def start() -> None:
     # A signal is told by the loop itself, not by JAX's own handler of SIGTERM.
     jax.config.update("jax_enable_preemption_service", False)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # Two programs under way at once may meet in another order in each process, and
+    # wait for each other for ever; on the CPU nothing else keeps their order.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         _keep_standard_output()
     try:
