@@ -20,7 +20,7 @@ def signals_as_before():
 
 
 def test_work_is_not_interrupted():
-    with signals.deferred() as stop:
+    with signals.deferred(signals.Stop()) as stop:
         os.kill(os.getpid(), signal.SIGTERM)
         done = True
         with pytest.raises(Interrupted) as interrupted:
@@ -31,7 +31,7 @@ def test_work_is_not_interrupted():
 def test_waiting_is_interrupted_though_it_would_never_end():
     never = threading.Event()
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
-    with signals.deferred() as stop:
+    with signals.deferred(signals.Stop()) as stop:
         timer.start()
         with pytest.raises(Interrupted), stop.at_once():
             never.wait(60)
@@ -40,7 +40,7 @@ def test_waiting_is_interrupted_though_it_would_never_end():
 
 
 def test_a_signal_that_came_before_the_waiting_is_heard():
-    with signals.deferred() as stop:
+    with signals.deferred(signals.Stop()) as stop:
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(Interrupted), stop.at_once():
             pytest.fail("waits")
@@ -49,7 +49,7 @@ def test_a_signal_that_came_before_the_waiting_is_heard():
 
 
 def test_after_waiting_work_is_not_interrupted():
-    with signals.deferred() as stop:
+    with signals.deferred(signals.Stop()) as stop:
         with stop.at_once():
             pass
         os.kill(os.getpid(), signal.SIGTERM)
