@@ -56,6 +56,8 @@ def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
             facts = known.get("facts", {})
             if "labels" in config.task and not config.task.labels:
                 resolved.task.labels = known.get("labels", ())
+        # Nothing is trained: no need of the data to count its epochs.
+        resolved.train.num_steps = resolved.train.num_steps or 1
     task = tasks.create(resolved)
     task.facts.update(facts)
     task.resolve()

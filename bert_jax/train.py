@@ -219,7 +219,6 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
             with clock("checkpoint"):
                 checkpoints.save(state, now)
                 checkpoints.wait()
-                best.wait()
             params, final = state.params, now
             if takes_best and dev:
                 params, final = best.restore_params(abstract.params) or (params, now)

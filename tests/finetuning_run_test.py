@@ -325,3 +325,15 @@ def test_training_takes_the_steps_of_torch(folder, finished, tmp_path):
     network = beside_transformers.network(task, str(model), dropout=0.0)
     theirs = list(beside_transformers.steps(task, network, seed=0))
     np.testing.assert_allclose(theirs, losses(tmp_path / "run"), rtol=1e-4)
+
+
+def test_an_exported_model_is_asked_without_data(folder, finished, tmp_path):
+    model, target = tmp_path / "model", tmp_path / "out.jsonl"
+    run(folder, finished[0], "--mode=export", f"--output={model}")
+    run(folder, tmp_path / "none", "--mode=predict",
+        f"--input={folder / 'dev.jsonl'}", f"--output={target}",
+        f"--config.init_from={model}", "--config.task.train_file=",
+        "--config.tokenizer.vocab_file=", "--config.train.num_steps=0")  # fmt: skip
+    rows = [json.loads(line) for line in target.open()]
+    kept = [json.loads(line) for line in predictions(finished[0]).splitlines()]
+    assert [row["label"] for row in rows] == [row["label"] for row in kept]

@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data.rows import Places
+from bert_jax.data.rows import Batch, Places
 from bert_jax.models.config import BertConfig
 from bert_jax.step import Sums
 
-Batch = dict[str, np.ndarray]
 Outputs = dict[str, Any]
 Step = Callable[[Any, Mapping[str, Array]], dict[str, Array]]
 Ask = Callable[[Batch], Outputs]
