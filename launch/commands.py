@@ -3,8 +3,9 @@
 import dataclasses
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ARCHIVE = "bert_jax_upload.tar.gz"
 LAST_LINES = 20
@@ -62,6 +63,39 @@ class Commands:
     def start_node(self) -> list[str]:
         return self.gcloud("start", self.name)
 
+    def delete(self) -> list[str]:
+        return self.gcloud("delete", self.name, "--quiet")
+
+    def create(self, node: Mapping[str, Any]) -> list[str]:
+        """Creates such a slice as `describe` has told of (the API's resource Node)."""
+        scheduling = node.get("schedulingConfig", {})
+        network = node.get("networkConfig", {})
+        account = node.get("serviceAccount", {})
+        flags = {
+            "accelerator-type": node["acceleratorType"],
+            "version": node["runtimeVersion"],
+            "description": node.get("description"),
+            "network": network.get("network"),
+            "subnetwork": network.get("subnetwork"),
+            "service-account": account.get("email"),
+            "scopes": ",".join(account.get("scope", ())),
+            "tags": ",".join(node.get("tags", ())),
+            "labels": _pairs(node.get("labels", {})),
+            "metadata": _pairs(node.get("metadata", {})),
+        }
+        given = [f"--{name}={value}" for name, value in flags.items() if value]
+        for disk in node.get("dataDisks", ()):
+            mode = "read-write" if disk.get("mode") == "READ_WRITE" else "read-only"
+            given.append(f"--data-disk=source={disk['sourceDisk']},mode={mode}")
+        given += [
+            f"--{k}" for k in ("preemptible", "reserved", "spot") if scheduling.get(k)
+        ]
+        if not network.get("enableExternalIps"):
+            given.append("--internal-ips")
+        if node.get("shieldedInstanceConfig", {}).get("enableSecureBoot"):
+            given.append("--shielded-secure-boot")
+        return self.gcloud("create", self.name, *given)
+
     def copy(self) -> list[str]:
         archive = str(self.folder / ARCHIVE)
         return self.gcloud("scp", archive, f"{self.name}:", "--worker=all")
@@ -113,6 +147,14 @@ class Commands:
 
     def stop(self, seconds: int) -> list[str]:
         return self.ssh("all", self.on_worker("stop", str(seconds)))
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    """KEY=VALUE,...; with another mark between them where values hold commas."""
+    mark = "," if "," not in "".join(values.values()) else ":::"
+    prefix = "" if mark == "," else f"^{mark}^"
+    pairs = mark.join(f"{key}={value}" for key, value in sorted(values.items()))
+    return prefix + pairs if pairs else ""
 
 
 def run(command: Sequence[str]) -> subprocess.CompletedProcess:

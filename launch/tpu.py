@@ -1,12 +1,11 @@
 """./launch.sh tpu: one command on every worker of a Cloud TPU VM slice.
 
-Uses `gcloud compute tpus tpu-vm describe`, `scp`, `ssh` and `start` as their --help
-describes them (Google Cloud SDK 528), and Python's own library alone, since it runs
-before anything is installed. What happens on a worker is tpu_worker.sh's.
+Uses `gcloud compute tpus tpu-vm describe`, `scp`, `ssh`, `start`, `delete` and `create`
+as their --help describes them (Google Cloud SDK 528), and Python's own library alone,
+since it runs before anything is installed. What happens on a worker is tpu_worker.sh's.
 """
 
 import argparse
-import json
 import os
 import shlex
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from launch.commands import ARCHIVE, Commands, Failure, State, last_line, run
 from launch.files import own_folder, pack
+from launch.node import Node, say
 from launch.stream import Stream
 
 USAGE = """\
@@ -27,6 +27,8 @@ usage: ./launch.sh tpu NAME ZONE [options] -- [arguments]
   --attach    follows the run that is there, and copies and starts nothing
   --restart   goes on after preemption: waits until the slice is READY again, copies
               and starts the same command, which resumes
+  --recreate  with --restart: deletes a slice that was preempted, and creates such a
+              one again; what is on its boot disks is lost
   --stop      ends the run (SIGTERM: it saves its step)
   --setup=COMMAND
               runs first on every worker, in the repository: mounts a disk, say
@@ -52,7 +54,7 @@ class Launch:
 
     def __init__(self, commands: Commands, root: Path, options: argparse.Namespace):
         self.commands, self.root, self.options = commands, root, options
-        self.workers = 0
+        self.node = Node(commands, options.recreate, POLL)
         self.restarting = False
         self.stream: Stream | None = None
 
@@ -76,7 +78,7 @@ class Launch:
                         1,
                     ) from None
                 say(f"{self.commands.name}: {preempted}; waiting until it is READY")
-                self._wait_until_ready()
+                self.node.wait_until_ready()
                 self.restarting = True
 
     def stop(self) -> int:
@@ -96,7 +98,7 @@ class Launch:
         if busy:  # of a slice of which a part was lost
             self._call(self.commands.stop(GRACE))
         count = pack(self.root, self.commands.folder / ARCHIVE)
-        say(f"copying {count} files to {self.workers} worker(s) and starting")
+        say(f"copying {count} files to {self.node.workers} worker(s) and starting")
         self._call(self.commands.copy())
         self._call(self.commands.unpack())
         if self.options.setup:
@@ -170,35 +172,14 @@ class Launch:
             states[worker].status or 1,
         )
 
-    def _node(self) -> tuple[str, int]:
-        """The slice's state, and how many workers it has."""
-        done = run(self.commands.describe())
-        if done.returncode:
-            return f"not described: {last_line(done.stderr)}", 0
-        node = json.loads(done.stdout)
-        return node.get("state", "UNKNOWN"), len(node.get("networkEndpoints", [0]))
-
     def _require_ready(self) -> None:
-        state, self.workers = self._node()
+        state = self.node.state()
+        self.node.check()
         if state == "READY":
             return
-        if self.options.restart and self.workers:
+        if self.options.restart and self.node.workers:
             raise Preempted(f"the slice is {state}")
         raise Failure(f"{self.commands.name} in {self.commands.zone} is {state}")
-
-    def _wait_until_ready(self) -> None:
-        """A slice that was stopped is started; one that is gone is waited for."""
-        told = ""
-        while True:
-            state, self.workers = self._node()
-            if state == "READY":
-                return
-            if state != told:
-                say(f"{self.commands.name} is {state}")
-                told = state
-            if state == "STOPPED":
-                run(self.commands.start_node())
-            time.sleep(POLL)
 
     def _states(self) -> list[State]:
         """Every worker's state.
@@ -207,7 +188,7 @@ class Launch:
           Preempted: the slice is not READY.
           Failure: it is, but cannot be reached.
         """
-        if not self.workers:
+        if not self.node.workers:
             self._require_ready()
         folder = self.commands.folder / "status"
         folder.mkdir(parents=True, exist_ok=True)
@@ -215,10 +196,10 @@ class Launch:
             for old in folder.iterdir():
                 old.unlink()
             done = run(self.commands.status())
-            logs = [folder / f"{worker}.log" for worker in range(self.workers)]
+            logs = [folder / f"{worker}.log" for worker in range(self.node.workers)]
             texts = [log.read_text("utf-8", "replace") for log in logs if log.exists()]
             states = [state for text in texts if (state := State.parse(text))]
-            if len(states) == self.workers:
+            if len(states) == self.node.workers:
                 return states
             self._pause(done, tries)
         raise self._unreachable(done)
@@ -233,8 +214,8 @@ class Launch:
         raise self._unreachable(done)
 
     def _pause(self, done: subprocess.CompletedProcess, tries: int) -> None:
-        state, count = self._node()
-        if state != "READY" and count:
+        state = self.node.state()
+        if state != "READY" and self.node.workers:
             raise Preempted(f"the slice is {state}")
         if tries == 0:
             say(f"not every worker answers ({last_line(done.stderr)}); trying again")
@@ -248,10 +229,6 @@ class Launch:
             f"{self.commands.name} {reason}; a run that was started goes on: --attach "
             "follows it"
         )
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def printed(commands: Commands, options: argparse.Namespace) -> Iterator[str]:
@@ -270,8 +247,14 @@ def printed(commands: Commands, options: argparse.Namespace) -> Iterator[str]:
     yield shlex.join(commands.follow(0))
     yield f"# every {POLL:g} seconds until the run has ended everywhere"
     yield shlex.join(commands.status())
+    if options.recreate:
+        yield "# where it was preempted; then `create`, with what `describe` has told"
+        yield shlex.join(commands.delete())
     yield "# where a worker has failed (here worker 0)"
     yield from map(shlex.join, (commands.tail(0), commands.stop(GRACE)))
+
+
+_FLAGS = ("attach", "restart", "recreate", "stop", "dry_run")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace | None:
@@ -280,9 +263,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | None:
     if "--" in own:
         at = own.index("--")
         own, separator, rest = own[:at], True, own[at + 1 :]
-    options = argparse.Namespace(
-        attach=False, restart=False, stop=False, dry_run=False, run="run", setup=""
-    )
+    options = argparse.Namespace(**dict.fromkeys(_FLAGS, False), run="run", setup="")
     options.arguments = rest
     words = []
     for word in own:
@@ -293,7 +274,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | None:
             options.run = value
         elif name == "setup" and value:
             options.setup = value
-        elif word in ("--attach", "--restart", "--stop", "--dry-run") and not equals:
+        elif name.replace("-", "_") in _FLAGS and not equals:
             setattr(options, name.replace("-", "_"), True)
         else:
             return None
@@ -302,6 +283,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | None:
     if len(words) != 2 or ((starts or options.restart) and not separator):
         return None
     if (options.attach or options.stop) and rest and not options.restart:
+        return None
+    if options.recreate and not options.restart:
         return None
     options.name, options.zone = words
     return options

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from launch.commands import Commands
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Understands what launch/tpu.py asks for, and nothing else. Like the real one it calls
@@ -25,13 +27,25 @@ with (cloud / "calls").open("a") as file:
     file.write(json.dumps(["gcloud", *sys.argv[1:]]) + "\\n")
 group, verb, name, *rest = sys.argv[1:4], *sys.argv[4:]
 assert group == ["compute", "tpus", "tpu-vm"], sys.argv
-flags = dict(arg[2:].split("=", 1) for arg in rest if arg.startswith("--"))
+flags = dict(f"{arg[2:]}=".split("=", 1) for arg in rest if arg.startswith("--"))
+flags = {name: value.removesuffix("=") for name, value in flags.items()}
 assert flags.pop("zone") == "us-east5-a"
 state = (cloud / "state").read_text()
 workers = sorted(cloud.glob("worker*"))
 if verb == "describe":
     assert (name, flags) == ("my-slice", {"format": "json"})
-    print(json.dumps({"state": state, "networkEndpoints": [{} for _ in workers]}))
+    node = json.loads((cloud / "node").read_text())
+    node |= {"state": state, "networkEndpoints": [{} for _ in workers]}
+    print(json.dumps(node))
+    sys.exit()
+if verb == "delete":
+    (cloud / "state").write_text("DELETED")
+    sys.exit()
+if verb == "create":
+    if (cloud / "full").exists():
+        (cloud / "full").unlink()
+        sys.exit("ERROR: There is no more capacity in the zone")
+    (cloud / "state").write_text("READY")
     sys.exit()
 if verb == "start":
     (cloud / "state").write_text("READY")
@@ -80,6 +94,14 @@ esac
 """
 
 
+SPOT = {
+    "acceleratorType": "v5litepod-16",
+    "runtimeVersion": "v2-alpha-tpuv5-lite",
+    "schedulingConfig": {"spot": True},
+    "networkConfig": {"network": "default", "enableExternalIps": True},
+}
+
+
 class Cloud:
     """A slice of two workers, and a repository to be copied there."""
 
@@ -88,6 +110,7 @@ class Cloud:
         for worker in ("worker0", "worker1", "shared"):
             (self.folder / worker).mkdir(parents=True)
         (self.folder / "state").write_text("READY")
+        (self.folder / "node").write_text(json.dumps(SPOT))
         self.repository = folder / "it's a repository"
         shutil.copytree(
             ROOT / "launch",
@@ -234,11 +257,11 @@ def test_dry_run_prints_what_is_called_then(cloud):
         printed[-1].append(word)
     cloud.program("exit 7")
     assert cloud.launch("--", *ARGUMENTS)[0] == 7
-    called = []
+    called: list[list[str]] = []
     for call in cloud.calls():
         # A log may be asked for once more, from where it was left.
-        again = call[6] == "--worker=0" and "follow" in call[7] and call in called[4:]
-        if call not in called and not again:
+        follows = [one[-2] for one in called if "follow" in one[-2]]
+        if call not in called and not (follows and "follow" in call[-2]):
             called.append(call)
     expected = [call for i, call in enumerate(printed) if call not in printed[:i]]
     # Where both workers had ended, nothing was left to be stopped.
@@ -393,6 +416,62 @@ def test_preempted_and_restarted(cloud):
     assert out.count("from step 0\n") == 1
 
 
+def test_a_preempted_slice_is_created_again_as_it_was(cloud):
+    cloud.program(RESUMING)
+    (cloud.folder / "full").touch()
+    process = cloud.start("--restart", "--recreate", "--", "--x")
+    preempt(cloud)
+    status, out, err = finish(process)
+    assert status == 0, err
+    steps = [int(line.split()[1]) for line in out.splitlines() if line[:4] == "step"]
+    assert sorted(set(steps)) == list(range(1, 31)) and len(steps) <= 31
+    assert "not created (ERROR: There is no more capacity in the zone)" in err
+    program = ["gcloud", "compute", "tpus", "tpu-vm"]
+    verbs = [call[4] for call in cloud.calls()]
+    assert verbs.count("delete") == 1 and verbs.count("create") == 2
+    (create,) = {tuple(call) for call in cloud.calls() if call[4] == "create"}
+    flags = ["--accelerator-type=v5litepod-16", "--version=v2-alpha-tpuv5-lite"]
+    flags += ["--network=default", "--spot", "--zone=us-east5-a"]
+    assert list(create) == [*program, "create", "my-slice", *flags]
+    # Each of the two is told before it is called.
+    assert shlex.join(create) in err.splitlines()
+
+
+def test_everything_that_describe_tells_is_asked_for_again(tmp_path):
+    node = {
+        "acceleratorType": "v4-32",
+        "runtimeVersion": "tpu-ubuntu2204-base",
+        "schedulingConfig": {"preemptible": True},
+        "networkConfig": {"subnetwork": "inner", "enableExternalIps": False},
+        "serviceAccount": {"email": "a@b.c", "scope": ["one", "two"]},
+        "tags": ["ours"],
+        "labels": {"team": "bert", "cost": "low"},
+        "metadata": {"startup-script": "mount a, b"},
+        "dataDisks": [{"sourceDisk": "projects/p/disk", "mode": "READ_ONLY_MANY"}],
+        "shieldedInstanceConfig": {"enableSecureBoot": True},
+    }
+    commands = Commands("my-slice", "us-east5-a", "run", "tree", tmp_path)
+    assert commands.create(node)[4:] == [
+        *("create", "my-slice", "--accelerator-type=v4-32"),
+        *("--version=tpu-ubuntu2204-base", "--subnetwork=inner"),
+        *("--service-account=a@b.c", "--scopes=one,two", "--tags=ours"),
+        *("--labels=cost=low,team=bert", "--metadata=^:::^startup-script=mount a, b"),
+        "--data-disk=source=projects/p/disk,mode=read-only",
+        *("--preemptible", "--internal-ips", "--shielded-secure-boot"),
+        "--zone=us-east5-a",
+    ]
+
+
+def test_a_slice_of_a_queued_resource_is_not_deleted(cloud):
+    (cloud.folder / "node").write_text(json.dumps({"queuedResource": "mine"}))
+    status, _, err = cloud.launch("--restart", "--recreate", "--", "--x")
+    assert status == 2
+    assert err.startswith(
+        "error: my-slice: --recreate: it belongs to a queued resource"
+    )
+    assert [call[4] for call in cloud.calls()] == ["describe"]
+
+
 def test_preempted_without_restart_says_what_to_do(cloud):
     cloud.program(RESUMING)
     process = cloud.start("--", "--x")
@@ -438,6 +517,7 @@ def test_launch_sh_calls_it(cloud):
         ("--unknown", "--"),
         ("--attach", "--", "--x"),
         ("--attach", "--restart"),
+        ("--recreate", "--", "--x"),
         ("--run=../x", "--"),
         ("extra", "--"),
     ],
