@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -127,6 +128,10 @@ def test_a_process_that_is_killed_takes_the_other_down(micro, tmp_path, victim):
     results = finish(started)
     assert time.monotonic() - begun < 30
     status, _, err = results[1 - victim]
+    if victim == 0 and status == -signal.SIGABRT:
+        # With process 0 JAX's coordination service is gone, and JAX was faster to see.
+        assert "another task died" in err
+        return
     assert status == 1, err
     assert err.count("error: ") == 1
     assert f"error: process {victim} has ended without a word" in err
