@@ -154,10 +154,11 @@ install() { # ACCELERATOR EXTRAS
 
   SECONDS=0
   [ "$extras" = no ] || project="$root[$extras]"
-  jax=jax
-  [ "$accelerator" = cpu ] || jax="jax[$accelerator]"
+  jax=(jax)
+  [ "$accelerator" = cpu ] || jax=("jax[$accelerator]")
+  [ "$accelerator" != tpu ] || jax+=(gcsfs) # where buckets are at home
   if ! "$venv/bin/python" -m pip install --no-input --disable-pip-version-check \
-    --constraint "$root/requirements.txt" --editable "$project" "$jax" >"$log" 2>&1; then
+    --constraint "$root/requirements.txt" --editable "$project" "${jax[@]}" >"$log" 2>&1; then
     tail -n 15 "$log" >&2
     fail "installing failed; pip's last lines are above, all of them in $log"
   fi

@@ -11,7 +11,6 @@ import logging
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -22,10 +21,11 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
-from bert_jax import processes
+from bert_jax import processes, storage
 from bert_jax.anomaly import Usual
 from bert_jax.errors import UserError
 from bert_jax.step import TrainState
+from bert_jax.storage import Path
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,7 @@ def checkpoint_name(config: ConfigDict) -> str:
 
 def has_checkpoint(workdir: Path) -> bool:
     """Whether a run there has finished saving anything; reads and makes nothing."""
-    # What Orbax has not finished is called <step>.orbax-checkpoint-tmp.
-    return any(path.name.isdigit() for path in (workdir / "checkpoints").glob("*"))
+    return bool(ocp.utils.checkpoint_steps(workdir / "checkpoints"))
 
 
 def check(config: ConfigDict) -> None:
@@ -78,7 +77,7 @@ class Checkpoints:
     def __init__(
         self, workdir: Path, keep: int, name: str = "checkpoints", keep_every: int = 0
     ):
-        self._folder = workdir.absolute() / name
+        self._folder = storage.absolute(workdir) / name
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
         if keep_every:
             kept.append(policies.EveryNSteps(keep_every))
@@ -131,7 +130,14 @@ class Checkpoints:
     def _save(self, items: dict[str, Any], step: int) -> None:
         if step == self.latest_step():
             return
-        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(items))
+        self._check_room(sum(leaf.nbytes for leaf in jax.tree.leaves(items)))
+        args = {name: ocp.args.StandardSave(item) for name, item in items.items()}
+        with self._told_in_one_line():
+            self._manager.save(step, args=ocp.args.Composite(**args), force=True)
+
+    def _check_room(self, needed: int) -> None:
+        if storage.in_bucket(self._folder):
+            return
         free = shutil.disk_usage(self._folder).free
         if free < needed:
             raise UserError(
@@ -145,9 +151,6 @@ class Checkpoints:
                 "the next: make room before it comes",
                 *(self._folder, free / 1e6, needed / 1e6),
             )
-        args = {name: ocp.args.StandardSave(item) for name, item in items.items()}
-        with self._told_in_one_line():
-            self._manager.save(step, args=ocp.args.Composite(**args), force=True)
 
     def drop(self, step: int) -> None:
         """Deletes a checkpoint, if it is there."""
@@ -243,9 +246,7 @@ class Checkpoints:
         """Moves a damaged checkpoint away, so that its step can be saved again."""
         aside = self._folder.parent / "damaged_checkpoints"
         if processes.is_first():
-            aside.mkdir(exist_ok=True)
-            shutil.rmtree(aside / str(step), ignore_errors=True)
-            (self._folder / str(step)).rename(aside / str(step))
+            storage.move(self._folder / str(step), aside / str(step))
         processes.barrier()
         self._manager.reload()
         log.warning("checkpoint %d moved to %s; going on from before it", step, aside)

@@ -18,6 +18,8 @@ from typing import Any, TextIO
 
 import jax
 
+from bert_jax import storage
+
 log = logging.getLogger(__name__)
 
 # Compilations that take less are as fast as reading a file, or nearly.
@@ -41,9 +43,9 @@ def keep() -> None:
     if not jax.config.values["jax_enable_compilation_cache"]:
         return
     given = jax.config.values["jax_compilation_cache_dir"]
-    folder = Path(given) if given else default_folder()
     if not given:
         try:
+            folder = default_folder()
             folder.mkdir(parents=True, exist_ok=True)
             _drop_old(folder)
         except (OSError, RuntimeError) as error:  # no home, no room, no permission
@@ -51,7 +53,7 @@ def keep() -> None:
             return
         jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_SECONDS)
-    _mend(folder)
+    _mend(storage.path(given or folder))
 
 
 def default_folder() -> Path:
@@ -84,7 +86,7 @@ def _drop_old(folder: Path) -> None:
                 path.unlink()
 
 
-def _mend(folder: Path) -> None:
+def _mend(folder: storage.Path) -> None:
     """Removes what cannot be read, once JAX says so.
 
     JAX writes in place and never over a file that is there: what a killed process has

@@ -1,14 +1,12 @@
 """What a config means, without running it."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
 import jax
 
-from bert_jax import memory, metrics, optimizer, processes, sharding, workdir
-from bert_jax.errors import UserError
+from bert_jax import memory, metrics, optimizer, processes, sharding, storage
 from bert_jax.models.heads import count_parameters
 from bert_jax.tasks.task import Task
 
@@ -23,9 +21,8 @@ def describe(task: Task, target: str) -> None:
     if not processes.is_first():
         return
     if target != "-":
-        if not Path(target).parent.is_dir():
-            raise UserError(f"--output={target}: its folder does not exist")
-        workdir.write_atomically(Path(target), json.dumps(facts, indent=2) + "\n")
+        with storage.replacing(storage.output(target)) as file:
+            file.write(json.dumps(facts, indent=2) + "\n")
         return
     print(json.dumps(facts["config"], indent=2))
     rows = [(name, _readable(name, value)) for name, value in _flat(facts)]

@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, TextIO
 
 import jax
@@ -24,12 +23,14 @@ from bert_jax import (
     sharding,
     signals,
     step,
+    storage,
     tokenization,
     workdir,
 )
 from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 from bert_jax.errors import UserError
 from bert_jax.seeds import Log, Seeds
+from bert_jax.storage import Path
 from bert_jax.tasks.task import Ask, Batch, Outputs, Step, Task
 
 
@@ -163,7 +164,7 @@ def _unless_first_unseen(folder: Path) -> Iterator[Path]:
         tempfile.TemporaryDirectory() as gone,
         contextlib.redirect_stdout(io.StringIO()),
     ):
-        yield Path(gone)
+        yield storage.path(gone)
 
 
 def predict(task: Task, folder: Path, source: str, target: str) -> None:
@@ -282,9 +283,10 @@ def _lines(source: str) -> Iterator[Iterable[tuple[str, str]]]:
     if source == "-":
         yield numbered(sys.stdin.buffer, "standard input")
         return
-    if not Path(source).is_file():
+    path = storage.path(source)
+    if not path.is_file():
         raise UserError(f"--input={source}: no such file")
-    with Path(source).open("rb") as file:
+    with path.open("rb") as file:
         yield numbered(file, source)
 
 
@@ -297,8 +299,5 @@ def _output(target: str) -> Iterator[TextIO]:
     if target == "-":
         yield sys.stdout
         return
-    path = Path(target)
-    if path.is_dir() or not path.parent.is_dir():
-        raise UserError(f"--output={target}: not a file in a folder that exists")
-    with workdir.replacing(path) as file:
+    with storage.replacing(storage.output(target)) as file:
         yield file

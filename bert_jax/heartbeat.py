@@ -4,11 +4,10 @@ import json
 import os
 import threading
 import time
-from pathlib import Path
 from types import TracebackType
 
-from bert_jax import workdir
 from bert_jax.metrics import Stopwatch, say
+from bert_jax.storage import Path, write_atomically
 
 SECONDS = 5.0  # between two heartbeats
 
@@ -107,7 +106,7 @@ class Heartbeat:
         }
         beat |= {"phase": phase, "pid": os.getpid()}
         try:
-            workdir.write_atomically(self._path, json.dumps(beat) + "\n")
+            write_atomically(self._path, json.dumps(beat) + "\n")
         except OSError as error:  # no reason to end a run, but often the first to know
             if self._written:
                 self._note(f"{self._path}: {error.strerror or error}")

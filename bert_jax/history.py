@@ -3,13 +3,13 @@
 import math
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bert_jax import metrics, processes
 from bert_jax.metrics import Stopwatch
+from bert_jax.storage import Path
 from bert_jax.tasks.task import Task
 
 # A run whose loss has fallen by less than this share has not learnt.

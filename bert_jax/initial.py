@@ -2,17 +2,17 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from bert_jax import tasks, weights, workdir
+from bert_jax import storage, tasks, weights, workdir
 from bert_jax.checkpoint import has_checkpoint
 from bert_jax.convert import layout
 from bert_jax.errors import UserError
+from bert_jax.storage import Path
 from bert_jax.tasks.task import Task
 
 
@@ -41,7 +41,7 @@ def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
                 f"{config.init_from}: no vocab.txt or tokenizer.json beside the "
                 "weights; name theirs with --config.tokenizer.vocab_file"
             )
-        source = Path(config.init_from)
+        source = storage.path(config.init_from)
         files = (source / "vocab.txt", source / "tokenizer.json")
         normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
         resolved.tokenizer.vocab_file = str(next(f for f in files if f.exists()))

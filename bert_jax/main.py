@@ -2,16 +2,16 @@
 
 import logging
 import os
+import pathlib
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 
 from absl import flags
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
-from bert_jax import configuration, processes, signals
+from bert_jax import configuration, processes, signals, storage
 from bert_jax.errors import Interrupted, UserError
 
 MODES = ("train", "prepare", "evaluate", "predict", "export", "describe")
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
         if status is None:
             traceback.print_exc()
         else:
-            print(f"error: {text}", file=sys.stderr)
+            print(f"error: {' '.join(text.splitlines())}", file=sys.stderr)
         return status or 1
     return 0
 
@@ -49,6 +49,12 @@ def _told(error: Exception) -> tuple[int | None, str]:
     match error:
         case UserError():
             return 2, str(error)
+        case _ if storage.is_trouble(error):
+            return 2, (
+                f"Google Cloud Storage: {type(error).__name__}: {str(error)[:300]}; is "
+                "the bucket's name right, and may this machine use it (gcloud auth "
+                "application-default login)?"
+            )
         case OSError():  # a full disk, a folder that may not be written
             place = error.filename or "writing"
             return 2, f"{place}: {error.strerror or error}"
@@ -73,7 +79,17 @@ def _run(argv: Sequence[str]) -> None:
     if not processes.is_first():
         logging.getLogger("bert_jax").setLevel(logging.ERROR)
     # Imported here so that a slip in the flags is told at once.
-    from bert_jax import compilation_cache, describe, evaluate, initial, train, weights
+    import jax
+
+    from bert_jax import (
+        compilation_cache,
+        describe,
+        evaluate,
+        initial,
+        notice,
+        train,
+        weights,
+    )
     from bert_jax import workdir as workdirs
     from bert_jax.checkpoint import checkpoint_name
 
@@ -85,11 +101,13 @@ def _run(argv: Sequence[str]) -> None:
             f"--mode={mode}: several processes write no folder and share no standard "
             "input; start one, or name --input=FILE"
         )
-    workdir = Path(values["workdir"] or f"runs/{configuration.name(_spec(argv))}")
+    workdir = storage.path(
+        values["workdir"] or f"runs/{configuration.name(_spec(argv))}"
+    )
     if mode == "export":
         if target == "-":
             raise UserError("--output=DIR is wanted, the folder to write")
-        weights.export(workdir, Path(target), checkpoint_name(config))
+        weights.export(workdir, pathlib.Path(target), checkpoint_name(config))
         print(f"exported: {target}")
         return
     compilation_cache.keep()
@@ -98,6 +116,7 @@ def _run(argv: Sequence[str]) -> None:
     processes.check_same("the config", workdirs.fields(task.config))
     match mode:
         case "train":
+            notice.watch(jax.default_backend())
             train.train(task, workdir)
         case "prepare":
             with processes.first_alone():
@@ -130,19 +149,29 @@ def _parse(argv: Sequence[str]) -> tuple[dict[str, str], ConfigDict]:
 
 
 def _check_places(values: dict[str, str], config: ConfigDict) -> None:
-    """A path such as gs://bucket/run would become a folder named gs: here."""
-    places = {
-        "--workdir": values["workdir"],
-        "--output": values["output"],
+    """Raises UserError where a place is of a kind that cannot be used there."""
+    if values["mode"] == "export" and "://" in values["output"]:
+        raise UserError(
+            f"--output={values['output']}: an export is a folder of this machine; "
+            "write it here and copy it"
+        )
+    places = {f"--{name}": values[name] for name in ("workdir", "input", "output")}
+    places |= {
         "--config.corpus.data_dir": config.corpus.data_dir,
         "--config.init_from": config.init_from,
+        "--config.tokenizer.vocab_file": config.tokenizer.vocab_file,
     }
+    places |= {
+        f"--config.task.{name}": value
+        for name, value in config.task.items()
+        if isinstance(value, str)
+    }
+    cache = "JAX_COMPILATION_CACHE_DIR"
+    places[cache] = os.environ.get(cache, "")
     for flag, place in places.items():
-        if "://" in place:
-            raise UserError(
-                f"{flag}={place}: only folders of a file system that is mounted here "
-                "are read and written; mount it, and name that folder"
-            )
+        storage.check(flag, place)
+    for source in config.corpus.sources:
+        storage.check("--config.corpus.sources", source.partition(":")[2])
 
 
 def _spec(argv: Sequence[str]) -> str:

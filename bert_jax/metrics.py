@@ -5,16 +5,21 @@ import json
 import math
 import numbers
 import os
+import pathlib
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, SupportsFloat
 
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2, summary_pb2
 from tqdm import tqdm
+
+from bert_jax.storage import Path, in_bucket, put
+
+COPY_SECONDS = 60  # between two copies to a bucket
 
 
 class MetricWriter:
@@ -24,10 +29,12 @@ class MetricWriter:
     floats with every digit. JSON has no nan and infinities: they are written as the
     strings "nan", "inf" and "-inf", which Python's float() reads.
 
-    Every line is flushed, so a killed run loses at most the line it was writing.
+    Every line is flushed, so a killed run loses at most the line it was writing. In a
+    bucket nothing is appended: both files are kept on this machine, and copied to
+    `workdir` by `flush`, and by `write` once a minute.
 
     Args:
-      workdir: an existing folder.
+      workdir: an existing folder, or one in a bucket.
       resume_step: the step of the checkpoint that the run goes on from. What an earlier
         run wrote for later steps will be written again, and is dropped, as is half a
         last line. None: no checkpoint, so every earlier line is dropped.
@@ -45,12 +52,16 @@ class MetricWriter:
         self._written = {(line["step"], line["split"]) for line in lines.values()}
         if not active:
             return
+        self._workdir, self._here = workdir, workdir
+        if in_bucket(workdir):
+            self._temporary = tempfile.TemporaryDirectory()
+            self._here = pathlib.Path(self._temporary.name)
         if path.exists():
-            _replace(path, b"".join(lines))
-        self._lines = path.open("a", encoding="utf-8")
+            _replace(self._here / path.name, b"".join(lines))
+        self._lines = (self._here / path.name).open("a", encoding="utf-8")
         # Not SummaryWriter: its thread keeps a full disk's error to itself. The process
         # id, because names differ by the second only and two runs may start in one.
-        self._events = EventsWriter(str(workdir / "events"), f".{os.getpid()}")
+        self._events = EventsWriter(str(self._here / "events"), f".{os.getpid()}")
         # TensorBoard hides what earlier files hold for this step and later ones.
         self._events.write_event(
             event_pb2.Event(
@@ -59,6 +70,8 @@ class MetricWriter:
                 session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START),
             )
         )
+        self._copied = 0.0
+        self.flush()
 
     def write(self, step: int, split: str, values: Mapping[str, SupportsFloat]) -> None:
         """Writes one line, and each value as the TensorBoard scalar `split/name`."""
@@ -89,6 +102,16 @@ class MetricWriter:
             event_pb2.Event(wall_time=now, step=step, summary=summary)
         )
         self._events.flush()
+        if time.monotonic() - self._copied > COPY_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Returns once every line is in `workdir`."""
+        if self._active and self._here is not self._workdir:
+            for path in (self._here / "metrics.jsonl", *self._here.glob("events*")):
+                target = self._workdir / path.relative_to(self._here)
+                put(target, path.read_bytes())
+            self._copied = time.monotonic()
 
     def has(self, step: int, split: str) -> bool:
         """Whether there is such a line, also from the run that is resumed.
@@ -101,6 +124,7 @@ class MetricWriter:
         if self._active:
             self._lines.close()
             self._events.close()
+            self.flush()
 
 
 def read(workdir: Path, split: str) -> list[dict[str, int | float]]:

@@ -1,7 +1,6 @@
 """`bert_jax.load`: a model from anywhere, to ask for vectors and logits."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +13,7 @@ from bert_jax import tokenization, weights
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads
+from bert_jax.storage import Path
 
 _BATCH = 32  # texts that `encode` computes at once
 

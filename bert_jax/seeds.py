@@ -1,7 +1,6 @@
 """Several seeds in one program: all that a seed changes gets a leading axis."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ from bert_jax.data.rows import Places
 from bert_jax.errors import UserError
 from bert_jax.metrics import MetricWriter
 from bert_jax.step import TrainState
+from bert_jax.storage import Path
 from bert_jax.tasks.task import Batch, Task
 
 
@@ -169,6 +169,11 @@ class Log:
     def has(self, step: int, split: str) -> bool:
         """Whether there is such a line of every seed."""
         return all(w.has(step, split) for w in (*self._own, self._all))
+
+    def flush(self) -> None:
+        """Returns once every line is where `folder` is."""
+        for writer in dict.fromkeys((*self._own, self._all)):
+            writer.flush()
 
     def close(self) -> None:
         for writer in dict.fromkeys((*self._own, self._all)):

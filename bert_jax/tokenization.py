@@ -6,7 +6,6 @@ library runs them.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,9 @@ from tokenizers import (
     trainers,
 )
 
+from bert_jax import storage
 from bert_jax.errors import UserError
+from bert_jax.storage import Path
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # The released vocabularies have [PAD] at 0 and the others from here on.
@@ -59,12 +60,13 @@ def load(path: str | Path, lowercase: bool = True) -> Tokenizer:
       UserError: the file is missing, not UTF-8 or empty; a piece stands twice; a
         special token is missing.
     """
-    path = Path(path)
+    path = storage.path(path)
     try:
         content = path.read_bytes().decode("utf-8")
     except OSError as error:
         raise UserError(
-            f"{path}: cannot read the vocabulary ({error.strerror}); "
+            f"{path}: cannot read the vocabulary "
+            f"({error.strerror or type(error).__name__}); "
             "set tokenizer.vocab_file to a vocab.txt or tokenizer.json"
         ) from error
     except UnicodeDecodeError as error:
@@ -135,14 +137,17 @@ def train(documents: Iterable[str], vocab_size: int, lowercase: bool) -> Tokeniz
     return _build(pieces, lowercase)
 
 
-def save(tokenizer: Tokenizer, folder: str | Path) -> None:
-    """Writes `vocab.txt` and `tokenizer.json` into an existing folder."""
-    folder = Path(folder)
+def files(tokenizer: Tokenizer) -> dict[str, str]:
+    """What is kept of a tokenizer: the texts of `vocab.txt` and `tokenizer.json`."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     lines = "".join(f"{p}\n" for p in sorted(vocabulary, key=lambda p: vocabulary[p]))
-    (folder / "vocab.txt").write_bytes(lines.encode("utf-8"))
-    json = tokenizer.to_str(pretty=True)
-    (folder / "tokenizer.json").write_bytes(json.encode("utf-8"))
+    return {"vocab.txt": lines, "tokenizer.json": tokenizer.to_str(pretty=True)}
+
+
+def save(tokenizer: Tokenizer, folder: str | Path) -> None:
+    """Writes `files` into an existing folder."""
+    for name, text in files(tokenizer).items():
+        (storage.path(folder) / name).write_bytes(text.encode("utf-8"))
 
 
 def special_ids(tokenizer: Tokenizer) -> SpecialIds:

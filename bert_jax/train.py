@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -18,16 +17,18 @@ from bert_jax import (
     sharding,
     signals,
     step,
+    storage,
     workdir,
 )
 from bert_jax import optimizer as optimizers
 from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
-from bert_jax.errors import Interrupted
+from bert_jax.errors import Interrupted, UserError
 from bert_jax.heartbeat import Heartbeat
 from bert_jax.history import History, Speed, collapsed
 from bert_jax.metrics import Progress, Stopwatch, table
 from bert_jax.models.heads import count_parameters
 from bert_jax.seeds import Log, Seeds
+from bert_jax.storage import Path
 from bert_jax.tasks.task import Task
 
 
@@ -46,6 +47,11 @@ def train(task: Task, folder: Path) -> None:
       Interrupted: SIGTERM or Ctrl-C; the step it stopped at is saved.
     """
     restarts = task.config.train.restarts
+    if restarts and storage.in_bucket(folder):
+        raise UserError(
+            f"config.train.restarts={restarts}: in a bucket ({folder}) no run can be "
+            "put aside at once; take a --workdir of a file system, or restarts=0"
+        )
     for attempt in range(workdir.runs_put_aside(folder), restarts + 1):
         _run(task, folder, task.config.seed + attempt)
         processes.barrier()
@@ -74,7 +80,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
     if not has_checkpoint(folder):
         begun = initial.read(task, abstract.params)
     with processes.first_alone():
-        prepared = [Path(data).name for data in task.prepare()]
+        prepared = [storage.path(data).name for data in task.prepare()]
     # Named after all that shaped them.
     processes.check_same("the prepared data", {"folders": prepared})
     with processes.first_alone():
@@ -144,7 +150,12 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
             progress.note(f"from {config.init_from}:\n{table(*begun[1].table())}")
             if processes.is_first():
                 report = begun[1].to_json()
-                workdir.write_atomically(folder / "init_from.json", report)
+                storage.write_atomically(folder / "init_from.json", report)
+
+        def save(state: step.TrainState, now: int) -> None:
+            log.flush()  # who goes on from the checkpoint wants the lines before it
+            with clock("checkpoint"):
+                checkpoints.save(state, now)
 
         def gone_back(left: step.TrainState) -> tuple[step.TrainState, int]:
             """The newest good checkpoint's state, saved as that after the anomaly."""
@@ -155,7 +166,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
                 checkpoints.drop(anomalies.step - 1)  # nothing good has come of it
                 good, _ = newest() or (initial_state(), 0)
                 good = anomalies.leave_out(good)
-                checkpoints.save(good, anomalies.step)
+            save(good, anomalies.step)
             return good, anomalies.step
 
         try:
@@ -213,11 +224,10 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
                     means = log.write(now, "train", [one | rates for one in each])
                     progress.log(now, means)
                 if now % config.checkpoint.save_every == 0 or now == num_steps:
-                    with clock("checkpoint"):
-                        checkpoints.save(state, now)
+                    save(state, now)
                 stop.check()
+            save(state, now)
             with clock("checkpoint"):
-                checkpoints.save(state, now)
                 checkpoints.wait()
             params, final = state.params, now
             if takes_best and dev:
@@ -229,8 +239,8 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
             if anomalies.settle():
                 state, now = gone_back(state)
             progress.note(f"stopping: saving step {now} of {num_steps}")
+            save(state, now)
             with clock("checkpoint"):
-                checkpoints.save(state, now)
                 checkpoints.wait()
             progress.note(f"saved step {now}; the same command goes on from there")
             raise

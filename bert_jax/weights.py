@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -12,13 +11,14 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
+from bert_jax import storage, tokenization
 from bert_jax.convert import export as huggingface_export
 from bert_jax.convert import files, google, huggingface, layout
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import stack_layers
+from bert_jax.storage import Path
 from bert_jax.workdir import read_facts
 
 _CHECKPOINTS = "checkpoints"
@@ -41,7 +41,7 @@ def read(
     Raises:
       UserError: it is none of these, or damaged.
     """
-    folder = Path(path)
+    folder = storage.path(path)
     match _origin(folder):
         case "google":
             return google.read(folder, place)
@@ -62,7 +62,7 @@ def read_tokenizer(
     Raises:
       UserError: it is damaged, or does not go with the model.
     """
-    folder = Path(path)
+    folder = storage.path(path)
     match _origin(folder):
         case "google":
             return google.read_tokenizer(folder, config)
@@ -75,7 +75,7 @@ def read_tokenizer(
 def read_task(path: str | Path) -> dict[str, Any]:
     """What a fine-tuned model knows besides its weights: `labels`, the names of its
     outputs, and `facts`, such as a threshold; what there is of them."""
-    folder = Path(path)
+    folder = storage.path(path)
     match _origin(folder):
         case "workdir":
             labels = _workdir_config(folder)["task"].get("labels", ())
@@ -236,6 +236,11 @@ def _origin(folder: Path) -> str:
             "one with Google's bert_config.json and bert_model.ckpt.* is wanted"
         )
     names = {path.name for path in folder.iterdir()}
+    if storage.in_bucket(folder) and names & {google.CONFIG, *_WEIGHT_FILES}:
+        raise UserError(
+            f"{folder}: in a bucket, only work directories are read; copy it here "
+            "(gcloud storage cp -r) and name the copy"
+        )
     if names & set(_WEIGHT_FILES):
         return "huggingface"
     if google.CONFIG in names:
@@ -290,7 +295,7 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
 def _workdir_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = json.loads(path.read_bytes())
         fields["model"], fields["task"], fields["checkpoint"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not a run's config; is this a work directory?") from (

@@ -1,12 +1,9 @@
 """The work directory: whose run it is, and its vocabulary."""
 
-import contextlib
 import json
-import os
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, TextIO
+from pathlib import Path as LocalPath
+from typing import Any
 
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
@@ -14,6 +11,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
+from bert_jax.storage import Path, write_atomically
 
 # Where and on what a run goes on, and how it is asked: none of it shapes its numbers,
 # but for what is done about anomalies, which a run that has met one decides anew.
@@ -53,11 +51,8 @@ def claim(
         return
     resolved = json.dumps(config.to_dict(), indent=2) + "\n"
     try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".tokenizer.", dir=workdir) as whole:
-            tokenization.save(tokenizer, whole)
-            for path in Path(whole).iterdir():
-                path.replace(workdir / path.name)
+        for name, text in tokenization.files(tokenizer).items():
+            write_atomically(workdir / name, text)
         write_atomically(workdir / "config.json", resolved)
     except OSError as error:
         raise UserError(f"--workdir={workdir}: {error.strerror or error}") from error
@@ -135,7 +130,7 @@ def runs_put_aside(workdir: Path) -> int:
 def put_aside(workdir: Path, attempt: int) -> None:
     """Makes room for the next attempt: moves a run's files to `collapsed_<attempt>`."""
     with tempfile.TemporaryDirectory(prefix=".collapsed.", dir=workdir) as temporary:
-        aside = Path(temporary) / "run"
+        aside = LocalPath(temporary) / "run"
         aside.mkdir()
         for pattern in _OF_A_RUN:
             for path in workdir.glob(pattern):
@@ -145,7 +140,7 @@ def put_aside(workdir: Path, attempt: int) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_bytes())
     except ValueError as error:
         raise UserError(
             f"{path}: not JSON ({error}); is this a work directory?"
@@ -164,22 +159,3 @@ def check_vocabulary(workdir: Path, tokenizer: Tokenizer) -> None:
             "text has changed since the run began: restore it, or take another "
             "--workdir"
         )
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a file so that it is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write(text)
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[TextIO]:
-    """A file to write that takes the place of `path` once it is whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            yield file
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -18,17 +18,18 @@ LAYERS = (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
         *("memory", "configuration", "signals", "workdir", "weights", "pretrained"),
         *("anomaly", "heartbeat", "compilation_cache", "processes", "group"),
-        "lifeline",
+        *("lifeline", "notice"),
     ),
     ("models", "data", "convert", "scores"),
     ("tokenization",),
+    ("storage",),
     ("errors",),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 # Rooms that see less of bert_jax than their line would allow.
 SEES = {
-    "data": ("data", "tokenization", "errors"),
+    "data": ("data", "tokenization", "storage", "errors"),
     "scores": ("scores", "errors"),
     "convert": ("convert", "models.config", "tokenization", "errors"),
 }

@@ -9,20 +9,20 @@
 Files whose names end in .gz are read as they are. One document at a time is held.
 """
 
-import glob
 import json
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import sentencex
 import tensorflow_datasets as tfds
 
+from bert_jax import storage
 from bert_jax.data import pydocs, tfds_source
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
+from bert_jax.storage import Path
 
 
 class Document(NamedTuple):
@@ -90,8 +90,7 @@ def _identity(source: str) -> Any:
     if kind == "tfds":
         builder = tfds_source.builder(name)
         return [builder.info.full_name, str(builder.data_dir)]
-    stats = [(path, os.stat(path)) for path in _files(source)]
-    return [[os.path.abspath(p), s.st_size, s.st_mtime_ns] for p, s in stats]
+    return [storage.identity(path) for path in _files(source)]
 
 
 def _kind(source: str) -> tuple[str, str]:
@@ -117,11 +116,10 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
 
 def _files(source: str) -> list[str]:
     pattern = source.partition(":")[2]
-    files = [p for p in sorted(glob.glob(pattern, recursive=True)) if os.path.isfile(p)]
+    files = storage.find(pattern)
     if not files:
-        raise UserError(
-            f"{source}: no file matches; the path is relative to {os.getcwd()}"
-        )
+        here = "" if storage.in_bucket(pattern) else f" from {os.getcwd()}"
+        raise UserError(f"{source}: no file matches{here}")
     return files
 
 

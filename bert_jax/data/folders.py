@@ -1,9 +1,9 @@
 """Texts in folders: one for each class, one file for each text, as IMDb is laid out."""
 
-from pathlib import Path
-
+from bert_jax import storage
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
+from bert_jax.storage import Path
 
 _BOM = b"\xef\xbb\xbf"
 _UNLABELLED = "unsup"  # IMDb's further reviews, of no class
@@ -17,9 +17,8 @@ def read_folders(folder: str | Path) -> list[LabelledText]:
     Raises:
       UserError: there is no such file, or one is not UTF-8.
     """
-    paths = sorted(
-        path for path in Path(folder).glob("*/*.txt") if path.parent.name != _UNLABELLED
-    )
+    found = storage.path(folder).glob("*/*.txt")
+    paths = sorted(path for path in found if path.parent.name != _UNLABELLED)
     if not paths:
         raise UserError(
             f"{folder}: no text there; CLASS/*.txt is wanted, such as pos/0_9.txt"

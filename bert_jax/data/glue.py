@@ -7,12 +7,13 @@ no quoting. Columns are found by their names in the first line.
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_jax import storage
 from bert_jax.data import tfds_source
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
+from bert_jax.storage import Path
 
 
 class Record(NamedTuple):
@@ -125,7 +126,7 @@ def read(
     if source.startswith("tfds:"):
         fields = _from_tfds(name, source.removeprefix("tfds:"), split)
     else:
-        fields = _from_files(name, Path(source), split, told)
+        fields = _from_files(name, storage.path(source), split, told)
     if fields is None:
         told[f"{split}: files missing in {source}, nothing predicted"] += 1
         return None

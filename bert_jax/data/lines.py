@@ -1,14 +1,22 @@
 """Lines of a text file, read the same way wherever text comes from."""
 
+import contextlib
 import gzip
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+from bert_jax import storage
 from bert_jax.errors import UserError
+from bert_jax.storage import Path
 
 _BOM = b"\xef\xbb\xbf"
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path) -> Iterator[Any]:
+    with storage.path(path).open("rb") as file:
+        yield gzip.GzipFile(fileobj=file) if str(path).endswith(".gz") else file
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -20,10 +28,9 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     Raises:
       UserError: the file cannot be read, is empty or not UTF-8.
     """
-    opener: Any = gzip.open if str(path).endswith(".gz") else open
     number = position = 0
     try:
-        with opener(path, "rb") as file:
+        with _opened(path) as file:
             for number, line in enumerate(file, 1):
                 start = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
                 yield number, line[start:].decode("utf-8").rstrip("\r\n")

@@ -11,6 +11,7 @@ shaped it, and it takes this name when it is complete.
 
 import contextlib
 import hashlib
+import io
 import itertools
 import json
 import shutil
@@ -30,7 +31,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
-from bert_jax import tokenization
+from bert_jax import storage, tokenization
 from bert_jax.data import corpus, pairs, records, vocabulary, workers
 from bert_jax.data.shards import Chunk, Job, Shard, part_path, write_shard
 from bert_jax.errors import UserError
@@ -45,7 +46,7 @@ CHUNK_BYTES = 8 << 20
 _SPLITS = ("train", "dev")
 
 
-def prepare(config: ConfigDict, max_seq_length: int) -> Path:
+def prepare(config: ConfigDict, max_seq_length: int) -> storage.Path:
     """Returns the folder with the corpus's sentence pairs; made if it is missing.
 
     It opens with `tfds.builder_from_directory` and holds, beside the splits `train`
@@ -72,9 +73,9 @@ def prepare(config: ConfigDict, max_seq_length: int) -> Path:
         ],
         "seed": config.seed,
     }
-    folder = Path(config.corpus.data_dir) / f"pairs-{_fingerprint(identity)}"
-    if not folder.exists():
-        with _made_whole(folder) as temporary:
+    folder = storage.path(config.corpus.data_dir) / f"pairs-{_fingerprint(identity)}"
+    if not _is_whole(folder, "preparation.json"):
+        with _made_whole(folder, "preparation.json") as temporary:
             _write(config, tokenizer, settings, identity, temporary)
     return folder
 
@@ -100,9 +101,10 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
         "dev_fraction": config.corpus.dev_fraction,
         "seed": config.seed,
     }
-    folder = Path(config.corpus.data_dir) / f"vocabulary-{_fingerprint(identity)}"
-    if not folder.exists():
-        with _made_whole(folder) as temporary:
+    name = f"vocabulary-{_fingerprint(identity)}"
+    folder = storage.path(config.corpus.data_dir) / name
+    if not _is_whole(folder, "metadata.json"):
+        with _made_whole(folder, "metadata.json") as temporary:
             split_of = _split_rule(config)
             training = (
                 (index, document.text)
@@ -113,9 +115,9 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     return tokenization.load(folder / "tokenizer.json")
 
 
-def token_counts(folder: Path) -> Int64[np.ndarray, " vocab"]:
+def token_counts(folder: storage.Path) -> Int64[np.ndarray, " vocab"]:
     """How often each id stands in the training split's tokens_a and tokens_b."""
-    return np.load(folder / "token_counts.npy")
+    return np.load(io.BytesIO((folder / "token_counts.npy").read_bytes()))
 
 
 def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
@@ -131,12 +133,22 @@ def _fingerprint(identity: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _is_whole(folder: storage.Path, last: str) -> bool:
+    """Whether it is all there; in a bucket `last` tells, the file copied last."""
+    return (folder / last if storage.in_bucket(folder) else folder).exists()
+
+
 @contextlib.contextmanager
-def _made_whole(folder: Path) -> Iterator[Path]:
+def _made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
     """Gives a temporary folder that becomes `folder` in the end, or vanishes.
 
     Where another process was faster, its result stays: the two are the same.
     """
+    if storage.in_bucket(folder):
+        with tempfile.TemporaryDirectory() as here:
+            yield Path(here)
+            storage.upload(Path(here), folder, last)
+        return
     temporary = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +172,8 @@ def _made_whole(folder: Path) -> Iterator[Path]:
 
 
 def _documents(config: ConfigDict) -> Iterator[corpus.Document]:
-    return corpus.documents(tuple(config.corpus.sources), Path(config.corpus.data_dir))
+    data_dir = storage.path(config.corpus.data_dir)
+    return corpus.documents(tuple(config.corpus.sources), data_dir)
 
 
 def _split_rule(config: ConfigDict) -> Callable[[int], str]:

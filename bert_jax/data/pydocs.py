@@ -14,13 +14,13 @@ import os
 import platform
 import re
 import sysconfig
-import tempfile
 import warnings
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from bert_jax import storage
 from bert_jax.data import workers
 
 # What the main install brings, whatever else stands beside it: one test tool more does
@@ -54,26 +54,20 @@ def identity() -> list[Any]:
     return [FORMAT, platform.python_version(), sorted(_versions().items())]
 
 
-def extract(data_dir: Path) -> Path:
+def extract(data_dir: storage.Path) -> storage.Path:
     """Returns a file of JSON lines, each with `module` and `text`; made if missing."""
     key = hashlib.sha256(json.dumps(identity()).encode()).hexdigest()[:16]
     path = data_dir / f"pydocs-{key}.jsonl"
     if path.exists():
         return path
-    data_dir.mkdir(parents=True, exist_ok=True)
     files = list(_files())
     tasks = [files[i : i + _FILES_A_TASK] for i in range(0, len(files), _FILES_A_TASK)]
-    handle, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=data_dir)
-    try:
-        with (
-            os.fdopen(handle, "w", encoding="utf-8") as file,
-            contextlib.closing(workers.ordered_map(_read_files, None, tasks)) as found,
-        ):
-            file.writelines(found)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with (
+        storage.replacing(path) as file,
+        contextlib.closing(workers.ordered_map(_read_files, None, tasks)) as found,
+    ):
+        file.writelines(found)
     return path
 
 

@@ -3,11 +3,11 @@
 import importlib.util
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import tensorflow_datasets as tfds
 
+from bert_jax import storage
 from bert_jax.errors import UserError
 
 
@@ -20,7 +20,7 @@ def builder(name: str) -> tfds.core.DatasetBuilder:
     Raises:
       UserError: it is not there, and cannot be made without TensorFlow.
     """
-    if (Path(name) / "dataset_info.json").exists():
+    if (storage.path(name) / "dataset_info.json").exists():
         return tfds.builder_from_directory(name)
     data_dir = os.environ.get("TFDS_DATA_DIR")  # TFDS reads it at its import only
     try:

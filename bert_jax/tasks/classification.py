@@ -6,7 +6,6 @@ What GLUE and a user's own texts share: everything but how records are read.
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -20,8 +19,8 @@ from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
 from bert_jax.scores import classification as scores
 from bert_jax.step import Sums
+from bert_jax.storage import Path, write_atomically
 from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.workdir import write_atomically
 
 # How each kind is called in a Hugging Face config.json.
 PROBLEM_TYPES = {

@@ -10,7 +10,6 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -24,6 +23,7 @@ from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.step import Sums
+from bert_jax.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
 from bert_jax.tasks.task import Ask, Shapes, Step, Task
 

@@ -1,15 +1,14 @@
 """GLUE (section 4.1): a class for a sentence or a pair; for STS-B a score."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.data import glue
 from bert_jax.errors import UserError
+from bert_jax.storage import Path, write_atomically
 from bert_jax.tasks.classification import Classification, TextExample
-from bert_jax.workdir import write_atomically
 
 # Of MNLI, whose test sets and diagnostic set are handed in each by itself.
 _MNLI_FILES = {"test": "MNLI-m", "test_mismatched": "MNLI-mm", "ax": "AX"}

@@ -7,7 +7,6 @@ files (bert_jax/data/conll.py).
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -21,8 +20,8 @@ from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
 from bert_jax.scores import entities as scores
 from bert_jax.step import Sums
+from bert_jax.storage import Path, write_atomically
 from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.workdir import write_atomically
 
 SCHEMES = ("entities", "none")
 _NO_LABEL = -1  # of pieces that are not tagged

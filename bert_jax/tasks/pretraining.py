@@ -5,7 +5,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,13 +14,14 @@ from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization, workdir
+from bert_jax import tokenization
 from bert_jax.data import loader, masking, prepare
 from bert_jax.data.rows import Places
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.step import Sums
+from bert_jax.storage import Path, write_atomically
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.task import Ask, Batch, Shapes, Step, Task
 
@@ -242,7 +242,7 @@ class Pretraining(Task):
                 )
                 print(f"    {mask['wanted']:<16} {guesses}")
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        workdir.write_atomically(folder / "dev.jsonl", lines)
+        write_atomically(folder / "dev.jsonl", lines)
 
     def _forward(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None

@@ -3,7 +3,6 @@
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,13 +10,13 @@ import optax
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
-from bert_jax import workdir
 from bert_jax.data import squad, squad_windows
 from bert_jax.data.rows import Feature
 from bert_jax.data.squad import Example
 from bert_jax.errors import UserError
 from bert_jax.scores import squad as scores
 from bert_jax.step import Sums
+from bert_jax.storage import Path, write_atomically
 from bert_jax.tasks import squad_answers, squad_features
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.squad_answers import Prediction
@@ -228,7 +227,7 @@ class Squad(Finetuning[Example, Prediction]):
             }
         for name, content in files.items():
             text = json.dumps(content, indent=4) + "\n"
-            workdir.write_atomically(folder / name, text)
+            write_atomically(folder / name, text)
 
     def parse(self, row: dict[str, Any]) -> Example:
         texts = []

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,10 +14,10 @@ from bert_jax.data.rows import Feature
 from bert_jax.data.swag import CHOICES, Choices, read_choices
 from bert_jax.scores import classification as scores
 from bert_jax.step import Sums
+from bert_jax.storage import Path, write_atomically
 from bert_jax.tasks.classification import pair_lengths
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.task import Shapes
-from bert_jax.workdir import write_atomically
 
 Pair = tuple[list[int], list[int]]
 # Examples whose pieces are held as the tokenizer's objects at a time.

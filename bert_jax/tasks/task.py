@@ -3,7 +3,6 @@
 import abc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from jaxtyping import Array, Key
@@ -13,6 +12,7 @@ from tokenizers import Tokenizer
 from bert_jax.data.rows import Batch, Places
 from bert_jax.models.config import BertConfig
 from bert_jax.step import Sums
+from bert_jax.storage import Path
 
 Outputs = dict[str, Any]
 Step = Callable[[Any, Mapping[str, Array]], dict[str, Array]]

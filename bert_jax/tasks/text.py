@@ -2,17 +2,17 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
+from bert_jax import storage
 from bert_jax.data import folders, texts
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
+from bert_jax.storage import Path, write_atomically
 from bert_jax.tasks.classification import Classification, TextExample
-from bert_jax.workdir import write_atomically
 
 Target = int | float | tuple[int, ...] | None  # as TextExample's
 # Labels that an error names.
@@ -153,7 +153,8 @@ class Imdb(Text):
         if split in ("train", "dev"):
             parts = texts.hold_out(self._whole("train"), task.dev_fraction)
             return parts[split == "dev"] or None
-        if task.data_dir.startswith("tfds:") or (Path(task.data_dir) / split).exists():
+        folder = storage.path(task.data_dir) / split
+        if task.data_dir.startswith("tfds:") or folder.exists():
             return self._whole(split)
         return None
 
@@ -164,7 +165,7 @@ class Imdb(Text):
             return texts.read_texts(
                 f"{source}:{split}", columns, self.kind, labelled=True
             )
-        return folders.read_folders(Path(source) / split)
+        return folders.read_folders(storage.path(source) / split)
 
 
 def _names(text: LabelledText) -> tuple[str, ...]:

@@ -1,0 +1,168 @@
+"""Places: folders of a file system, and of a bucket (gs://BUCKET/...).
+
+A bucket has no folders to make or to rename, and nothing is appended to an object: it
+is there, whole, once its writer has closed it. What needs more is done in a folder of
+this machine and copied.
+"""
+
+import contextlib
+import errno
+import glob
+import importlib.util
+import io
+import logging
+import os
+import pathlib
+import traceback
+from collections.abc import Iterator
+from typing import Any, TextIO, TypeAlias
+
+from etils import epath
+
+from bert_jax.errors import UserError
+
+Path: TypeAlias = pathlib.Path | epath.Path
+
+_BUCKETS = "gs://"
+_CLIENTS = ("gcsfs", "google.", "aiohttp")
+
+
+def path(text: str | os.PathLike[str]) -> Path:
+    """The place of this name."""
+    return epath.Path(text) if in_bucket(text) else pathlib.Path(text)
+
+
+def in_bucket(place: str | os.PathLike[str]) -> bool:
+    """Whether it is an object, or a folder of objects."""
+    return os.fspath(place).startswith(_BUCKETS)
+
+
+def check(flag: str, text: str) -> None:
+    """Makes ready for reading and writing there.
+
+    Raises:
+      UserError: the place is of no kind that is known here.
+    """
+    if "://" not in text:  # s3://bucket would become a folder named s3:
+        return
+    if not in_bucket(text) or not text.removeprefix(_BUCKETS).strip("/"):
+        raise UserError(
+            f"{flag}={text}: a folder, or {_BUCKETS}BUCKET/FOLDER, is wanted; mount "
+            "other storage, and name that folder"
+        )
+    if importlib.util.find_spec("gcsfs") is None:
+        raise UserError(f"{flag}={text}: buckets need the extra: pip install '.[gcs]'")
+    import fsspec
+
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # what it tells it raises too
+    # TensorFlow, where it is installed, may have been built without Google's storage.
+    os.environ.setdefault("EPATH_USE_TF", "false")
+    # Objects come and go by other hands too: TensorStore's, other processes'.
+    fsspec.config.conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
+
+
+def is_trouble(error: BaseException) -> bool:
+    """Whether a bucket's client raised this: no such bucket, no rights, no network."""
+    # What they raise has no class in common, and may be as plain as an OSError.
+    return any(
+        frame.f_globals.get("__name__", "").startswith(_CLIENTS)
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
+
+
+def find(pattern: str) -> list[str]:
+    """The files of a pattern, in the order of their names; `**` is any folder."""
+    if not in_bucket(pattern):
+        found = sorted(glob.glob(pattern, recursive=True))
+        return [name for name in found if os.path.isfile(name)]
+    return sorted(_BUCKETS + name for name in _client().glob(pattern))
+
+
+def identity(name: str) -> list[str | int]:
+    """What tells one state of a file from another, without reading it."""
+    if not in_bucket(name):
+        stat = os.stat(name)
+        return [os.path.abspath(name), stat.st_size, stat.st_mtime_ns]
+    about = _client().info(name)
+    return [name, about["size"], about["generation"]]
+
+
+def absolute(place: Path) -> Path:
+    """The place by its full name."""
+    return place if in_bucket(place) else place.absolute()
+
+
+def move(folder: Path, target: Path) -> None:
+    """Moves a folder, in place of an earlier `target`; in a bucket, file by file."""
+    epath.Path(target).rmtree(missing_ok=True)
+    if in_bucket(target):
+        _client().mv(str(folder), str(target), recursive=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder.rename(target)
+
+
+def output(text: str) -> Path:
+    """The place of a file to write.
+
+    Raises:
+      UserError: nothing can be written there.
+    """
+    place = path(text)
+    if place.is_dir() or not (in_bucket(place) or place.parent.is_dir()):
+        raise UserError(f"--output={text}: not a file in a folder that exists")
+    return place
+
+
+def put(place: Path, content: bytes) -> None:
+    """Writes an object of a bucket.
+
+    Raises:
+      OSError: whatever it was that failed.
+    """
+    try:
+        place.write_bytes(content)
+    except Exception as error:
+        if not is_trouble(error):
+            raise
+        text = " ".join(str(error).split())
+        raise OSError(errno.EIO, f"{type(error).__name__}: {text}", str(place)) from (
+            error
+        )
+
+
+@contextlib.contextmanager
+def replacing(place: Path) -> Iterator[TextIO]:
+    """A file to write that takes the place of another once it is whole."""
+    if in_bucket(place):
+        text = io.StringIO()
+        yield text
+        put(place, text.getvalue().encode())
+        return
+    temporary = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            yield file
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(place: Path, text: str) -> None:
+    """Writes a file so that it is there whole or not at all, and its folders."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(place) as file:
+        file.write(text)
+
+
+def upload(folder: pathlib.Path, target: Path, last: str) -> None:
+    """Copies a folder's files; `last`, the one whose presence says that all are."""
+    names = {path.name for path in folder.iterdir()} - {last}
+    for name in (*sorted(names), last):
+        epath.Path(folder / name).copy(target / name, overwrite=True)
+
+
+def _client() -> Any:
+    import fsspec
+
+    return fsspec.filesystem("gcs")

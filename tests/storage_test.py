@@ -1,0 +1,282 @@
+"""Buckets: whole runs against a server that speaks Google Cloud Storage's API."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_gcs import FakeGcs, serving
+
+from bert_jax import local, main, metrics, storage
+from bert_jax.data import corpus as corpora
+from bert_jax.data import folders, lines
+from bert_jax.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+MAIN = [sys.executable, "-m", "bert_jax.main"]
+
+
+@pytest.fixture(scope="module")
+def gcs():
+    with serving() as fake:
+        yield fake
+
+
+@pytest.fixture
+def here(gcs, monkeypatch):
+    """The server for this process's own clients."""
+    import fsspec
+
+    for name, value in gcs.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setitem(fsspec.config.conf, "gcs", {"token": "anon"})
+    fsspec.filesystem("gcs").clear_instance_cache()
+    storage.check("--workdir", "gs://bucket/run")
+    yield gcs
+    gcs.refuse = None
+    fsspec.filesystem("gcs").clear_instance_cache()
+
+
+def start(gcs: FakeGcs, *arguments, program=MAIN, **environment):
+    flags = os.environ["XLA_FLAGS"].replace("count=8", "count=1")
+    return subprocess.Popen(
+        [*program, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "XLA_FLAGS": flags, **gcs.environment, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process):
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    return out
+
+
+def losses(folder):
+    lines = metrics.read(folder, "train")
+    assert [line["step"] for line in lines] == list(range(1, 21))
+    return [line["loss"] for line in lines]
+
+
+def test_all_that_a_run_reads_and_writes_may_be_in_a_bucket(
+    gcs, micro, corpus, plain, tmp_path
+):
+    gcs.upload("bucket", "texts/corpus.txt", corpus.read_bytes())
+    arguments = [f"--config={micro}", "--workdir=gs://bucket/run"]
+    data = ["--config.corpus.data_dir=gs://bucket/data"]
+    data += ["--config.corpus.sources=('sentences:gs://bucket/texts/*.txt',)"]
+    finish(start(gcs, *arguments, *data))
+    gcs.download("bucket", tmp_path)
+    # The order of the records hangs on the seed alone, so the losses are the disk's.
+    assert losses(tmp_path / "run") == losses(plain)
+    dev = [metrics.read(folder, "dev")[-1] for folder in (tmp_path / "run", plain)]
+    assert dev[0] | {"time": 0} == dev[1] | {"time": 0}
+    names = {path.name.partition(".")[0] for path in (tmp_path / "run").iterdir()}
+    assert names >= {"config", "vocab", "tokenizer", "heartbeat", "events"}
+    (events,) = (tmp_path / "run").glob("events*")
+    assert events.stat().st_size > 1000
+    mine, theirs = (f / "predictions" / "dev.jsonl" for f in (tmp_path / "run", plain))
+    assert mine.read_bytes() == theirs.read_bytes()
+
+    (line,) = finish(start(gcs, *arguments, "--mode=evaluate", *data)).splitlines()
+    assert json.loads(line)["loss"] == dev[0]["loss"]
+
+    gcs.upload("bucket", "in.jsonl", b'{"text": "a [MASK]"}')
+    asked = ["--input=gs://bucket/in.jsonl", "--output=gs://bucket/out.jsonl"]
+    finish(start(gcs, *arguments, "--mode=predict", *asked))
+    (answer,) = gcs.blobs["bucket", "out.jsonl"].content.splitlines()
+    assert json.loads(answer)["masks"][0][0]["token"]
+
+    finish(start(gcs, *arguments, "--mode=export", f"--output={tmp_path}/hf"))
+    assert (tmp_path / "hf" / "model.safetensors").exists()
+
+    other = [f"--config={micro}", f"--workdir={tmp_path}/other"]
+    begun = ["--config.init_from=gs://bucket/run", "--config.train.num_steps=1"]
+    finish(start(gcs, *other, *begun, "--config.optimizer.warmup_steps=0"))
+    report = json.loads((tmp_path / "other" / "init_from.json").read_text())
+    assert len(report["taken"]) > 40 and not report["initialised"]
+
+
+def test_a_run_killed_while_it_copies_a_checkpoint_goes_on_from_the_one_before(
+    gcs, micro, plain, tmp_path
+):
+    arguments = [f"--config={micro}", "--workdir=gs://killed/run"]
+    process = start(gcs, *arguments)
+
+    def kill(method, url):
+        if method == "POST" and "checkpoints/20/params" in url:
+            process.send_signal(signal.SIGKILL)
+            return 503
+
+    gcs.refuse = kill
+    process.communicate(timeout=240)
+    gcs.refuse = None
+    assert process.returncode == -signal.SIGKILL
+    left = gcs.names("killed")
+    assert any(name.startswith("run/checkpoints/20/") for name in left)
+    assert "run/checkpoints/20/commit_success.txt" not in left
+    again = start(gcs, *arguments)
+    _, err = again.communicate(timeout=240)
+    assert again.returncode == 0 and "resuming at step 10 of 20" in err, err
+    gcs.download("killed", tmp_path)
+    assert losses(tmp_path / "run") == losses(plain)
+
+
+def test_a_damaged_checkpoint_in_a_bucket_is_moved_and_the_one_before_taken(
+    gcs, micro, plain, tmp_path
+):
+    arguments = [f"--config={micro}", "--workdir=gs://damaged/run"]
+    finish(start(gcs, *arguments))
+    for name in gcs.names("damaged"):
+        if "checkpoints/20/" in name and "/d/" in name:
+            gcs.upload("damaged", name, b"damaged")
+    again = start(gcs, *arguments)
+    _, err = again.communicate(timeout=240)
+    assert again.returncode == 0, err
+    assert "checkpoint 20 cannot be read" in err and "resuming at step 10" in err
+    assert any("damaged_checkpoints/20/" in name for name in gcs.names("damaged"))
+    gcs.download("damaged", tmp_path)
+    assert losses(tmp_path / "run") == losses(plain)
+
+
+def test_two_processes_write_one_run_into_a_bucket(gcs, micro, plain, tmp_path):
+    port = local.free_port()
+    started = [
+        start(
+            gcs,
+            *(f"--config={micro}", "--workdir=gs://two/run", "--config.mesh.data=2"),
+            "--config.corpus.data_dir=gs://two/data",
+            BERT_JAX_COORDINATOR=f"127.0.0.1:{port}",
+            BERT_JAX_PROCESSES="2",
+            BERT_JAX_PROCESS_ID=str(index),
+        )
+        for index in range(2)
+    ]
+    for process in started:
+        finish(process)
+    gcs.download("two", tmp_path)
+    np.testing.assert_allclose(losses(tmp_path / "run"), losses(plain), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--workdir=s3://bucket/run"], ["--workdir=s3://bucket/run", "gs://BUCKET/"]),
+        (["--workdir=gs://"], ["--workdir=gs://", "gs://BUCKET/"]),
+        (["--config.init_from=hf://bert"], ["config.init_from=hf://bert", "gs://"]),
+        (["--config.corpus.sources=('text:s3://a/b',)"], ["corpus.sources=s3://a/b"]),
+        (
+            ["--mode=export", "--output=gs://bucket/model"],
+            ["--output=gs://bucket/model", "copy"],
+        ),
+    ],
+)
+def test_other_places_are_refused_and_nothing_is_made_in_their_name(
+    arguments, words, micro, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    given = [] if arguments[0].startswith("--workdir") else ["--workdir=run"]
+    assert main.main([f"--config={micro}", *given, *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and all(word in line for word in words), line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_clients_the_extra_is_named(micro, monkeypatch, capsys):
+    monkeypatch.setattr(storage.importlib.util, "find_spec", lambda name: None)
+    assert main.main([f"--config={micro}", "--workdir=gs://bucket/run"]) == 2
+    assert "pip install '.[gcs]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_bucket_that_is_not_ours_is_told_in_one_line(
+    status, here, micro, tmp_path, capfd
+):
+    here.refuse = lambda method, url: status
+    arguments = [f"--config={micro}", "--workdir=gs://theirs/run"]
+    arguments += [f"--config.corpus.data_dir={tmp_path}/data"]
+    assert main.main(arguments) == 2
+    err = capfd.readouterr().err.splitlines()
+    (line,) = (line for line in err if line.startswith("error: "))
+    assert "Google Cloud Storage" in line and "bucket's name" in line
+    assert not any("Traceback" in line for line in err)
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("--config.train.restarts=2", ["config.train.restarts=2", "bucket"]),
+        ("--config.init_from=gs://bucket/weights", ["gcloud storage cp"]),
+        ("--config.corpus.sources=('text:gs://bucket/no*',)", ["no file matches"]),
+    ],
+)
+def test_what_a_bucket_cannot_do_is_told_in_one_line(
+    argument, words, here, micro, capfd
+):
+    here.upload("bucket", "weights/model.safetensors", b"")
+    assert main.main([f"--config={micro}", "--workdir=gs://bucket/new", argument]) == 2
+    err = capfd.readouterr().err.splitlines()
+    (line,) = (line for line in err if line.startswith("error: "))
+    assert all(word in line for word in words), line
+    assert not any(name.startswith("new/") for name in here.names("bucket"))
+
+
+@pytest.mark.parametrize("place", ["gs://small/file.txt", "file.txt"])
+def test_a_file_is_replaced_whole_or_not_at_all(place, here, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = storage.path(place)
+    with storage.replacing(path) as file:
+        file.write("one\n")
+    with pytest.raises(ZeroDivisionError), storage.replacing(path) as file:
+        file.write(f"half of {1 / 0}")
+    assert path.read_bytes() == b"one\n"
+    with storage.replacing(path) as file:
+        file.write("two\n")
+    assert path.read_bytes() == b"two\n"
+    left = here.names("small") or [path.name for path in tmp_path.iterdir()]
+    assert left == ["file.txt"]
+    for name in here.names("small"):
+        del here.blobs["small", name]
+
+
+def test_what_cannot_be_written_is_an_error_of_the_operating_system(here):
+    here.refuse = lambda method, url: 403 if method == "POST" else None
+    with pytest.raises(OSError, match="refused") as caught:
+        storage.write_atomically(storage.path("gs://bucket/file"), "text")
+    assert caught.value.filename == "gs://bucket/file"
+
+
+def test_a_corpus_in_a_bucket_has_another_identity_when_it_is_written_anew(here):
+    sources = ("text:gs://books/**/*.txt",)
+    here.upload("books", "b/2.txt", b"Two.")
+    here.upload("books", "a/1.txt", b"One.")
+    first = corpora.identity(sources)
+    found = corpora.documents(sources, storage.path("gs://books"))
+    assert [document.text for document in found] == ["One.", "Two."]
+    assert corpora.identity(sources) == first
+    here.upload("books", "a/1.txt", b"Six.")
+    assert corpora.identity(sources) != first
+
+
+def test_texts_of_a_bucket_are_read_as_those_of_a_disk(here):
+    here.upload("texts", "all/pos/1.txt", b"Good.")
+    here.upload("texts", "all/neg/1.txt", b"Bad.")
+    here.upload("texts", "all/lines.tsv.gz", gzip.compress(b"one\ntwo\n"))
+    read = list(lines.read_lines("gs://texts/all/lines.tsv.gz"))
+    assert read == [(1, "one"), (2, "two")]
+    texts = folders.read_folders("gs://texts/all")
+    assert [(text.text, text.label) for text in texts] == [
+        ("Bad.", "neg"),
+        ("Good.", "pos"),
+    ]
+    with pytest.raises(UserError, match="gs://texts/none: cannot be read"):
+        list(lines.read_lines("gs://texts/none"))
