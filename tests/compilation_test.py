@@ -1,4 +1,4 @@
-"""A step of BERT-Large's width as compiled for eight devices, read from its HLO."""
+"""A step of BERT-Large as compiled for eight devices, read from its HLO."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ from bert_jax.seeds import Seeds
 from configs import large
 
 # Sizes that no two things share, so that a shape tells what it is of.
-LAYERS, ROWS, LENGTH, PREDICTIONS = 2, 24, 96, 20
+LAYERS, ROWS, LENGTH, PREDICTIONS = 24, 40, 96, 20
 HIDDEN, HEADS, INNER = 1024, 16, 4096
 VOCABULARY = 30528  # 30,522 and six more rows, which eight divides
 
@@ -28,7 +28,6 @@ def compiled(name="bert_adam", **mesh):
     """The state's shapes and the compiled step; nothing of it is allocated."""
     config = large.get_config()
     config.model.vocab_size = VOCABULARY
-    config.model.num_hidden_layers = LAYERS
     config.model.scan_layers = True
     config.train.batch_size = config.evaluate.batch_size = ROWS
     config.optimizer.name = name
