@@ -28,8 +28,15 @@ _CLIENTS = ("gcsfs", "google.", "aiohttp")
 
 
 def path(text: str | os.PathLike[str]) -> Path:
-    """The place of this name."""
-    return epath.Path(text) if in_bucket(text) else pathlib.Path(text)
+    """The place of this name.
+
+    Raises:
+      UserError: it is in a bucket, and the client for that is not installed.
+    """
+    if not in_bucket(text):
+        return pathlib.Path(text)
+    _make_ready(os.fspath(text))
+    return epath.Path(text)
 
 
 def in_bucket(place: str | os.PathLike[str]) -> bool:
@@ -38,11 +45,7 @@ def in_bucket(place: str | os.PathLike[str]) -> bool:
 
 
 def check(flag: str, text: str) -> None:
-    """Makes ready for reading and writing there.
-
-    Raises:
-      UserError: the place is of no kind that is known here.
-    """
+    """Raises UserError where a place is of no kind that is known here."""
     if "://" not in text:  # s3://bucket would become a folder named s3:
         return
     if not in_bucket(text) or not text.removeprefix(_BUCKETS).strip("/"):
@@ -50,8 +53,17 @@ def check(flag: str, text: str) -> None:
             f"{flag}={text}: a folder, or {_BUCKETS}BUCKET/FOLDER, is wanted; mount "
             "other storage, and name that folder"
         )
+    _make_ready(f"{flag}={text}")
+
+
+def _make_ready(told: str) -> None:
+    """Sets the libraries up, before the first of them is asked.
+
+    Args:
+      told: the place, for the error where a library is missing.
+    """
     if importlib.util.find_spec("gcsfs") is None:
-        raise UserError(f"{flag}={text}: buckets need the extra: pip install '.[gcs]'")
+        raise UserError(f"{told}: buckets need the extra: pip install '.[gcs]'")
     import fsspec
 
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # what it tells it raises too
