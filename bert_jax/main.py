@@ -166,10 +166,10 @@ def _check_places(values: dict[str, str], config: ConfigDict) -> None:
         for name, value in config.task.items()
         if isinstance(value, str)
     }
-    cache = "JAX_COMPILATION_CACHE_DIR"
-    places[cache] = os.environ.get(cache, "")
+    for name in ("JAX_COMPILATION_CACHE_DIR", "TFDS_DATA_DIR"):
+        places[name] = os.environ.get(name, "")
     for flag, place in places.items():
-        storage.check(flag, place)
+        storage.check(flag, place.removeprefix("tfds:"))
     for source in config.corpus.sources:
         storage.check("--config.corpus.sources", source.partition(":")[2])
 

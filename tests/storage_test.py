@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 from fake_gcs import FakeGcs, serving
 
 from bert_jax import local, main, metrics, storage
 from bert_jax.data import corpus as corpora
-from bert_jax.data import folders, lines
+from bert_jax.data import folders, lines, tfds_source
 from bert_jax.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -280,3 +281,15 @@ def test_texts_of_a_bucket_are_read_as_those_of_a_disk(here):
     ]
     with pytest.raises(UserError, match="gs://texts/none: cannot be read"):
         list(lines.read_lines("gs://texts/none"))
+
+
+def test_a_data_set_of_tfds_is_read_from_a_bucket(here, make_builder, tmp_path):
+    rows = [{"text": f"Page {number}."} for number in range(5)]
+    home = make_builder(tmp_path, "pages", rows, {"text": tfds.features.Text()})
+    for path in home.iterdir():
+        here.upload("sets", f"pages/1.0.0/{path.name}", path.read_bytes())
+    name = "gs://sets/pages/1.0.0"
+    read = tfds_source.examples(name, tfds_source.builder(name), "train")
+    assert [row["text"].decode() for row in read] == [row["text"] for row in rows]
+    found = corpora.documents((f"tfds:{name}",), storage.path("gs://sets"))
+    assert next(iter(found)).text == "Page 0."
