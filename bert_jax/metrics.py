@@ -7,6 +7,7 @@ import numbers
 import os
 import pathlib
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -54,8 +55,7 @@ class MetricWriter:
             return
         self._workdir, self._here = workdir, workdir
         if in_bucket(workdir):
-            self._temporary = tempfile.TemporaryDirectory()
-            self._here = pathlib.Path(self._temporary.name)
+            self._here = pathlib.Path(tempfile.mkdtemp(prefix="bert_jax."))
         if path.exists():
             _replace(self._here / path.name, b"".join(lines))
         self._lines = (self._here / path.name).open("a", encoding="utf-8")
@@ -124,7 +124,11 @@ class MetricWriter:
         if self._active:
             self._lines.close()
             self._events.close()
-            self.flush()
+            try:
+                self.flush()
+            finally:
+                if self._here is not self._workdir:
+                    shutil.rmtree(self._here)
 
 
 def read(workdir: Path, split: str) -> list[dict[str, int | float]]:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from bert_jax import metrics
 from bert_jax.data.glue import TASKS
 from bert_jax.errors import UserError
-from bert_jax.workdir import write_atomically
+from bert_jax.storage import write_atomically
 from experiments import glue_table
 
 ROOT = Path(__file__).resolve().parent.parent
