@@ -16,7 +16,7 @@ from fake_gcs import FakeGcs, serving
 from bert_jax import local, main, metrics, storage
 from bert_jax.data import corpus as corpora
 from bert_jax.data import folders, lines, tfds_source
-from bert_jax.errors import UserError
+from bert_jax.errors import Interrupted, UserError
 
 ROOT = Path(__file__).resolve().parent.parent
 MAIN = [sys.executable, "-m", "bert_jax.main"]
@@ -293,3 +293,15 @@ def test_a_data_set_of_tfds_is_read_from_a_bucket(here, make_builder, tmp_path):
     assert [row["text"].decode() for row in read] == [row["text"] for row in rows]
     found = corpora.documents((f"tfds:{name}",), storage.path("gs://sets"))
     assert next(iter(found)).text == "Page 0."
+
+
+def test_a_signal_while_a_bucket_is_asked_is_no_trouble_of_the_bucket():
+    def raised(error):
+        try:
+            exec("raise error", {"__name__": "gcsfs.core", "error": error})
+        except Exception as caught:
+            return caught
+
+    assert storage.is_trouble(raised(ValueError()))
+    assert not storage.is_trouble(raised(Interrupted(signal.SIGTERM)))
+    assert not storage.is_trouble(ValueError())
