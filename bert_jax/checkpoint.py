@@ -23,7 +23,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax import processes, storage
 from bert_jax.anomaly import Usual
-from bert_jax.errors import UserError
+from bert_jax.errors import Interrupted, UserError
 from bert_jax.step import TrainState
 from bert_jax.storage import Path
 
@@ -78,6 +78,7 @@ class Checkpoints:
         self, workdir: Path, keep: int, name: str = "checkpoints", keep_every: int = 0
     ):
         self._folder = storage.absolute(workdir) / name
+        storage.require_bucket(self._folder)
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
         if keep_every:
             kept.append(policies.EveryNSteps(keep_every))
@@ -213,27 +214,18 @@ class Checkpoints:
     def _restore_newest(self, abstract: dict[str, Any]) -> tuple[dict, int] | None:
         damaged = []
         for step in sorted(self._manager.all_steps(), reverse=True):
-            args = {k: ocp.args.StandardRestore(v) for k, v in abstract.items()}
-            restored, reason = None, "another process could not read it"
-            try:
-                with _reported_once():
-                    restored = self._manager.restore(
-                        step, args=ocp.args.Composite(**args)
-                    )
-            except jax.errors.JaxRuntimeError:
-                raise  # the device's trouble, not the file's
-            # Whatever a damaged file makes Orbax or TensorStore raise; if no
-            # checkpoint can be read, the first of these errors is shown.
-            except Exception as error:
-                reason = _first_line(error)
-            if not processes.all_true(restored is not None):
+            restored, reason = self._restore(step, abstract)
+            if restored is None and storage.in_bucket(self._folder):
+                # It may have been the network, of which Orbax does not always tell.
+                log.warning("checkpoint %d: %s; trying again", step, reason)
+                restored, reason = self._restore(step, abstract)
+            if restored is None:
                 log.warning("checkpoint %d cannot be read: %s", step, reason)
                 damaged.append((step, reason))
                 continue
-            assert restored is not None
             for bad, _ in damaged:
                 self._set_aside(bad)
-            return dict(restored.items()), step
+            return restored, step
         if damaged:
             raise UserError(
                 f"{self._folder}: no checkpoint can be read (newest: step "
@@ -241,6 +233,24 @@ class Checkpoints:
                 f"start again with another --workdir"
             )
         return None
+
+    def _restore(
+        self, step: int, abstract: dict[str, Any]
+    ) -> tuple[dict[str, Any] | None, str]:
+        """A checkpoint's items; or None, in every process, and the reason."""
+        args = {k: ocp.args.StandardRestore(v) for k, v in abstract.items()}
+        items, reason = None, "another process could not read it"
+        try:
+            with _reported_once():
+                found = self._manager.restore(step, args=ocp.args.Composite(**args))
+                items = dict(found.items())
+        except (jax.errors.JaxRuntimeError, Interrupted):
+            raise  # the device's trouble, not the file's; a signal
+        # Whatever a damaged file makes Orbax or TensorStore raise; if no checkpoint
+        # can be read, the first of these errors is shown.
+        except Exception as error:
+            reason = _first_line(error)
+        return (items if processes.all_true(items is not None) else None), reason
 
     def _set_aside(self, step: int) -> None:
         """Moves a damaged checkpoint away, so that its step can be saved again."""

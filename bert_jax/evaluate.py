@@ -283,10 +283,11 @@ def _lines(source: str) -> Iterator[Iterable[tuple[str, str]]]:
     if source == "-":
         yield numbered(sys.stdin.buffer, "standard input")
         return
-    path = storage.path(source)
-    if not path.is_file():
-        raise UserError(f"--input={source}: no such file")
-    with path.open("rb") as file:
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(storage.reading(storage.path(source)))
+        except (FileNotFoundError, IsADirectoryError) as error:
+            raise UserError(f"--input={source}: no such file") from error
         yield numbered(file, source)
 
 

@@ -70,7 +70,7 @@ class MetricWriter:
                 session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START),
             )
         )
-        self._copied = 0.0
+        self._copied, self._is_ahead = 0.0, True  # of what is in the bucket
         self.flush()
 
     def write(self, step: int, split: str, values: Mapping[str, SupportsFloat]) -> None:
@@ -102,16 +102,17 @@ class MetricWriter:
             event_pb2.Event(wall_time=now, step=step, summary=summary)
         )
         self._events.flush()
+        self._is_ahead = True
         if time.monotonic() - self._copied > COPY_SECONDS:
             self.flush()
 
     def flush(self) -> None:
         """Returns once every line is in `workdir`."""
-        if self._active and self._here is not self._workdir:
+        if self._active and self._here is not self._workdir and self._is_ahead:
             for path in (self._here / "metrics.jsonl", *self._here.glob("events*")):
                 target = self._workdir / path.relative_to(self._here)
                 put(target, path.read_bytes())
-            self._copied = time.monotonic()
+            self._copied, self._is_ahead = time.monotonic(), False
 
     def has(self, step: int, split: str) -> bool:
         """Whether there is such a line, also from the run that is resumed.

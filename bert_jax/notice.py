@@ -1,5 +1,6 @@
 """Google Cloud's notice that a spot or preemptible machine is being taken away."""
 
+import http.client
 import os
 import signal
 import threading
@@ -21,13 +22,15 @@ def watch(platform: str) -> None:
     Args:
       platform: of the devices, as JAX calls it.
     """
-    host = os.environ.get("GCE_METADATA_HOST", _SERVER if platform == "tpu" else "")
+    is_tpu = platform == "tpu"
+    host = os.environ.get("GCE_METADATA_HOST", _SERVER if is_tpu else "")
     if host:
-        threading.Thread(target=_wait, args=(host,), daemon=True).start()
+        threading.Thread(target=_wait, args=(host, is_tpu), daemon=True).start()
 
 
-def _wait(host: str) -> None:
-    etag, answered = "0", False  # 0: tell me at once
+def _wait(host: str, answered: bool) -> None:
+    """Asks until the notice comes; a server that has never `answered` only once."""
+    etag = "0"  # tell me at once
     directly = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
         url = f"http://{host}{_PATH}?wait_for_change=true&timeout_sec={_WAIT}"
@@ -40,7 +43,7 @@ def _wait(host: str) -> None:
                 if answer.read().strip() == b"TRUE":
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
-        except OSError:  # no such server, or one that is busy
+        except (OSError, http.client.HTTPException):  # no such server, or a busy one
             if not answered:
                 return
             time.sleep(5)

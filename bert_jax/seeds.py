@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 from ml_collections import ConfigDict
 
-from bert_jax import processes, workdir
+from bert_jax import processes, storage, workdir
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.data.rows import Places
 from bert_jax.errors import UserError
@@ -141,7 +141,7 @@ class Log:
         self._own = []
         for path in seeds.folders(folder):
             if active:
-                path.mkdir(parents=True, exist_ok=True)
+                storage.make_folder(path)
             self._own.append(MetricWriter(path, resume_step=resume_step, active=active))
         self._all = self._own[0]
         if seeds.count > 1:

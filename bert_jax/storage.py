@@ -24,7 +24,8 @@ from bert_jax.errors import Interrupted, UserError
 Path: TypeAlias = pathlib.Path | epath.Path
 
 _BUCKETS = "gs://"
-_CLIENTS = ("gcsfs", "google.", "aiohttp")
+_CLIENTS = ("gcsfs", "google.auth", "google.api_core", "google.cloud", "aiohttp")
+_AHEAD = 1 << 20  # bytes
 
 
 def path(text: str | os.PathLike[str]) -> Path:
@@ -69,6 +70,9 @@ def _make_ready(told: str) -> None:
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # what it tells it raises too
     # TensorFlow, where it is installed, may have been built without Google's storage.
     os.environ.setdefault("EPATH_USE_TF", "false")
+    # Of two file systems of gcsfs, the plain one: the other asks another service, by
+    # gRPC, of what kind each bucket is. Zonal buckets want it.
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     # Objects come and go by other hands too: TensorStore's, other processes'.
     fsspec.config.conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
 
@@ -82,21 +86,33 @@ def is_trouble(error: BaseException) -> bool:
     )
 
 
-def find(pattern: str) -> list[str]:
-    """The files of a pattern, in the order of their names; `**` is any folder."""
-    if not in_bucket(pattern):
-        found = sorted(glob.glob(pattern, recursive=True))
-        return [name for name in found if os.path.isfile(name)]
-    return sorted(_BUCKETS + name for name in _client().glob(pattern))
+def find(pattern: str) -> dict[str, list[str | int]]:
+    """The files of a pattern, in the order of their names; `**` is any folder.
+
+    Returns:
+      for each name what tells one state of the file from another, without reading it.
+    """
+    if in_bucket(pattern):
+        found = _client().glob(pattern, detail=True).items()
+        return {
+            _BUCKETS + name: [_BUCKETS + name, about["size"], about["generation"]]
+            for name, about in sorted(found)
+            if about["type"] == "file"
+        }
+    names = filter(os.path.isfile, sorted(glob.glob(pattern, recursive=True)))
+    stats = [(name, os.stat(name)) for name in names]
+    return {
+        name: [os.path.abspath(name), stat.st_size, stat.st_mtime_ns]
+        for name, stat in stats
+    }
 
 
-def identity(name: str) -> list[str | int]:
-    """What tells one state of a file from another, without reading it."""
-    if not in_bucket(name):
-        stat = os.stat(name)
-        return [os.path.abspath(name), stat.st_size, stat.st_mtime_ns]
-    about = _client().info(name)
-    return [name, about["size"], about["generation"]]
+@contextlib.contextmanager
+def reading(place: Path) -> Iterator[io.BufferedReader]:
+    """The bytes of a file."""
+    with place.open("rb") as file:
+        # A bucket's file asks for each line anew.
+        yield io.BufferedReader(file, _AHEAD) if in_bucket(place) else file
 
 
 def absolute(place: Path) -> Path:
@@ -162,9 +178,27 @@ def replacing(place: Path) -> Iterator[TextIO]:
 
 def write_atomically(place: Path, text: str) -> None:
     """Writes a file so that it is there whole or not at all, and its folders."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(place.parent)
     with replacing(place) as file:
         file.write(text)
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder, with those above it, where it is missing."""
+    if not in_bucket(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def require_bucket(place: Path) -> None:
+    """Asks for the bucket, as Orbax does when it drops a checkpoint, but at once.
+
+    Raises:
+      Exception: see `is_trouble`; no right to see the bucket, no project.
+    """
+    if in_bucket(place):
+        from google.cloud import storage
+
+        storage.Client().get_bucket(os.fspath(place).split("/")[2])
 
 
 def upload(folder: pathlib.Path, target: Path, last: str) -> None:

@@ -239,8 +239,9 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
             if anomalies.settle():
                 state, now = gone_back(state)
             progress.note(f"stopping: saving step {now} of {num_steps}")
-            save(state, now)
             with clock("checkpoint"):
+                checkpoints.save(state, now)  # first: there may be seconds left
+                log.flush()
                 checkpoints.wait()
             progress.note(f"saved step {now}; the same command goes on from there")
             raise

@@ -230,12 +230,13 @@ def _origin(folder: Path) -> str:
     Raises:
       UserError: none of these.
     """
-    if not folder.is_dir():
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(
             f"{folder}: no such folder; a work directory, a Hugging Face folder or "
             "one with Google's bert_config.json and bert_model.ckpt.* is wanted"
-        )
-    names = {path.name for path in folder.iterdir()}
+        ) from error
     if storage.in_bucket(folder) and names & {google.CONFIG, *_WEIGHT_FILES}:
         raise UserError(
             f"{folder}: in a bucket, only work directories are read; copy it here "

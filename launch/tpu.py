@@ -27,8 +27,8 @@ usage: ./launch.sh tpu NAME ZONE [options] -- [arguments]
   --attach    follows the run that is there, and copies and starts nothing
   --restart   goes on after preemption: waits until the slice is READY again, copies
               and starts the same command, which resumes
-  --recreate  with --restart: deletes a slice that was preempted, and creates such a
-              one again; what is on its boot disks is lost
+  --recreate  with --restart: deletes a slice that was preempted, and creates such
+              a one again; what is on its boot disks is lost
   --stop      ends the run (SIGTERM: it saves its step)
   --setup=COMMAND
               runs first on every worker, in the repository: mounts a disk, say
@@ -177,7 +177,7 @@ class Launch:
         self.node.check()
         if state == "READY":
             return
-        if self.options.restart and self.node.workers:
+        if self.options.restart and self.node.is_there:
             raise Preempted(f"the slice is {state}")
         raise Failure(f"{self.commands.name} in {self.commands.zone} is {state}")
 
@@ -215,7 +215,7 @@ class Launch:
 
     def _pause(self, done: subprocess.CompletedProcess, tries: int) -> None:
         state = self.node.state()
-        if state != "READY" and self.node.workers:
+        if state != "READY" and self.node.is_there:
             raise Preempted(f"the slice is {state}")
         if tries == 0:
             say(f"not every worker answers ({last_line(done.stderr)}); trying again")
@@ -254,7 +254,7 @@ def printed(commands: Commands, options: argparse.Namespace) -> Iterator[str]:
     yield from map(shlex.join, (commands.tail(0), commands.stop(GRACE)))
 
 
-_FLAGS = ("attach", "restart", "recreate", "stop", "dry_run")
+_FLAGS = ("attach", "restart", "recreate", "stop", "dry-run")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace | None:
@@ -263,8 +263,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | None:
     if "--" in own:
         at = own.index("--")
         own, separator, rest = own[:at], True, own[at + 1 :]
-    options = argparse.Namespace(**dict.fromkeys(_FLAGS, False), run="run", setup="")
-    options.arguments = rest
+    options = argparse.Namespace(run="run", setup="", arguments=rest)
+    for name in _FLAGS:
+        setattr(options, name.replace("-", "_"), False)
     words = []
     for word in own:
         name, equals, value = word.removeprefix("--").partition("=")
@@ -274,7 +275,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | None:
             options.run = value
         elif name == "setup" and value:
             options.setup = value
-        elif name.replace("-", "_") in _FLAGS and not equals:
+        elif name in _FLAGS and not equals:
             setattr(options, name.replace("-", "_"), True)
         else:
             return None

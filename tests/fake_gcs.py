@@ -59,7 +59,6 @@ class FakeGcs:
             "FSSPEC_GCS_TOKEN": "anon",
             "TENSORSTORE_GCS_HTTP_URL": self.url,
             "CLOUD_STORAGE_EMULATOR_ENDPOINT": self.url,  # ArrayRecord
-            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # asks by gRPC
             "GCE_METADATA_ROOT": "metadata.invalid",
             "GCE_METADATA_HOST": "metadata.invalid",
         }

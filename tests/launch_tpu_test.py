@@ -34,19 +34,21 @@ state = (cloud / "state").read_text()
 workers = sorted(cloud.glob("worker*"))
 if verb == "describe":
     assert (name, flags) == ("my-slice", {"format": "json"})
+    if state == "DELETED":
+        sys.exit("ERROR: (gcloud...describe) NOT_FOUND: there is no such node")
     node = json.loads((cloud / "node").read_text())
     node |= {"state": state, "networkEndpoints": [{} for _ in workers]}
     print(json.dumps(node))
     sys.exit()
 if verb == "delete":
     (cloud / "state").write_text("DELETED")
-    sys.exit()
+    sys.exit("ERROR: connection lost" if (cloud / "lost").exists() else 0)
 if verb == "create":
     if (cloud / "full").exists():
         (cloud / "full").unlink()
         sys.exit("ERROR: There is no more capacity in the zone")
     (cloud / "state").write_text("READY")
-    sys.exit()
+    sys.exit("ERROR: connection lost" if (cloud / "lost").exists() else 0)
 if verb == "start":
     (cloud / "state").write_text("READY")
     sys.exit()
@@ -437,6 +439,18 @@ def test_a_preempted_slice_is_created_again_as_it_was(cloud):
     assert shlex.join(create) in err.splitlines()
 
 
+def test_what_gcloud_did_without_knowing_is_not_done_again(cloud):
+    cloud.program(RESUMING)
+    (cloud.folder / "lost").touch()
+    process = cloud.start("--restart", "--recreate", "--", "--x")
+    preempt(cloud)
+    status, _, err = finish(process)
+    assert status == 0, err
+    assert err.count("(ERROR: connection lost); trying again") == 2
+    verbs = [call[4] for call in cloud.calls()]
+    assert verbs.count("delete") == verbs.count("create") == 1
+
+
 def test_everything_that_describe_tells_is_asked_for_again(tmp_path):
     node = {
         "acceleratorType": "v4-32",
@@ -462,13 +476,18 @@ def test_everything_that_describe_tells_is_asked_for_again(tmp_path):
     ]
 
 
-def test_a_slice_of_a_queued_resource_is_not_deleted(cloud):
-    (cloud.folder / "node").write_text(json.dumps({"queuedResource": "mine"}))
+@pytest.mark.parametrize(
+    ("node", "told"),
+    [
+        ({**SPOT, "queuedResource": "mine"}, "it belongs to a queued resource"),
+        ({"acceleratorType": "v4-8"}, "`describe` tells no runtimeVersion"),
+    ],
+)
+def test_a_slice_that_could_not_be_created_again_is_not_deleted(cloud, node, told):
+    (cloud.folder / "node").write_text(json.dumps(node))
     status, _, err = cloud.launch("--restart", "--recreate", "--", "--x")
     assert status == 2
-    assert err.startswith(
-        "error: my-slice: --recreate: it belongs to a queued resource"
-    )
+    assert err.startswith(f"error: my-slice: --recreate: {told}")
     assert [call[4] for call in cloud.calls()] == ["describe"]
 
 

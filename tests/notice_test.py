@@ -24,7 +24,7 @@ def metadata(preempted):
         def do_GET(self):
             asked.append((self.path, self.headers["Metadata-Flavor"]))
             first = "last_etag=0" in self.path
-            said = b"FALSE" if first or not preempted.wait(60) else b"TRUE"
+            said = b"FALSE" if first or not preempted.wait(300) else b"TRUE"
             self.send_response(200)
             self.send_header("ETag", "e1" if first else "e2")
             self.send_header("Content-Length", str(len(said)))
@@ -37,9 +37,12 @@ def metadata(preempted):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_address[1]}", asked
-    server.shutdown()
-    server.server_close()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}", asked
+    finally:
+        preempted.set()
+        server.shutdown()
+        server.server_close()
 
 
 def test_a_run_on_a_machine_that_is_taken_away_is_saved(micro, tmp_path):
@@ -54,12 +57,15 @@ def test_a_run_on_a_machine_that_is_taken_away_is_saved(micro, tmp_path):
             stderr=subprocess.PIPE,
             text=True,
         )
-        end = time.monotonic() + 120
-        while not metrics.read(workdir, "train"):
-            assert process.poll() is None and time.monotonic() < end
-            time.sleep(0.05)
-        preempted.set()
-        _, err = process.communicate(timeout=120)
+        try:
+            end = time.monotonic() + 120
+            while not metrics.read(workdir, "train"):
+                assert process.poll() is None and time.monotonic() < end
+                time.sleep(0.05)
+            preempted.set()
+            _, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
     assert process.returncode == 143, err
     saved = metrics.read(workdir, "train")[-1]["step"]
     assert f"saved step {saved}" in err
@@ -73,4 +79,4 @@ def test_nobody_is_asked_where_there_is_no_such_server(monkeypatch):
     before = threading.active_count()
     notice.watch("cpu")
     assert threading.active_count() == before
-    notice._wait("127.0.0.1:9")  # returns: nobody answers there
+    notice._wait("127.0.0.1:9", False)  # returns: nobody answers there

@@ -8,12 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 from fake_gcs import FakeGcs, serving
+from google.protobuf import json_format, struct_pb2
 
 from bert_jax import local, main, metrics, storage
+from bert_jax.checkpoint import Checkpoints
 from bert_jax.data import corpus as corpora
 from bert_jax.data import folders, lines, tfds_source
 from bert_jax.errors import Interrupted, UserError
@@ -36,8 +40,8 @@ def here(gcs, monkeypatch):
     for name, value in gcs.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setitem(fsspec.config.conf, "gcs", {"token": "anon"})
-    fsspec.filesystem("gcs").clear_instance_cache()
     storage.check("--workdir", "gs://bucket/run")
+    fsspec.filesystem("gcs").clear_instance_cache()
     yield gcs
     gcs.refuse = None
     fsspec.filesystem("gcs").clear_instance_cache()
@@ -119,8 +123,10 @@ def test_a_run_killed_while_it_copies_a_checkpoint_goes_on_from_the_one_before(
             return 503
 
     gcs.refuse = kill
-    process.communicate(timeout=240)
-    gcs.refuse = None
+    try:
+        process.communicate(timeout=240)
+    finally:
+        gcs.refuse = None
     assert process.returncode == -signal.SIGKILL
     left = gcs.names("killed")
     assert any(name.startswith("run/checkpoints/20/") for name in left)
@@ -147,6 +153,58 @@ def test_a_damaged_checkpoint_in_a_bucket_is_moved_and_the_one_before_taken(
     assert any("damaged_checkpoints/20/" in name for name in gcs.names("damaged"))
     gcs.download("damaged", tmp_path)
     assert losses(tmp_path / "run") == losses(plain)
+
+
+@pytest.fixture
+def two_checkpoints(here):
+    """Saved in a bucket of their own: 1 and 2, each full of its step's number."""
+    folder = storage.path(f"gs://saved{len(here.blobs)}/run")
+    with Checkpoints(folder, 2) as checkpoints:
+        for step in (1, 2):
+            checkpoints.save_params({"x": jnp.full(3, step)}, step)
+            checkpoints.wait()
+    return folder
+
+
+ABSTRACT = {"x": jax.ShapeDtypeStruct((3,), jnp.int32)}
+
+
+def test_a_moment_without_the_network_damages_no_checkpoint(here, two_checkpoints):
+    refused = []
+
+    def refuse(method, url):
+        if "checkpoints/2/params" in url and len(refused) < 3:
+            refused.append(url)
+            return 403
+
+    with Checkpoints(two_checkpoints, 2) as checkpoints:
+        here.refuse = refuse
+        assert checkpoints.restore_params(ABSTRACT)[1] == 2
+    assert refused
+    assert not any("damaged" in name for _, name in here.blobs)
+
+
+def test_a_signal_while_a_checkpoint_is_read_damages_none(two_checkpoints, monkeypatch):
+    def interrupted(*_, **__):
+        raise Interrupted(signal.SIGINT)
+
+    with Checkpoints(two_checkpoints, 2) as checkpoints:
+        with monkeypatch.context() as patch, pytest.raises(Interrupted):
+            patch.setattr(checkpoints._manager, "restore", interrupted)
+            checkpoints.restore_params(ABSTRACT)
+        assert checkpoints.restore_params(ABSTRACT)[1] == 2
+
+
+def test_rights_that_are_wanted_later_are_asked_for_at_once(here, micro, capfd):
+    """Orbax looks at the bucket itself when it drops the first checkpoint."""
+    here.refuse = lambda method, url: (
+        403 if url.split("?")[0][-9:] == "/b/strict" else 0
+    )
+    assert main.main([f"--config={micro}", "--workdir=gs://strict/run"]) == 2
+    err = capfd.readouterr().err.splitlines()
+    (line,) = (line for line in err if line.startswith("error: "))
+    assert "Forbidden" in line and "may this machine use it" in line
+    assert not any(line.startswith("step ") for line in err)
 
 
 def test_two_processes_write_one_run_into_a_bucket(gcs, micro, plain, tmp_path):
@@ -259,6 +317,7 @@ def test_what_cannot_be_written_is_an_error_of_the_operating_system(here):
 def test_a_corpus_in_a_bucket_has_another_identity_when_it_is_written_anew(here):
     sources = ("text:gs://books/**/*.txt",)
     here.upload("books", "b/2.txt", b"Two.")
+    here.upload("books", "b/3.txt/a folder, too", b"Three.")
     here.upload("books", "a/1.txt", b"One.")
     first = corpora.identity(sources)
     found = corpora.documents(sources, storage.path("gs://books"))
@@ -266,6 +325,15 @@ def test_a_corpus_in_a_bucket_has_another_identity_when_it_is_written_anew(here)
     assert corpora.identity(sources) == first
     here.upload("books", "a/1.txt", b"Six.")
     assert corpora.identity(sources) != first
+
+
+def test_a_file_of_many_lines_is_read_with_few_requests(here):
+    text = "a line of some length\n" * 100_000
+    here.upload("long", "lines.txt", text.encode())
+    here.requests.clear()
+    read = lines.read_lines("gs://long/lines.txt")
+    assert sum(len(line) + 1 for _, line in read) == len(text)
+    assert here.requests.total() <= 6
 
 
 def test_texts_of_a_bucket_are_read_as_those_of_a_disk(here):
@@ -303,5 +371,8 @@ def test_a_signal_while_a_bucket_is_asked_is_no_trouble_of_the_bucket():
             return caught
 
     assert storage.is_trouble(raised(ValueError()))
+    with pytest.raises(json_format.ParseError) as damaged:  # of a local data set
+        json_format.Parse("{", struct_pb2.Struct())
+    assert not storage.is_trouble(damaged.value)
     assert not storage.is_trouble(raised(Interrupted(signal.SIGTERM)))
     assert not storage.is_trouble(ValueError())

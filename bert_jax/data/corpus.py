@@ -90,7 +90,7 @@ def _identity(source: str) -> Any:
     if kind == "tfds":
         builder = tfds_source.builder(name)
         return [builder.info.full_name, str(builder.data_dir)]
-    return [storage.identity(path) for path in _files(source)]
+    return list(_files(source).values())
 
 
 def _kind(source: str) -> tuple[str, str]:
@@ -114,7 +114,7 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
             yield from _FILE_KINDS[kind](path)
 
 
-def _files(source: str) -> list[str]:
+def _files(source: str) -> dict[str, list[str | int]]:
     pattern = source.partition(":")[2]
     files = storage.find(pattern)
     if not files:

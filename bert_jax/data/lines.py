@@ -15,7 +15,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
-    with storage.path(path).open("rb") as file:
+    with storage.reading(storage.path(path)) as file:
         yield gzip.GzipFile(fileobj=file) if str(path).endswith(".gz") else file
 
 

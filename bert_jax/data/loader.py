@@ -18,6 +18,7 @@ from bert_jax import tokenization
 from bert_jax.data import masking, prepare, records, workers
 from bert_jax.data.phases import Phase, phase_at, phases
 from bert_jax.data.rows import EPOCHS, Places
+from bert_jax.errors import UserError
 
 Batch = dict[str, np.ndarray]
 
@@ -92,6 +93,7 @@ class _Pairs:
         masking.check(config.masking)
         tokenizer = prepare.prepare_tokenizer(config)
         folder = prepare.prepare(config, phase.max_seq_length)
+        self._folder = folder
         self._source = ArrayRecordDataSource(
             sorted(str(path) for path in folder.glob(f"*-{split}.array_record-*"))
         )
@@ -118,7 +120,13 @@ class _Pairs:
         phase, special = self._phase, self._special
         real = record[record < len(self)]
         # The reader cannot read nothing: a process may hold filling rows only.
-        found = self._source.__getitems__(real.tolist()) if len(real) else ()
+        try:
+            found = self._source.__getitems__(real.tolist()) if len(real) else ()
+        except RuntimeError as error:  # ArrayRecord's, of a disk or a bucket
+            raise UserError(
+                f"{self._folder}: the prepared data cannot be read ({error}); start "
+                "again, or remove this folder first, so that it is made anew"
+            ) from error
         rows = [records.parse(row) for row in found]
         ids = np.full((len(record), phase.max_seq_length), special.pad, np.int32)
         mask = np.zeros_like(ids)

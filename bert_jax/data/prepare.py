@@ -146,7 +146,14 @@ def _made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
     """
     if storage.in_bucket(folder):
         with tempfile.TemporaryDirectory() as here:
-            yield Path(here)
+            try:
+                yield Path(here)
+            except OSError as error:
+                raise UserError(
+                    f"{here}: cannot write the prepared data, which is copied to "
+                    f"{folder} then ({error.strerror or error}); free some space, or "
+                    "set TMPDIR to another folder"
+                ) from error
             storage.upload(Path(here), folder, last)
         return
     temporary = None
