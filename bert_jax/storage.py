@@ -150,7 +150,7 @@ def put(place: Path, content: bytes) -> None:
     """
     try:
         place.write_bytes(content)
-    except Exception as error:
+    except Exception as error:  # a client's: they share no narrower class
         if not is_trouble(error):
             raise
         text = " ".join(str(error).split())

@@ -392,6 +392,13 @@ done
 """
 
 
+def assert_every_step(out):
+    steps = [int(line.split()[1]) for line in out.splitlines() if line[:4] == "step"]
+    assert sorted(set(steps)) == list(range(1, 31))
+    # The last step before the preemption may have been shown and not been saved.
+    assert len(steps) <= 31
+
+
 def preempt(cloud):
     """As the cloud does it: the machines end, and others with empty disks come."""
     cloud.wait_for(log(cloud), "step 5\n")
@@ -411,10 +418,7 @@ def test_preempted_and_restarted(cloud):
     status, out, err = finish(process)
     assert status == 0, err
     assert "PREEMPTED" in err
-    steps = [int(line.split()[1]) for line in out.splitlines() if line[:4] == "step"]
-    # The last step before may have been shown and not been saved.
-    assert sorted(set(steps)) == list(range(1, 31))
-    assert len(steps) <= 31
+    assert_every_step(out)
     assert out.count("from step 0\n") == 1
 
 
@@ -425,8 +429,7 @@ def test_a_preempted_slice_is_created_again_as_it_was(cloud):
     preempt(cloud)
     status, out, err = finish(process)
     assert status == 0, err
-    steps = [int(line.split()[1]) for line in out.splitlines() if line[:4] == "step"]
-    assert sorted(set(steps)) == list(range(1, 31)) and len(steps) <= 31
+    assert_every_step(out)
     assert "not created (ERROR: There is no more capacity in the zone)" in err
     program = ["gcloud", "compute", "tpus", "tpu-vm"]
     verbs = [call[4] for call in cloud.calls()]
