@@ -65,7 +65,8 @@ def _told(error: Exception) -> tuple[int | None, str]:
                 "config.train.batch_size, or set config.model.remat=full "
                 f"({str(error).splitlines()[0][:150]})"
             )
-        case RuntimeError() if processes.is_loss(error):
+        # A program that runs at once raises what JAX else wraps: a ValueError.
+        case RuntimeError() | ValueError() if processes.is_loss(error):
             processes.hear()
             line = str(error).splitlines()[0][:150]
             return 1, f"another process of this run has ended ({line})"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax import local, metrics, processes
+from bert_jax import local, main, metrics, processes
 from bert_jax.errors import UserError
 from experiments import equal_runs
 
@@ -133,8 +133,18 @@ def test_a_process_that_is_killed_takes_the_other_down(micro, tmp_path, victim):
         assert "another task died" in err
         return
     assert status == 1, err
-    assert err.count("error: ") == 1
+    assert err.count("error: ") == 1, err
     assert f"error: process {victim} has ended without a word" in err
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError])
+def test_a_lost_connection_is_told_whatever_jax_makes_of_it(kind, monkeypatch):
+    monkeypatch.setattr(processes, "_group", object())
+    monkeypatch.setattr(processes, "hear", lambda: None)
+    error = kind("UNKNOWN: Gloo all-reduce failed: [pair.cc:538] Read error")
+    status, line = main._told(error)
+    assert status == 1 and line.startswith("another process of this run has ended")
+    assert main._told(kind("a bug"))[0] is None
 
 
 def test_an_error_in_one_process_ends_the_other_with_its_words(micro, tmp_path):
