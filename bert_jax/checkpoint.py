@@ -23,7 +23,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax import processes, storage
 from bert_jax.anomaly import Usual
-from bert_jax.errors import Interrupted, UserError
+from bert_jax.errors import UserError
 from bert_jax.step import TrainState
 from bert_jax.storage import Path
 
@@ -244,8 +244,8 @@ class Checkpoints:
             with _reported_once():
                 found = self._manager.restore(step, args=ocp.args.Composite(**args))
                 items = dict(found.items())
-        except (jax.errors.JaxRuntimeError, Interrupted):
-            raise  # the device's trouble, not the file's; a signal
+        except jax.errors.JaxRuntimeError:
+            raise  # the device's trouble, not the file's
         # Whatever a damaged file makes Orbax or TensorStore raise; if no checkpoint
         # can be read, the first of these errors is shown.
         except Exception as error:

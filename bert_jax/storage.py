@@ -19,7 +19,7 @@ from typing import Any, TextIO, TypeAlias
 
 from etils import epath
 
-from bert_jax.errors import Interrupted, UserError
+from bert_jax.errors import UserError
 
 Path: TypeAlias = pathlib.Path | epath.Path
 
@@ -80,7 +80,7 @@ def _make_ready(told: str) -> None:
 def is_trouble(error: BaseException) -> bool:
     """Whether a bucket's client raised this: no such bucket, no rights, no network."""
     # What they raise has no class in common, and may be as plain as an OSError.
-    return not isinstance(error, Interrupted) and any(
+    return any(
         frame.f_globals.get("__name__", "").startswith(_CLIENTS)
         for frame, _ in traceback.walk_tb(error.__traceback__)
     )

@@ -54,3 +54,7 @@ def test_after_waiting_work_is_not_interrupted():
             pass
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.signal_number == signal.SIGTERM
+
+
+def test_nobody_who_guards_against_errors_catches_a_signal():
+    assert not issubclass(Interrupted, Exception)
