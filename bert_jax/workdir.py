@@ -2,14 +2,13 @@
 
 import json
 import tempfile
-from pathlib import Path as LocalPath
 from typing import Any
 
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
+from bert_jax import storage, tokenization
 from bert_jax.errors import UserError
 from bert_jax.storage import Path, write_atomically
 
@@ -130,7 +129,7 @@ def runs_put_aside(workdir: Path) -> int:
 def put_aside(workdir: Path, attempt: int) -> None:
     """Makes room for the next attempt: moves a run's files to `collapsed_<attempt>`."""
     with tempfile.TemporaryDirectory(prefix=".collapsed.", dir=workdir) as temporary:
-        aside = LocalPath(temporary) / "run"
+        aside = storage.path(temporary) / "run"
         aside.mkdir()
         for pattern in _OF_A_RUN:
             for path in workdir.glob(pattern):

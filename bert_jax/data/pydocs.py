@@ -62,7 +62,7 @@ def extract(data_dir: storage.Path) -> storage.Path:
         return path
     files = list(_files())
     tasks = [files[i : i + _FILES_A_TASK] for i in range(0, len(files), _FILES_A_TASK)]
-    data_dir.mkdir(parents=True, exist_ok=True)
+    storage.make_folder(data_dir)
     with (
         storage.replacing(path) as file,
         contextlib.closing(workers.ordered_map(_read_files, None, tasks)) as found,
