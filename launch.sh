@@ -11,6 +11,12 @@ case $venv in /*) ;; *) venv=$PWD/$venv ;; esac
 log=$venv/bert_jax.log     # written first: launch.sh made this folder
 stamp=$venv/bert_jax.stamp # written last: the installation is finished
 
+# What pip says of an index that it cannot reach.
+no_network='Name or service not known|Temporary failure in name resolution|getaddrinfo failed'
+no_network+='|nodename nor servname provided|Network is unreachable|No route to host'
+no_network+='|Connection refused|Connection timed out|ConnectTimeoutError|NewConnectionError'
+no_network+='|Cannot connect to proxy'
+
 say() { printf '%s\n' "$*" >&2; }
 
 fail() {
@@ -124,7 +130,7 @@ is_ready() {
 }
 
 install() { # ACCELERATOR EXTRAS
-  local accelerator=$1 extras=$2 python here jax project=$root
+  local accelerator=$1 extras=$2 python here jax wanted=$venv/bert_jax.requirements
   is_ready "$accelerator" "$extras" && return # another call has just finished it
 
   [ "$accelerator" = cuda ] && accelerator=$(cuda_version)
@@ -153,15 +159,20 @@ install() { # ACCELERATOR EXTRAS
   fi
 
   SECONDS=0
-  [ "$extras" = no ] || project="$root[$extras]"
+  "$venv/bin/python" "$root/launch/packages.py" list "${extras#no}" >"$wanted" || exit 2
   jax=(jax)
   [ "$accelerator" = cpu ] || jax=("jax[$accelerator]")
   [ "$accelerator" != tpu ] || jax+=(gcsfs) # where buckets are at home
   if ! "$venv/bin/python" -m pip install --no-input --disable-pip-version-check \
-    --constraint "$root/requirements.txt" --editable "$project" "${jax[@]}" >"$log" 2>&1; then
+    --constraint "$root/requirements.txt" --requirement "$wanted" "${jax[@]}" >"$log" 2>&1; then
+    if [[ $(<"$log") =~ $no_network ]]; then
+      fail "no network: pip cannot reach the package index (${BASH_REMATCH[0]}; all it said is" \
+        "in $log): connect, or name a proxy in HTTPS_PROXY or a mirror in PIP_INDEX_URL"
+    fi
     tail -n 15 "$log" >&2
     fail "installing failed; pip's last lines are above, all of them in $log"
   fi
+  "$venv/bin/python" "$root/launch/packages.py" link
   printf '%s\n' "$(identity)" "$accelerator" "$extras" >"$stamp.new"
   mv "$stamp.new" "$stamp"
   say "setup: done in $SECONDS s"
@@ -192,9 +203,6 @@ run_tests() {
       *) if [ -e "${argument%%::*}" ]; then has_path=yes; fi ;;
     esac
   done
-  # Each of so many processes holds eight simulated devices.
-  [ "$has_path" = yes ] ||
-    set -- --numprocesses=logical --maxprocesses=4 "$@" "$root/tests"
 
   check() { # NAME COMMAND...
     name=$1
@@ -206,8 +214,14 @@ run_tests() {
   check "ruff format" in_root ruff format --check .
   check "ruff check" in_root ruff check .
   check "mypy" in_root mypy
-  check "pytest" "$venv/bin/python" -m pytest \
-    --config-file="$root/pyproject.toml" --rootdir="$root" "$@"
+  if [ "$has_path" = yes ]; then
+    check "pytest" "$venv/bin/python" -m pytest \
+      --config-file="$root/pyproject.toml" --rootdir="$root" "$@"
+  else
+    # From there: pytest takes brackets in a path for a parameter. Each of so many
+    # processes holds eight simulated devices.
+    check "pytest" in_root pytest --numprocesses=logical --maxprocesses=4 "$@" tests
+  fi
   if [ ${#failed[@]} -gt 0 ]; then
     name=$(printf ', %s' "${failed[@]}")
     say "failed: ${name#, }"

@@ -47,18 +47,9 @@ class Usual(NamedTuple):
 def check(config: ConfigDict, processes: int = 1) -> None:
     """Raises UserError where `config.train` asks for what there is not."""
     train = config.train
-    if train.on_anomaly not in ACTIONS:
-        raise UserError(
-            f"config.train.on_anomaly={train.on_anomaly!r}: one of {', '.join(ACTIONS)}"
-        )
     if train.on_anomaly == "roll_back" and processes > 1:
         raise UserError(
             "config.train.on_anomaly=roll_back is for a run of one process; take skip"
-        )
-    if train.spike_factor and not train.spike_factor > 1:
-        raise UserError(
-            f"config.train.spike_factor={train.spike_factor}: more than 1, or 0 for no "
-            "spikes"
         )
 
 

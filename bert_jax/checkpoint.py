@@ -29,39 +29,17 @@ from bert_jax.storage import Path
 
 log = logging.getLogger(__name__)
 
+_LISTINGS = 4  # of the checkpoints of a run that may go on meanwhile
+
 
 def checkpoint_name(config: ConfigDict) -> str:
-    """The folder with the checkpoint that `config.evaluate.checkpoint` means.
-
-    Raises:
-      UserError: it is neither last nor best.
-    """
-    names = {"last": "checkpoints", "best": "best"}
-    if config.evaluate.checkpoint not in names:
-        raise UserError(
-            f"config.evaluate.checkpoint={config.evaluate.checkpoint!r}: last or best"
-        )
-    return names[config.evaluate.checkpoint]
+    """The folder with the checkpoint that `config.evaluate.checkpoint` means."""
+    return {"last": "checkpoints", "best": "best"}[config.evaluate.checkpoint]
 
 
 def has_checkpoint(workdir: Path) -> bool:
     """Whether a run there has finished saving anything; reads and makes nothing."""
     return bool(ocp.utils.checkpoint_steps(workdir / "checkpoints"))
-
-
-def check(config: ConfigDict) -> None:
-    """Raises UserError where `config.checkpoint` asks for what cannot be."""
-    checkpoint = config.checkpoint
-    for field in ("save_every", "keep"):
-        if checkpoint[field] < 1:
-            raise UserError(
-                f"config.checkpoint.{field}={checkpoint[field]}: at least 1 is needed"
-            )
-    if checkpoint.keep_every < 0 or checkpoint.keep_every % checkpoint.save_every:
-        raise UserError(
-            f"config.checkpoint.keep_every={checkpoint.keep_every}: a multiple of "
-            f"config.checkpoint.save_every={checkpoint.save_every} is wanted, or 0"
-        )
 
 
 class Checkpoints:
@@ -72,28 +50,43 @@ class Checkpoints:
       keep: how many, the newest.
       name: of the folder in it.
       keep_every: and those whose step is a multiple of it; 0: none.
+      read_only: nothing is made, moved or deleted there, for another's run.
     """
 
     def __init__(
-        self, workdir: Path, keep: int, name: str = "checkpoints", keep_every: int = 0
+        self,
+        workdir: Path,
+        keep: int,
+        name: str = "checkpoints",
+        keep_every: int = 0,
+        *,
+        read_only: bool = False,
     ):
         self._folder = storage.absolute(workdir) / name
+        self._read_only = read_only
         storage.require_bucket(self._folder)
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
         if keep_every:
             kept.append(policies.EveryNSteps(keep_every))
-        self._manager = ocp.CheckpointManager(
-            self._folder,
-            item_names=("params", "opt_state", "usual"),
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=policies.AnyPreservationPolicy(kept),
-                # Two of them may be saving at once, and processes must not mistake
-                # the one's barriers for the other's.
-                multiprocessing_options=ocp.options.MultiprocessingOptions(
-                    barrier_sync_key_prefix=name
+        with _quietly():  # of what read_only leaves out
+            self._manager = ocp.CheckpointManager(
+                self._folder,
+                item_names=("params", "opt_state", "usual"),
+                options=ocp.CheckpointManagerOptions(
+                    preservation_policy=policies.AnyPreservationPolicy(kept),
+                    read_only=read_only,
+                    # Two of them may be saving at once, and processes must not mistake
+                    # the one's barriers for the other's.
+                    multiprocessing_options=ocp.options.MultiprocessingOptions(
+                        barrier_sync_key_prefix=name
+                    ),
                 ),
-            ),
-        )
+            )
+
+    @classmethod
+    def of_another(cls, workdir: Path, name: str = "checkpoints") -> "Checkpoints":
+        """Those of a run that is only read, and that may be going on."""
+        return cls(workdir, 1, name, read_only=True)
 
     def __enter__(self) -> "Checkpoints":
         self._hook = sys.unraisablehook
@@ -185,8 +178,8 @@ class Checkpoints:
             another than the one it was saved from.
 
         Returns:
-          None where nothing was saved. A damaged checkpoint is moved to
-          `damaged_checkpoints/`, said aloud, and the one before it taken.
+          None where nothing was saved. From a damaged checkpoint it goes to the one
+          before, with a warning; a run's own is moved to `damaged_checkpoints/`.
 
         Raises:
           UserError: there are checkpoints, but none can be read.
@@ -212,6 +205,19 @@ class Checkpoints:
         return None if found is None else (found[0]["params"], found[1])
 
     def _restore_newest(self, abstract: dict[str, Any]) -> tuple[dict, int] | None:
+        """As `restore`, items by name."""
+        for _ in range(_LISTINGS - 1 if self._read_only else 0):
+            steps = self._manager.all_steps()
+            try:
+                return self._restore_listed(abstract)
+            except UserError:
+                # A run that goes on may have deleted what was listed before.
+                self._manager.reload()
+                if self._manager.all_steps() == steps:
+                    raise
+        return self._restore_listed(abstract)
+
+    def _restore_listed(self, abstract: dict[str, Any]) -> tuple[dict, int] | None:
         damaged = []
         for step in sorted(self._manager.all_steps(), reverse=True):
             restored, reason = self._restore(step, abstract)
@@ -223,7 +229,7 @@ class Checkpoints:
                 log.warning("checkpoint %d cannot be read: %s", step, reason)
                 damaged.append((step, reason))
                 continue
-            for bad, _ in damaged:
+            for bad, _ in () if self._read_only else damaged:
                 self._set_aside(bad)
             return restored, step
         if damaged:
@@ -277,16 +283,26 @@ def _first_line(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _reported_once() -> Iterator[None]:
-    """Keeps Orbax from telling of one damaged file once for each of its readers."""
-    hook, verbosity = sys.unraisablehook, absl_logging.get_verbosity()
-    sys.unraisablehook = lambda unraisable: log.debug("%s", unraisable.exc_value)
+def _quietly() -> Iterator[None]:
+    """Keeps Orbax's warnings back."""
+    verbosity = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.FATAL)
     try:
         yield
-    except Exception:
-        gc.collect()  # the readers report when they are collected
-        raise
     finally:
-        sys.unraisablehook = hook
         absl_logging.set_verbosity(verbosity)
+
+
+@contextlib.contextmanager
+def _reported_once() -> Iterator[None]:
+    """Keeps Orbax from telling of one damaged file once for each of its readers."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: log.debug("%s", unraisable.exc_value)
+    with _quietly():
+        try:
+            yield
+        except Exception:
+            gc.collect()  # the readers report when they are collected
+            raise
+        finally:
+            sys.unraisablehook = hook

@@ -9,32 +9,16 @@ A config file defines `get_config()`, which returns a ConfigDict, or `extends = 
 import importlib.util
 import inspect
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from bert_jax.errors import UserError
-
-# Of the fields that no part of the program has a reason to look at more closely.
-_LEAST = {
-    "seed": 0,
-    "train.num_steps": 0,  # by train.num_epochs
-    "train.log_every": 1,
-    "train.num_epochs": 0,
-    "train.eval_every": 0,
-    "train.early_stop": 0,
-    "train.restarts": 0,
-    "train.seeds": 1,
-    "phase2.batch_size": 0,
-    "phase2.warmup_steps": 0,
-    "checkpoint.save_every": 1,
-    "checkpoint.keep": 1,
-    "predict.top_k": 1,
-    "predict.batch_size": 1,
-}
+from bert_jax import fields
+from bert_jax.errors import Interrupted, UserError
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
@@ -48,18 +32,42 @@ def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
 
     Raises:
       UserError: a file that is missing or fails, a field that does not exist, a value
-        of another type.
+        of another type or one that it may not have (bert_jax/fields.py).
     """
     config = _load_file(spec)
-    _check_fields(config, _load_file(str(CONFIGS / "common.py")), spec)
-    for override in overrides:
-        _override(config, override)
-    for field, least in _LEAST.items():
-        group, _, name = field.rpartition(".")
-        value = config[group][name] if group else config[name]
-        if value < least:
-            raise UserError(f"config.{field}={value}: must be at least {least}")
+    try:
+        _check_fields(config, defaults(), spec)
+        for text in overrides:
+            override(config, text)
+        fields.check(config)
+    except RecursionError as error:
+        raise UserError(f"{spec}: the config holds itself") from error
     return config
+
+
+def defaults() -> ConfigDict:
+    """configs/common.py, which has every field but those of the tasks."""
+    return _load_file(str(CONFIGS / "common.py"))
+
+
+def complete(recorded: Mapping[str, Any]) -> ConfigDict:
+    """The config of a run's config.json; a field that it does not know yet is as in
+    configs/common.py."""
+    config = defaults()
+    config.task = ConfigDict()
+    try:
+        config.update(_tuples(recorded))
+    except (AttributeError, TypeError, ValueError) as error:
+        text = " ".join(str(error).split())
+        raise UserError(f"a recorded config is damaged: {text}") from error
+    return config
+
+
+def _tuples(value: Any) -> Any:
+    """JSON's lists as the tuples that they were."""
+    if isinstance(value, Mapping):
+        return {name: _tuples(each) for name, each in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def name(spec: str) -> str:
@@ -69,11 +77,13 @@ def name(spec: str) -> str:
     return "-".join([Path(path).stem, *parts])
 
 
-def _load_file(spec: str) -> ConfigDict:
+def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
     path_text, _, arguments = spec.partition(":")
     path = Path(path_text)
     if not path.is_file():
         raise UserError(f"--config={spec}: no file {path}")
+    if path.resolve() in above:
+        raise UserError(f"{path}: extends itself, by way of {above[-1].name}")
     given = dict(_argument(part, spec) for part in arguments.split(",") if part)
     try:
         module = _execute(path)
@@ -84,7 +94,8 @@ def _load_file(spec: str) -> ConfigDict:
             args = []
         else:
             name, colon, values = base.partition(":")
-            args = [_load_file(f"{_find(name, path)}{colon}{values}").lock()]
+            file = f"{_find(name, path)}{colon}{values}"
+            args = [_load_file(file, (*above, path.resolve())).lock()]
             args[0].task.unlock()  # a task has fields of its own
             parameters = parameters[1:]
         unknown = sorted(set(given) - set(parameters))
@@ -94,10 +105,11 @@ def _load_file(spec: str) -> ConfigDict:
                 f"{', '.join(parameters) or 'none'}"
             )
         config = function(*args, **given)
-    except UserError:
+    except (UserError, Interrupted):
         raise
-    # The file is the user's code: whatever it raises is told with its line.
-    except Exception as error:
+    # The file is the user's code: whatever it raises, be it SystemExit, is told with
+    # its line.
+    except BaseException as error:
         frames = traceback.extract_tb(error.__traceback__)
         here = path.resolve()
         lines = [f.lineno for f in frames if Path(f.filename).resolve() == here] or [1]
@@ -139,26 +151,49 @@ def _find(base: str, path: Path) -> Path:
 
 
 def _check_fields(config: ConfigDict, schema: ConfigDict, spec: str) -> None:
-    """A field that common.py does not have is a slip of the pen; a task has its own."""
-    for group, fields in config.items():
-        if group == "task":
-            continue
-        known = schema.get(group)
-        if group not in schema or isinstance(known, ConfigDict) != isinstance(
-            fields, ConfigDict
-        ):
-            raise UserError(f"{spec}: no field config.{group} in configs/common.py")
-        if isinstance(fields, ConfigDict):
-            for field in sorted(set(fields) - set(known)):
-                raise UserError(
-                    f"{spec}: no field config.{group}.{field}; "
-                    f"config.{group} has {', '.join(sorted(known))}"
-                )
+    """The fields are those of common.py and of their types; a task has its own too.
+
+    Raises:
+      UserError: one that is there and not here, or here and not there.
+    """
+    known, found = dict(fields.each(schema)), dict(fields.each(config))
+    for group in schema:
+        if group not in config:
+            raise UserError(f"{spec}: the config has no {group}: configs/common.py has")
+    for name in sorted(found.keys() - known):
+        group = name.rpartition(".")[0]
+        if group.partition(".")[0] != "task":
+            there = sorted(n.rpartition(".")[2] for n in known if n.startswith(group))
+            raise UserError(
+                f"{spec}: no field config.{name} in configs/common.py"
+                + (f"; config.{group} has {', '.join(there)}" if group else "")
+            )
+    for name, default in known.items():
+        if name not in found:
+            raise UserError(f"{spec}: the config has no {name}: configs/common.py has")
+        kind = type(default)
+        if type(found[name]) is not kind and (kind, type(found[name])) != (float, int):
+            raise UserError(
+                f"{spec}: config.{name}={found[name]!r:.80}: a value of type "
+                f"{kind.__name__} is needed"
+            )
 
 
-def _override(config: ConfigDict, override: str) -> None:
-    """Applies one `--config.FIELD=VALUE`."""
-    path, _, value = override.lstrip("-").partition("=")
+def field_of(text: str) -> str:
+    """The field that a `--config.FIELD=VALUE` names: train.num_steps."""
+    return text.lstrip("-").partition("=")[0].partition(".")[2]
+
+
+def override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
+    """Applies one `--config.FIELD=VALUE`.
+
+    Returns:
+      the field, its value before and its value now.
+
+    Raises:
+      UserError: there is no such field, or its values are of another type.
+    """
+    path, _, value = text.lstrip("-").partition("=")
     *groups, field = path.split(".")[1:]
     where: object = config
     for group in groups:
@@ -171,7 +206,8 @@ def _override(config: ConfigDict, override: str) -> None:
     if isinstance(where[field], ConfigDict):
         raise UserError(f"--{path}: a group; set one of {', '.join(where[field])}")
     values = flags.FlagValues()
-    args = ["", override]
+    args = ["", text]
+    before = where[field]
     try:
         config_flags.DEFINE_config_dict(
             "config", config, flag_values=values, lock_config=False, sys_argv=args
@@ -182,3 +218,4 @@ def _override(config: ConfigDict, override: str) -> None:
         raise UserError(
             f"--{path}={value}: {path} takes a value of type {kind}"
         ) from error
+    return path.partition(".")[2], before, where[field]

@@ -3,35 +3,33 @@
 import contextlib
 import functools
 import io
-import itertools
 import json
-import os
-import sys
+import logging
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax import (
+    asked,
     initial,
     metrics,
-    optimizer,
     processes,
     sharding,
     signals,
     step,
     storage,
-    tokenization,
     workdir,
 )
-from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
-from bert_jax.errors import UserError
+from bert_jax.checkpoint import has_checkpoint
 from bert_jax.seeds import Log, Seeds
 from bert_jax.storage import Path
 from bert_jax.tasks.task import Ask, Batch, Outputs, Step, Task
+
+log = logging.getLogger(__name__)
 
 
 class Evaluator:
@@ -44,8 +42,16 @@ class Evaluator:
         mesh: Mesh,
         stop: signals.Stop,
         clock: metrics.Stopwatch,
+        *,
+        learns: bool = True,
     ):
+        """Takes what a run has.
+
+        Args:
+          learns: `task.facts` are set by the first dev split's results.
+        """
         self.task, self.mesh, self.seeds, self.clock = task, mesh, seeds, clock
+        self._learns = learns
         self._stop = stop
         self._compiled: dict[tuple, Callable] = {}
         self._kept: tuple[int, dict[str, list[Any]]] = (-1, {})
@@ -53,7 +59,13 @@ class Evaluator:
     def numbers(self, params: Any, split: str, now: int) -> list[dict[str, float]]:
         """Each seed's scores on a split, after `now` steps; see `results`."""
         results = self.results(params, split, now)
-        return [self.task.numbers(split, result) for result in results]
+        return [self.score(split, result) for result in results]
+
+    def score(self, split: str, result: Any) -> dict[str, float]:
+        """The scores of one seed's results, by which `task.facts` are set first."""
+        if self._learns and split in self.task.dev_splits[:1]:
+            self.task.learn(split, result)
+        return self.task.numbers(split, result)
 
     def results(self, params: Any, split: str, now: int) -> list[Any]:
         """Each seed's results for every record of a split, in the records' order.
@@ -106,19 +118,35 @@ class Evaluator:
 
 def evaluate(task: Task, folder: Path) -> None:
     """Evaluates a checkpoint on each split, prints the scores as JSON, a line each, and
-    writes the prediction files."""
-    with _restored(task, folder) as (mesh, params, now):
-        if has_checkpoint(folder):
-            workdir.check_vocabulary(folder, task.tokenizer)
+    writes the prediction files.
+
+    The files of other data than the run's, or of another checkpoint, go to a folder of
+    their own in `predictions`. What is learnt by the dev split (SQuAD's threshold) is
+    the run's: it is fitted here only where the run has not done it for this checkpoint.
+    """
+    is_run = has_checkpoint(folder)
+    name = asked.beside(folder, task.config) if is_run else ""
+    predictions = folder / "predictions" / name if name else folder / "predictions"
+    task.recall(workdir.read_data(folder) if is_run else {})
+    with initial.restored(task, folder, task.unused, uses=("evaluate",)) as found:
+        mesh, params, now, _ = found
         stop, clock = signals.Stop(), metrics.Stopwatch()
-        evaluator = Evaluator(task, Seeds.single(task.config), mesh, stop, clock)
+        other_data = name not in ("", task.config.evaluate.checkpoint)
+        learns = is_run and not other_data and not task.facts
+        evaluator = Evaluator(
+            task, Seeds.single(task.config), mesh, stop, clock, learns=learns
+        )
         for split in task.splits:
             (numbers,) = evaluator.numbers(params, split, now)
             if not processes.is_first():
                 continue
             print(json.dumps({"step": now, "split": split, **numbers}))
             (results,) = evaluator.results(params, split, now)
-            task.write_predictions(folder / "predictions", split, results)
+            task.write_predictions(predictions, split, results)
+        if learns and processes.is_first():
+            workdir.write_facts(folder, task.facts, now)
+    if predictions.is_dir() and processes.is_first():
+        log.info("predictions: %s", predictions)
 
 
 def close(evaluator: Evaluator, folder: Path, params: Any, now: int, log: Log) -> None:
@@ -129,10 +157,10 @@ def close(evaluator: Evaluator, folder: Path, params: Any, now: int, log: Log) -
         results = evaluator.results(params, split, now)
         each = []
         for own, result in zip(folders, results, strict=True):
-            each.append(task.numbers(split, result))
+            each.append(evaluator.score(split, result))
             if processes.is_first():
                 task.write_predictions(own, split, result)
-                workdir.write_facts(own.parent, task.facts)
+                workdir.write_facts(own.parent, task.facts, now)
         if each[0]:
             means = seeds.means(split, each)
             if not log.has(now, split):
@@ -167,33 +195,6 @@ def _unless_first_unseen(folder: Path) -> Iterator[Path]:
         yield storage.path(gone)
 
 
-def predict(task: Task, folder: Path, source: str, target: str) -> None:
-    """Reads JSON lines and writes JSON lines, in the same order.
-
-    Args:
-      folder: the work directory, whose checkpoint is asked.
-      source: a file, or `-` for standard input.
-      target: a file, written whole or not at all, or `-` for standard output.
-    """
-    with (
-        _lines(source) as lines,
-        _restored(task, folder) as (mesh, params, _),
-        _output(target) as output,
-    ):
-        # The run's own: its text may be gone by now.
-        path = folder / "tokenizer.json"
-        own = tokenization.load(path) if has_checkpoint(folder) else task.tokenizer
-        predictor = task.predictor(own)
-        size = sharding.batch_multiple(mesh, task.config.predict.batch_size)
-        ask = asking(predictor.step, params, mesh, size)
-        rows = (_row(line, where, predictor.parse) for where, line in lines)
-        for some in iter(lambda: list(itertools.islice(rows, size)), []):
-            answers = predictor.answer([parsed for _, parsed in some], ask, size)
-            for (row, _), answer in zip(some, answers, strict=True):
-                output.write(json.dumps({**row, **answer}, ensure_ascii=False) + "\n")
-            output.flush()
-
-
 def one_line(now: int, split: str, numbers: dict[str, float]) -> str:
     """An evaluation for the progress log."""
     shown = (f"{name} {value:.4g}" for name, value in numbers.items())
@@ -224,81 +225,3 @@ def asking(function: Step, params: Any, mesh: Mesh, size: int) -> Ask:
         }
 
     return ask
-
-
-@contextlib.contextmanager
-def _restored(task: Task, folder: Path) -> Iterator[tuple[Mesh, Any, int]]:
-    """The mesh, and the checkpoint's parameters and step."""
-    config = task.config
-    mesh = sharding.make_mesh(config)
-    abstract = sharding.abstract_state(task.init_params, optimizer.make(config), mesh)
-    if not has_checkpoint(folder):
-        begun = initial.read(task, abstract.params)
-        if begun is None:
-            raise UserError(
-                f"--workdir={folder}: no checkpoint there; train one first, or name "
-                "weights with --config.init_from"
-            )
-        yield mesh, initial.whole(*begun), 0
-        return
-    workdir.check(folder, config, only=workdir.MODEL_FIELDS)
-    with Checkpoints(folder, 1, checkpoint_name(config)) as saved:
-        restored = saved.restore_params(abstract.params)
-        if restored is None:
-            raise UserError(
-                f"--workdir={folder}: the run kept no checkpoint as its best; set "
-                "--config.evaluate.checkpoint=last"
-            )
-        yield mesh, *restored
-
-
-def _row(line: str, where: str, parse: Callable) -> tuple[dict[str, Any], Any]:
-    """A line of the input, as it is and as the task understands it."""
-    try:
-        row = json.loads(line)
-        json.dumps(row, ensure_ascii=False).encode()  # half a surrogate pair is no text
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: not JSON in UTF-8: {error}") from error
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: a JSON object is wanted")
-    try:
-        return row, parse(row)
-    except ValueError as error:
-        raise UserError(f"{where}: {error}") from error
-
-
-@contextlib.contextmanager
-def _lines(source: str) -> Iterator[Iterable[tuple[str, str]]]:
-    """(place, line) of each line that is not empty."""
-
-    def numbered(file: Iterable[bytes], name: str) -> Iterator[tuple[str, str]]:
-        for number, line in enumerate(file, start=1):
-            try:
-                text = line.decode("utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise UserError(f"{name}:{number}: not UTF-8: {error}") from error
-            if text:
-                yield f"{name}:{number}", text
-
-    if source == "-":
-        yield numbered(sys.stdin.buffer, "standard input")
-        return
-    with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context(storage.reading(storage.path(source)))
-        except (FileNotFoundError, IsADirectoryError) as error:
-            raise UserError(f"--input={source}: no such file") from error
-        yield numbered(file, source)
-
-
-@contextlib.contextmanager
-def _output(target: str) -> Iterator[TextIO]:
-    if not processes.is_first():  # they have their part in what is computed
-        with open(os.devnull, "w", encoding="utf-8") as nowhere:
-            yield nowhere
-        return
-    if target == "-":
-        yield sys.stdout
-        return
-    with storage.replacing(storage.output(target)) as file:
-        yield file

@@ -1,5 +1,7 @@
 """How a run has gone so far: its best score, its speed, whether it learnt anything."""
 
+import bisect
+import itertools
 import math
 import sys
 from collections.abc import Mapping
@@ -17,26 +19,65 @@ FLAT = 0.05
 
 
 class History:
-    """The quality of each evaluation, those of a run that is resumed included."""
+    """The quality of each evaluation, those of a run that is resumed included.
+
+    Losses at two sequence lengths do not compare: where the schedule comes to batches
+    of another shape (their number of rows aside), what went before is forgotten, so
+    that the best is that of the last such stretch.
+    """
 
     def __init__(self, task: Task, folder: Path, split: tuple[str, ...]):
         self._task = task
-        lines = [line for name in split for line in metrics.read(folder, name)]
-        self._values = [task.quality(line) for line in lines]
+        ends = itertools.accumulate(steps for steps, _ in task.stretches())
+        self._ends = list(ends)
+        self._shapes = [
+            {name: shape[1:] for name, shape in shapes.items()}
+            for _, shapes in task.stretches()
+        ]
+        self._seen: list[tuple[int, float]] = []  # step, quality
+        for name in split:
+            for line in metrics.read(folder, name):
+                self.add(int(line["step"]), line)
 
-    def add(self, numbers: Mapping[str, int | float]) -> bool:
-        """Whether these are better than all before."""
+    def add(self, now: int, numbers: Mapping[str, int | float]) -> bool:
+        """Whether these, after `now` steps, are the best that is not forgotten."""
+        if self._seen and self._shape(now) != self._shape(self._seen[-1][0]):
+            self._seen = []
         value = self._task.quality(numbers)
-        best = all(value > other for other in self._values)
-        self._values.append(value)
+        best = all(value > other for _, other in self._seen)
+        self._seen.append((now, value))
         return best
 
     def stops(self, patience: int) -> bool:
         """Whether the last `patience` evaluations were all no better than one before
         them; with a patience of 0, never."""
-        if not patience or len(self._values) <= patience:
+        if not patience or len(self._seen) <= patience:
             return False
-        return max(self._values[-patience:]) <= max(self._values[:-patience])
+        values = [value for _, value in self._seen]
+        return max(values[-patience:]) <= max(values[:-patience])
+
+    def early_stop(self, now: int, taken: int, kept: bool) -> str:
+        """A line that says why a run ended at step `now`, and which weights it gives.
+
+        Args:
+          taken: the step of these.
+          kept: the best is in the folder too.
+        """
+        best, _ = max(self._seen, key=lambda seen: seen[1])
+        since = sum(step > best for step, _ in self._seen)
+        told = (
+            f"early stop at step {now}: {since} evaluations no better than step "
+            f"{best}'s; the result is that of step {taken}"
+        )
+        if taken == best:
+            return told
+        how = "takes" if kept else "from the beginning keeps and takes"
+        return f"{told} (--config.evaluate.checkpoint=best {how} step {best}'s)"
+
+    def _shape(self, now: int) -> dict[str, tuple[int, ...]]:
+        """That of the batch of the last step that was taken."""
+        place = bisect.bisect_left(self._ends, now)
+        return self._shapes[min(place, len(self._shapes) - 1)]
 
 
 class Speed:
@@ -74,8 +115,8 @@ class Speed:
 def collapsed(task: Task, folder: Path) -> bool:
     """Whether a finished run has learnt nothing, which it says aloud.
 
-    That is: its last score is no better than that of the commonest answer, and its loss
-    has hardly fallen. It befalls some seeds on small data sets (section 4.1).
+    That is: its last score is no better than the majority baseline's, and its loss has
+    hardly fallen. It befalls some seeds on small data sets (section 4.1).
     """
     losses = [line["loss"] for line in metrics.read(folder, "train")]
     dev = [line for s in task.dev_splits[:1] for line in metrics.read(folder, s)]
@@ -88,7 +129,7 @@ def collapsed(task: Task, folder: Path) -> bool:
         return True
     print(
         f"\nCOLLAPSED: {folder} has learnt nothing: its score on "
-        f"{task.dev_splits[0]} is that of the commonest answer, and its loss is flat. "
+        f"{task.dev_splits[0]} is that of the majority baseline, and its loss is flat. "
         "Take another seed (or "
         "--config.train.restarts=3), a lower learning rate, more epochs, or "
         "--config.optimizer.name=adamw",

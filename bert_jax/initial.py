@@ -1,17 +1,19 @@
 """What a run begins with: its config made whole, and the weights of `init_from`."""
 
+import contextlib
 import dataclasses
-import json
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
+from tokenizers import Tokenizer
 
-from bert_jax import storage, tasks, weights, workdir
-from bert_jax.checkpoint import has_checkpoint
+from bert_jax import memory, sharding, tasks, tokenization, weights, workdir
+from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 from bert_jax.convert import layout
 from bert_jax.errors import UserError
+from bert_jax.merge import Report, merge, whole
 from bert_jax.storage import Path
 from bert_jax.tasks.task import Task
 
@@ -19,56 +21,46 @@ from bert_jax.tasks.task import Task
 def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     """The task, its config with every value that it leaves to be worked out filled in.
 
-    With `init_from` and no vocabulary of its own, a run keeps the checkpoint's.
+    A run that has begun keeps its own tokenizer; with `init_from` and no vocabulary of
+    its own, a new one takes the checkpoint's.
 
     Args:
       folder: the work directory.
-      from_data: False where the data need not be there any more: what was found in it
-        when the run in `folder` began is taken instead.
+      from_data: False to ask a model: its data need not be there any more.
 
     Raises:
-      UserError: see `tasks.create` and `weights.read_tokenizer`.
+      UserError: see `tasks.create` and `tokenization.of_config`.
     """
     resolved = config.copy_and_resolve_references()
+    tokenizer: Tokenizer | None
     own = folder / "tokenizer.json"
-    if not from_data and own.exists() and config.task.name != "pretraining":
-        # Pre-training's prepared data goes by the vocabulary that it was made with.
-        resolved.tokenizer.vocab_file = str(own)
-    elif config.init_from and not config.tokenizer.vocab_file:
-        tokenizer = weights.read_tokenizer(config.init_from)
-        if tokenizer is None:
-            raise UserError(
-                f"{config.init_from}: no vocab.txt or tokenizer.json beside the "
-                "weights; name theirs with --config.tokenizer.vocab_file"
-            )
-        source = storage.path(config.init_from)
-        files = (source / "vocab.txt", source / "tokenizer.json")
-        normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
-        resolved.tokenizer.vocab_file = str(next(f for f in files if f.exists()))
-        resolved.tokenizer.lowercase = bool(normalizer.get("lowercase", True))
-    facts: dict[str, Any] = {}
+    # Pre-training's prepared data goes by the vocabulary that the text gives.
+    keeps = not from_data or config.task.name != "pretraining"
+    if keeps and workdir.has_config(folder) and own.exists():
+        tokenizer = tokenization.load(own)
+    else:
+        if config.init_from:
+            weights.check(config.init_from)
+        tokenizer = tokenization.of_config(resolved)
+    if tokenizer is not None and not config.tokenizer.vocab_file:
+        rules = tokenization.normalization(tokenizer)
+        resolved.tokenizer.lowercase = bool(rules.get("lowercase", True))
     if not from_data:
-        if has_checkpoint(folder):
-            workdir.fill_in(folder, resolved)
-            facts = workdir.read_facts(folder)
-        elif config.init_from:
-            known = weights.read_task(config.init_from)
-            facts = known.get("facts", {})
-            if "labels" in config.task and not config.task.labels:
-                resolved.task.labels = known.get("labels", ())
+        if config.init_from and "labels" in config.task and not config.task.labels:
+            resolved.task.labels = weights.read_labels(config.init_from)
         # Nothing is trained: no need of the data to count its epochs.
         resolved.train.num_steps = resolved.train.num_steps or 1
-    task = tasks.create(resolved)
-    task.facts.update(facts)
+    task = tasks.create(resolved, tokenizer)
     task.resolve()
     return task
 
 
-def read(task: Task, abstract: Any) -> tuple[Any, weights.Report] | None:
+def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Report] | None:
     """Reads `config.init_from`; None where it is empty.
 
     Args:
       abstract: shapes and shardings of the task's parameters.
+      name: of a work directory's folder of checkpoints; empty: as its config says.
 
     Returns:
       The parameters, placed on the mesh; those that the checkpoint lacks are left as
@@ -80,13 +72,57 @@ def read(task: Task, abstract: Any) -> tuple[Any, weights.Report] | None:
     source = task.config.init_from
     if not source:
         return None
-    found = weights.read(source)
+    found = weights.read(source, name=name)
     theirs = weights.read_tokenizer(source, found.config)
-    weights.check_vocabulary(task.tokenizer, theirs, source)
+    tokenization.check_same(task.tokenizer, theirs, source)
     labels = tuple(task.config.task.get("labels", ()))
     if labels and not _same(found.labels, labels):
         found = _without(found, layout.LABELLED_HEADS)
-    return weights.merge(abstract, found, task.model_config, source)
+    return merge(abstract, found, task.model_config, source)
+
+
+class Restored(NamedTuple):
+    """Weights to be asked."""
+
+    mesh: Mesh
+    params: Any
+    step: int  # 0 of those of `init_from`
+    missing: tuple[str, ...] = ()  # parts that are zeros, for the weights lack them
+
+
+@contextlib.contextmanager
+def restored(
+    task: Task, folder: Path, unused: Collection[str], uses: Sequence[str] = ()
+) -> Iterator[Restored]:
+    """The checkpoint's parameters, or those of `init_from`; sets `task.facts`.
+
+    Args:
+      unused: parts of the model that may be missing.
+      uses: see `sharding.make_mesh`.
+    """
+    mesh = sharding.make_mesh(task.config, uses)
+    memory.require(task.config, trains=False)
+    abstract = sharding.abstract_params(task.init_params, mesh)
+    if not has_checkpoint(folder):
+        begun = read(task, abstract, checkpoint_name(task.config))
+        if begun is None:
+            raise UserError(
+                f"--workdir={folder}: no checkpoint there; train one first, or name "
+                "weights with --config.init_from"
+            )
+        params, report = begun
+        task.facts.update(report.facts)
+        yield Restored(mesh, whole(params, report, unused), 0, report.missing)
+        return
+    with Checkpoints.of_another(folder, checkpoint_name(task.config)) as saved:
+        found = saved.restore_params(abstract)
+        if found is None:
+            raise UserError(
+                f"--workdir={folder}: the run kept no checkpoint as its best; set "
+                "--config.evaluate.checkpoint=last"
+            )
+        task.facts.update(workdir.read_facts(folder, found[1]))
+        yield Restored(mesh, *found)
 
 
 def _same(theirs: tuple[str, ...], ours: tuple[str, ...]) -> bool:
@@ -103,34 +139,3 @@ def _without(found: layout.Weights, heads: tuple[str, ...]) -> layout.Weights:
         params={k: v for k, v in found.params.items() if k not in heads},
         left_over=(*gone, *found.left_over),
     )
-
-
-def fill(params: Any, fresh: Any) -> Any:
-    """Takes from `fresh` what `read` has left to be initialised.
-
-    Where `fresh` is of several seeds, each begins with what was read.
-    """
-
-    def choose(read: Any, new: jax.Array) -> jax.Array:
-        if isinstance(read, jax.ShapeDtypeStruct):
-            return new
-        if read.shape == new.shape:
-            return read
-        return jax.device_put(jnp.broadcast_to(read, new.shape), new.sharding)
-
-    return jax.tree.map(choose, params, fresh)
-
-
-def whole(params: Any, report: weights.Report) -> Any:
-    """The parameters that were read, which must be all.
-
-    Raises:
-      UserError: a head is missing.
-    """
-    if report.initialised:
-        heads = sorted({name.partition("/")[0] for name in report.initialised})
-        raise UserError(
-            f"{report.source}: a {report.architecture} without what this task needs: "
-            f"{', '.join(heads)}; train it first, with --config.init_from"
-        )
-    return params

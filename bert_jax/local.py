@@ -85,7 +85,12 @@ def _started(
             if process.poll() is None:
                 process.send_signal(signal_number)
 
-    before = {n: signal.signal(n, hand_on) for n in (signal.SIGTERM, signal.SIGINT)}
+    handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {n: signal.getsignal(n) for n in handled}
+    if before[signal.SIGHUP] is signal.SIG_IGN:  # nohup
+        del before[signal.SIGHUP]
+    for signal_number in before:
+        signal.signal(signal_number, hand_on)
     try:
         for index in range(number):
             with (folder / str(index)).open("wb") as log:

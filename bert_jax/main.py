@@ -1,8 +1,15 @@
 """python -m bert_jax.main --config=configs/base.py [--mode=MODE] [...]"""
 
+from bert_jax import environment, signals
+
+if __name__ == "__main__":  # what follows takes its time
+    environment.prepare()
+    signals.remember()
+
 import logging
 import os
 import pathlib
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -11,10 +18,11 @@ from absl import flags
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
-from bert_jax import configuration, processes, signals, storage
+from bert_jax import configuration, processes, storage
 from bert_jax.errors import Interrupted, UserError
 
-MODES = ("train", "prepare", "evaluate", "predict", "export", "describe")
+ASKS = ("evaluate", "predict", "export")
+MODES = ("train", "prepare", *ASKS, "describe")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -23,14 +31,21 @@ def main(argv: Sequence[str]) -> int:
     logging.getLogger("bert_jax").setLevel(logging.INFO)
     # What Orbax and Grain find in trouble they raise; what they only tell is noise.
     absl_logging.set_verbosity(absl_logging.FATAL)
-    signals.raise_interrupted()
+    bring_back = signals.remember()
     try:
-        _run(argv)
-        processes.close()
+        try:
+            _run(argv)
+            processes.close()
+        finally:
+            signals.remember()  # and not raised any more, where it would be lost
+        signals.check()
     except Interrupted as interrupted:
         processes.interrupted(interrupted.signal_number)
         return 128 + interrupted.signal_number
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and environment.output_is_closed():
+            processes.fail(environment.CLOSED_PIPE, "nobody reads standard output")
+            return environment.CLOSED_PIPE
         status, text = _told(error)
         # Before it is printed: what another process has to say may be the cause.
         processes.fail(status or 1, text)
@@ -39,8 +54,10 @@ def main(argv: Sequence[str]) -> int:
         if status is None:
             traceback.print_exc()
         else:
-            print(f"error: {' '.join(text.splitlines())}", file=sys.stderr)
+            environment.say(f"error: {' '.join(text.splitlines())}")
         return status or 1
+    finally:
+        bring_back()
     return 0
 
 
@@ -58,6 +75,11 @@ def _told(error: Exception) -> tuple[int | None, str]:
         case OSError():  # a full disk, a folder that may not be written
             place = error.filename or "writing"
             return 2, f"{place}: {error.strerror or error}"
+        case MemoryError():
+            return 2, (
+                "this machine's memory does not hold this: lower the batch size or "
+                f"the size of the data ({str(error)[:150]})"
+            )
         case RuntimeError() if "RESOURCE_EXHAUSTED" in str(error):  # JAX's
             return 2, (
                 "the device's memory does not hold this: raise "
@@ -74,45 +96,41 @@ def _told(error: Exception) -> tuple[int | None, str]:
 
 
 def _run(argv: Sequence[str]) -> None:
-    values, config = _parse(argv)
-    _check_places(values, config)
+    values, spec, overrides = _parse(argv)
+    given = configuration.load(spec, overrides) if spec else None
+    environment.check()
     processes.start()
     if not processes.is_first():
         logging.getLogger("bert_jax").setLevel(logging.ERROR)
-    # Imported here so that a slip in the flags is told at once.
+    # Imported here so that bad flags fail before JAX is imported.
     import jax
 
     from bert_jax import (
+        asked,
         compilation_cache,
         describe,
         evaluate,
         initial,
         notice,
+        predict,
         train,
-        weights,
     )
     from bert_jax import workdir as workdirs
-    from bert_jax.checkpoint import checkpoint_name
 
+    signals.raise_interrupted()
+    if values["mode"] != "prepare":
+        environment.require_devices()
     mode, source, target = (values[name] for name in ("mode", "input", "output"))
-    if processes.count() > 1 and (
-        mode == "export" or (mode, source) == ("predict", "-")
-    ):
-        raise UserError(
-            f"--mode={mode}: several processes write no folder and share no standard "
-            "input; start one, or name --input=FILE"
-        )
-    workdir = storage.path(
-        values["workdir"] or f"runs/{configuration.name(_spec(argv))}"
-    )
+    if (mode, source) == ("predict", "-"):
+        _require_one_process(mode)
+    workdir = storage.path(_workdir(values["workdir"], spec))
+    asks = mode in ASKS
+    config = asked.config(workdir, given, overrides, asks=asks)
+    _check_places(values, config)
     if mode == "export":
-        if target == "-":
-            raise UserError("--output=DIR is wanted, the folder to write")
-        weights.export(workdir, pathlib.Path(target), checkpoint_name(config))
-        print(f"exported: {target}")
+        _export(workdir, config, target)
         return
     compilation_cache.keep()
-    asks = mode in ("predict", "evaluate")
     task = initial.resolve(config, workdir, from_data=not asks)
     processes.check_same("the config", workdirs.fields(task.config))
     match mode:
@@ -127,26 +145,63 @@ def _run(argv: Sequence[str]) -> None:
         case "evaluate":
             evaluate.evaluate(task, workdir)
         case "predict":
-            evaluate.predict(task, workdir, source, target)
+            predict.predict(task, workdir, source, target)
         case "describe":
             describe.describe(task, target)
 
 
-def _parse(argv: Sequence[str]) -> tuple[dict[str, str], ConfigDict]:
+def _export(workdir: storage.Path, config: ConfigDict, target: str) -> None:
+    from bert_jax import asked, weights
+    from bert_jax.checkpoint import checkpoint_name, has_checkpoint
+
+    _require_one_process("export")
+    if target == "-":
+        raise UserError("--output=DIR is required, the folder to write")
+    is_run = has_checkpoint(workdir)
+    source = workdir if is_run else asked.source(workdir, config)
+    name = checkpoint_name(config) if is_run else ""
+    weights.export(source, pathlib.Path(target), name)
+    print(f"exported: {target}")
+
+
+def _require_one_process(mode: str) -> None:
+    if processes.count() > 1:
+        raise UserError(
+            f"--mode={mode}: several processes write no folder and share no standard "
+            "input; start one, or name --input=FILE"
+        )
+
+
+def _parse(argv: Sequence[str]) -> tuple[dict[str, str], str, list[str]]:
+    """The flags, the value of --config, and the `--config.FIELD=VALUE`."""
     values = flags.FlagValues()
+    flags.DEFINE_multi_string("config", [], "a config file", flag_values=values)
     flags.DEFINE_string("workdir", "", "the run's folder", flag_values=values)
     flags.DEFINE_enum("mode", "train", MODES, "what to do", flag_values=values)
     flags.DEFINE_string("input", "-", "JSON lines, or -", flag_values=values)
     flags.DEFINE_string("output", "-", "file, folder or -", flag_values=values)
-    fields = [arg for arg in argv if arg.lstrip("-").startswith("config.")]
-    rest = [arg for arg in argv if not arg.lstrip("-").startswith("config")]
+    is_field = re.compile("--?config[.]").match
     try:
-        positional = values(["bert_jax.main", *rest])[1:]
+        positional = values(["bert_jax.main", *(x for x in argv if not is_field(x))])
     except flags.Error as error:
-        raise UserError(" ".join(str(error).split())) from error
-    if positional:
-        raise UserError(f"{positional[0]!r}: flags begin with --")
-    return values.flag_values_dict(), configuration.load(_spec(argv), fields)
+        text = " ".join(str(error).split())
+        if re.search("flag 'config.", text):
+            text += "; fields are set by --config.FIELD=VALUE"
+        raise UserError(text) from error
+    if positional[1:]:
+        raise UserError(f"{positional[1]!r}: flags begin with --")
+    given = values.flag_values_dict()
+    specs: list[str] = given.pop("config")
+    if len(specs) > 1 or "" in specs:
+        raise UserError("--config=FILE is required once, and not more")
+    return given, "".join(specs), [x for x in argv if is_field(x)]
+
+
+def _workdir(given: str, spec: str) -> str:
+    """The work directory; by default that of the config's name."""
+    if given or not spec:
+        return given or "runs"
+    return f"runs/{configuration.name(spec)}"
 
 
 def _check_places(values: dict[str, str], config: ConfigDict) -> None:
@@ -175,19 +230,5 @@ def _check_places(values: dict[str, str], config: ConfigDict) -> None:
         storage.check("--config.corpus.sources", source.partition(":")[2])
 
 
-def _spec(argv: Sequence[str]) -> str:
-    """The value of --config."""
-    specs = [arg.partition("=")[2] for arg in argv if arg.startswith("--config=")]
-    if len(specs) != 1 or not specs[0]:
-        raise UserError(
-            "--config=FILE is wanted once, such as --config=configs/base.py"
-        )
-    return specs[0]
-
-
 if __name__ == "__main__":
-    status = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # After a failure threads may be left that compile or write; nothing waits for them.
-    os._exit(status) if status else sys.exit(0)
+    environment.end(main(sys.argv[1:]))

@@ -18,9 +18,11 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2, summary_pb2
 from tqdm import tqdm
 
+from bert_jax.errors import UserError
 from bert_jax.storage import Path, in_bucket, put
 
 COPY_SECONDS = 60  # between two copies to a bucket
+_NOT_FINITE = ("nan", "inf", "-inf")  # as text, since JSON has none of them
 
 
 class MetricWriter:
@@ -150,13 +152,34 @@ def read(workdir: Path, split: str) -> list[dict[str, int | float]]:
 def _lines_until(path: Path, last: int | float) -> dict[bytes, dict[str, Any]]:
     """The whole lines up to step `last`, as they are and as objects."""
     found = {}
-    if path.exists():
-        for line in path.read_bytes().splitlines(keepends=True):
-            with contextlib.suppress(ValueError):
-                values = json.loads(line)
-                if line.endswith(b"\n") and values["step"] <= last:
-                    found[line] = values
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else ()
+    for number, line in enumerate(lines, start=1):
+        with contextlib.suppress(ValueError):  # half a line
+            values = json.loads(line)
+            if not _is_record(values):
+                raise UserError(
+                    f"{path}:{number}: not a record of metrics (a step, a split and "
+                    "numbers); remove this line"
+                )
+            if line.endswith(b"\n") and values["step"] <= last:
+                found[line] = values
     return found
+
+
+def _is_record(values: Any) -> bool:
+    match values:
+        case {"step": int(step), "split": str(), **rest}:
+            return (
+                0 <= step < 2**63
+                and values["step"] is not True
+                and all(
+                    value in _NOT_FINITE
+                    if isinstance(value, str)
+                    else isinstance(value, int | float) and abs(value) < 1e300
+                    for value in rest.values()
+                )
+            )
+    return False
 
 
 def _replace(path: Path, content: bytes) -> None:

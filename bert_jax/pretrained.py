@@ -1,6 +1,7 @@
 """`bert_jax.load`: a model from anywhere, to ask for vectors and logits."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization, weights
 from bert_jax.convert.layout import Weights
+from bert_jax.data.rows import padded
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.storage import Path
@@ -21,11 +23,14 @@ _BATCH = 32  # texts that `encode` computes at once
 def load(path: str | Path) -> "Bert":
     """Opens a model: a work directory, a Hugging Face folder, or one of Google's.
 
+    A tokenizer that is missing or damaged is an error where a text is encoded, not
+    here: `apply` needs none.
+
     Raises:
       UserError: there is none, or it is damaged.
     """
     found = weights.read(path, place=_on_device)
-    return Bert(found, weights.read_tokenizer(path, found.config))
+    return Bert(found, lambda: weights.read_tokenizer(path, found.config))
 
 
 def _on_device(array: np.ndarray) -> Array:
@@ -45,14 +50,13 @@ class Bert:
     Attributes:
       config: its sizes.
       params: its parameters, in the layout of `models`.
-      tokenizer: None where none was beside the weights.
       labels: names of a classifier's outputs.
       heads: names of its heads, as in `params`.
     """
 
-    def __init__(self, found: Weights, tokenizer: Tokenizer | None):
+    def __init__(self, found: Weights, read_tokenizer: Callable[[], Tokenizer | None]):
         self.config = found.config
-        self.tokenizer = tokenizer
+        self._read_tokenizer = read_tokenizer
         self.labels = found.labels
         self.heads = found.heads
         self._model = BertWithHeads(
@@ -63,6 +67,18 @@ class Bert:
         )
         self.params = jax.tree.map(jnp.asarray, found.params)
         self._run = jax.jit(self.forward)
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The one beside the weights.
+
+        Raises:
+          UserError: there is none, it is damaged, or it does not go with the model.
+        """
+        found = self._read_tokenizer()
+        if found is None:
+            raise UserError("no vocab.txt or tokenizer.json stood beside these weights")
+        return found
 
     def apply(self, input_ids: Any, input_mask: Any, segment_ids: Any) -> dict:
         """Computes everything that the model gives, without dropout.
@@ -113,10 +129,8 @@ class Bert:
           [texts, hidden], in the order given.
 
         Raises:
-          UserError: there is no tokenizer; a text is longer than the model's positions.
+          UserError: see `tokenizer`; a text is longer than the model's positions.
         """
-        if self.tokenizer is None:
-            raise UserError("no vocab.txt or tokenizer.json stood beside these weights")
         if isinstance(texts, str) or isinstance(texts_b, str):
             raise TypeError("a list of texts is wanted, not one text")
         if not texts:
@@ -132,7 +146,7 @@ class Bert:
                     f"the model has {positions} positions"
                 )
         pad = tokenization.special_ids(self.tokenizer).pad
-        ids, mask, segments = tokenization.padded(encodings, pad, positions)
+        ids, mask, segments = padded(encodings, pad, positions)
         hidden: list[Array] = []
         pooled: list[Array] = []
         for start in range(0, len(encodings), _BATCH):

@@ -14,6 +14,7 @@ find each other. Elsewhere each is told by environment variables:
 """
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -41,6 +42,7 @@ def start() -> None:
 
     Raises:
       UserError: variables that do not fit each other; the others have not come.
+      Interrupted: a signal came before they did.
     """
     global _group
     given = arguments(os.environ)
@@ -58,14 +60,17 @@ def start() -> None:
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         _keep_standard_output()
+    initialize = functools.partial(
+        jax.distributed.initialize,
+        **given,
+        initialization_timeout=_START,
+        # Only where this file's own sign of life has not been noticed to stop.
+        heartbeat_timeout_seconds=patience + 20,
+        shutdown_timeout_seconds=patience,
+    )
     try:
-        jax.distributed.initialize(
-            **given,
-            initialization_timeout=_START,
-            # Only where this file's own sign of life has not been noticed to stop.
-            heartbeat_timeout_seconds=patience + 20,
-            shutdown_timeout_seconds=patience,
-        )
+        with signals.deferred(signals.Stop()) as alone:
+            signals.run_interruptibly(initialize, alone)
     except (RuntimeError, ValueError, OSError) as error:
         raise UserError(
             f"the run's processes have not come together: {_first_line(error)}; "

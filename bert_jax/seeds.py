@@ -125,8 +125,9 @@ class Seeds:
         for number, path, own in states:
             config = task.config.copy_and_resolve_references()
             config.seed, config.train.seeds = number, 1
+            data, first = task.data_record(), processes.is_first()
             with processes.first_alone():
-                workdir.claim(path, config, task.tokenizer, write=processes.is_first())
+                workdir.claim(path, config, task.tokenizer, data, write=first)
             with Checkpoints(path, 1) as checkpoints:
                 checkpoints.save(own, now)
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -55,8 +55,13 @@ PEAK_FLOPS = {
 }
 
 
-def make_mesh(config: ConfigDict) -> Mesh:
+def make_mesh(
+    config: ConfigDict, uses: Collection[str] = ("train", "evaluate")
+) -> Mesh:
     """Arranges all devices as `config.mesh` says.
+
+    Args:
+      uses: whose batches are to divide over it.
 
     Raises:
       UserError: sizes that do not multiply to the number of devices, a batch that
@@ -84,14 +89,13 @@ def make_mesh(config: ConfigDict) -> Mesh:
     sizes.update({axis: count // given for axis in open_axes})
     shards = sizes["data"] * sizes["fsdp"]
     train, second = config.train, config.phase2
-    batches = {
-        "train.batch_size / train.micro_batches": (
-            train.batch_size,
-            train.micro_batches,
-        ),
-        "evaluate.batch_size": (config.evaluate.batch_size, 1),
-    }
-    if second.fraction:
+    batches = {}
+    if "evaluate" in uses:
+        batches["evaluate.batch_size"] = (config.evaluate.batch_size, 1)
+    if "train" in uses:
+        name = "train.batch_size / train.micro_batches"
+        batches[name] = (train.batch_size, train.micro_batches)
+    if "train" in uses and second.fraction:
         name = "phase2" if second.batch_size else "train"
         batches[f"{name}.batch_size / phase2.micro_batches"] = (
             second.batch_size or train.batch_size,
@@ -197,6 +201,18 @@ def peak_flops() -> float | None:
     """bfloat16 peak of all devices together, FLOP/s; None where it is not known."""
     peak = PEAK_FLOPS.get(jax.devices()[0].device_kind)
     return None if peak is None else peak * jax.device_count()
+
+
+def abstract_params(init_params: Callable[[jax.Array], Any], mesh: Mesh) -> Any:
+    """Shapes, dtypes and shardings of the parameters; nothing is allocated."""
+    boxed = jax.eval_shape(init_params, jax.random.key(0))
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(
+            leaf.shape, leaf.dtype, sharding=sharding
+        ),
+        nn.meta.unbox(boxed),
+        parameter_shardings(boxed, mesh),
+    )
 
 
 def abstract_state(

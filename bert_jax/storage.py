@@ -5,6 +5,7 @@ is there, whole, once its writer has closed it. What needs more is done in a fol
 this machine and copied.
 """
 
+import base64
 import contextlib
 import errno
 import glob
@@ -15,7 +16,7 @@ import os
 import pathlib
 import traceback
 from collections.abc import Iterator
-from typing import Any, TextIO, TypeAlias
+from typing import Any, NamedTuple, TextIO, TypeAlias
 
 from etils import epath
 
@@ -86,23 +87,34 @@ def is_trouble(error: BaseException) -> bool:
     )
 
 
-def find(pattern: str) -> dict[str, list[str | int]]:
-    """The files of a pattern, in the order of their names; `**` is any folder.
+class Found(NamedTuple):
+    """A file that matches a pattern."""
 
-    Returns:
-      for each name what tells one state of the file from another, without reading it.
-    """
+    # Full name, size, and time (ns) or generation: what tells one state of the file
+    # from another, without reading it.
+    state: list[str | int]
+    md5: str | None  # of its content, in hexadecimal, where the storage knows it
+
+
+def find(pattern: str) -> dict[str, Found]:
+    """The files of a pattern, in the order of their names; `**` is any folder."""
     if in_bucket(pattern):
         found = _client().glob(pattern, detail=True).items()
         return {
-            _BUCKETS + name: [_BUCKETS + name, about["size"], about["generation"]]
+            _BUCKETS + name: Found(
+                [_BUCKETS + name, about["size"], about["generation"]],
+                # Objects that were composed of others have none.
+                base64.b64decode(about["md5Hash"]).hex()
+                if "md5Hash" in about
+                else None,
+            )
             for name, about in sorted(found)
             if about["type"] == "file"
         }
     names = filter(os.path.isfile, sorted(glob.glob(pattern, recursive=True)))
     stats = [(name, os.stat(name)) for name in names]
     return {
-        name: [os.path.abspath(name), stat.st_size, stat.st_mtime_ns]
+        name: Found([os.path.abspath(name), stat.st_size, stat.st_mtime_ns], None)
         for name, stat in stats
     }
 
@@ -137,7 +149,12 @@ def output(text: str) -> Path:
       UserError: nothing can be written there.
     """
     place = path(text)
-    if place.is_dir() or not (in_bucket(place) or place.parent.is_dir()):
+    if in_bucket(place):
+        fits = not place.is_dir()
+    else:
+        target = _target(place)
+        fits = target.parent.is_dir() and not (target.is_dir() or target.is_symlink())
+    if not fits:
         raise UserError(f"--output={text}: not a file in a folder that exists")
     return place
 
@@ -161,19 +178,52 @@ def put(place: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(place: Path) -> Iterator[TextIO]:
-    """A file to write that takes the place of another once it is whole."""
+    """A file to write that takes the place of another once it is whole.
+
+    Links are followed. A pipe or a device is written to as it is.
+    """
     if in_bucket(place):
         text = io.StringIO()
         yield text
         put(place, text.getvalue().encode())
         return
-    temporary = place.with_name(f".{place.name}.{os.getpid()}")
+    if _is_stream(place):
+        # Appended: what is a file after all (/dev/stdout, redirected) is not emptied.
+        try:
+            with place.open("a", encoding="utf-8") as file:
+                yield file
+        except BrokenPipeError as error:  # its reader has gone
+            error.filename = error.filename or str(place)
+            raise
+        return
+    target = _target(place)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with temporary.open("w", encoding="utf-8") as file:
             yield file
-        temporary.replace(place)
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _target(place: Path) -> pathlib.Path:
+    """What is written in the place's stead: where a link leads, which stays."""
+    return pathlib.Path(os.path.realpath(place))
+
+
+def _is_stream(place: Path) -> bool:
+    """Whether writers go through it (a pipe, a device, an open file of this process)
+    and nothing may be put in its stead."""
+    if place.exists() and not place.is_file():
+        return True
+    link = os.path.abspath(place)
+    for _ in range(40):  # as many links as Linux follows
+        if os.path.realpath(os.path.dirname(link)).startswith("/proc/"):
+            return True
+        if not os.path.islink(link):
+            break
+        link = os.path.join(os.path.dirname(link), os.readlink(link))
+    return False
 
 
 def write_atomically(place: Path, text: str) -> None:

@@ -1,40 +1,34 @@
-"""WordPiece with BERT's normaliser: load a vocabulary, train one, save it.
+"""WordPiece with BERT's normaliser: load a vocabulary, compare two, save one.
 
 The rules are those of google-research/bert, tokenization.py, as the `tokenizers`
 library runs them.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import json
+from typing import Any, NamedTuple
 
-import numpy as np
-from jaxtyping import Int32
+from ml_collections import ConfigDict
 from tokenizers import (
-    Encoding,
     Tokenizer,
     decoders,
     models,
     normalizers,
     pre_tokenizers,
     processors,
-    trainers,
 )
 
-from bert_jax import storage
+from bert_jax import outside, storage
 from bert_jax.errors import UserError
 from bert_jax.storage import Path
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# The released vocabularies have [PAD] at 0 and the others from here on.
-RELEASED_FIRST_SPECIAL = 100
-# A vocabulary of fewer pieces than this has no room to spare for [unusedN].
-RELEASED_LAYOUT_FROM = 10_000
 # Longer words become [UNK]: WordpieceTokenizer in tokenization.py.
 MAX_CHARACTERS_PER_WORD = 200
-# Characters that a trained vocabulary knows, most frequent first; the released
-# uncased vocabulary has 997.
-MAX_ALPHABET = 1000
+# What `transformers` allows where it builds a tokenizer from a vocab.txt.
+_TRANSFORMERS_MAX_CHARACTERS = 100
+# Of a vocabulary's pieces, those that lower-casing changes: none of bert-base-uncased,
+# two (<S>, <T>) of bert-base-chinese, 16% of multilingual-cased, 29% of cased.
+_CASED_FROM = 0.01
 
 
 class SpecialIds(NamedTuple):
@@ -58,7 +52,7 @@ def load(path: str | Path, lowercase: bool = True) -> Tokenizer:
 
     Raises:
       UserError: the file is missing, not UTF-8 or empty; a piece stands twice; a
-        special token is missing.
+        special token is missing; an id is none of 0 to pieces - 1.
     """
     path = storage.path(path)
     try:
@@ -78,7 +72,8 @@ def load(path: str | Path, lowercase: bool = True) -> Tokenizer:
     if path.suffix == ".json":
         tokenizer = _from_json(path, content)
     else:
-        tokenizer = _build(_read_vocabulary(path, content), lowercase)
+        tokenizer = build(_read_vocabulary(path, content), lowercase)
+    _check_ids(path, tokenizer)
     for token in SPECIAL_TOKENS:
         if tokenizer.token_to_id(token) is None:
             raise UserError(
@@ -88,53 +83,119 @@ def load(path: str | Path, lowercase: bool = True) -> Tokenizer:
     return tokenizer
 
 
-def train(documents: Iterable[str], vocab_size: int, lowercase: bool) -> Tokenizer:
-    """Trains a WordPiece vocabulary of exactly `vocab_size` pieces.
+def of_folder(folder: str | Path) -> Tokenizer | None:
+    """The tokenizer that stands beside weights; None where there is none.
 
-    The special tokens stand at 0 and 100 to 103 with [unusedN] between them, as in
-    the released vocabularies, when there are at least 10,000 pieces, and at 0 to 4
-    otherwise. Where the text does not give enough pieces, [unusedN] fill the end.
-    The same documents give the same vocabulary.
+    tokenizer.json comes first, as in `transformers`; tokenizer_config.json decides over
+    its case, accents and Chinese characters. Where nothing says `do_lower_case`, as in
+    Google's releases, a vocab.txt is cased if lower-casing changes its pieces.
 
     Args:
-      documents: the text; it is held in memory.
-      vocab_size: pieces, special tokens included.
-      lowercase: lower the case and strip accents.
+      folder: a work directory, a Hugging Face folder or one of Google's.
+
+    Raises:
+      UserError: see `load`; a file leads out of the folder or is too large.
     """
-    first = _first_pieces(vocab_size)
-    normalizer = _normalizer(lowercase)
-    documents = list(documents)
-    counts: Counter[str] = Counter()
-    for text in documents:
-        counts.update(normalizer.normalize_str(text))
-    # A small vocabulary keeps half of its places for more than single characters.
-    room = min(MAX_ALPHABET, (vocab_size - len(first)) // 4)
-    letters = [c for c in counts if not c.isspace()]
-    alphabet = sorted(sorted(letters, key=lambda c: (-counts[c], c))[:room])
-    if not alphabet:
+    folder = storage.path(folder)
+    if storage.in_bucket(folder):  # a work directory, or nothing that is read there
+        own = folder / "tokenizer.json"
+        return load(own) if own.exists() else None
+    for name in ("tokenizer.json", "vocab.txt"):
+        path = outside.inside(folder, name, outside.MAX_VOCABULARY_BYTES)
+        if path is not None:
+            break
+    else:
+        return None
+    fields: dict[str, Any] = {}
+    if outside.inside(folder, "tokenizer_config.json") is not None:
+        fields = outside.read_json(folder, "tokenizer_config.json")
+    tokenizer = load(path)
+    if path.suffix != ".json":
+        fields = {"do_lower_case": not _is_cased(tokenizer), **fields}
+        if (folder / "config.json").exists():  # not of Google's code
+            limit = _TRANSFORMERS_MAX_CHARACTERS
+            tokenizer.model.max_input_chars_per_word = limit  # type: ignore[attr-defined]
+    _set_normalizer(tokenizer, fields)
+    return tokenizer
+
+
+def of_config(config: ConfigDict) -> Tokenizer | None:
+    """The tokenizer of `config.tokenizer.vocab_file`, or else of `config.init_from`;
+    None where both are empty and one is to be trained.
+
+    Raises:
+      UserError: see `load` and `of_folder`; `init_from` has none.
+    """
+    if config.tokenizer.vocab_file:
+        return load(config.tokenizer.vocab_file, config.tokenizer.lowercase)
+    if not config.init_from:
+        return None
+    tokenizer = of_folder(config.init_from)
+    if tokenizer is None:
         raise UserError(
-            f"cannot train {vocab_size} pieces on {len(documents)} documents: "
-            "raise tokenizer.vocab_size or give more text"
+            f"{config.init_from}: no vocab.txt or tokenizer.json beside the weights; "
+            "name theirs with --config.tokenizer.vocab_file"
         )
-    # The trainer numbers characters in the order of a hash table that differs from
-    # run to run, and breaks ties by these numbers. Named beforehand, they are fixed.
-    characters = alphabet + ["##" + c for c in alphabet]
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size - len(first),
-        special_tokens=characters,
-        limit_alphabet=0,
-        show_progress=False,
-    )
-    learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # type: ignore[call-arg]
-    learner.normalizer = normalizer
-    learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    learner.train_from_iterator(documents, trainer)
-    learnt = learner.get_vocab(with_added_tokens=True)
-    pieces = first + sorted(learnt, key=lambda piece: learnt[piece])
-    unused = len(first) - len(SPECIAL_TOKENS)
-    missing = vocab_size - len(pieces)
-    pieces += [f"[unused{n}]" for n in range(unused, unused + missing)]
-    return _build(pieces, lowercase)
+    return tokenizer
+
+
+def required(config: ConfigDict) -> Tokenizer:
+    """As `of_config`; raises UserError where the config names none."""
+    tokenizer = of_config(config)
+    if tokenizer is None:
+        raise UserError(
+            "config.tokenizer.vocab_file is empty: name a vocab.txt, or weights to "
+            "begin with (and their vocabulary) with --config.init_from"
+        )
+    return tokenizer
+
+
+def normalization(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What is done to a text before it is cut, in comparable form: of BERT's
+    normaliser `lowercase`, `strip_accents`, ... with every default filled in."""
+    fields = json.loads(tokenizer.to_str())["normalizer"] or {}
+    if fields.get("type") == "BertNormalizer" and fields["strip_accents"] is None:
+        fields["strip_accents"] = fields["lowercase"]
+    return fields
+
+
+def summary(tokenizer: Tokenizer) -> str:
+    """What a run says of its tokenizer: pieces, case, accents."""
+    rules = normalization(tokenizer)
+    said = [f"{tokenizer.get_vocab_size():,} pieces"]
+    if rules.get("type") == "BertNormalizer":
+        said.append("uncased" if rules["lowercase"] else "cased")
+        said.append(f"accents {'stripped' if rules['strip_accents'] else 'kept'}")
+    else:
+        said.append(f"normaliser {rules.get('type')}")
+    return ", ".join(said)
+
+
+def check_same(
+    tokenizer: Tokenizer, theirs: Tokenizer | None, source: str | Path
+) -> None:
+    """Raises UserError where a run has another vocabulary than the weights it begins
+    with, or prepares its texts otherwise; pieces that fill up the end, [unusedN], do
+    not count."""
+    if theirs is None:
+        return
+    keep = "leave config.tokenizer.vocab_file empty to keep the checkpoint's"
+    mine, there = _pieces(tokenizer), _pieces(theirs)
+    for index in range(max(len(mine), len(there))):
+        pair = [x[index] if index < len(x) else None for x in (mine, there)]
+        if pair[0] != pair[1]:
+            raise UserError(
+                f"the vocabulary is not that of {source}: piece {index} is {pair[0]!r} "
+                f"here and {pair[1]!r} there; {keep}"
+            )
+    rules, other = map(normalization, (tokenizer, theirs))
+    for name in sorted(rules.keys() | other.keys()):
+        if rules.get(name) != other.get(name):
+            raise UserError(
+                f"the tokenizer is not that of {source}: its normaliser has {name}="
+                f"{rules.get(name)} here and {other.get(name)} there; {keep}, or set "
+                "config.tokenizer.lowercase as it is there"
+            )
 
 
 def files(tokenizer: Tokenizer) -> dict[str, str]:
@@ -154,40 +215,6 @@ def special_ids(tokenizer: Tokenizer) -> SpecialIds:
     """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     return SpecialIds(*(vocabulary[token] for token in SPECIAL_TOKENS))
-
-
-def padded(
-    encodings: Sequence[Encoding], pad: int, limit: int
-) -> tuple[Int32[np.ndarray, "rows length"], ...]:
-    """Ids, mask (1 for a token) and segment ids of some texts, a row each.
-
-    The length is a power of two, or the limit: few shapes, few compilations.
-
-    Args:
-      pad: the id of [PAD].
-      limit: tokens of the longest text at most.
-    """
-    length = min(power_of_two(len(encoding.ids) for encoding in encodings), limit)
-    ids, mask, segments = np.zeros((3, len(encodings), length), np.int32)
-    ids[:] = pad
-    for row, encoding in enumerate(encodings):
-        end = len(encoding.ids)
-        ids[row, :end] = encoding.ids
-        mask[row, :end] = 1
-        segments[row, :end] = encoding.type_ids
-    return ids, mask, segments
-
-
-def power_of_two(lengths: Iterable[int]) -> int:
-    """The smallest power of two that holds the longest of them."""
-    return 1 << (max(1, *lengths, 1) - 1).bit_length()
-
-
-def _first_pieces(vocab_size: int) -> list[str]:
-    if vocab_size < RELEASED_LAYOUT_FROM:
-        return list(SPECIAL_TOKENS)
-    unused = [f"[unused{n}]" for n in range(RELEASED_FIRST_SPECIAL - 1)]
-    return [SPECIAL_TOKENS[0], *unused, *SPECIAL_TOKENS[1:]]
 
 
 def _read_vocabulary(path: Path, content: str) -> list[str]:
@@ -222,7 +249,55 @@ def _from_json(path: Path, content: str) -> Tokenizer:
     return tokenizer
 
 
-def _normalizer(lowercase: bool) -> normalizers.BertNormalizer:
+def _pieces(tokenizer: Tokenizer) -> list[str]:
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    pieces = sorted(vocabulary, key=lambda piece: vocabulary[piece])
+    while pieces and pieces[-1].startswith("[unused"):
+        pieces.pop()
+    return pieces
+
+
+def _check_ids(path: Path, tokenizer: Tokenizer) -> None:
+    """Raises UserError where an id would have no row in the embeddings."""
+    ids = tokenizer.get_vocab(with_added_tokens=True).values()
+    if sorted(ids) != list(range(len(ids))):
+        raise UserError(
+            f"{path}: {len(ids)} pieces whose ids are not 0 to {len(ids) - 1}, each "
+            "once; number them so"
+        )
+    added = tokenizer.encode("", "").ids  # what the post-processor puts around texts
+    if any(index >= len(ids) for index in added):
+        raise UserError(
+            f"{path}: its post_processor adds the id {max(added)}, but there are "
+            f"{len(ids)} pieces; correct it"
+        )
+
+
+def _is_cased(tokenizer: Tokenizer) -> bool:
+    pieces = tokenizer.get_vocab(with_added_tokens=True).keys() - set(SPECIAL_TOKENS)
+    words = [p for p in pieces if not p.startswith("[unused")]
+    changed = sum(piece.lower() != piece for piece in words)
+    return changed > _CASED_FROM * len(words)
+
+
+def _set_normalizer(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
+    """Applies tokenizer_config.json to BERT's normaliser; another stays as it is."""
+    normalizer = tokenizer.normalizer
+    if not isinstance(normalizer, normalizers.BertNormalizer):
+        return
+    lowercase = fields.get("do_lower_case")
+    if isinstance(lowercase, bool) and lowercase != normalizer.lowercase:
+        normalizer.lowercase = lowercase
+        normalizer.strip_accents = None  # as the case
+    if isinstance(accents := fields.get("strip_accents"), bool):
+        normalizer.strip_accents = accents
+    if isinstance(chinese := fields.get("tokenize_chinese_chars"), bool):
+        normalizer.handle_chinese_chars = chinese
+    tokenizer.normalizer = normalizer
+
+
+def bert_normalizer(lowercase: bool) -> normalizers.BertNormalizer:
+    """What BERT does to a text before it is cut; `lowercase` strips accents too."""
     return normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=True,
@@ -231,7 +306,8 @@ def _normalizer(lowercase: bool) -> normalizers.BertNormalizer:
     )
 
 
-def _build(pieces: list[str], lowercase: bool) -> Tokenizer:
+def build(pieces: list[str], lowercase: bool) -> Tokenizer:
+    """The tokenizer of a vocabulary, a piece's place in the list being its id."""
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     tokenizer = Tokenizer(
         models.WordPiece(  # type: ignore[call-arg]
@@ -240,7 +316,7 @@ def _build(pieces: list[str], lowercase: bool) -> Tokenizer:
             max_input_chars_per_word=MAX_CHARACTERS_PER_WORD,
         )
     )
-    tokenizer.normalizer = _normalizer(lowercase)
+    tokenizer.normalizer = bert_normalizer(lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     present = [token for token in SPECIAL_TOKENS if token in vocabulary]

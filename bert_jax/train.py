@@ -2,22 +2,25 @@
 
 import contextlib
 import functools
+from typing import Any
 
 import flax.linen as nn
 import jax
+from jax.sharding import Mesh
 
 from bert_jax import (
     anomaly,
-    checkpoint,
     compilation,
     evaluate,
     initial,
     memory,
+    merge,
     processes,
     sharding,
     signals,
     step,
     storage,
+    tokenization,
     workdir,
 )
 from bert_jax import optimizer as optimizers
@@ -25,11 +28,15 @@ from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 from bert_jax.errors import Interrupted, UserError
 from bert_jax.heartbeat import Heartbeat
 from bert_jax.history import History, Speed, collapsed
+from bert_jax.merge import Report
 from bert_jax.metrics import Progress, Stopwatch, table
 from bert_jax.models.heads import count_parameters
 from bert_jax.seeds import Log, Seeds
 from bert_jax.storage import Path
 from bert_jax.tasks.task import Task
+
+# Of the pieces of the training data; bert-base-uncased finds some 0.01% in English.
+MANY_UNKNOWN = 0.02
 
 
 def train(task: Task, folder: Path) -> None:
@@ -52,7 +59,8 @@ def train(task: Task, folder: Path) -> None:
             f"config.train.restarts={restarts}: in a bucket ({folder}) no run can be "
             "put aside at once; take a --workdir of a file system, or restarts=0"
         )
-    for attempt in range(workdir.runs_put_aside(folder), restarts + 1):
+    first = min(workdir.runs_put_aside(folder), restarts)
+    for attempt in range(first, restarts + 1):
         _run(task, folder, task.config.seed + attempt)
         processes.barrier()
         if not collapsed(task, folder) or attempt == restarts:
@@ -66,9 +74,9 @@ def train(task: Task, folder: Path) -> None:
 def _run(task: Task, folder: Path, first_seed: int) -> None:
     config = task.config
     anomaly.check(config, processes.count())
-    checkpoint.check(config)
     seeds = Seeds(config, first_seed)
     mesh = sharding.make_mesh(config)
+    memory.require(config, trains=True)
     optimizer = optimizers.make(config)
     schedule = optimizers.learning_rate_schedule(config)
     abstract = sharding.abstract_state(
@@ -76,27 +84,29 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
     )
     takes_best = checkpoint_name(config) == "best"
     workdir.check(folder, config)
-    begun = None
-    if not has_checkpoint(folder):
-        begun = initial.read(task, abstract.params)
+    anew = not has_checkpoint(folder)
+    read = functools.partial(initial.read, task, abstract.params)
+    begun = read() if anew else None
+    task.recall(workdir.read_data(folder))
     with processes.first_alone():
-        prepared = [storage.path(data).name for data in task.prepare()]
-    # Named after all that shaped them.
-    processes.check_same("the prepared data", {"folders": prepared})
+        task.prepare()
+    data, first = task.data_record(), processes.is_first()
+    processes.check_same("the prepared data", data)
     with processes.first_alone():
-        workdir.claim(folder, config, task.tokenizer, write=processes.is_first())
+        workdir.claim(folder, config, task.tokenizer, data, write=first)
+        if anew and first:
+            workdir.drop_best(folder)
 
-    def initial_state() -> step.TrainState:
+    def initial_state(weights: tuple[Any, Report] | None) -> step.TrainState:
         def create(seed: jax.Array) -> step.TrainState:
             params = nn.meta.unbox(task.init_params(jax.random.key(seed)))
             return step.init_state(params, optimizer)
 
         shardings = sharding.shardings_of(seeds.abstract(abstract))
         state = jax.jit(seeds.each(create), out_shardings=shardings)(seeds.array)
-        weights = begun or initial.read(task, abstract.params)
         if weights is None:
             return state
-        return state._replace(params=initial.fill(weights[0], state.params))
+        return state._replace(params=merge.fill(weights[0], state.params))
 
     def compile_step(
         state: step.TrainState, batch: step.Batch, parts: int
@@ -125,7 +135,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
     ):
         newest = functools.partial(checkpoints.restore, seeds.abstract(abstract))
         restored = newest()
-        state, now = restored or (initial_state(), 0)
+        state, now = restored or (initial_state(begun), 0)
         log = Log(seeds, folder, now if restored else None, processes.is_first())
         processes.barrier()  # the log holds what is gone on from, and all read that
         history = History(task, folder, dev[:1])
@@ -137,13 +147,9 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
         batches = seeds.batches(task, now, rows)
         compiled: dict[tuple, jax.stages.Compiled] = {}
         speed, widest = Speed(clock), 0
-        size = count_parameters(abstract.params)
-        shape = " ".join(f"{axis}={n}" for axis, n in mesh.shape.items())
-        kind = jax.devices()[0].device_kind
-        progress.note(
-            f"{folder}: {size:,} parameters on {mesh.size} x {kind} ({shape})"
-        )
+        progress.note(f"{folder}: {_size_and_devices(abstract.params, mesh)}")
         progress.note(memory.of_state(state))
+        progress.note(_tokenizer_line(task))
         if restored:
             progress.note(f"resuming at step {now} of {num_steps}")
         elif begun is not None:
@@ -164,7 +170,8 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
                 # Both at a time would need twice the room.
                 jax.tree.map(lambda x: x.delete(), left)
                 checkpoints.drop(anomalies.step - 1)  # nothing good has come of it
-                good, _ = newest() or (initial_state(), 0)
+                # What was read for the first state is gone with it.
+                good, _ = newest() or (initial_state(read()), 0)
                 good = anomalies.leave_out(good)
             save(good, anomalies.step)
             return good, anomalies.step
@@ -179,7 +186,8 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
                             continue
                         progress.note(f"evaluating {split} at step {now}")
                         numbers = evaluator.numbers(state.params, split, now)
-                        if split == dev[0] and history.add(numbers[0]) and keeps_best:
+                        better = split == dev[0] and history.add(now, numbers[0])
+                        if better and keeps_best:
                             best.save_params(state.params, now)
                             best.wait()  # before the line that says so
                         means = log.write(now, split, numbers)
@@ -232,6 +240,8 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
             params, final = state.params, now
             if takes_best and dev:
                 params, final = best.restore_params(abstract.params) or (params, now)
+            if now < num_steps:
+                progress.note(history.early_stop(now, final, keeps_best))
             progress.close()
             evaluate.close(evaluator, folder, params, final, log)
             seeds.close(task, folder, state, now)
@@ -248,6 +258,24 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
         finally:
             progress.close()
             log.close()
+
+
+def _tokenizer_line(task: Task) -> str:
+    """What the run's texts are cut by, and a warning where they do not suit it."""
+    share = task.unknown_share()
+    line = f"tokenizer: {tokenization.summary(task.tokenizer)}; {share:.2%} [UNK]"
+    if share <= MANY_UNKNOWN:
+        return line
+    return (
+        f"{line}\nwarning: that is much; is this the vocabulary, and the case, of the "
+        "texts and the weights?"
+    )
+
+
+def _size_and_devices(params: Any, mesh: Mesh) -> str:
+    shape = " ".join(f"{axis}={n}" for axis, n in mesh.shape.items())
+    kind = jax.devices()[0].device_kind
+    return f"{count_parameters(params):,} parameters on {mesh.size} x {kind} ({shape})"
 
 
 def _something_due(task: Task, now: int) -> bool:

@@ -1,25 +1,21 @@
 """Weights from wherever they come: read, put into a run's parameters, taken out."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
-from flax.traverse_util import flatten_dict, unflatten_dict
-from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import storage, tokenization
+from bert_jax import configuration, outside, storage, tokenization, workdir
+from bert_jax.convert import config as theirs
 from bert_jax.convert import export as huggingface_export
-from bert_jax.convert import files, google, huggingface, layout
+from bert_jax.convert import google, huggingface, layout
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import stack_layers
 from bert_jax.storage import Path
-from bert_jax.workdir import read_facts
 
 _CHECKPOINTS = "checkpoints"
 _WEIGHT_FILES = (
@@ -29,7 +25,9 @@ _WEIGHT_FILES = (
 
 
 def read(
-    path: str | Path, place: Callable[[layout.Array], Any] = layout.as_it_is
+    path: str | Path,
+    place: Callable[[layout.Array], Any] = layout.as_it_is,
+    name: str = "",
 ) -> Weights:
     """Reads weights, as float32 NumPy arrays or what `place` makes of them.
 
@@ -37,6 +35,8 @@ def read(
       path: a work directory, a Hugging Face folder, or a folder with a checkpoint of
         Google's code.
       place: see `layout.build`.
+      name: of a work directory's folder of checkpoints; empty: as the run's own config
+        says.
 
     Raises:
       UserError: it is none of these, or damaged.
@@ -48,7 +48,12 @@ def read(
         case "huggingface":
             return huggingface.read(folder, place)
         case _:
-            return _read_workdir(folder)[0]
+            return _read_workdir(folder, name)[0]
+
+
+def check(path: str | Path) -> None:
+    """Raises UserError where no folder of weights is there."""
+    _origin(storage.path(path))
 
 
 def read_tokenizer(
@@ -63,165 +68,85 @@ def read_tokenizer(
       UserError: it is damaged, or does not go with the model.
     """
     folder = storage.path(path)
-    match _origin(folder):
-        case "google":
-            return google.read_tokenizer(folder, config)
-        case "huggingface":
-            return huggingface.read_tokenizer(folder, config)
-        case _:
-            return tokenization.load(folder / "tokenizer.json")
+    _origin(folder)
+    tokenizer = tokenization.of_folder(folder)
+    if tokenizer is not None and config is not None:
+        pieces = tokenizer.get_vocab_size()
+        if pieces != config.vocab_size and _origin(folder) != "workdir":
+            raise UserError(
+                f"{folder}: its vocabulary has {pieces} pieces, but the model's "
+                f"vocab_size is {config.vocab_size}; where the model has spare rows, "
+                "fill the vocabulary up with lines [unused0], [unused1], ..."
+            )
+    return tokenizer
 
 
-def read_task(path: str | Path) -> dict[str, Any]:
-    """What a fine-tuned model knows besides its weights: `labels`, the names of its
-    outputs, and `facts`, such as a threshold; what there is of them."""
+def read_labels(path: str | Path) -> tuple[str, ...]:
+    """The names of a fine-tuned model's outputs, where the folder has any."""
     folder = storage.path(path)
     match _origin(folder):
         case "workdir":
-            labels = _workdir_config(folder)["task"].get("labels", ())
-            return {"labels": tuple(labels), "facts": read_facts(folder)}
+            return tuple(workdir.read_config(folder)["task"].get("labels", ()))
         case "huggingface":
-            fields = files.read_json(folder, "config.json")
-            own = fields.get(huggingface_export.PROVENANCE, {})
-            return {
-                "labels": huggingface.read_labels(fields, folder / "config.json"),
-                "facts": own.get("task", {}),
-            }
+            fields = outside.read_json(folder, "config.json")
+            return huggingface.read_labels(fields, folder / "config.json")
         case _:
-            return {}
+            return ()
 
 
-def export(workdir: Path, folder: Path, name: str = "") -> None:
-    """Writes a work directory's checkpoint as a Hugging Face model folder.
-
-    Args:
-      name: of the folder of checkpoints; empty: as the run's own config says.
+def read_shape(path: str | Path) -> dict[str, Any]:
+    """The fields of `config.model` without which the weights could not be used.
 
     Raises:
-      UserError: there is no checkpoint; the folder holds something else.
+      UserError: see `read`.
+    """
+    folder = storage.path(path)
+    match _origin(folder):
+        case "workdir":
+            fields = workdir.read_config(folder)["model"]
+            return {name: fields[name] for name in theirs.DECISIVE if name in fields}
+        case "huggingface":
+            model = huggingface.read_config(folder)
+        case _:
+            model = google.read_config(folder)
+    return {name: getattr(model, name) for name in theirs.DECISIVE}
+
+
+def recorded(path: str | Path) -> dict[str, Any] | None:
+    """The config of the run that left these weights; None where they do not say."""
+    folder = storage.path(path)
+    match _origin(folder):
+        case "workdir":
+            return workdir.read_config(folder)
+        case "huggingface":
+            return huggingface.provenance(folder).get("config")
+        case _:
+            return None
+
+
+def export(source: Path, folder: Path, name: str = "") -> None:
+    """Writes weights as a Hugging Face model folder.
+
+    Args:
+      source: a work directory, a Hugging Face folder or one of Google's.
+      name: of the folder of checkpoints in a work directory; empty: as the run's own
+        config says.
+
+    Raises:
+      UserError: there are no weights; the folder holds something else.
     """
     huggingface_export.check_target(folder.absolute())
-    if _origin(workdir) != "workdir":
-        raise UserError(f"--workdir={workdir}: no run there; train one first")
-    weights, step = _read_workdir(workdir, name)
-    tokenizer = tokenization.load(workdir / "tokenizer.json")
-    provenance = {
-        "step": step,
-        "config": _workdir_config(workdir),
-        "task": read_facts(workdir),
-    }
-    huggingface_export.export(weights, tokenizer, folder, provenance)
-
-
-class Report(NamedTuple):
-    """What `merge` did: names of parameters."""
-
-    source: str
-    architecture: str
-    taken: tuple[str, ...]
-    initialised: tuple[str, ...]
-    left_over: tuple[str, ...]
-
-    def table(self) -> tuple[list[tuple[str, int, str]], tuple[str, str, str]]:
-        """Rows and header of a short table: what, how many arrays, of which parts."""
-        rows = []
-        for what in ("taken", "initialised", "left_over"):
-            names = getattr(self, what)
-            # "bert/pooler/kernel" -> bert; a foreign name as it is.
-            parts = dict.fromkeys(name.partition("/")[0] for name in names)
-            shown = ", ".join(list(parts)[:6]) + (", ..." if len(parts) > 6 else "")
-            rows.append((what.replace("_", " "), len(names), shown))
-        return rows, ("", "arrays", "of")
-
-    def to_json(self) -> str:
-        return json.dumps(self._asdict(), indent=2) + "\n"
-
-
-def merge(
-    initial: Mapping[str, Any], weights: Weights, config: BertConfig, source: str | Path
-) -> tuple[dict[str, Any], Report]:
-    """Puts weights in the place of initial parameters, where they have the same name.
-
-    Args:
-      initial: the model's own parameters, without boxes; layers stacked or not.
-      weights: what was read.
-      config: the model's.
-      source: where `weights` are from, for the report and errors.
-
-    Returns:
-      Parameters of the same structure and sharding, and what was done. Everything of
-      `bert` but the pooler is taken; heads and the pooler that the weights lack keep
-      their initial values.
-
-    Raises:
-      UserError: the model is another one: a shape differs, or the number of layers, the
-        activation, the epsilon.
-    """
-    stacked = "layers" in initial["bert"]["encoder"]
-    params = weights.params
-    if stacked:
-        params = stack_layers(params, weights.config.num_hidden_layers)
-    theirs, ours = flatten_dict(params), flatten_dict(initial)
-    for field in ("num_hidden_layers", "hidden_act", "layer_norm_eps"):
-        mine, there = getattr(config, field), getattr(weights.config, field)
-        if mine != there:
-            raise UserError(
-                f"config.model.{field}={mine!r}, but {source} has {there!r}: set "
-                f"--config.model.{field}={there}"
-            )
-    if "masked_lm" in initial and "decoder" in weights.params:
-        raise UserError(
-            f"{source}: its masked LM has an output matrix of its own; here it is the "
-            "embeddings', so pre-training cannot go on from it"
-        )
-    _check_shapes(ours, theirs, source)
-    taken = []
-    merged = dict(ours)
-    for path, leaf in ours.items():
-        if path in theirs:
-            taken.append("/".join(path))
-            merged[path] = _placed(theirs.pop(path), leaf.sharding)
-    report = Report(
-        source=str(source),
-        architecture=weights.architecture,
-        taken=tuple(taken),
-        initialised=tuple(n for n in map("/".join, ours) if n not in taken),
-        left_over=(*("/".join(path) for path in theirs), *weights.left_over),
-    )
-    return unflatten_dict(merged), report
-
-
-def _placed(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
-    """The array on its devices; each process places what its own hold."""
-    if sharding.is_fully_addressable:
-        return jax.device_put(array, sharding)
-    return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
-
-
-def check_vocabulary(
-    tokenizer: Tokenizer, theirs: Tokenizer | None, source: str | Path
-) -> None:
-    """Raises UserError where a run has another vocabulary than the weights it begins
-    with; pieces that fill up the end, [unusedN], do not count."""
-    if theirs is None:
-        return
-    mine, there = _pieces(tokenizer), _pieces(theirs)
-    for index in range(max(len(mine), len(there))):
-        pair = [x[index] if index < len(x) else None for x in (mine, there)]
-        if pair[0] != pair[1]:
-            raise UserError(
-                f"the vocabulary is not that of {source}: piece {index} is {pair[0]!r} "
-                f"here and {pair[1]!r} there; leave config.tokenizer.vocab_file empty "
-                "to keep the checkpoint's"
-            )
-
-
-def _pieces(tokenizer: Tokenizer) -> list[str]:
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    pieces = sorted(vocabulary, key=lambda piece: vocabulary[piece])
-    while pieces and pieces[-1].startswith("[unused"):
-        pieces.pop()
-    return pieces
+    match _origin(source):
+        case "workdir":
+            found, step = _read_workdir(source, name)
+            config = workdir.read_config(source)
+            provenance = {"step": step, "config": config, "task": dict(found.facts)}
+        case "huggingface":
+            found, provenance = read(source), huggingface.provenance(source)
+        case _:
+            found, provenance = read(source), {}
+    tokenizer = read_tokenizer(source, found.config)
+    huggingface_export.export(found, tokenizer, folder, provenance)
 
 
 def _origin(folder: Path) -> str:
@@ -264,11 +189,15 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
     from bert_jax import tasks
     from bert_jax.checkpoint import Checkpoints, checkpoint_name
 
-    config = ConfigDict(_workdir_config(folder))
-    config.tokenizer.vocab_file = str(folder / "tokenizer.json")
+    config = configuration.complete(workdir.read_config(folder))
     name = name or checkpoint_name(config)
-    task = tasks.create(config)
+    task = tasks.create(config, tokenization.load(folder / "tokenizer.json"))
     model_config = task.model_config
+    if config.train.seeds > 1:
+        raise UserError(
+            f"{folder}: a run of {config.train.seeds} seeds; name one of them, such as "
+            f"{folder / f'seed_{config.seed}'}"
+        )
     # On one device, whatever mesh it was trained on.
     sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     boxed = jax.eval_shape(task.init_params, jax.random.key(0))
@@ -276,7 +205,7 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         nn.meta.unbox(boxed),
     )
-    with Checkpoints(folder, 1, name) as checkpoints:
+    with Checkpoints.of_another(folder, name) as checkpoints:
         restored = checkpoints.restore_params(abstract)
     if restored is None:
         raise UserError(f"{folder}: no checkpoint there yet")
@@ -289,20 +218,9 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
         architecture=_architecture(params),
         labels=_labels(task, params),
         problem_type=getattr(task, "problem_type", None),
+        facts=workdir.read_facts(folder, step),
     )
     return found, step
-
-
-def _workdir_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    try:
-        fields = json.loads(path.read_bytes())
-        fields["model"], fields["task"], fields["checkpoint"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: not a run's config; is this a work directory?") from (
-            error
-        )
-    return fields
 
 
 def _architecture(params: Mapping[str, Any]) -> str:
@@ -330,14 +248,3 @@ def _unstacked(params: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
         for index in range(num_layers)
     }
     return {**params, "bert": {**params["bert"], "encoder": encoder}}
-
-
-def _check_shapes(
-    ours: Mapping[tuple, Any], theirs: Mapping[tuple, Any], source: str | Path
-) -> None:
-    for path, leaf in ours.items():
-        if path in theirs and leaf.shape != theirs[path].shape:
-            raise UserError(
-                f"{'/'.join(path)} has the shape {theirs[path].shape} in {source}, but "
-                f"the config asks for {leaf.shape}"
-            )

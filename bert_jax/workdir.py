@@ -1,14 +1,17 @@
 """The work directory: whose run it is, and its vocabulary."""
 
+import itertools
 import json
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
+from etils import epath
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import storage, tokenization
+from bert_jax import outside, storage, tokenization
 from bert_jax.errors import UserError
 from bert_jax.storage import Path, write_atomically
 
@@ -20,19 +23,22 @@ FREE_FIELDS = (
     "train.stall_seconds",
 )
 
-# What a checkpoint must agree in with those who ask it.
-MODEL_FIELDS = ("model.", "task.name", "task.labels")
-
 # What a run leaves in its folder, and takes with it when it is put aside.
 _OF_A_RUN = ("checkpoints", "best", "metrics.jsonl", "events*", "predictions")
 
 
 def claim(
-    workdir: Path, config: ConfigDict, tokenizer: Tokenizer, *, write: bool = True
+    workdir: Path,
+    config: ConfigDict,
+    tokenizer: Tokenizer,
+    data: Mapping[str, Any] | None = None,
+    *,
+    write: bool = True,
 ) -> None:
     """Makes the folder this run's: writes config.json, vocab.txt, tokenizer.json.
 
     Args:
+      data: the task's `data_record`, for `read_data`.
       write: False where another process has just written them, for this one to see.
 
     Raises:
@@ -52,30 +58,46 @@ def claim(
     try:
         for name, text in tokenization.files(tokenizer).items():
             write_atomically(workdir / name, text)
+        if data:
+            write_atomically(workdir / "data.json", json.dumps(data, indent=2) + "\n")
         write_atomically(workdir / "config.json", resolved)
     except OSError as error:
         raise UserError(f"--workdir={workdir}: {error.strerror or error}") from error
 
 
-def check(workdir: Path, config: ConfigDict, only: tuple[str, ...] = ("",)) -> None:
-    """Raises UserError where config.json there and `config` differ, naming fields.
+def has_config(workdir: Path) -> bool:
+    """Whether there is a run's config.json."""
+    return (workdir / "config.json").exists()
 
-    Args:
-      only: beginnings of the fields that are looked at.
+
+def read_config(workdir: Path) -> dict[str, Any]:
+    """The fields of the run's config.json.
+
+    Raises:
+      UserError: there is none, or it is no run's.
     """
     path = workdir / "config.json"
+    if not path.exists():
+        raise UserError(f"--workdir={workdir}: no run there; train one first")
+    fields = _read_json(path)
+    groups = ("model", "tokenizer", "task", "train", "checkpoint", "evaluate")
+    if not all(isinstance(fields.get(group), dict) for group in groups):
+        raise UserError(f"{path}: not a run's config; is this a work directory?")
+    return fields
+
+
+def check(workdir: Path, config: ConfigDict) -> None:
+    """Raises UserError where config.json there and `config` differ, naming fields."""
     if workdir.exists() and not workdir.is_dir():
         raise UserError(f"--workdir={workdir}: not a folder")
-    if not path.exists():
+    if not has_config(workdir):
         return
-    theirs = flatten_dict(_read_json(path), sep=".")
+    theirs = flatten_dict(read_config(workdir), sep=".")
     ours = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
     fields = sorted(
         field
         for field in theirs.keys() | ours.keys()
-        if theirs.get(field) != ours.get(field)
-        and field.startswith(only)
-        and not field.startswith(FREE_FIELDS)
+        if theirs.get(field) != ours.get(field) and not field.startswith(FREE_FIELDS)
     )
     if fields:
         told = ", ".join(
@@ -93,57 +115,64 @@ def fields(config: ConfigDict) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if name != "corpus.data_dir"}
 
 
-def fill_in(workdir: Path, config: ConfigDict) -> None:
-    """Takes from config.json there what the data gave: labels, steps, sizes."""
-    path = workdir / "config.json"
-    if not path.exists():
-        return
-    theirs = _read_json(path)
-    for group, field in (
-        ("model", "vocab_size"),
-        ("train", "num_steps"),
-        ("task", "labels"),
-    ):
-        given = theirs.get(group, {}).get(field)
-        if given and field in config[group] and not config[group][field]:
-            config[group][field] = tuple(given) if field == "labels" else given
-
-
-def read_facts(workdir: Path) -> dict[str, Any]:
-    """What a run has learnt besides its weights."""
+def read_facts(workdir: Path, step: int) -> dict[str, Any]:
+    """What a run has learnt besides its weights, of the checkpoint of a step."""
     path = workdir / "task.json"
+    return _read_json(path).get(str(step), {}) if path.exists() else {}
+
+
+def write_facts(workdir: Path, facts: dict[str, Any], step: int) -> None:
+    """Keeps what a run has learnt besides its weights at a step, if anything."""
+    if not facts:
+        return
+    path = workdir / "task.json"
+    known = _read_json(path) if path.exists() else {}
+    text = json.dumps({**known, str(step): facts}, indent=2)
+    write_atomically(path, text + "\n")
+
+
+def read_data(workdir: Path) -> dict[str, Any]:
+    """What `claim` has kept of the run's prepared data; empty where it is no run."""
+    path = workdir / "data.json"
     return _read_json(path) if path.exists() else {}
 
 
-def write_facts(workdir: Path, facts: dict[str, Any]) -> None:
-    """Keeps what a run has learnt besides its weights, if anything."""
-    if facts:
-        write_atomically(workdir / "task.json", json.dumps(facts, indent=2) + "\n")
-
-
 def runs_put_aside(workdir: Path) -> int:
-    """How many runs have collapsed there."""
-    return len(list(workdir.glob("collapsed_*")))
+    """How many runs have collapsed there; an empty folder of that name is none."""
+    found = workdir.glob("collapsed_*")
+    names = {path.name for path in found if (path / "metrics.jsonl").exists()}
+    return next(n for n in itertools.count() if f"collapsed_{n}" not in names)
 
 
 def put_aside(workdir: Path, attempt: int) -> None:
-    """Makes room for the next attempt: moves a run's files to `collapsed_<attempt>`."""
+    """Makes room for the next attempt: moves a run's files to `collapsed_<attempt>`.
+
+    Raises:
+      UserError: something else is there.
+    """
+    target = workdir / f"collapsed_{attempt}"
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise UserError(
+            f"{target}: the run that has collapsed is to be moved there, but it is no "
+            "empty folder; move it away and start the same command again"
+        )
     with tempfile.TemporaryDirectory(prefix=".collapsed.", dir=workdir) as temporary:
         aside = storage.path(temporary) / "run"
         aside.mkdir()
         for pattern in _OF_A_RUN:
             for path in workdir.glob(pattern):
                 path.rename(aside / path.name)
-        aside.rename(workdir / f"collapsed_{attempt}")
+        aside.rename(target)
+
+
+def drop_best(workdir: Path) -> None:
+    """Deletes what a run kept as its best and died before its first checkpoint: the run
+    that begins anew there has another best."""
+    epath.Path(workdir / "best").rmtree(missing_ok=True)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise UserError(
-            f"{path}: not JSON ({error}); is this a work directory?"
-        ) from error
+    return outside.read_object(path, "; is this a work directory?")
 
 
 def check_vocabulary(workdir: Path, tokenizer: Tokenizer) -> None:

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     config = ConfigDict()
 
-    config.seed = 0  # of parameters, dropout, data order, sentence pairs and masks
+    config.seed = 0  # of parameters, dropout, training order and training masks
 
     # A work directory, a Hugging Face folder or one of Google's checkpoints to begin
     # with; empty: random values.
@@ -52,6 +52,13 @@ def get_config() -> ConfigDict:
     corpus.data_dir = "data"  # prepared data goes here
     corpus.max_seq_length = 128  # tokens, [CLS] and [SEP] included
     corpus.short_seq_prob = 0.1  # create_pretraining_data.py
+    # UTF-8 bytes (some 5,000 words, fifty rows of 128) above which a document is cut at
+    # ends of paragraphs; 0: never. Whether rows are short is drawn once for a document,
+    # in Google's code for each of ten copies; a book would be short rows throughout.
+    corpus.max_document_bytes = 30_000
+    # Of the vocabulary's sample, the sentence pairs, the documents held back and dev's
+    # masks: runs of another `seed` share them, so that their losses compare.
+    corpus.seed = 0
     corpus.dev_fraction = 0.005  # of the documents, held back whole
     corpus.nsp = True  # sentence pairs and the next sentence loss
 
@@ -97,7 +104,9 @@ def get_config() -> ConfigDict:
     train.log_every = 100  # steps
     train.eval_every = 10_000  # steps; 0: only at the end
     train.eval_every_epoch = False  # and where an epoch ends (fine-tuning)
-    train.early_stop = 0  # evaluations without a better score end a run; 0: none do
+    # Evaluations without a better score end a run, counted in each phase; 0: none do.
+    # Its result is the last checkpoint's, unless evaluate.checkpoint says best.
+    train.early_stop = 0
     train.restarts = 0  # times a run that collapsed begins anew, with the next seed
     train.seeds = 1  # runs in one program, with the seeds seed, seed + 1, ...
     # What happens where a loss is no number or a spike: the run ends (stop), the batch
@@ -111,7 +120,8 @@ def get_config() -> ConfigDict:
     evaluate.batch_size = 256  # sequences, over all devices
     evaluate.splits = ("dev",)
     # Which checkpoint the final predictions, `predict` and `export` take: last, or
-    # best, the one with the best score on dev.
+    # best, the one with the best score on dev (of two phases, among the last one's:
+    # losses at two lengths do not compare).
     evaluate.checkpoint = "last"
 
     config.checkpoint = checkpoint = ConfigDict()

@@ -157,7 +157,8 @@ def check_end(process: Process, fault: Fault, status: int) -> int:
 def check_resumed(process: Process, known: int) -> None:
     """Whether the start went on from checkpoint `known` or a later one."""
     lines = process.err.partition("parameters on")[2].splitlines()[1:]
-    after = [line for line in lines if not line.startswith("on each device")]
+    said_first = ("on each device", "tokenizer:", "warning:")
+    after = [line for line in lines if not line.startswith(said_first)]
     if known < 0 or not after:  # nothing was there, or it did not come so far
         return
     resumed = re.match(r"resuming at step (\d+)", after[0])

@@ -22,11 +22,12 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax import initial, metrics, optimizer, sharding, signals, tokenization
+from bert_jax import initial, metrics, sharding, signals, tokenization
 from bert_jax.data.rows import Feature
 from bert_jax.data.squad import Example
 from bert_jax.errors import UserError
 from bert_jax.evaluate import Evaluator
+from bert_jax.merge import whole
 from bert_jax.seeds import Seeds
 from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.squad import Squad
@@ -57,10 +58,11 @@ def main(argv: Sequence[str]) -> int:
         logits = mean([[logits for _, logits in member] for member in members])
         examples = task.examples("dev")
         answers = task.answers(examples, features, logits)
-        numbers = task.numbers("dev", answers)
-        if options.null_threshold is not None:
+        if options.null_threshold is None:
+            task.learn("dev", answers)
+        else:
             task.facts["null_threshold"] = options.null_threshold
-            numbers = task.scores("test", examples, answers)
+        numbers = task.scores("dev", examples, answers)
         task.write_predictions(options.output, "dev", answers)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -105,11 +107,10 @@ def settings(folder: Path, options: argparse.Namespace) -> ConfigDict:
 def windows(folder: Path, options: argparse.Namespace) -> list[tuple[Feature, Outputs]]:
     """Every window of the file with a member's logits."""
     task = Windows(settings(folder, options))
-    mesh = sharding.make_mesh(task.config)
-    state = sharding.abstract_state(task.init_params, optimizer.make(task.config), mesh)
-    begun = initial.read(task, state.params)
+    mesh = sharding.make_mesh(task.config, uses=("evaluate",))
+    begun = initial.read(task, sharding.abstract_params(task.init_params, mesh))
     assert begun is not None
-    params = initial.whole(*begun)
+    params = whole(*begun, task.unused)
     stop, clock = signals.Stop(), metrics.Stopwatch()
     evaluator = Evaluator(task, Seeds.single(task.config), mesh, stop, clock)
     (found,) = evaluator.results(params, "dev", 0)

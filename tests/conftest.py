@@ -24,7 +24,7 @@ from jaxtyping import install_import_hook
 install_import_hook("bert_jax", "beartype.beartype")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shared_data() -> Callable[[str], Path]:
     """Gives the path of a real data set's file, or skips where it is absent."""
     default = Path(__file__).resolve().parents[2] / "shared" / "data"

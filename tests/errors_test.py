@@ -61,10 +61,15 @@ def refused(micro, tmp_path, capfd):
         (["--config.masking.mask_fraction=1.2"], ["masking.mask_fraction=1.2"]),
         (["--config.tokenizer.vocab_file=/no/vocab.txt"], ["/no/vocab.txt"]),
         (["--config.seed=-1"], ["config.seed=-1"]),
+        (["--config.corpus.seed=-1"], ["config.corpus.seed=-1"]),
+        (["--config.corpus.max_document_bytes=-1"], ["max_document_bytes=-1"]),
         (["--config.train.log_every=0"], ["train.log_every=0"]),
         (["--config.checkpoint.save_every=0"], ["checkpoint.save_every=0"]),
         (["--mode=trian"], ["mode", "trian"]),
         (["--workdri=x"], ["workdri"]),
+        (["--configs=1"], ["configs", "Did you mean: config"]),
+        (["--config-train.num_steps=5"], ["--config.FIELD=VALUE"]),
+        (["--config=configs/tiny.py"], ["--config=FILE", "once"]),
         (["train"], ["'train'"]),
         (["--mode=evaluate"], ["no checkpoint there", "init_from"]),
         (["--mode=export"], ["--output=DIR"]),
@@ -75,6 +80,10 @@ def refused(micro, tmp_path, capfd):
 )
 def test_wrong_arguments(refused, args, words):
     refused(*args, words=words)
+
+
+FRESH = "from ml_collections import ConfigDict\n\ndef get_config():\n"
+TINY = "from configs import tiny\n\ndef get_config():\n    config = tiny.get_config()\n"
 
 
 @pytest.mark.parametrize(
@@ -94,9 +103,41 @@ def test_wrong_arguments(refused, args, words):
             "    return config\n",
             ["own.py", "config.optimizer.lr", "learning_rate"],
         ),
+        ("def get_config():\n    return {}\n", ["own.py", "ConfigDict"]),
+        ("def get_config(): pass\n", ["own.py", "ConfigDict"]),
+        ("get_config = 3\n", ["own.py", "TypeError"]),
+        (f"{FRESH}    return ConfigDict()\n", ["own.py", "config has no checkpoint"]),
+        (f"{TINY}    del config.train\n    return config\n", ["has no train"]),
+        (f"{TINY}    del config.train.seeds\n    return config\n", ["train.seeds"]),
+        (f"{TINY}    config.train = 3\n    return config\n", ["own.py", "train"]),
+        (
+            f"{TINY}    del config.seed\n    config.seed = '0'\n    return config\n",
+            ["config.seed='0'", "int"],
+        ),
+        (
+            f"{TINY}    with config.ignore_type():\n"
+            "        config.train.num_steps = None\n    return config\n",
+            ["config.train.num_steps=None", "int"],
+        ),
+        (
+            f"{TINY}    config.task.self = config\n    return config\n",
+            ["own.py", "holds itself"],
+        ),
+        (
+            "import sys\n\ndef get_config():\n    sys.exit(0)\n",
+            ["own.py:4", "SystemExit"],
+        ),
+        ("raise KeyboardInterrupt\n", ["own.py:1", "KeyboardInterrupt"]),
+        (
+            "def get_config():\n    return get_config()\n",
+            ["own.py:2", "RecursionError"],
+        ),
+        ('extends = "own2"\ndef get_config(config): pass\n', ["own2.py", "itself"]),
+        ("extends = 3\ndef get_config(config): pass\n", ["own.py", "AttributeError"]),
     ],
 )
 def test_wrong_config_files(refused, tmp_path, text, words):
+    (tmp_path / "own2.py").write_text('extends = "own"\ndef get_config(c): pass\n')
     path = tmp_path / "own.py"
     path.write_text(text)
     refused(config=path, words=words)

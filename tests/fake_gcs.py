@@ -5,6 +5,7 @@ import base64
 import contextlib
 import email
 import email.policy
+import hashlib
 import json
 import sys
 import threading
@@ -46,6 +47,7 @@ class FakeGcs:
         self.blobs: dict[tuple[str, str], Blob] = {}
         self.requests: Counter[str] = Counter()
         self.refuse: Any = None
+        self.composed: set[tuple[str, str]] = set()  # of other objects: without an MD5
         self.url = ""
         self._lock = threading.Lock()
         self._generation = 0
@@ -139,10 +141,17 @@ class FakeGcs:
             "metageneration": "1",
             "size": str(len(blob.content)),
             "crc32c": base64.b64encode(crc).decode(),
+            **self._md5(bucket, name),
             "timeCreated": "2026-01-01T00:00:00.000Z",
             "updated": "2026-01-01T00:00:00.000Z",
             "storageClass": "STANDARD",
         }
+
+    def _md5(self, bucket: str, name: str) -> dict[str, str]:
+        if (bucket, name) in self.composed:
+            return {}
+        digest = hashlib.md5(self.blobs[bucket, name].content, usedforsecurity=False)
+        return {"md5Hash": base64.b64encode(digest.digest()).decode()}
 
     def _matches(self, key: tuple[str, str], query: Mapping[str, str]) -> bool:
         now = str(self.blobs[key].generation) if key in self.blobs else "0"

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from bert_jax import main, metrics
+from bert_jax.checkpoint import Checkpoints
 
 ROOT = Path(__file__).resolve().parent.parent
 GOOD, BAD = ["fine", "lovely", "great", "superb"], ["dull", "poor", "awful", "bad"]
@@ -105,7 +107,7 @@ def test_a_run_learns_and_says_so(folder, finished):
     # 160 rows in batches of 16: the epochs end at steps 10 and 20.
     assert [line["step"] for line in dev] == [10, 20, 24]
     assert dev[-1]["accuracy"] > 0.9
-    assert "commonest answer" in out and "COLLAPSED" not in err
+    assert "majority baseline" in out and "COLLAPSED" not in err
     rows = [json.loads(line) for line in predictions(workdir).splitlines()]
     gold = [json.loads(x)["label"] for x in (folder / "dev.jsonl").open()]
     right = [row["label"] == label for row, label in zip(rows, gold, strict=True)]
@@ -114,12 +116,36 @@ def test_a_run_learns_and_says_so(folder, finished):
     assert int(best.name) == max(dev, key=lambda line: line["accuracy"])["step"]
 
 
+def test_a_run_says_how_it_cuts_texts_and_what_it_cannot_read(
+    folder, finished, tmp_path
+):
+    _, _, err = finished
+    assert "tokenizer: 23 pieces, uncased, accents stripped; 0.00% [UNK]" in err
+    assert "warning" not in err
+    pieces = [*SPECIAL, *PLAIN]  # none of the telling words
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    vocabulary = f"--config.tokenizer.vocab_file={tmp_path / 'vocab.txt'}"
+    args = (vocabulary, "--config.train.num_steps=1")
+    _, err = run(folder, tmp_path / "run", *args)
+    rows = [
+        json.loads(line)["text"].split() for line in (folder / "train.jsonl").open()
+    ]
+    share = len(rows) / sum(len(words) + 2 for words in rows)
+    assert f"tokenizer: 15 pieces, uncased, accents stripped; {share:.2%} [UNK]" in err
+    assert "warning: that is much" in err
+
+
 def test_predict_and_evaluate_need_the_work_directory_only(folder, finished, tmp_path):
     workdir, _, _ = finished
     texts = [json.loads(line) for line in (folder / "dev.jsonl").open()]
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in texts))
-    gone = ("--config.task.train_file=/gone.jsonl", "--config.tokenizer.vocab_file=/x")
+    gone = ("--config.task.train_file=/gone.jsonl",)
+    shutil.copytree(workdir, tmp_path / "moved")
+    workdir = tmp_path / "moved"
+    config = workdir / "config.json"
+    text = config.read_text().replace(str(folder / "vocab.txt"), "/gone/vocab.txt")
+    config.write_text(text)
     run(folder, workdir, "--mode=predict", f"--input={source}", f"--output={target}",
         *gone)  # fmt: skip
     rows = [json.loads(line) for line in target.open()]
@@ -228,7 +254,9 @@ NO_LEARNING = "--config.optimizer.learning_rate=0.0"
 def test_a_run_without_progress_stops_early_and_its_best_is_kept(folder, tmp_path):
     args = (NO_LEARNING, "--config.train.eval_every=4", "--config.train.early_stop=2")
     best = "--config.evaluate.checkpoint=best"
-    run(folder, tmp_path / "run", *args, best)
+    _, err = run(folder, tmp_path / "run", *args, best)
+    told = "early stop at step 10: 2 evaluations no better than step 4's; the result is"
+    assert f"{told} that of step 4\n" in err
     steps = [line["step"] for line in metrics.read(tmp_path / "run", "dev")]
     assert steps == [4, 8, 10]
     assert [path.name for path in (tmp_path / "run" / "best").iterdir()] == ["4"]
@@ -238,6 +266,25 @@ def test_a_run_without_progress_stops_early_and_its_best_is_kept(folder, tmp_pat
     assert predictions(tmp_path / "run") == before
     out, _ = run(folder, tmp_path / "run", *args, best, "--mode=evaluate")
     assert json.loads(out)["step"] == 4
+
+    # The same without `best`: the last checkpoint is the result, and that is said.
+    out, err = run(folder, tmp_path / "last", *args)
+    assert "dev at step 10" in out
+    hint = "(--config.evaluate.checkpoint=best takes step 4's)"
+    assert f"{told} that of step 10 {hint}\n" in err
+
+
+def test_a_best_of_an_attempt_without_a_checkpoint_is_dropped(folder, tmp_path):
+    """It died after an evaluation and before it saved; its steps come again, and what
+    is kept under one of them is another attempt's."""
+    workdir = tmp_path / "run"
+    with Checkpoints(workdir, 1, "best") as best:
+        best.save_params({"another": np.zeros(3)}, 4)
+        best.wait()
+    few = ("--config.train.num_steps=4", "--config.evaluate.checkpoint=best")
+    out, _ = run(folder, workdir, *few, NO_LEARNING)
+    assert "dev at step 4" in out
+    assert [path.name for path in (workdir / "best").iterdir()] == ["4"]
 
 
 def test_a_collapsed_run_is_begun_anew_with_the_next_seed(folder, tmp_path):
@@ -249,6 +296,32 @@ def test_a_collapsed_run_is_begun_anew_with_the_next_seed(folder, tmp_path):
     # Where a run collapses, its own seed alone shows it.
     run(folder, tmp_path / "own", NO_LEARNING, "--config.seed=1")
     np.testing.assert_array_equal(losses(tmp_path / "own"), second)
+    # Fewer restarts than there were are another config, not a run without a step.
+    _, err = run(folder, workdir, NO_LEARNING, status=2)
+    assert "config: train.restarts (1 there, 0 now)" in err
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_folder_named_as_a_collapsed_run_is_none(folder, tmp_path, restarts):
+    workdir = tmp_path / "run"
+    (workdir / "collapsed_0").mkdir(parents=True)
+    few = ("--config.train.num_steps=4", NO_LEARNING)
+    run(folder, workdir, *few, f"--config.train.restarts={restarts}")
+    assert len(losses(workdir)) == 4
+    assert (workdir / "collapsed_0" / "metrics.jsonl").exists() == (restarts == 1)
+
+
+def test_a_collapsed_run_is_not_moved_onto_something_else(folder, tmp_path):
+    kept = tmp_path / "run" / "collapsed_0" / "notes.txt"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("mine")
+    args = ("--config.train.num_steps=4", NO_LEARNING, "--config.train.restarts=1")
+    _, err = run(folder, tmp_path / "run", *args, status=2)
+    line = err.splitlines()[-1]
+    assert line.startswith(f"error: {kept.parent}: ") and "move it away" in line
+    kept.parent.rename(tmp_path / "notes")
+    run(folder, tmp_path / "run", *args)
+    assert len(losses(tmp_path / "run" / "collapsed_0")) == 4
 
 
 def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_path):
@@ -278,7 +351,7 @@ def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_p
     ("args", "words"),
     [
         (["--config.train.seeds=2", "--config.train.early_stop=1"], "early_stop"),
-        (["--config.evaluate.checkpoint=first"], "last or best"),
+        (["--config.evaluate.checkpoint=first"], "last, best"),
         (["--config.task.max_seq_length=33"], "max_position_embeddings=32"),
         (["--config.tokenizer.vocab_file="], "--config.init_from"),
         (["--config.task.train_file="], "train"),

@@ -12,26 +12,28 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     ("main", "local"),
     ("train",),
+    ("predict",),
     ("evaluate", "describe"),
-    ("initial", "seeds", "history", "compilation"),
+    ("initial", "asked", "seeds", "history", "compilation"),
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
         *("memory", "configuration", "signals", "workdir", "weights", "pretrained"),
+        *("merge",),
         *("anomaly", "heartbeat", "compilation_cache", "processes", "group"),
-        *("lifeline", "notice"),
+        *("lifeline", "notice", "fields", "environment"),
     ),
     ("models", "data", "convert", "scores"),
     ("tokenization",),
-    ("storage",),
+    ("storage", "outside"),
     ("errors",),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 # Rooms that see less of bert_jax than their line would allow.
 SEES = {
-    "data": ("data", "tokenization", "storage", "errors"),
+    "data": ("data", "tokenization", "storage", "outside", "errors"),
     "scores": ("scores", "errors"),
-    "convert": ("convert", "models.config", "tokenization", "errors"),
+    "convert": ("convert", "models.config", "tokenization", "outside", "errors"),
 }
 # Libraries that only one file knows.
 ONLY = {"orbax": "checkpoint", "tensorboardX": "metrics"}

@@ -3,6 +3,8 @@
 import os
 import shutil
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,10 @@ ROOT = Path(__file__).resolve().parents[1]
 BASH = shutil.which("bash")
 
 
-def launch(*arguments, cwd=ROOT, **environment):
+def launch(*arguments, cwd=ROOT, root=ROOT, **environment):
     """Runs launch.sh with an environment of its own: nothing is there to be used."""
     return subprocess.run(
-        [BASH, str(ROOT / "launch.sh"), *arguments],
+        [BASH, str(root / "launch.sh"), *arguments],
         cwd=cwd,
         env={"PATH": os.environ["PATH"], **environment},
         capture_output=True,
@@ -124,12 +126,16 @@ def test_an_unknown_accelerator_is_named(tmp_path):
 
 
 # Stands for a Python and its pip; what it is asked to run is written down.
-FAKE_PYTHON = """#!/bin/bash
+FAKE_PYTHON = r"""#!/bin/bash
 case "$*" in
   "-c import sys; print(*sys.version_info[:3])") echo 3 12 1 ;;
   -c*) echo "$FAKE" ;;
   "-m venv "*) mkdir -p "$3/bin"; cp "$FAKE" "$3/bin/python" ;;
-  "-m pip "*) echo pip "$@" >>"$CALLS"; echo "pip says"; exit "${PIP_STATUS:-0}" ;;
+  "-m pip "*)
+    echo pip "$@" >>"$CALLS"; echo "${PIP_SAYS:-pip says}"; exit "${PIP_STATUS:-0}" ;;
+  */launch/packages.py\ list*) echo "list:$3" ;;
+  */launch/packages.py\ link)
+    echo "${1%/launch/packages.py}" >"${0%/bin/python}/linked" ;;
   *) echo "$PWD" "$@" >>"$CALLS" ;;
 esac
 """
@@ -140,7 +146,7 @@ def fake(tmp_path):
     """Runs launch.sh with a fake Python; gives its result and the calls."""
     python = executable(tmp_path / "python", FAKE_PYTHON)
 
-    def run(*arguments, **environment):
+    def run(*arguments, root=ROOT, **environment):
         calls = tmp_path / "calls"
         calls.write_text("")
         base = {
@@ -150,7 +156,7 @@ def fake(tmp_path):
             "BERT_JAX_VENV": str(tmp_path / "venv"),
             "BERT_JAX_ACCELERATOR": "cpu",
         }
-        done = launch(*arguments, cwd=tmp_path, **(base | environment))
+        done = launch(*arguments, cwd=tmp_path, root=root, **(base | environment))
         return done, calls.read_text().splitlines()
 
     return run
@@ -162,7 +168,12 @@ def test_installs_once_and_runs_where_it_was_called(fake, tmp_path):
     assert done.stdout == ""
     assert len(calls) == 2
     assert calls[0].startswith("pip -m pip install")
-    assert f"--editable {ROOT} jax" in calls[0]
+    wanted = tmp_path / "venv" / "bert_jax.requirements"
+    assert calls[0].endswith(
+        f" --constraint {ROOT}/requirements.txt --requirement {wanted} jax"
+    )
+    assert wanted.read_text() == "list:\n"
+    assert (tmp_path / "venv" / "linked").read_text() == f"{ROOT}\n"
     main = f"{tmp_path} -m bert_jax.main"
     assert calls[1] == f"{main} --config=my config.py --mode=train"
     done, calls = fake()
@@ -177,19 +188,21 @@ def test_local_hands_everything_on(fake, tmp_path):
     assert calls[1] == f"{local} 2 --devices=4 -- --config=my config.py"
 
 
-def test_the_test_extra_stays_and_every_check_runs(fake):
+def test_the_test_extra_stays_and_every_check_runs(fake, tmp_path):
     done, calls = fake("test", "-k", "name")
     assert done.returncode == 0, done.stderr
-    assert f"--editable {ROOT}[test] jax" in calls[0]
+    assert (tmp_path / "venv" / "bert_jax.requirements").read_text() == "list:test\n"
     assert [call.split()[2] for call in calls[1:]] == ["ruff", "ruff", "mypy", "pytest"]
-    assert calls[-1].endswith(f"-k name {ROOT}/tests")
+    assert calls[-1].startswith(f"{ROOT} -m pytest ")
+    assert calls[-1].endswith(" -k name tests")
     assert len(fake("--mode=train")[1]) == 1
 
 
-def test_more_extras_for_the_tests_are_added_and_stay(fake):
+def test_more_extras_for_the_tests_are_added_and_stay(fake, tmp_path):
     fake("test")
     _, calls = fake("test", BERT_JAX_TEST_EXTRAS="parity")
-    assert f"--editable {ROOT}[test,parity] jax" in calls[0]
+    wanted = tmp_path / "venv" / "bert_jax.requirements"
+    assert calls[0].startswith("pip ") and wanted.read_text() == "list:test,parity\n"
     for arguments in (("test",), ("--mode=train",)):
         assert not fake(*arguments)[1][0].startswith("pip")
 
@@ -223,3 +236,96 @@ def test_an_older_driver_or_gpu_gets_cuda_12(fake, tmp_path, answer):
     path = f"{smi.parent}:{os.environ['PATH']}"
     _, calls = fake("--mode=train", BERT_JAX_ACCELERATOR="cuda", PATH=path)
     assert calls[0].endswith(" jax[cuda12]")
+
+
+@pytest.fixture(params=["a[1]", "$x", "two words", "[a] $(x) 'b' *"])
+def odd_root(request, tmp_path):
+    """A copy of what launch.sh needs, in a folder of some name."""
+    root = tmp_path / request.param
+    (root / "launch").mkdir(parents=True)
+    for name in ("launch.sh", "launch/packages.py", "requirements.txt"):
+        shutil.copy(ROOT / name, root / name)
+    shutil.copy(ROOT / "pyproject.toml", root / "pyproject.toml")
+    return root
+
+
+def test_any_name_of_a_folder(fake, odd_root):
+    """The environment within it too; and nothing of it is expanded."""
+    venv = odd_root / ".venv"
+    for first in (True, False):
+        done, calls = fake("test", "-k", "x", root=odd_root, BERT_JAX_VENV=str(venv))
+        assert done.returncode == 0, done.stderr
+        assert calls[0].startswith("pip") == first
+        assert calls[-1].startswith(f"{odd_root} -m pytest ")
+    assert (venv / "linked").read_text() == f"{odd_root}\n"
+    _, calls = fake(root=odd_root, BERT_JAX_VENV=str(venv))
+    assert calls[0].endswith(f" -m bert_jax.main --config={odd_root}/configs/tiny.py")
+
+
+def test_nothing_is_written_into_the_repository(fake, odd_root):
+    """It may be read-only, with BERT_JAX_VENV elsewhere."""
+    before = sorted(odd_root.rglob("*"))
+    for path in (*before, odd_root):
+        path.chmod(0o555)
+    done, _ = fake("--mode=train", root=odd_root)
+    for path in (odd_root, *before):
+        path.chmod(0o755)
+    assert done.returncode == 0, done.stderr
+    assert sorted(odd_root.rglob("*")) == before
+
+
+def test_the_repository_is_found_wherever_it_lies(odd_root, tmp_path):
+    """With a real environment, but nothing installed in it."""
+    (odd_root / "bert_jax").mkdir()
+    (odd_root / "bert_jax" / "__init__.py").write_text("")
+    venv = tmp_path / "a $y [2]"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    python = venv / "bin" / "python"
+    subprocess.run([python, odd_root / "launch" / "packages.py", "link"], check=True)
+    program = "import bert_jax; print(bert_jax.__file__)"
+    found = subprocess.run(
+        [python, "-c", program],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == f"{odd_root}/bert_jax/__init__.py\n"
+
+
+def test_what_is_needed_is_what_pyproject_says():
+    def listed(extras):
+        script = ROOT / "launch" / "packages.py"
+        done = subprocess.run(
+            [sys.executable, script, "list", extras], capture_output=True, text=True
+        )
+        return done.returncode, done.stdout.splitlines(), done.stderr
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert listed("") == (0, project["dependencies"], "")
+    both = [*project["dependencies"], *extras["test"], *extras["gcs"]]
+    assert listed("test,gcs") == (0, both, "")
+    status, _, err = listed("tset")
+    assert status == 1 and err.startswith("error: no extra 'tset'; there are gpu, ")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "WARNING: Retrying (Retry(total=0)) after connection broken by "
+        "'NewConnectionError('<x>: Failed to establish a new connection: [Errno -3] "
+        "Temporary failure in name resolution')': /simple/absl-py/\n"
+        "ERROR: No matching distribution found for absl-py>=2.1",
+        "ERROR: ProxyError('Cannot connect to proxy.', ...)",
+        "urllib3.exceptions: [Errno 101] Network is unreachable",
+    ],
+)
+def test_without_a_network_that_is_what_is_said(fake, tmp_path, said):
+    done, _ = fake("--mode=train", PIP_STATUS="1", PIP_SAYS=said)
+    assert done.returncode == 2
+    setup, line = done.stderr.splitlines()
+    assert setup.startswith("setup: ") and line.startswith("error: no network: ")
+    assert "No matching distribution" not in done.stderr
+    assert str(tmp_path / "venv" / "bert_jax.log") in line

@@ -13,6 +13,7 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from bert_jax import metrics
+from bert_jax.errors import UserError
 from bert_jax.metrics import MetricWriter, Progress, Stopwatch, table
 
 
@@ -284,3 +285,22 @@ def test_table_aligns_numbers_to_the_right():
 def test_table_refuses_a_ragged_row():
     with pytest.raises(ValueError):
         table([("a", 1), ("b",)], ("name", "value"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("[]", "1", "null", '"text"', "{}", '{"step": 1}', '{"split": "train"}'),
+        *('{"step": "1", "split": "train"}', '{"step": 1, "split": 2}'),
+        *('{"step": true, "split": "train"}', '{"step": -1, "split": "train"}'),
+        '{"step": 1, "split": "train", "loss": "much"}',
+        '{"step": 1, "split": "train", "loss": [1]}',
+        f'{{"step": 1{"0" * 30}, "split": "train"}}',
+        f'{{"step": 1, "split": "train", "loss": 1{"0" * 400}}}',
+    ],
+)
+def test_a_line_that_is_no_record_is_named(tmp_path, line):
+    good = '{"step": 1, "split": "train", "loss": "nan"}\n'
+    (tmp_path / "metrics.jsonl").write_text(f"{good}{line}\n")
+    with pytest.raises(UserError, match=r"metrics\.jsonl:2: not a record"):
+        metrics.read(tmp_path, "train")

@@ -52,7 +52,7 @@ def test_the_file_works(questions, capsys):
     command = ["--config=questions.py", "--workdir=run", *SMALL]
     assert main.main(command) == 0, capsys.readouterr().err
     assert metrics.read(questions / "run", "dev")[-1]["accuracy"] > 0.8
-    assert "commonest answer" in capsys.readouterr().out
+    assert "majority baseline" in capsys.readouterr().out
     lines = (questions / "run" / "predictions" / "dev.jsonl").read_text().splitlines()
     assert len(lines) == 30 and '"label": "' in lines[0]
     (questions / "row.jsonl").write_text('{"text": "who did find the river"}\n')

@@ -2,8 +2,10 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,8 @@ import numpy as np
 import pytest
 
 from bert_jax import evaluate, main, metrics
+from bert_jax import workdir as workdirs
+from bert_jax.tasks.pretraining import Pretraining
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -98,14 +102,41 @@ def test_eight_devices_and_variants_give_the_losses_of_one(
 
 
 def test_micro_batches_give_the_losses_of_the_whole_batch(micro, tmp_path):
-    workdirs = tmp_path / "whole", tmp_path / "parts"
+    folders = tmp_path / "whole", tmp_path / "parts"
     lamb = "--config.optimizer.name=lamb"  # the other optimizers: fine-tuning's tests
-    for workdir, parts in zip(workdirs, (1, 4), strict=True):
+    for workdir, parts in zip(folders, (1, 4), strict=True):
         change = f"--config.train.micro_batches={parts}"
         status, _, err = run(micro, workdir, change, lamb, *NO_DROPOUT, *MESH)
         assert status == 0, err
-    whole, parts = map(losses, workdirs)
+    whole, parts = map(losses, folders)
     np.testing.assert_allclose(parts, whole, rtol=1e-5)
+
+
+def test_seeds_side_by_side_are_single_runs_on_the_same_data(micro, tmp_path):
+    """Vocabulary, held-out documents and their masks are shared; the rest differs."""
+    for name, arguments in (
+        ("both", ["--config.train.seeds=2"]),
+        ("0", ["--config.seed=0"]),
+        ("1", ["--config.seed=1"]),
+    ):
+        arguments = ["--config.train.eval_every=10", *arguments]
+        status, _, err = run(micro, tmp_path / name, *arguments)
+        assert status == 0, err
+    for seed in "01":
+        together, alone = tmp_path / "both" / f"seed_{seed}", tmp_path / seed
+        np.testing.assert_allclose(losses(together), losses(alone), rtol=1e-6)
+        for mine, own in zip(
+            metrics.read(together, "dev"), metrics.read(alone, "dev"), strict=True
+        ):
+            assert mine["loss"] == pytest.approx(own["loss"], rel=1e-6)
+            assert mine["unigram_loss"] == own["unigram_loss"]
+        for name in ("vocab.txt", "tokenizer.json"):
+            assert (together / name).read_bytes() == (alone / name).read_bytes()
+    (zero, one) = (metrics.read(tmp_path / seed, "dev")[-1] for seed in "01")
+    assert zero["unigram_loss"] == one["unigram_loss"]
+    assert zero["loss"] != one["loss"]
+    vocabularies = {(tmp_path / name / "vocab.txt").read_text() for name in "01"}
+    assert len(vocabularies) == 1
 
 
 def test_two_phases_in_one_run(micro, tmp_path):
@@ -130,6 +161,23 @@ def test_two_phases_in_one_run(micro, tmp_path):
     assert [line["step"] for line in dev] == [10, 20]
     assert dev[0]["unigram_loss"] != dev[1]["unigram_loss"]
     assert "masked LM loss" in out
+
+
+def test_the_best_of_two_phases_is_that_of_the_second(micro, tmp_path, monkeypatch):
+    """Losses at two lengths do not compare, and the longer ones' are the higher."""
+    given = iter([1.0, 2.0, 4.0, 5.0])
+
+    def numbers(self, split, results):
+        return {**own(self, split, results), "loss": next(given, 5.0)}
+
+    own = Pretraining.numbers
+    monkeypatch.setattr(Pretraining, "numbers", numbers)
+    args = ("--config.phase2.fraction=0.5", "--config.phase2.max_seq_length=24")
+    args += ("--config.train.eval_every=5", "--config.evaluate.checkpoint=best")
+    status, out, err = run(micro, tmp_path / "run", *args)
+    assert status == 0, err
+    assert [path.name for path in (tmp_path / "run" / "best").iterdir()] == ["15"]
+    assert "dev at step 15" in out
 
 
 @pytest.mark.parametrize("kill_after", [1, 13])
@@ -279,18 +327,119 @@ def test_evaluation_does_not_depend_on_the_batch_size(micro, plain):
     assert results[0] == pytest.approx(results[1], rel=1e-5)
 
 
+def own_text(tmp_path):
+    """Documents of which no sentence stands twice, and the fields that name them."""
+    text = tmp_path / "text.txt"
+    text.write_text(
+        "".join(
+            f"the quick fox {n}\nit jumps {n}\na lazy dog {n}\n\n" for n in range(40)
+        )
+    )
+    fields = [f"--config.corpus.sources=sentences:{text}"]
+    return text, [*fields, f"--config.corpus.data_dir={tmp_path}/data"]
+
+
+def more(text):
+    """Adds documents, as where text is still being gathered."""
+    with text.open("a") as file:
+        file.writelines(f"other words {n}\naltogether {n}\n\n" for n in range(50))
+
+
+@pytest.mark.parametrize("change", ["more", "gone"])
+def test_text_plays_no_part_once_it_is_prepared(micro, tmp_path, monkeypatch, change):
+    """Nor at the first evaluation, nor where phase 2 begins."""
+    text, own = own_text(tmp_path)
+    own += ["--config.phase2.fraction=0.5", "--config.phase2.max_seq_length=24",
+            "--config.train.num_steps=8", "--config.train.eval_every=2"]  # fmt: skip
+    status, _, err = run(micro, tmp_path / "straight", *own)
+    assert status == 0, err
+    claim = workdirs.claim
+
+    def changing(*args, **kwargs):  # prepared, and nothing is trained yet
+        claim(*args, **kwargs)
+        more(text) if change == "more" else text.unlink()
+
+    monkeypatch.setattr(workdirs, "claim", changing)
+    shutil.rmtree(tmp_path / "data")
+    status, out, err = run(micro, tmp_path / "run", *own)
+    assert status == 0, err
+    assert losses(tmp_path / "run").tolist() == losses(tmp_path / "straight").tolist()
+    mine, straight = (
+        [{k: v for k, v in line.items() if k != "time"} for line in lines]
+        for lines in (
+            metrics.read(tmp_path / name, "dev") for name in ("run", "straight")
+        )
+    )
+    assert mine == straight and len(mine) == 4
+    assert "sentences, of which 0 (0.0%) stand in the training text" in out
+    prepared = [p for p in (tmp_path / "data").iterdir() if p.name.startswith("pairs")]
+    assert len(prepared) == 2
+
+
+def test_a_run_goes_on_with_the_data_that_it_began_with(micro, tmp_path):
+    """Where its text has grown or is gone; what else was prepared, it does not take."""
+    text, own = own_text(tmp_path)
+    own.append("--config.train.num_steps=4")
+    stopped = tmp_path / "run"
+    assert run(micro, tmp_path / "straight", *own)[0] == 0
+    assert run(micro, stopped, *own)[0] == 0
+    record = json.loads((stopped / "data.json").read_text())
+    assert record == json.loads((tmp_path / "straight" / "data.json").read_text())
+    (name,) = record["folders"].values()
+    for lost in ("checkpoints", "metrics.jsonl"):  # as if killed after it had prepared
+        path = stopped / lost
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    more(text)
+    status, _, err = run(micro, stopped, *own)
+    assert status == 0, err
+    assert losses(stopped).tolist() == losses(tmp_path / "straight").tolist()
+    assert json.loads((stopped / "data.json").read_text()) == record
+    text.unlink()
+    for mode in ("train", "evaluate"):
+        status, _, err = run(micro, stopped, *own, f"--mode={mode}")
+        assert status == 0, err
+    # On another machine, where nothing is prepared yet.
+    other = [*own, f"--config.corpus.data_dir={tmp_path}/other"]
+    status, _, err = run(micro, stopped, *other)
+    assert status == 2 and "no file matches" in err
+    own_text(tmp_path)
+    status, _, err = run(micro, stopped, *other)
+    assert status == 0, err
+    assert (tmp_path / "other" / name).exists()
+
+
 def test_text_that_has_changed_is_noticed_and_prediction_does_without(
     micro, plain, tmp_path
 ):
     workdir, text = tmp_path / "run", tmp_path / "text.txt"
-    text.write_text("the quick fox\nit jumps\n\na lazy dog\nit sleeps\n\n" * 10)
-    own = f"--config.corpus.sources=sentences:{text}", "--config.train.num_steps=2"
+    own_text(tmp_path)
+    data = tmp_path / "data"
+    own = [f"--config.corpus.sources=sentences:{tmp_path}/*.txt",
+           f"--config.corpus.data_dir={data}",
+           "--config.train.num_steps=2"]  # fmt: skip
     status, _, err = run(micro, workdir, *own)
     assert status == 0, err
-    text.write_text("other words\naltogether\n\nin another\norder\n\n" * 10)
-    for mode in ("train", "evaluate"):
-        status, _, err = run(micro, workdir, *own, f"--mode={mode}")
-        assert status == 2 and "the text has changed" in err
+    config = (workdir / "config.json").read_bytes()
+    more(text)
+    for told in ("(other text)", "(1 files then, 2 now)"):
+        for mode in ("train", "evaluate"):
+            shutil.rmtree(data)
+            status, _, err = run(micro, workdir, *own, f"--mode={mode}")
+            assert status == 2
+            assert "the text has changed since the run began" in err
+            assert f"/*.txt {told}" in err
+        shutil.copy(text, tmp_path / "more.txt")
+    assert (workdir / "config.json").read_bytes() == config
+    # The vocabulary may well stay the same.
+    own_text(tmp_path)
+    (tmp_path / "more.txt").unlink()
+    fixed = [*own, f"--config.tokenizer.vocab_file={plain}/vocab.txt"]
+    other = tmp_path / "fixed"
+    assert run(micro, other, *fixed)[0] == 0
+    more(text)
+    shutil.rmtree(data)
+    status, _, err = run(micro, other, *fixed)
+    assert status == 2 and "(other text)" in err
     text.unlink()
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "the [MASK] fox"}\n')
@@ -358,7 +507,10 @@ def test_export_and_go_on_from_it_with_other_text(micro, plain, tmp_path):
     assert status == 0, err
     assert out == f"exported: {exported}\n"
     text = tmp_path / "own.txt"
-    text.write_text("a quick dog\nit jumps\n\nseven cats\nthe fox\n\n" * 20)
+    words = ["a", "quick", "dog", "seven", "cats", "the", "fox", "it", "jumps"]
+    orders = itertools.permutations(words)
+    pairs = [f"{' '.join(next(orders))}\n{' '.join(next(orders))}\n" for _ in range(40)]
+    text.write_text("\n".join(pairs))
     own = f"--config.corpus.sources=sentences:{text}", f"--config.init_from={exported}"
     workdir = tmp_path / "run"
     status, _, err = run(micro, workdir, *own)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import tokenization
+from bert_jax.data import vocabulary
 from bert_jax.errors import UserError
 
 SMALL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "c", "##a", "."]
@@ -302,7 +303,7 @@ DOCUMENTS = [" ".join(random.Random(i).choices(WORDS, k=50)) for i in range(20)]
     [(120, (0, 1, 2, 3, 4)), (10_000, (0, 100, 101, 102, 103))],
 )
 def test_trained_vocabulary(size, special, tmp_path):
-    tokenizer = tokenization.train(DOCUMENTS, size, lowercase=True)
+    tokenizer = vocabulary.train(DOCUMENTS, size, lowercase=True)
     assert tokenizer.get_vocab_size() == size
     assert tokenization.special_ids(tokenizer) == special
     tokens = tokenizer.encode("Cats [MASK]").tokens
@@ -311,25 +312,25 @@ def test_trained_vocabulary(size, special, tmp_path):
     assert tokenizer.id_to_token(size - 1).startswith("[unused")
     tokenization.save(tokenizer, tmp_path)
     assert len((tmp_path / "vocab.txt").read_text().splitlines()) == size
-    again = tokenization.train(DOCUMENTS, size, lowercase=True)
+    again = vocabulary.train(DOCUMENTS, size, lowercase=True)
     assert again.to_str() == tokenizer.to_str()
 
 
 def test_small_vocabulary_keeps_the_frequent_characters():
-    tokenizer = tokenization.train(DOCUMENTS, 30, lowercase=True)
-    vocabulary = tokenizer.get_vocab()
-    assert len(vocabulary) == 30
-    assert {"t", "a", "##t", "##a"} <= vocabulary.keys()
-    assert "g" not in vocabulary
+    tokenizer = vocabulary.train(DOCUMENTS, 30, lowercase=True)
+    pieces = tokenizer.get_vocab()
+    assert len(pieces) == 30
+    assert {"t", "a", "##t", "##a"} <= pieces.keys()
+    assert "g" not in pieces
     with pytest.raises(UserError, match="raise tokenizer"):
-        tokenization.train(DOCUMENTS, 6, lowercase=True)
+        vocabulary.train(DOCUMENTS, 6, lowercase=True)
 
 
 TRAIN = """
 import hashlib, sys
-from bert_jax import tokenization
+from bert_jax.data import vocabulary
 documents = [open(path, encoding="utf-8-sig").read() for path in sys.argv[1:]]
-tokenizer = tokenization.train(documents, 3000, lowercase=True)
+tokenizer = vocabulary.train(documents, 3000, lowercase=True)
 print(hashlib.sha256(tokenizer.to_str().encode()).hexdigest())
 """
 

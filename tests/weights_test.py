@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from bert_jax import pretrained, tokenization, weights, workdir
+from bert_jax import merge, pretrained, tokenization, weights, workdir
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.convert import layout
 from bert_jax.errors import UserError
@@ -74,7 +74,7 @@ def same(a, b):
 
 def test_what_is_there_is_taken_and_the_rest_initialised():
     source, start = found(), initial(("sequence_classification",))
-    params, report = weights.merge(start, source, CONFIG, "there")
+    params, report = merge.merge(start, source, CONFIG, "there")
     assert same(params["bert"], source.params["bert"])
     assert same(params["sequence_classification"], start["sequence_classification"])
     assert jax.tree.structure(params) == jax.tree.structure(start)
@@ -98,7 +98,7 @@ def test_stacked_layers():
     stacked = dataclasses.replace(CONFIG, scan_layers=True)
     start = nn.meta.unbox(init_pretraining(stacked, jax.random.key(0)))
     source = found()
-    params, report = weights.merge(start, source, stacked, "there")
+    params, report = merge.merge(start, source, stacked, "there")
     assert report.initialised == () and report.left_over == ("foreign.weight",)
     layers = params["bert"]["encoder"]["layers"]
     for index in range(2):
@@ -119,7 +119,7 @@ def test_shardings_are_kept():
     mesh = jax.make_mesh((8,), ("data",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     start = jax.device_put(initial(("masked_lm",)), sharding)
-    params, _ = weights.merge(start, found(), CONFIG, "there")
+    params, _ = merge.merge(start, found(), CONFIG, "there")
     assert all(leaf.sharding == sharding for leaf in jax.tree.leaves(params))
 
 
@@ -138,7 +138,7 @@ def test_shardings_are_kept():
 def test_another_model_is_refused(change, message):
     config = dataclasses.replace(CONFIG, **change)
     with pytest.raises(UserError, match=message):
-        weights.merge(initial(("masked_lm",), config), found(), config, "there")
+        merge.merge(initial(("masked_lm",), config), found(), config, "there")
 
 
 def test_another_number_of_labels_is_refused():
@@ -146,7 +146,7 @@ def test_another_number_of_labels_is_refused():
     model = BertWithHeads(CONFIG, ("sequence_classification",), labels=2)
     start = nn.meta.unbox(init_with_heads(model, jax.random.key(0)))
     with pytest.raises(UserError, match=r"\(3,\).*\(2,\)|\(12, 3\).*\(12, 2\)"):
-        weights.merge(start, source, CONFIG, "there")
+        merge.merge(start, source, CONFIG, "there")
 
 
 def test_an_output_matrix_of_its_own_cannot_go_on():
@@ -154,8 +154,8 @@ def test_an_output_matrix_of_its_own_cannot_go_on():
     params = {**source.params, "decoder": {"embedding": np.ones((20, 12), np.float32)}}
     source = dataclasses.replace(source, params=params)
     with pytest.raises(UserError, match="matrix of its own"):
-        weights.merge(initial(("masked_lm",)), source, CONFIG, "there")
-    _, report = weights.merge(initial(("question_answering",)), source, CONFIG, "there")
+        merge.merge(initial(("masked_lm",)), source, CONFIG, "there")
+    _, report = merge.merge(initial(("question_answering",)), source, CONFIG, "there")
     assert "decoder/embedding" in report.left_over
 
 
@@ -166,15 +166,15 @@ def vocabulary(path, pieces):
 
 def test_vocabularies_are_compared(tmp_path):
     mine = vocabulary(tmp_path / "vocab.txt", PIECES)
-    weights.check_vocabulary(mine, None, "there")
+    tokenization.check_same(mine, None, "there")
     filled = vocabulary(tmp_path / "vocab.txt", [*PIECES, "[unused0]", "[unused1]"])
-    weights.check_vocabulary(mine, filled, "there")
+    tokenization.check_same(mine, filled, "there")
     swapped = vocabulary(tmp_path / "vocab.txt", [*PIECES[:5], *PIECES[:4:-1]])
     with pytest.raises(UserError, match="piece 5 is 'a' here and 'o' there"):
-        weights.check_vocabulary(mine, swapped, "there")
+        tokenization.check_same(mine, swapped, "there")
     longer = vocabulary(tmp_path / "vocab.txt", [*PIECES, "p"])
     with pytest.raises(UserError, match="piece 20 is None here and 'p' there"):
-        weights.check_vocabulary(mine, longer, "there")
+        tokenization.check_same(mine, longer, "there")
 
 
 @pytest.mark.parametrize("scan_layers", [False, True])
@@ -210,7 +210,7 @@ def test_a_work_directory(tmp_path, scan_layers):
     for layout_of_a_run in (False, True):
         other = dataclasses.replace(CONFIG, scan_layers=layout_of_a_run)
         start = nn.meta.unbox(init_pretraining(other, jax.random.key(6)))
-        begun, report = weights.merge(start, found, other, run)
+        begun, report = merge.merge(start, found, other, run)
         own = nn.meta.unbox(init_pretraining(other, jax.random.key(5)))
         assert same(begun, own) and report.initialised == report.left_over == ()
 
@@ -277,7 +277,7 @@ def test_every_head_can_be_had():
 def test_the_same_start_whether_layers_are_stacked_or_not():
     stacked = dataclasses.replace(CONFIG, scan_layers=True)
     one, other = initial(("masked_lm",), stacked), initial(("masked_lm",))
-    params, report = weights.merge(
+    params, report = merge.merge(
         one, dataclasses.replace(found(), params=other), stacked, "there"
     )
     assert same(params, one) and report.initialised == ()

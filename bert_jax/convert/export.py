@@ -11,13 +11,10 @@ from typing import Any
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
-from bert_jax.convert import files, huggingface, layout
+from bert_jax import outside, tokenization
+from bert_jax.convert import config as theirs
+from bert_jax.convert import huggingface, layout
 from bert_jax.errors import UserError
-
-# The field of config.json that says where the model comes from, and by which a folder
-# is known as an export.
-PROVENANCE = "bert_jax"
 
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
 _FILES = {
@@ -71,7 +68,7 @@ def check_target(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     ours = bool(names) and not names - _FILES and "config.json" in names
     if ours:
-        ours = PROVENANCE in files.read_json(folder, "config.json")
+        ours = huggingface.PROVENANCE in outside.read_json(folder, "config.json")
     if names and not ours:
         raise UserError(
             f"--output={folder}: holds files that no export writes; name a new folder"
@@ -88,7 +85,9 @@ def _write(
         _tensors(weights), folder / huggingface.WEIGHTS, metadata={"format": "pt"}
     )
     config = _config(weights, tokenizer)
-    _write_json(folder / "config.json", {**config, PROVENANCE: dict(provenance)})
+    _write_json(
+        folder / "config.json", {**config, huggingface.PROVENANCE: dict(provenance)}
+    )
     # The library keeps what it writes from everybody else.
     shutil.copymode(folder / "config.json", folder / huggingface.WEIGHTS)
     if tokenizer is not None:
@@ -126,7 +125,7 @@ def _config(weights: layout.Weights, tokenizer: Tokenizer | None) -> dict[str, A
     fields: dict[str, Any] = {
         "architectures": [weights.architecture],
         "model_type": "bert",
-        **{name: getattr(config, name) for name in files.FIELDS},
+        **{name: getattr(config, name) for name in theirs.FIELDS},
         "hidden_act": _ACTIVATIONS[config.hidden_act],
         "position_embedding_type": "absolute",
         "tie_word_embeddings": "decoder" not in weights.params,

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
 
-from bert_jax.convert import files, layout
+from bert_jax import outside
+from bert_jax.convert import layout
+from bert_jax.convert.config import bert_config
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 
@@ -33,8 +34,7 @@ def read(
       UserError: TensorFlow is missing (the `google` extra); a file is missing or
         damaged.
     """
-    fields = files.read_json(folder, CONFIG)
-    config = files.bert_config(fields, folder / CONFIG, type_vocab_size=16)
+    config = read_config(folder)
     variables = _Variables(_prefix(folder))
     layout.check_layers(variables, config)
     architecture, labels = _architecture(variables.shapes)
@@ -54,14 +54,10 @@ def read(
     )
 
 
-def read_tokenizer(folder: Path, config: BertConfig | None) -> Tokenizer | None:
-    """The folder's tokenizer; None where it has none. That it is a cased one, its
-    vocabulary tells.
-
-    Raises:
-      UserError: see `files.read_tokenizer`.
-    """
-    return files.read_tokenizer(folder, config, {})
+def read_config(folder: Path) -> BertConfig:
+    """The model's sizes; raises UserError where they are wrong or no model's here."""
+    fields = outside.read_json(folder, CONFIG)
+    return bert_config(fields, folder / CONFIG, type_vocab_size=16)
 
 
 class _Variables:
@@ -149,7 +145,7 @@ def _prefix(folder: Path) -> Path:
     if not shards:
         raise UserError(f"{prefix}.data-00000-of-00001: no such file")
     for path in (indices[0], *shards):
-        files.inside(folder, path.name)
+        outside.inside(folder, path.name)
     return prefix
 
 

@@ -9,15 +9,19 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from tokenizers import Tokenizer
 
-from bert_jax.convert import files, layout
+from bert_jax import outside
+from bert_jax.convert import layout
+from bert_jax.convert.config import bert_config
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLE = "pytorch_model.bin"
+# The field of config.json that says where the model comes from, and by which a folder
+# is known as an export.
+PROVENANCE = "bert_jax"
 DIALECT = "huggingface"
 
 _FLOATS = {"F64", "F32", "F16", "BF16"}
@@ -31,9 +35,6 @@ _CONVERT = (
     f"for k, v in torch.load('{PICKLE}', weights_only=True).items()}}, "
     f"'{WEIGHTS}', {{'format': 'pt'}})\""
 )
-# Longer words become [UNK] in `transformers` when it builds from a vocab.txt; Google's
-# code, and ours, allow 200 characters.
-_MAX_CHARACTERS_PER_WORD = 100
 
 
 def read(
@@ -48,9 +49,9 @@ def read(
       UserError: a file is missing, damaged, or of a model that is no BERT.
     """
     path = folder / "config.json"
-    fields = files.read_json(folder, "config.json")
+    fields = outside.read_json(folder, "config.json")
     architecture = _architecture(fields, path)
-    config = files.bert_config(fields, path, type_vocab_size=2)
+    config = read_config(folder)
     labels = read_labels(fields, path)
     tensors = _Tensors(folder)
     layout.check_layers(tensors, config)
@@ -78,41 +79,56 @@ def read(
         labels=labels if set(parts) & set(layout.LABELLED_HEADS) else (),
         problem_type=problem if isinstance(problem, str) else None,
         left_over=tuple(sorted(set(tensors.shapes) - known)),
+        facts=provenance(folder).get("task", {}),
     )
 
 
-def read_tokenizer(folder: Path, config: BertConfig | None) -> Tokenizer | None:
-    """The folder's tokenizer; None where it has none.
+def read_config(folder: Path) -> BertConfig:
+    """The model's sizes; raises UserError where they are wrong or no model's here."""
+    fields = outside.read_json(folder, "config.json")
+    return bert_config(fields, folder / "config.json", type_vocab_size=2)
+
+
+def provenance(folder: Path) -> dict[str, Any]:
+    """Of a folder that `export` wrote: the `step`, `config` and facts (`task`) of the
+    run that it is of; what there is of them.
 
     Raises:
-      UserError: see `files.read_tokenizer`.
+      UserError: they are of another type.
     """
-    fields: dict[str, Any] = {}
-    if files.inside(folder, "tokenizer_config.json") is not None:
-        fields = files.read_json(folder, "tokenizer_config.json")
-    tokenizer = files.read_tokenizer(folder, config, fields)
-    if tokenizer is not None and not (folder / "tokenizer.json").exists():
-        tokenizer.model.max_input_chars_per_word = _MAX_CHARACTERS_PER_WORD
-    return tokenizer
+    own = outside.read_json(folder, "config.json").get(PROVENANCE, {})
+    named = own if isinstance(own, dict) else {"config": None}
+    config, facts = named.get("config", {"task": {}}), named.get("task", {})
+    if not (
+        isinstance(facts, dict)
+        and isinstance(config, dict)
+        and isinstance(config.get("task"), dict)
+        and isinstance(config["task"].get("name", ""), str)
+    ):
+        raise UserError(
+            f"{folder / 'config.json'}: {PROVENANCE}={outside.shown(own)} is not what "
+            "an export writes; remove this field"
+        )
+    return own
 
 
 def _architecture(fields: dict[str, Any], path: Path) -> str:
     kind = fields.get("model_type", "bert")
     if kind != "bert":
         raise UserError(
-            f"{path}: model_type is {files.shown(kind)}; only BERT can be read"
+            f"{path}: model_type is {outside.shown(kind)}; only BERT can be read"
         )
     named = fields.get("architectures") or ["BertModel"]
     architecture = named[0] if isinstance(named, list) else named
     if not isinstance(architecture, str) or architecture not in layout.ARCHITECTURES:
         raise UserError(
-            f"{path}: architecture {files.shown(architecture)}; those that can be read "
-            f"are {', '.join(layout.ARCHITECTURES)}"
+            f"{path}: architecture {outside.shown(architecture)}; those that can be "
+            f"read are {', '.join(layout.ARCHITECTURES)}"
         )
     position = fields.get("position_embedding_type", "absolute")
     if position != "absolute":
         raise UserError(
-            f"{path}: position_embedding_type={files.shown(position)}, not 'absolute'"
+            f"{path}: position_embedding_type={outside.shown(position)}, not 'absolute'"
         )
     for name in ("is_decoder", "add_cross_attention"):
         if fields.get(name):
@@ -127,7 +143,7 @@ def read_labels(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
         number = fields.get("num_labels", 2)
         if not isinstance(number, int) or not 0 < number <= 100_000:
             raise UserError(
-                f"{path}: num_labels={files.shown(number)} is not a number of labels"
+                f"{path}: num_labels={outside.shown(number)} is not a number of labels"
             )
         return layout.default_labels(number)
     try:
@@ -159,11 +175,12 @@ class _Tensors:
             return
         if ours in self.shapes:
             raise UserError(
-                f"{path}: {files.shown(name)} stands there twice, under two names"
+                f"{path}: {outside.shown(name)} stands there twice, under two names"
             )
         if kind not in _FLOATS:
             raise UserError(
-                f"{path}: {files.shown(name)} holds {kind}, not floating-point numbers"
+                f"{path}: {outside.shown(name)} holds {kind}, not floating-point "
+                "numbers"
             )
         self._places[ours] = (path, name)
         self.shapes[ours] = shape
@@ -185,22 +202,22 @@ class _Tensors:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    whole = files.inside(folder, WEIGHTS)
+    whole = outside.inside(folder, WEIGHTS)
     if whole is not None:
         return [whole]
-    if files.inside(folder, INDEX, files.MAX_JSON_BYTES) is None:
+    if outside.inside(folder, INDEX, outside.MAX_JSON_BYTES) is None:
         if (folder / PICKLE).exists() or (folder / f"{PICKLE}.index.json").exists():
             raise UserError(
                 f"{folder}: {PICKLE} is a pickle, which can execute code, so it is not "
                 f"read; convert it, in that folder: {_CONVERT}"
             )
         raise UserError(f"{folder}: no {WEIGHTS} there")
-    shards = files.read_json(folder, INDEX).get("weight_map")
+    shards = outside.read_json(folder, INDEX).get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise UserError(f"{folder / INDEX}: no weight_map in it")
     paths = []
     for name in sorted({str(shard) for shard in shards.values()}):
-        path = files.inside(folder, name)
+        path = outside.inside(folder, name)
         if path is None:
             raise UserError(f"{folder / INDEX}: names {name}, which is not there")
         paths.append(path)

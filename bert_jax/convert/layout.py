@@ -48,6 +48,8 @@ class Weights:
     labels: tuple[str, ...] = ()  # names of a classifier's outputs
     problem_type: str | None = None
     left_over: tuple[str, ...] = ()  # in the file, but nothing here is like it
+    # What was learnt besides the weights, such as SQuAD's threshold; JSON.
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def heads(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@
 Files whose names end in .gz are read as they are. One document at a time is held.
 """
 
-import json
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import sentencex
 import tensorflow_datasets as tfds
 
-from bert_jax import storage
-from bert_jax.data import pydocs, tfds_source
+from bert_jax import outside, storage
+from bert_jax.data import digests, pydocs, tfds_source, wikipedia
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
 from bert_jax.storage import Path
@@ -41,6 +41,11 @@ _TFDS_TEXT = {
     "wiki40b": ("text", "lines"),
     "wikipedia": ("text", "lines"),
     "pg19": ("book_text", "wrapped"),
+}
+# What takes the text passages out of the rest.
+_PASSAGES = {
+    "wiki40b": wikipedia.wiki40b_paragraphs,
+    "wikipedia": wikipedia.paragraphs,
 }
 
 
@@ -78,19 +83,29 @@ def sentences(document: Document, language: str) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
-def identity(sources: tuple[str, ...]) -> list[Any]:
-    """What tells one state of the sources from another, without reading them."""
-    return [[source, _identity(source)] for source in sources]
+def identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:
+    """What tells one text from another, wherever it lies: a list for each source.
+
+    That is its kind and, of files, their number and the digest of what they hold, in
+    their order; of a data set of TFDS its name, version and sizes; of pydocs versions.
+
+    Args:
+      data_dir: where the files' digests are kept.
+    """
+    return [_identity(source, data_dir) for source in sources]
 
 
-def _identity(source: str) -> Any:
+def _identity(source: str, data_dir: Path) -> list[Any]:
     kind, name = _kind(source)
     if kind == "pydocs":
-        return pydocs.identity()
+        return [kind, *pydocs.identity()]
     if kind == "tfds":
-        builder = tfds_source.builder(name)
-        return [builder.info.full_name, str(builder.data_dir)]
-    return list(_files(source).values())
+        info = tfds_source.prepared(name).info
+        splits = sorted(info.splits.items())
+        sizes = [[split, i.num_examples, i.num_bytes] for split, i in splits]
+        return [kind, info.full_name, sizes]
+    files = digests.of_files(_files(source), data_dir)
+    return [kind, len(files), hashlib.sha256("".join(files).encode()).hexdigest()]
 
 
 def _kind(source: str) -> tuple[str, str]:
@@ -114,7 +129,7 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
             yield from _FILE_KINDS[kind](path)
 
 
-def _files(source: str) -> dict[str, list[str | int]]:
+def _files(source: str) -> dict[str, storage.Found]:
     pattern = source.partition(":")[2]
     files = storage.find(pattern)
     if not files:
@@ -145,13 +160,8 @@ def _read_json_lines(path: str | Path) -> Iterator[Document]:
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(
-                f"{path}:{number}: not JSON ({error.msg} at column {error.colno}); "
-                "each line must be an object with a text field"
-            ) from error
+        hint = "; each line must be an object with a text field"
+        row = outside.parse(line, f"{path}:{number}", hint)
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
             raise UserError(
                 f'{path}:{number}: no text; each line must be {{"text": "..."}}'
@@ -175,9 +185,7 @@ def _read_tfds(name: str) -> Iterator[Document]:
     feature, form = _text_feature(name, builder)
     for example in tfds_source.examples(name, builder, split):
         text = example[feature].decode("utf-8")
-        if builder.name == "wiki40b":
-            text = wiki40b_paragraphs(text)
-        yield Document(text, form)
+        yield Document(_PASSAGES.get(builder.name, str)(text), form)
 
 
 def _text_feature(name: str, builder: tfds.core.DatasetBuilder) -> tuple[str, str]:
@@ -191,15 +199,3 @@ def _text_feature(name: str, builder: tfds.core.DatasetBuilder) -> tuple[str, st
             f"{', '.join(texts) or 'none'}; write the text to a file for jsonl:FILE"
         )
     return texts[0], "wrapped"
-
-
-def wiki40b_paragraphs(text: str) -> str:
-    """The paragraphs, a line each: "text passages" only (paper, section 3.1).
-
-    Titles of articles and sections, and the markers before them, are left out.
-    """
-    parts = re.split(r"\n?_START_(ARTICLE|SECTION|PARAGRAPH)_\n?", text)
-    # parts: text before the first marker, then marker and text by turns.
-    pieces = zip(parts[1::2], parts[2::2], strict=True)
-    kept = [piece for marker, piece in pieces if marker == "PARAGRAPH"]
-    return "\n".join(kept).replace("_NEWLINE_", "\n")

@@ -1,6 +1,9 @@
 """Texts in folders: one for each class, one file for each text, as IMDb is laid out."""
 
+from collections.abc import Sequence
+
 from bert_jax import storage
+from bert_jax.data.lines import read_lines
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
 from bert_jax.storage import Path
@@ -27,6 +30,39 @@ def read_folders(folder: str | Path) -> list[LabelledText]:
         LabelledText(str(path), _content(path), None, path.parent.name)
         for path in paths
     ]
+
+
+def films(folder: str | Path, texts: Sequence[LabelledText]) -> list[str] | None:
+    """The address of each review's film, as IMDb's archive gives it.
+
+    Beside the folders of the classes stand urls_CLASS.txt, in whose line n, from 0, is
+    the address of the film of CLASS/n_RATING.txt (the archive's README).
+
+    Args:
+      texts: of `read_folders`.
+
+    Returns:
+      None where the archive's files are missing.
+
+    Raises:
+      UserError: a review has no line there.
+    """
+    place = storage.path(folder)
+    names = {label: place / f"urls_{label}.txt" for label in {x.label for x in texts}}
+    if not all(path.exists() for path in names.values()):
+        return None
+    urls = {label: [u for _, u in read_lines(path)] for label, path in names.items()}
+    found = []
+    for text in texts:
+        number = storage.path(text.where).name.partition("_")[0]
+        lines = urls[text.label]
+        if not (number.isascii() and number.isdigit() and int(number) < len(lines)):
+            raise UserError(
+                f"{names[text.label]}: no line for {text.where}; with it, its film is "
+                "on one side of train and dev: complete the file, or delete it"
+            )
+        found.append(lines[int(number)])
+    return found
 
 
 def _content(path: Path) -> str:

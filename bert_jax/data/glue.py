@@ -1,7 +1,9 @@
 """The ten tasks of GLUE: what they are, and their records from TSV files or TFDS.
 
 The files are those that gluebenchmark.com gives: a record a line, fields between tabs,
-no quoting. Columns are found by their names in the first line.
+no quoting: a quote is a character of the text. So do Google's run_classifier.py and
+TFDS read them, QQP too, some of whose fields have the quotes of CSV around them.
+Columns are found by their names in the first line.
 """
 
 import math
@@ -136,8 +138,6 @@ def read(
         if labelled and label == _NO_GOLD and name == "mnli":
             told[f"{split}: records without a gold label, left out"] += 1
             continue
-        if name == "qqp":
-            texts = [_unquoted(text) for text in texts]
         text, text_b = [*texts, None][:2]
         assert text is not None
         target = _label(name, label, labels, place) if labelled else None
@@ -182,19 +182,17 @@ def _from_file(name: str, path: Path, split: str, told: Counter[str]) -> _Fields
                 f"{', '.join(wanted)}, this one {', '.join(header)}"
             )
     key = next((k for k in ("index", "id") if k in where), None)
-    rows: Iterator[tuple[int, list[str]]]
-    rows = ((number, line.split("\t")) for number, line in lines)
-    if name == "qqp":
-        rows = _put_together(rows, len(header), split, told)
     count = 0
-    for number, row in rows:
+    for number, line in lines:
+        row = line.split("\t")
         if row == [""]:
             told[f"{split}: empty lines, left out"] += 1
             continue
+        if name == "qqp" and labelled and len(row) < len(header):
+            # Some records have a line end inside of a text; TFDS has none of them.
+            told[f"{split}: lines that hold no whole record, left out"] += 1
+            continue
         if len(row) != len(header):
-            if name == "qqp" and labelled:  # so do Hugging Face's readers
-                told[f"{split}: lines that hold no whole record, left out"] += 1
-                continue
             raise UserError(
                 f"{path}:{number}: {len(row)} columns, {len(header)} are wanted "
                 f"({', '.join(header)})"
@@ -204,32 +202,6 @@ def _from_file(name: str, path: Path, split: str, told: Counter[str]) -> _Fields
         count += 1
         texts, label = values[: len(task.texts)], values[len(task.texts) :]
         yield f"{path}:{number}", index, texts, label[0] if label else ""
-
-
-def _put_together(
-    rows: Iterator[tuple[int, list[str]]], width: int, split: str, told: Counter[str]
-) -> Iterator[tuple[int, list[str]]]:
-    """Rows, where those that a line break inside of quotes has parted are one again.
-
-    The official files have some, as line 97,931 of train.tsv (nyu-mll/GLUE-baselines,
-    issue 5). A row that has all its columns is never taken for the rest of another.
-    """
-    begun: tuple[int, list[str]] | None = None
-    for number, row in rows:
-        if begun is not None and len(row) < width:
-            number, first = begun
-            row = [*first[:-1], f"{first[-1]}\n{row[0]}", *row[1:]]
-            if len(row) == width:
-                told[f"{split}: records of several lines, put together"] += 1
-        elif begun is not None:
-            yield begun
-        begun = None
-        if len(row) < width and row[-1].startswith('"') and row[-1].count('"') % 2:
-            begun = number, row
-        else:
-            yield number, row
-    if begun is not None:
-        yield begun
 
 
 def _from_tfds(name: str, source: str, split: str) -> _Fields | None:
@@ -257,8 +229,11 @@ def _from_tfds(name: str, source: str, split: str) -> _Fields | None:
 def _tfds_records(name: str, source: str, builder: Any, split: str) -> _Fields:
     columns = _TFDS_TEXTS.get(name, TASKS[name].texts)
     names = getattr(builder.info.features["label"], "names", None)
-    records = tfds_source.examples(source, builder, split)
-    for count, record in enumerate(records):
+    records = list(enumerate(tfds_source.examples(source, builder, split)))
+    # TFDS shuffles; idx is the place in the official file, and what is handed in stands
+    # in that order.
+    records.sort(key=lambda pair: int(pair[1].get("idx", pair[0])))
+    for count, record in records:
         texts = [record[column].decode("utf-8") for column in columns]
         label = record["label"]
         # Where the classes are 0 and 1, TFDS gives them names that GLUE does not have.
@@ -287,12 +262,3 @@ def _label(name: str, label: str, labels: Sequence[str], place: str) -> int | fl
     if not 0 <= score <= 5:
         raise UserError(f"{place}: the score is {label!r}; 0 to 5 is wanted")
     return score
-
-
-def _unquoted(text: str) -> str:
-    """A field without the quotes that the CSV writer of Quora's file put around it."""
-    inside = text[1:-1]
-    quoted = len(text) > 1 and text[0] == text[-1] == '"'
-    if quoted and '"' not in inside.replace('""', ""):
-        return inside.replace('""', '"')
-    return text

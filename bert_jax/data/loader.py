@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from bert_jax import tokenization
 from bert_jax.data import masking, prepare, records, workers
 from bert_jax.data.phases import Phase, phase_at, phases
+from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, Places
 from bert_jax.errors import UserError
 
@@ -27,18 +28,23 @@ PADDING_LABEL = -1
 
 
 def dataset(
-    config: ConfigDict, phase: Phase, split: str = "train", rows: Places = slice(None)
+    config: ConfigDict,
+    phase: Phase,
+    data: Prepared,
+    split: str = "train",
+    rows: Places = slice(None),
 ) -> grain.MapDataset:
     """The batches of a phase, the first one at index 0.
 
     Args:
       config: the whole config.
       phase: from `phases`.
+      data: sentence pairs of the phase's length.
       split: `train`, shuffled for each epoch and without end, or `dev`, once in the
         order written, the last batch filled up with empty rows.
       rows: of the global batch; a host reads its own only.
     """
-    pairs = _Pairs.open(config, phase, split)
+    pairs = _Pairs(config, phase, data, split)
     count = len(pairs)
     if split == "train":
         size = phase.batch_size
@@ -58,6 +64,8 @@ def dataset(
 def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
     """The global batch of a step.
 
+    The data is resolved from the config, once for all calls with the same one.
+
     Args:
       config: the whole config; data that is missing is prepared.
       step: from 0; of the dev split, the batch's number.
@@ -68,47 +76,44 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
       `masked_lm_ids`, `masked_lm_weights` [batch, predictions];
       `next_sentence_labels` [batch] (0: IsNext, 1: NotNext, -1: the row is filling).
     """
-    if split == "train":
-        phase = phase_at(config, step)
-        return dataset(config, phase)[step - phase.first_step]
-    return dataset(config, phases(config)[0], split)[step]
+    phase = phase_at(config, step) if split == "train" else phases(config)[0]
+    first = phase.first_step if split == "train" else 0
+    return _resolved(config.to_json(), phase, split)[step - first]
 
 
 def batches(
-    config: ConfigDict, phase: Phase, step: int, rows: Places = slice(None)
+    config: ConfigDict,
+    phase: Phase,
+    data: Prepared,
+    step: int,
+    rows: Places = slice(None),
 ) -> Iterator[Batch]:
     """The batches of a phase from `step` to its end, read ahead while a step runs."""
     # On few cores a second reader only takes the time of the step.
     threads = min(4, max(1, workers.cores() // 2))
     ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
     first, end = step - phase.first_step, phase.end_step - phase.first_step
-    rest = dataset(config, phase, rows=rows)[first:end]
+    rest = dataset(config, phase, data, rows=rows)[first:end]
     return iter(rest.to_iter_dataset(ahead))
 
 
 class _Pairs:
     """The prepared sentence pairs of a split, made into masked batches."""
 
-    def __init__(self, config: ConfigDict, phase: Phase, split: str):
-        masking.check(config.masking)
-        tokenizer = prepare.prepare_tokenizer(config)
-        folder = prepare.prepare(config, phase.max_seq_length)
-        self._folder = folder
+    def __init__(self, config: ConfigDict, phase: Phase, data: Prepared, split: str):
+        self._folder = data.folder
         self._source = ArrayRecordDataSource(
-            sorted(str(path) for path in folder.glob(f"*-{split}.array_record-*"))
+            sorted(str(path) for path in data.folder.glob(f"*-{split}.array_record-*"))
         )
-        self._special = tokenization.special_ids(tokenizer)
-        vocabulary = tokenizer.get_vocab()
+        self._special = tokenization.special_ids(data.tokenizer)
+        vocabulary = data.tokenizer.get_vocab()
         self._continuation = np.zeros(len(vocabulary), bool)
         for piece, index in vocabulary.items():
             self._continuation[index] = piece.startswith("##")
         self._config = config
+        # Dev's masks are of the data, whatever the run's seed.
+        self._seed = config.seed if split == "train" else config.corpus.seed
         self._phase = phase
-
-    @classmethod
-    def open(cls, config: ConfigDict, phase: Phase, split: str) -> "_Pairs":
-        """Opens a split once for each config."""
-        return _open(config.to_json(), phase, split)
 
     def __len__(self) -> int:
         return len(self._source)
@@ -154,7 +159,7 @@ class _Pairs:
             mask,
             candidates,
             masking.draw(
-                self._config.seed,
+                self._seed,
                 np.broadcast_to(epoch, record.shape),
                 record,
                 phase.max_seq_length,
@@ -176,5 +181,7 @@ class _Pairs:
 
 
 @functools.lru_cache(maxsize=8)
-def _open(config_json: str, phase: Phase, split: str) -> _Pairs:
-    return _Pairs(ConfigDict(json.loads(config_json)), phase, split)
+def _resolved(config_json: str, phase: Phase, split: str) -> grain.MapDataset:
+    config = ConfigDict(json.loads(config_json))
+    data = prepare.prepare(config, phase.max_seq_length)
+    return dataset(config, phase, data, split)

@@ -10,8 +10,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
-from bert_jax.errors import UserError
-
 
 class Draws(NamedTuple):
     """Uniform numbers in [0, 1) that decide a batch's masks."""
@@ -28,18 +26,6 @@ class Masked(NamedTuple):
     masked_lm_positions: Int[np.ndarray, "batch predictions"]
     masked_lm_ids: Int[np.ndarray, "batch predictions"]
     masked_lm_weights: Float[np.ndarray, "batch predictions"]
-
-
-def check(masking: ConfigDict) -> None:
-    """Raises UserError where `config.masking` holds shares that are none."""
-    for name in ("masked_lm_prob", "mask_fraction", "random_fraction"):
-        if not 0 <= masking[name] <= 1:
-            raise UserError(f"config.masking.{name}={masking[name]}: must be in [0, 1]")
-    if masking.mask_fraction + masking.random_fraction > 1:
-        raise UserError(
-            f"config.masking.mask_fraction={masking.mask_fraction} and "
-            f"random_fraction={masking.random_fraction} add up to more than 1"
-        )
 
 
 def draw(

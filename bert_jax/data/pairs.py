@@ -6,7 +6,7 @@ pair is two ranges of token positions. All randomness comes from the `rng` given
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 
@@ -32,8 +32,20 @@ class Pair(NamedTuple):
     is_random_next: bool
 
 
+class _Corpus(NamedTuple):
+    """Where sentences begin, and which documents are pieces of one."""
+
+    # offsets[d][s]: where sentence s of document d starts; the last one is its end.
+    offsets: list[list[int]]
+    # Of each document, the first piece of its whole and the one after the last.
+    whole: list[tuple[int, int]]
+
+
 def draw(
-    documents: Sequence[Sequence[int]], rng: random.Random, settings: Settings
+    documents: Sequence[Sequence[int]],
+    rng: random.Random,
+    settings: Settings,
+    wholes: Sequence[int] | None = None,
 ) -> Iterator[Pair]:
     """Yields the pairs of some documents, in the order of the documents.
 
@@ -42,12 +54,19 @@ def draw(
         a random B comes from another one, where there is another.
       rng: the source of every draw.
       settings: see above.
+      wholes: where documents are pieces of longer ones: for each the number of its
+        whole; those of one follow each other. A random B comes from another whole,
+        where there is another.
     """
-    # offsets[d][s]: where sentence s of document d starts; the last one is its end.
     offsets = [[0, *accumulate(lengths)] for lengths in documents]
+    whole: list[tuple[int, int]] = []
+    for _, group in groupby(range(len(documents)) if wholes is None else wholes):
+        count = sum(1 for _ in group)
+        whole += [(len(whole), len(whole) + count)] * count
+    corpus = _Corpus(offsets, whole)
     for document in range(len(documents)):
         if settings.nsp:
-            yield from _pairs(offsets, document, rng, settings)
+            yield from _pairs(corpus, document, rng, settings)
         else:
             yield from _passages(offsets, document, rng, settings)
 
@@ -60,11 +79,11 @@ def _target(longest: int, rng: random.Random, short_seq_prob: float) -> int:
 
 
 def _pairs(
-    offsets: list[list[int]], document: int, rng: random.Random, settings: Settings
+    corpus: _Corpus, document: int, rng: random.Random, settings: Settings
 ) -> Iterator[Pair]:
     longest = settings.max_seq_length - 3  # [CLS] A [SEP] B [SEP]
     target = _target(longest, rng, settings.short_seq_prob)
-    ends = offsets[document]
+    ends = corpus.offsets[document]
     count = len(ends) - 1
     first = 0  # sentence with which the chunk begins
     while first < count:
@@ -77,7 +96,7 @@ def _pairs(
         a = Span(document, ends[first], ends[middle])
         is_random_next = stop - first == 1 or rng.random() < 0.5
         if is_random_next:
-            b = _random_next(offsets, document, target - (a.stop - a.start), rng)
+            b = _random_next(corpus, document, target - (a.stop - a.start), rng)
             first = middle  # the chunk's other sentences come again
         else:
             b = Span(document, ends[middle], ends[stop])
@@ -86,16 +105,19 @@ def _pairs(
 
 
 def _random_next(
-    offsets: list[list[int]], document: int, wanted: int, rng: random.Random
+    corpus: _Corpus, document: int, wanted: int, rng: random.Random
 ) -> Span:
     """Sentences from a random one on, of another document: `wanted` tokens or more."""
     # Google's code tries ten times to meet another document; this always does. With
-    # one document alone, both take it.
+    # one document alone, both take it: another of its pieces, where it has some.
+    first, stop = corpus.whole[document]
+    if stop - first == len(corpus.offsets) > 1:
+        first, stop = document, document + 1
     other = 0
-    if len(offsets) > 1:
-        other = rng.randrange(len(offsets) - 1)
-        other += other >= document
-    ends = offsets[other]
+    if others := len(corpus.offsets) - (stop - first):
+        other = rng.randrange(others)
+        other += (stop - first) * (other >= first)
+    ends = corpus.offsets[other]
     first = rng.randrange(len(ends) - 1)
     stop = first + 1
     while stop < len(ends) - 1 and ends[stop] - ends[first] < wanted:

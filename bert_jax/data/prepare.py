@@ -1,123 +1,185 @@
 """From text to sentence pairs on disk, once: a TFDS data set of sharded ArrayRecord.
 
-    documents -> train and dev -> chunks -> (on every core) sentences -> token ids
-    -> pairs -> a shard for each chunk
+    documents -> pieces -> train and dev -> chunks -> (on every core) sentences
+    -> token ids -> pairs -> a shard for each chunk
 
+Of dev the sentences that train has, too, are left out: dev is written last.
 A chunk's records follow from its documents and (seed, split, chunk) alone, so the
 result is the same whatever the number of cores. Memory holds a few chunks for each
 core, whatever the size of the corpus. The folder's name is a fingerprint of all that
 shaped it, and it takes this name when it is complete.
 """
 
-import contextlib
 import hashlib
 import io
-import itertools
 import json
-import shutil
-import sys
-import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow_datasets as tfds
 from jaxtyping import Int64
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
-from tqdm import tqdm
 
 from bert_jax import storage, tokenization
-from bert_jax.data import corpus, pairs, records, vocabulary, workers
-from bert_jax.data.shards import Chunk, Job, Shard, part_path, write_shard
+from bert_jax.data import chunks, corpus, pairs, vocabulary, whole, writing
 from bert_jax.errors import UserError
 
-FORMAT = 1  # to be raised when the same settings would give other records
-# Bytes of text to a chunk, hence to a shard (some 6 MB of records at length 128): a
-# constant, so that the number of cores changes nothing. A random B comes from its A's
-# own chunk, which has to hold many documents therefore (here 2,500 articles or 20
-# books), and a corpus should not fall into crumbs (English Wikipedia: 2,500 shards);
-# but each core holds a chunk in memory.
-CHUNK_BYTES = 8 << 20
-_SPLITS = ("train", "dev")
+FORMAT = 2  # to be raised when the same settings would give other records
+_REPORT = "preparation.json"
+_TOKENIZER = "tokenizer.json"
 
 
-def prepare(config: ConfigDict, max_seq_length: int) -> storage.Path:
-    """Returns the folder with the corpus's sentence pairs; made if it is missing.
+class Prepared(NamedTuple):
+    """Sentence pairs on disk, as `open_folder` found them."""
 
-    It opens with `tfds.builder_from_directory` and holds, beside the splits `train`
-    and `dev`, token_counts.npy and preparation.json (settings and totals).
+    folder: storage.Path
+    tokenizer: Tokenizer
+    report: dict[str, Any]  # what shaped them, and `totals` of each split
+
+    def token_counts(self) -> Int64[np.ndarray, " vocab"]:
+        """How often each id stands in the training split's tokens_a and tokens_b."""
+        return np.load(io.BytesIO((self.folder / "token_counts.npy").read_bytes()))
+
+    def is_of(self, tokenizer: Tokenizer) -> bool:
+        """Whether the text was divided by this tokenizer."""
+        return self.report["tokenizer"] == _digest(tokenizer)
+
+    def fits(self, config: ConfigDict, max_seq_length: int) -> bool:
+        """Whether these are the config's settings, whatever the text."""
+        wanted = _identity(config, max_seq_length)
+        return all(self.report.get(name) == wanted[name] for name in wanted)
+
+
+def prepare(
+    config: ConfigDict, max_seq_length: int, tokenizer: Tokenizer | None = None
+) -> Prepared:
+    """Returns the corpus's sentence pairs; they are made if they are missing.
+
+    Their folder opens with `tfds.builder_from_directory` and holds, beside the splits
+    `train` and `dev`, token_counts.npy, the vocabulary and preparation.json (settings
+    and totals). It is named after the settings and what the text's files hold.
 
     Args:
-      config: the whole config; `seed`, `corpus` and `tokenizer` matter.
+      config: the whole config; `corpus`, `tokenizer` and `init_from` matter.
       max_seq_length: tokens of a row, [CLS] and [SEP] included.
+      tokenizer: None: `prepare_tokenizer` gives it.
 
     Raises:
-      UserError: see `corpus.documents`; too few documents; a full disk.
+      UserError: see `corpus.documents` and `writing.write`; a full disk.
     """
     settings = _settings(config, max_seq_length)
-    tokenizer = prepare_tokenizer(config)
-    identity = {
+    tokenizer = tokenizer or prepare_tokenizer(config)
+    data_dir = storage.path(config.corpus.data_dir)
+    identity = _identity(config, max_seq_length) | {
         "format": FORMAT,
-        "sources": corpus.identity(tuple(config.corpus.sources)),
-        "tokenizer": hashlib.sha256(tokenizer.to_str().encode()).hexdigest(),
-        "settings": settings._asdict(),
-        "dev_fraction": config.corpus.dev_fraction,
-        "language": config.corpus.language,
+        "sources": corpus.identity(tuple(config.corpus.sources), data_dir),
+        "tokenizer": _digest(tokenizer),
         "libraries": [
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
         ],
-        "seed": config.seed,
     }
-    folder = storage.path(config.corpus.data_dir) / f"pairs-{_fingerprint(identity)}"
-    if not _is_whole(folder, "preparation.json"):
-        with _made_whole(folder, "preparation.json") as temporary:
-            _write(config, tokenizer, settings, identity, temporary)
-    return folder
+    folder = data_dir / f"pairs-{whole.fingerprint(identity)}"
+    if not whole.is_whole(folder, _REPORT):
+        with whole.made_whole(folder, _REPORT) as temporary:
+            tokenization.save(tokenizer, temporary)
+            writing.write(config, tokenizer, settings, identity, temporary)
+    return open_folder(folder)
+
+
+def open_folder(folder: storage.Path) -> Prepared:
+    """The pairs that `prepare` has left in a folder; no need of the text.
+
+    Raises:
+      UserError: they are not there, or damaged.
+    """
+    try:
+        report = json.loads((folder / _REPORT).read_bytes())
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{folder / _REPORT}: cannot be read ({error}); remove this folder, and it "
+            "is made anew"
+        ) from error
+    return Prepared(folder, tokenization.load(folder / _TOKENIZER), report)
+
+
+def reopen(config: ConfigDict, name: str, max_seq_length: int) -> Prepared | None:
+    """The pairs of that name in `config.corpus.data_dir`, as a run has recorded it.
+
+    Returns:
+      None where they are gone, or were made by other settings than the config's.
+    """
+    folder = storage.path(config.corpus.data_dir) / name
+    if not whole.is_whole(folder, _REPORT):
+        return None
+    found = open_folder(folder)
+    return found if found.fits(config, max_seq_length) else None
+
+
+def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str]) -> str:
+    """Names what differs between two reports of preparing the same sources."""
+    found = []
+    for source, one, other in zip(
+        sources, before["sources"], now["sources"], strict=False
+    ):
+        if one == other:
+            continue
+        files = one[0] not in ("tfds", "pydocs") and one[1] != other[1]
+        told = f"{one[1]} files then, {other[1]} now" if files else "other text"
+        found.append(f"{source} ({told})")
+    for name in ("tokenizer", "libraries", "format"):
+        if before[name] != now[name] and (name != "tokenizer" or not found):
+            found.append(name)
+    return ", ".join(found)
 
 
 def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
-    """Returns the tokenizer of `config.tokenizer`; trained if there is no vocab_file.
+    """Returns the tokenizer of the config (`tokenization.of_config`), or a trained one.
 
     A trained one is kept in `<corpus.data_dir>/vocabulary-<fingerprint>`. It is
     trained on documents of the training split only.
 
     Raises:
-      UserError: see `tokenization.load` and `corpus.documents`.
+      UserError: see `tokenization.of_config` and `corpus.documents`.
     """
+    given = tokenization.of_config(config)
+    if given is not None:
+        return given
     wanted = config.tokenizer
-    if wanted.vocab_file:
-        return tokenization.load(wanted.vocab_file, wanted.lowercase)
+    data_dir = storage.path(config.corpus.data_dir)
     identity = {
         "format": FORMAT,
-        "sources": corpus.identity(tuple(config.corpus.sources)),
+        "sources": corpus.identity(tuple(config.corpus.sources), data_dir),
         "vocab_size": wanted.vocab_size,
         "lowercase": wanted.lowercase,
         "sample_bytes": wanted.sample_bytes,
         "dev_fraction": config.corpus.dev_fraction,
-        "seed": config.seed,
+        "max_document_bytes": config.corpus.max_document_bytes,
+        "language": config.corpus.language,
+        "seed": config.corpus.seed,
     }
-    name = f"vocabulary-{_fingerprint(identity)}"
-    folder = storage.path(config.corpus.data_dir) / name
-    if not _is_whole(folder, "metadata.json"):
-        with _made_whole(folder, "metadata.json") as temporary:
-            split_of = _split_rule(config)
-            training = (
-                (index, document.text)
-                for index, document in enumerate(_documents(config))
-                if split_of(index) == "train"
-            )
-            vocabulary.write(training, wanted, config.seed, identity, temporary)
-    return tokenization.load(folder / "tokenizer.json")
+    folder = data_dir / f"vocabulary-{whole.fingerprint(identity)}"
+    if not whole.is_whole(folder, "metadata.json"):
+        with whole.made_whole(folder, "metadata.json") as temporary:
+            training = enumerate(_training_texts(config))
+            vocabulary.write(training, wanted, config.corpus.seed, identity, temporary)
+    return tokenization.load(folder / _TOKENIZER)
 
 
-def token_counts(folder: storage.Path) -> Int64[np.ndarray, " vocab"]:
-    """How often each id stands in the training split's tokens_a and tokens_b."""
-    return np.load(io.BytesIO((folder / "token_counts.npy").read_bytes()))
+def _digest(tokenizer: Tokenizer) -> str:
+    return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+
+
+def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
+    """What shapes the pairs, but for text, vocabulary and program."""
+    return {
+        "settings": _settings(config, max_seq_length)._asdict(),
+        "dev_fraction": config.corpus.dev_fraction,
+        "max_document_bytes": config.corpus.max_document_bytes,
+        "language": config.corpus.language,
+        "seed": config.corpus.seed,
+    }
 
 
 def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
@@ -128,192 +190,9 @@ def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
     )
 
 
-def _fingerprint(identity: dict[str, Any]) -> str:
-    text = json.dumps(identity, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _is_whole(folder: storage.Path, last: str) -> bool:
-    """Whether it is all there; in a bucket `last` tells, the file copied last."""
-    return (folder / last if storage.in_bucket(folder) else folder).exists()
-
-
-@contextlib.contextmanager
-def _made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
-    """Gives a temporary folder that becomes `folder` in the end, or vanishes.
-
-    Where another process was faster, its result stays: the two are the same.
-    """
-    if storage.in_bucket(folder):
-        with tempfile.TemporaryDirectory() as here:
-            try:
-                yield Path(here)
-            except OSError as error:
-                raise UserError(
-                    f"{here}: cannot write the prepared data, which is copied to "
-                    f"{folder} then ({error.strerror or error}); free some space, or "
-                    "set TMPDIR to another folder"
-                ) from error
-            storage.upload(Path(here), folder, last)
-        return
-    temporary = None
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
-        temporary.chmod(0o755)
-        yield temporary
-        if not folder.exists():
-            try:
-                temporary.rename(folder)
-            except OSError:
-                if not folder.exists():
-                    raise
-    except OSError as error:
-        raise UserError(
-            f"{folder.parent}: cannot write the prepared data "
-            f"({error.strerror or error}); free some space or set corpus.data_dir"
-        ) from error
-    finally:
-        if temporary is not None and temporary.exists():
-            shutil.rmtree(temporary)
-
-
-def _documents(config: ConfigDict) -> Iterator[corpus.Document]:
-    data_dir = storage.path(config.corpus.data_dir)
-    return corpus.documents(tuple(config.corpus.sources), data_dir)
-
-
-def _split_rule(config: ConfigDict) -> Callable[[int], str]:
-    """Returns the split of a document, by its index.
-
-    A document is held back when a hash of its index falls below dev_fraction. So that
-    a few books will do, the first hundred documents (or as many as there are) are
-    counted, and of these those with the two lowest hashes are always held back, those
-    with the two highest never; one each where there are two or three documents.
-    """
-    fraction = config.corpus.dev_fraction
-    if not 0 < fraction < 1:
-        raise UserError(f"corpus.dev_fraction={fraction}: must be between 0 and 1")
-    count = sum(1 for _ in itertools.islice(_documents(config), 100))
-    if count < 2:
-        raise UserError(
-            "corpus.sources: one document cannot be trained on and held back at once: "
-            "give two (sentences: an empty line ends a document; text: a file is one)"
-        )
-
-    def place(index: int) -> float:
-        return vocabulary.keyed_hash(config.seed, "dev", index)
-
-    order = sorted(range(count), key=place)
-    least = 2 if count >= 4 else 1
-    settled = dict.fromkeys(order[:least], "dev") | dict.fromkeys(
-        order[-least:], "train"
-    )
-    return lambda index: settled.get(
-        index, "dev" if place(index) < fraction else "train"
-    )
-
-
-def _chunks(
-    documents: Iterator[corpus.Document], split_of: Callable[[int], str]
-) -> Iterator[Chunk]:
-    """Groups each split's documents into chunks of CHUNK_BYTES, in their order.
-
-    A chunk has two documents at least, and what is left over at the end joins the
-    chunk before when it is less than half of one.
-    """
-    filling: dict[str, list[corpus.Document]] = {split: [] for split in _SPLITS}
-    full: dict[str, list[corpus.Document]] = {}  # to which the rest may be added
-    size: Counter[str] = Counter()
-    number: Counter[str] = Counter()
-    for index, document in enumerate(documents):
-        split = split_of(index)
-        filling[split].append(document)
-        size[split] += len(document.text.encode())
-        if size[split] >= CHUNK_BYTES and len(filling[split]) >= 2:
-            if split in full:
-                yield Chunk(split, number[split], full[split])
-                number[split] += 1
-            full[split], filling[split], size[split] = filling[split], [], 0
-    for split in _SPLITS:
-        rest = filling[split]
-        if split in full:
-            if size[split] < CHUNK_BYTES / 2 or len(rest) < 2:
-                full[split] += rest
-                rest = []
-            yield Chunk(split, number[split], full.pop(split))
-            number[split] += 1
-        if rest:
-            yield Chunk(split, number[split], rest)
-
-
-def _write(
-    config: ConfigDict,
-    tokenizer: Tokenizer,
-    settings: pairs.Settings,
-    identity: dict[str, Any],
-    folder: Path,
-) -> None:
-    """Fills an empty folder."""
-    start = time.monotonic()
-    job = Job(folder, tokenizer, config.corpus.language, config.seed, settings)
-    chunks = _chunks(_documents(config), _split_rule(config))
-    shards = []
-    counts = np.zeros(tokenizer.get_vocab_size(), np.int64)
-    with (
-        tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress,
-        contextlib.closing(workers.ordered_map(write_shard, job, chunks)) as results,
-    ):
-        for shard, shard_counts in results:
-            shards.append(shard)
-            if shard.split == "train":
-                counts += shard_counts
-            progress.update(shard.totals["bytes"])
-    _write_metadata(shards, folder)
-    np.save(folder / "token_counts.npy", counts)
-    totals = {
-        split: sum((s.totals for s in shards if s.split == split), Counter())
-        for split in _SPLITS
-    }
-    with open(folder / "preparation.json", "w", encoding="utf-8") as file:
-        json.dump(identity | {"totals": totals}, file, indent=1)
-    total, seconds = totals["train"] + totals["dev"], time.monotonic() - start
-    print(
-        f"prepared {total['documents']:,} documents, {total['sentences']:,} sentences, "
-        f"{total['tokens']:,} tokens: {total['pairs']:,} pairs in {seconds:.1f} s, "
-        f"{total['bytes'] / 1e6 / seconds:.2f} MB of text/s",
-        file=sys.stderr,
-    )
-
-
-def _write_metadata(shards: list[Shard], folder: Path) -> None:
-    """Names the shards as TFDS does and describes them for `builder_from_directory`."""
-    template = tfds.core.ShardedFileTemplate(
-        data_dir=folder, dataset_name="pairs", filetype_suffix="array_record"
-    )
-    infos = []
-    for split in _SPLITS:
-        parts = sorted((s for s in shards if s.split == split), key=lambda s: s.number)
-        names = template.replace(split=split)
-        for part in parts:
-            final = names.sharded_filepath(
-                shard_index=part.number, num_shards=len(parts)
-            )
-            part_path(folder, split, part.number).rename(final)
-        infos.append(
-            tfds.core.SplitInfo(
-                name=split,
-                shard_lengths=[part.totals["pairs"] for part in parts],
-                num_bytes=sum(
-                    path.stat().st_size for path in folder.glob(f"pairs-{split}.*")
-                ),
-                filename_template=names,
-            )
-        )
-    tfds.folder_dataset.write_metadata(
-        data_dir=folder,
-        features=records.features(),
-        split_infos=infos,
-        check_data=False,  # would need TensorFlow
-        description="Sentence pairs for BERT's pre-training.",
-    )
+def _training_texts(config: ConfigDict) -> Iterator[str]:
+    """The pieces of the documents that are not held back."""
+    split_of = chunks.split_rule(config)
+    for index, document in enumerate(chunks.documents(config)):
+        if split_of(index) == "train":
+            yield from (piece.text for piece in document)

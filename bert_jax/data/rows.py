@@ -1,12 +1,13 @@
 """Sequences of different lengths, held without padding; batches of them, padded."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import grain
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Int32
+from tokenizers import Encoding
 
 from bert_jax.data import workers
 
@@ -99,6 +100,11 @@ class Rows:
         batch["row_weights"] = (indices < len(self)).astype(np.float32)
         return batch
 
+    def share(self, piece: int, first: int) -> float:
+        """The share of this piece among those of the `first` rows, [CLS], [SEP] too."""
+        ids = self._flat["input_ids"][..., : self._ends[:first][-1]]
+        return float(np.mean(ids == piece))
+
     def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
         """The length that holds these rows: one of LENGTHS, or the limit."""
         longest = self.lengths[indices[indices < len(self)]].max(initial=1)
@@ -151,3 +157,30 @@ class Rows:
         rest = -len(order) % size
         padded = np.concatenate([order, np.full(rest, len(order))])
         return itertools.islice(padded.reshape(-1, size), None)
+
+
+def padded(
+    encodings: Sequence[Encoding], pad: int, limit: int
+) -> tuple[Int32[np.ndarray, "rows length"], ...]:
+    """Ids, mask (1 for a token) and segment ids of some texts, a row each.
+
+    The length is a power of two, or the limit: few shapes, few compilations.
+
+    Args:
+      pad: the id of [PAD].
+      limit: tokens of the longest text at most.
+    """
+    length = min(power_of_two(len(encoding.ids) for encoding in encodings), limit)
+    ids, mask, segments = np.zeros((3, len(encodings), length), np.int32)
+    ids[:] = pad
+    for row, encoding in enumerate(encodings):
+        end = len(encoding.ids)
+        ids[row, :end] = encoding.ids
+        mask[row, :end] = 1
+        segments[row, :end] = encoding.type_ids
+    return ids, mask, segments
+
+
+def power_of_two(lengths: Iterable[int]) -> int:
+    """The smallest power of two that holds the longest of them."""
+    return 1 << (max(1, *lengths, 1) - 1).bit_length()

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 from array_record.python import array_record_module
-from jaxtyping import Int64
+from jaxtyping import Int64, UInt64
 from tokenizers import Tokenizer
 
-from bert_jax.data import corpus, pairs, records
+from bert_jax.data import corpus, overlap, pairs, records
 
 # Sentences that are tokenized in one call; bounds the memory of its result.
 _BATCH = 1024
@@ -26,7 +26,7 @@ class Chunk(NamedTuple):
 
     split: str
     number: int
-    documents: list[corpus.Document]
+    documents: list[list[corpus.Document]]  # each as its pieces
 
 
 class Job(NamedTuple):
@@ -37,6 +37,8 @@ class Job(NamedTuple):
     language: str
     seed: int
     settings: pairs.Settings
+    # Of dev's chunks only, once all of train's are done: the sentences to leave out.
+    known: UInt64[np.ndarray, " known"] | None = None
 
 
 class Shard(NamedTuple):
@@ -44,7 +46,10 @@ class Shard(NamedTuple):
 
     split: str
     number: int
-    totals: Counter[str]  # documents, sentences, tokens, pairs, bytes (of text)
+    # documents, pieces, sentences, left_out (sentences), tokens, pairs, bytes (of text)
+    totals: Counter[str]
+    counts: Int64[np.ndarray, " vocab"]  # of each id in the tokens_a and tokens_b
+    keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
 
 
 def part_path(folder: Path, split: str, number: int) -> Path:
@@ -52,25 +57,43 @@ def part_path(folder: Path, split: str, number: int) -> Path:
     return folder / f"{split}-{number}"
 
 
-def write_shard(job: Job, chunk: Chunk) -> tuple[Shard, Int64[np.ndarray, " vocab"]]:
-    """Writes a chunk's pairs to one ArrayRecord file, at `part_path`.
+def first_pass(job: Job, chunk: Chunk) -> Shard:
+    """Writes a chunk of train; of dev, which waits for all of train, gives the keys."""
+    if chunk.split == "train":
+        return write_shard(job, chunk)
+    pieces = (piece for document in chunk.documents for piece in document)
+    keys = [overlap.keys(corpus.sentences(piece, job.language)) for piece in pieces]
+    none = np.zeros(0, np.int64)
+    return Shard(chunk.split, chunk.number, Counter(), none, np.concatenate(keys))
 
-    Returns:
-      a report, and how often each id stands in the tokens_a and tokens_b written.
+
+def write_shard(job: Job, chunk: Chunk) -> Shard:
+    """Writes a chunk's pairs to one ArrayRecord file, at `part_path`.
 
     Raises:
       OSError: the disk is full.
     """
     # "[MASK]" and the like in a text are text, as in create_pretraining_data.py.
     job.tokenizer.encode_special_tokens = True
-    totals = Counter(bytes=sum(len(d.text.encode()) for d in chunk.documents))
-    tokens, lengths = [], []
-    for document in chunk.documents:
-        ids, sizes = _encode(job, document)
-        if sizes:  # none where the tokenizer drops all of its characters
-            tokens.append(ids)
-            lengths.append(sizes)
-            totals.update(documents=1, sentences=len(sizes), tokens=len(ids))
+    totals: Counter[str] = Counter()
+    tokens, lengths, wholes, keys = [], [], [], []
+    for number, document in enumerate(chunk.documents):
+        for piece in document:
+            totals["bytes"] += len(piece.text.encode())
+            sentences = corpus.sentences(piece, job.language)
+            found = overlap.keys(sentences)
+            if job.known is not None:
+                kept = np.flatnonzero(~overlap.among(found, job.known))
+                totals["left_out"] += len(sentences) - len(kept)
+                sentences, found = [sentences[i] for i in kept], found[kept]
+            ids, sizes = _encode(job, sentences)
+            if sizes:  # none where the tokenizer drops all of its characters
+                tokens.append(ids)
+                lengths.append(sizes)
+                wholes.append(number)
+                keys.append(found)
+                totals.update(pieces=1, sentences=len(sizes), tokens=len(ids))
+    totals["documents"] = len(set(wholes))
     rng = random.Random(f"{job.seed} {chunk.split} {chunk.number} pairs")
     used = array("i")
     # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
@@ -79,7 +102,7 @@ def write_shard(job: Job, chunk: Chunk) -> tuple[Shard, Int64[np.ndarray, " voca
         "group_size:1,uncompressed",
     )
     with _disk_full():
-        for a, b, is_random_next in pairs.draw(lengths, rng, job.settings):
+        for a, b, is_random_next in pairs.draw(lengths, rng, job.settings, wholes):
             tokens_a = tokens[a.document][a.start : a.stop]
             tokens_b = tokens[b.document][b.start : b.stop]
             writer.write(records.serialize(tokens_a, tokens_b, is_random_next))
@@ -88,13 +111,13 @@ def write_shard(job: Job, chunk: Chunk) -> tuple[Shard, Int64[np.ndarray, " voca
             totals["pairs"] += 1
         writer.close()
     counts = np.bincount(used, minlength=job.tokenizer.get_vocab_size())
-    return Shard(chunk.split, chunk.number, totals), counts
+    every = np.concatenate([np.zeros(0, np.uint64), *keys])
+    return Shard(chunk.split, chunk.number, totals, counts, every)
 
 
-def _encode(job: Job, document: corpus.Document) -> tuple[array, list[int]]:
-    """Token ids of a document and the number of them in each sentence."""
+def _encode(job: Job, sentences: list[str]) -> tuple[array, list[int]]:
+    """Token ids of a piece and the number of them in each sentence."""
     ids, lengths = array("i"), []
-    sentences = corpus.sentences(document, job.language)
     for first in range(0, len(sentences), _BATCH):
         for encoding in job.tokenizer.encode_batch_fast(
             sentences[first : first + _BATCH], add_special_tokens=False

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_jax import outside
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
 
@@ -46,12 +47,8 @@ def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
       UserError: not JSON, or not of SQuAD's form; says where.
     """
     text = "\n".join(line for _, line in read_lines(path))
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path}: not JSON ({error}); SQuAD's files are one JSON object each"
-        ) from error
+    hint = "; SQuAD's files are one JSON object each"
+    content = outside.parse(text, str(path), hint)
     counts: Counter[str] = Counter()
     examples = list(_examples(content, str(path)))
     if not examples:
@@ -158,4 +155,6 @@ def _start(answer: dict[str, Any], where: str) -> int:
     start = _value(answer, "answer_start", where)
     if isinstance(start, bool) or not isinstance(start, int):
         raise UserError(f"{where}: answer_start is no integer")
+    if abs(start) >= 2**31:
+        raise UserError(f"{where}: answer_start={start:.3e} is no place in a text")
     return start

@@ -10,7 +10,6 @@ empty line is no record, but in a TSV of one column, where it is an empty text.
 """
 
 import csv
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow_datasets as tfds
 
+from bert_jax import outside
 from bert_jax.data import tfds_source
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
@@ -143,10 +143,7 @@ def _read_json_lines(path: str) -> Numbered:
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        try:
-            fields = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}:{number}: not JSON: {error}") from error
+        fields = outside.parse(line, f"{path}:{number}")
         if not isinstance(fields, dict):
             raise UserError(f"{path}:{number}: no JSON object; write one a line")
         yield number, fields

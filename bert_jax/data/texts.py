@@ -4,7 +4,8 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from bert_jax.data.tables import Record, as_text, read_table
@@ -66,20 +67,43 @@ def read_texts(
 
 
 def hold_out(
-    texts: Sequence[LabelledText], fraction: float
+    texts: Sequence[LabelledText], fraction: float, groups: Sequence[str] | None = None
 ) -> tuple[list[LabelledText], list[LabelledText]]:
-    """Divides texts: all but the last of each class, and these, in their order.
+    """Divides texts: those that are kept, and those that are held out, in their order.
 
     Args:
-      fraction: of each class's texts, rounded down.
+      fraction: of each class's texts, rounded down, at most.
+      groups: for each text the name of its group, which stays whole; the groups are
+        drawn by the hash of their names, so that their order makes no difference. None:
+        the last texts of each class are held out.
     """
     left = Counter(text.label for text in texts)
     held = {label: int(count * fraction) for label, count in left.items()}
     parts: tuple[list[LabelledText], list[LabelledText]] = ([], [])
+    if groups is not None:
+        drawn = _draw(texts, groups, held)
+        for text, group in zip(texts, groups, strict=True):
+            parts[group in drawn].append(text)
+        return parts
     for text in texts:
         parts[left[text.label] <= held[text.label]].append(text)
         left[text.label] -= 1
     return parts
+
+
+def _draw(
+    texts: Sequence[LabelledText], groups: Sequence[str], held: Mapping[Label, int]
+) -> set[str]:
+    """As many groups as there is room for; `held` is the room of each class."""
+    room, drawn = Counter(held), set()
+    labels: dict[str, Counter[Label]] = {}
+    for text, group in zip(texts, groups, strict=True):
+        labels.setdefault(group, Counter())[text.label] += 1
+    for group in sorted(labels, key=lambda name: sha256(name.encode()).digest()):
+        if labels[group] <= room:
+            room -= labels[group]
+            drawn.add(group)
+    return drawn
 
 
 def sorted_labels(names: set[str]) -> list[str]:

@@ -5,14 +5,73 @@ import heapq
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
+
+# The released vocabularies have [PAD] at 0 and the others from here on.
+RELEASED_FIRST_SPECIAL = 100
+# A vocabulary of fewer pieces than this has no room to spare for [unusedN].
+RELEASED_LAYOUT_FROM = 10_000
+# Characters that a trained vocabulary knows, most frequent first; the released
+# uncased vocabulary has 997.
+MAX_ALPHABET = 1000
+
+
+def train(documents: Iterable[str], vocab_size: int, lowercase: bool) -> Tokenizer:
+    """Trains a WordPiece vocabulary of exactly `vocab_size` pieces.
+
+    The special tokens stand at 0 and 100 to 103 with [unusedN] between them, as in
+    the released vocabularies, when there are at least 10,000 pieces, and at 0 to 4
+    otherwise. Where the text does not give enough pieces, [unusedN] fill the end.
+    The same documents give the same vocabulary.
+
+    Args:
+      documents: the text; it is held in memory.
+      vocab_size: pieces, special tokens included.
+      lowercase: lower the case and strip accents.
+    """
+    first = _first_pieces(vocab_size)
+    normalizer = tokenization.bert_normalizer(lowercase)
+    documents = list(documents)
+    counts: Counter[str] = Counter()
+    for text in documents:
+        counts.update(normalizer.normalize_str(text))
+    # A small vocabulary keeps half of its places for more than single characters.
+    room = min(MAX_ALPHABET, (vocab_size - len(first)) // 4)
+    letters = [c for c in counts if not c.isspace()]
+    alphabet = sorted(sorted(letters, key=lambda c: (-counts[c], c))[:room])
+    if not alphabet:
+        raise UserError(
+            f"cannot train {vocab_size} pieces on {len(documents)} documents: "
+            "raise tokenizer.vocab_size or give more text"
+        )
+    # The trainer numbers characters in the order of a hash table that differs from
+    # run to run, and breaks ties by these numbers. Named beforehand, they are fixed.
+    characters = alphabet + ["##" + c for c in alphabet]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size - len(first),
+        special_tokens=characters,
+        limit_alphabet=0,
+        show_progress=False,
+    )
+    learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # type: ignore[call-arg]
+    learner.normalizer = normalizer
+    learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    learner.train_from_iterator(documents, trainer)
+    learnt = learner.get_vocab(with_added_tokens=True)
+    pieces = first + sorted(learnt, key=lambda piece: learnt[piece])
+    unused = len(first) - len(tokenization.SPECIAL_TOKENS)
+    missing = vocab_size - len(pieces)
+    pieces += [f"[unused{n}]" for n in range(unused, unused + missing)]
+    return tokenization.build(pieces, lowercase)
 
 
 def keyed_hash(seed: int, purpose: str, index: int) -> float:
@@ -78,7 +137,7 @@ def write(
             f"tokenizer.sample_bytes={wanted.sample_bytes}: a document drawn for the "
             "vocabulary is longer than this; raise it"
         )
-    tokenizer = tokenization.train(texts, wanted.vocab_size, wanted.lowercase)
+    tokenizer = train(texts, wanted.vocab_size, wanted.lowercase)
     tokenization.save(tokenizer, folder)
     special = tokenization.special_ids(tokenizer)._asdict()
     sampled = {
@@ -96,3 +155,10 @@ def write(
         f"{time.monotonic() - start:.1f} s; special tokens: {places}",
         file=sys.stderr,
     )
+
+
+def _first_pieces(vocab_size: int) -> list[str]:
+    if vocab_size < RELEASED_LAYOUT_FROM:
+        return list(tokenization.SPECIAL_TOKENS)
+    unused = [f"[unused{n}]" for n in range(RELEASED_FIRST_SPECIAL - 1)]
+    return [tokenization.SPECIAL_TOKENS[0], *unused, *tokenization.SPECIAL_TOKENS[1:]]

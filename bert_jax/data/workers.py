@@ -108,8 +108,8 @@ def _start(context: Any) -> None:
     # One thread each: there are as many workers as cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     # A signal sent to the whole group is the parent's to answer.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -2,7 +2,6 @@
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
@@ -20,6 +19,11 @@ _LINEAR_HEADS: dict[str, tuple[str, bool, int | None]] = {
     "multiple_choice": ("pooled", True, 1),
 }
 HEADS = ("masked_lm", *_LINEAR_HEADS)
+
+
+def uses_pooler(head: str) -> bool:
+    """Whether a head is computed from the pooled [CLS]."""
+    return head in _LINEAR_HEADS and _LINEAR_HEADS[head][0] == "pooled"
 
 
 class BertWithHeads(nn.Module):
@@ -96,10 +100,9 @@ class BertWithHeads(nn.Module):
         features = getattr(encoded, source)
         if drops:  # 0.1 in run_classifier.py, as everywhere
             features = dropout(features, self.config.hidden_dropout_prob, key)
-        dense = Dense(
-            self.config, (size or self.labels,), ("embed", "labels"), name=head
-        )
-        return dense(features).astype(jnp.float32)
+        outputs = (size or self.labels,)
+        dense = Dense(self.config, outputs, ("embed", "labels"), logits=True, name=head)
+        return dense(features)
 
 
 def init_with_heads(model: BertWithHeads, key: Key[Array, ""]) -> dict:

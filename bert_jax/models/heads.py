@@ -50,7 +50,7 @@ class BertForPreTraining(nn.Module):
     def setup(self) -> None:
         self.bert = Bert(self.config)
         self.masked_lm = MaskedLmHead(self.config)
-        self.next_sentence = Dense(self.config, (2,), ("embed", "labels"))
+        self.next_sentence = Dense(self.config, (2,), ("embed", "labels"), logits=True)
 
     def __call__(
         self,
@@ -68,10 +68,9 @@ class BertForPreTraining(nn.Module):
             encoded.sequence, masked_lm_positions[:, :, None], axis=1
         )
         embedding = self.bert.embeddings.word_embeddings.table
-        next_sentence = self.next_sentence(encoded.pooled).astype(jnp.float32)
         return {
             "masked_lm_logits": self.masked_lm(chosen, embedding),
-            "next_sentence_logits": next_sentence,
+            "next_sentence_logits": self.next_sentence(encoded.pooled),
         }
 
 

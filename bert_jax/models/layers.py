@@ -30,13 +30,16 @@ def truncated_normal(
 class Dense(nn.Module):
     """A linear layer from the last `inputs` axes to `features`.
 
-    `names` are the logical axes of its kernel, inputs first.
+    `names` are the logical axes of its kernel, inputs first. Inputs and kernel are
+    multiplied in `config.dtype`; with `logits` the sum and the result are float32, for
+    bfloat16 has steps of 1/64 between 2 and 4.
     """
 
     config: BertConfig
     features: tuple[int, ...]
     names: tuple[str, ...]
     inputs: int = 1
+    logits: bool = False
 
     @nn.compact
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -61,8 +64,9 @@ class Dense(nn.Module):
         # As matrices: the CPU's matrix product is twice as fast for their gradients.
         rows = x.astype(dtype).reshape(-1, math.prod(inner))
         matrix = kernel.reshape(math.prod(inner), -1)
-        product = (rows @ matrix).reshape(*outer, *self.features)
-        return product + jnp.asarray(bias, dtype)
+        result = "float32" if self.logits else dtype
+        product = jnp.matmul(rows, matrix, preferred_element_type=result)
+        return product.reshape(*outer, *self.features) + jnp.asarray(bias, result)
 
 
 class Embedding(nn.Module):

@@ -75,7 +75,7 @@ def _correlation(function: Callable, labels: np.ndarray, guesses: np.ndarray) ->
 
 
 def _ratio(part: np.integer, whole: np.integer) -> float:
-    return float(part / whole) if whole else 0.0
+    return int(part) / int(whole) if whole else 0.0
 
 
 def _dot(a: list[int], b: list[int]) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from ml_collections import ConfigDict
+from tokenizers import Tokenizer
 
 from bert_jax.data.glue import TASKS as GLUE
 from bert_jax.errors import UserError
@@ -14,7 +15,7 @@ from bert_jax.tasks.swag import Swag
 from bert_jax.tasks.task import Task
 from bert_jax.tasks.text import Imdb, Text
 
-TASKS: dict[str, Callable[[ConfigDict], Task]] = {
+TASKS: dict[str, Callable[[ConfigDict, Tokenizer | None], Task]] = {
     "pretraining": Pretraining,
     **dict.fromkeys(GLUE, Glue),
     "squad": Squad,
@@ -25,8 +26,11 @@ TASKS: dict[str, Callable[[ConfigDict], Task]] = {
 }
 
 
-def create(config: ConfigDict) -> Task:
+def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
     """The task that `config.task.name` names.
+
+    Args:
+      tokenizer: None: that of the config (`tokenization.of_config`).
 
     Raises:
       UserError: there is none of that name, or its config is wrong.
@@ -35,4 +39,4 @@ def create(config: ConfigDict) -> Task:
         raise UserError(
             f"config.task.name={config.task.name!r}: choose one of {', '.join(TASKS)}"
         )
-    return TASKS[config.task.name](config)
+    return TASKS[config.task.name](config, tokenizer)

@@ -14,8 +14,10 @@ import optax
 from jaxtyping import Array
 from ml_collections import ConfigDict
 from scipy import special
+from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Feature
+from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
 from bert_jax.scores import classification as scores
 from bert_jax.step import Sums
@@ -31,7 +33,7 @@ PROBLEM_TYPES = {
 SCORES: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {
         "accuracy": scores.accuracy,
-        "f1": scores.f1,  # of the second class: for two classes
+        "f1": scores.f1,  # for two classes: of the second in sorted order
         "matthews": scores.matthews,
     },
     "multilabel": {"f1": scores.micro_f1, "accuracy": scores.exact_match},
@@ -73,8 +75,13 @@ class Classification(Finetuning[TextExample, np.ndarray]):
 
     head = "sequence_classification"
 
-    def __init__(self, config: ConfigDict, kind: str = "classification"):
-        super().__init__(config)
+    def __init__(
+        self,
+        config: ConfigDict,
+        tokenizer: Tokenizer | None = None,
+        kind: str = "classification",
+    ):
+        super().__init__(config, tokenizer)
         self.kind = _choice(config, "kind", tuple(PROBLEM_TYPES), kind)
         self.truncation = _choice(config, "truncation", TRUNCATIONS, "head")
         self.problem_type = PROBLEM_TYPES[self.kind]
@@ -155,13 +162,21 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         examples: Sequence[TextExample],
         answers: Sequence[np.ndarray],
     ) -> dict[str, float]:
-        """Those of `score_names`, fractions; none where a label is not known."""
+        """Those of `score_names`, fractions; none where a label is not known.
+
+        Of two classes F1 is that of the second in sorted order ("1", "yes", "pos"), as
+        in scikit-learn, whatever the order of the model's outputs.
+        """
         del split
         if not examples or any(example.label is None for example in examples):
             return {}
         labels = np.array([example.label for example in examples])
         guesses = np.array([self.guess(answer) for answer in answers])
         functions = SCORES[self.kind]
+        if self.kind == "classification":
+            names = sorted_labels(set(self.labels))
+            ranks = np.array([names.index(name) for name in self.labels])
+            labels, guesses = ranks[labels], ranks[guesses]
         if self.kind == "regression":
             labels = labels.astype(np.float64)
         return {name: functions[name](labels, guesses) for name in self.score_names}

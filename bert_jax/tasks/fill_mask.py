@@ -1,5 +1,6 @@
 """Prediction with a pre-training model: rows in, guesses for each [MASK] out."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,11 @@ from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import loader
+from bert_jax.data.rows import padded, power_of_two
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.tasks.task import Ask, Predictor
+
+log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 
@@ -21,8 +25,20 @@ class FillMask(Predictor):
     """`{"text": "... [MASK] ...", "text_b": optional}` -> the same with `masks`."""
 
     def __init__(
-        self, config: ConfigDict, model: BertForPreTraining, tokenizer: Tokenizer
+        self,
+        config: ConfigDict,
+        model: BertForPreTraining,
+        tokenizer: Tokenizer,
+        *,
+        judges_pairs: bool = True,
     ):
+        """Takes what pre-training has.
+
+        Args:
+          judges_pairs: the weights were trained to tell whether the second text
+            follows the first; else `is_next_probability` is left out.
+        """
+        self._judges_pairs, self._told = judges_pairs, False
         self._config = config
         self._model = model
         self._tokenizer = tokenizer
@@ -55,19 +71,26 @@ class FillMask(Predictor):
         for index, row in enumerate(parsed):
             count = len(self._masks(self._encode(row)))
             result: Row = {"masks": self._guesses(outputs, index)[:count]}
-            if row.get("text_b") is not None:
+            if row.get("text_b") is not None and self._judges():
                 result["is_next_probability"] = float(outputs["is_next"][index])
             results.append(result)
         return results
 
+    def _judges(self) -> bool:
+        if not self._judges_pairs and not self._told:
+            log.warning(
+                "these weights have not learnt which text follows another: answers are "
+                "without is_next_probability"
+            )
+            self._told = True
+        return self._judges_pairs
+
     def features(self, rows: Sequence[Row]) -> dict[str, np.ndarray]:
-        """Rows as arrays, padded as `tokenization.padded` does."""
+        """Rows as arrays, padded as `data.rows.padded` does."""
         encodings = [self._encode(row) for row in rows]
         masks = [self._masks(encoding) for encoding in encodings]
-        ids, mask, segments = tokenization.padded(
-            encodings, self._special.pad, self._positions
-        )
-        count = tokenization.power_of_two(map(len, masks))
+        ids, mask, segments = padded(encodings, self._special.pad, self._positions)
+        count = power_of_two(map(len, masks))
         places = np.zeros((len(rows), count), np.int32)
         for row, found in enumerate(masks):
             places[row, : len(found)] = found
@@ -99,12 +122,13 @@ class FillMask(Predictor):
         is_next = jax.nn.softmax(outputs["next_sentence_logits"])[:, 0]
         return {"ids": ids, "probabilities": probabilities, "is_next": is_next}
 
-    def examples(self, count: int) -> tuple[dict[str, np.ndarray], list[list[str]]]:
-        """Held-out rows with their masks, and the pieces that stood there.
+    def examples(
+        self, batch: loader.Batch, count: int
+    ) -> tuple[dict[str, np.ndarray], list[list[str]]]:
+        """Rows of a batch with their masks, and the pieces that stood there.
 
-        They are taken from all over the first batch: neighbours are of one document.
+        They are taken from all over the batch: neighbours are of one document.
         """
-        batch = loader.batch_at(self._config, 0, "dev")
         real = int(np.sum(batch["next_sentence_labels"] != loader.PADDING_LABEL))
         rows = np.linspace(0, real - 1, min(count, real)).astype(int)
         names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")

@@ -9,7 +9,7 @@ import abc
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -20,12 +20,16 @@ from tokenizers import Encoding, Tokenizer
 from bert_jax import tokenization
 from bert_jax.data.rows import Batch, Feature, Places, Rows
 from bert_jax.errors import UserError
-from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.architectures import (
+    BertWithHeads,
+    init_with_heads,
+    uses_pooler,
+)
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.step import Sums
 from bert_jax.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
-from bert_jax.tasks.task import Ask, Shapes, Step, Task
+from bert_jax.tasks.task import Shapes, Task
 
 Example = TypeVar("Example")
 Answer = TypeVar("Answer")
@@ -49,9 +53,17 @@ class Finetuning(Task, Generic[Example, Answer]):
     problem_type: str | None = None  # as in a Hugging Face config.json
     fill: Mapping[str, int] = {}  # what a column is padded with, where that is not 0
 
-    def __init__(self, config: ConfigDict):
-        """Checks the config; reads the vocabulary, but no data."""
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+        """Checks the config; reads the vocabulary, but no data.
+
+        Args:
+          tokenizer: None: that of the config.
+
+        Raises:
+          UserError: there is no vocabulary; the config asks for what cannot be.
+        """
         self.config = config
+        self._tokenizer = tokenizer or tokenization.required(config)
         self.facts: dict[str, Any] = {}
         self.told: Counter[str] = Counter()
         self._examples: dict[str, Sequence[Example]] = {}
@@ -134,7 +146,7 @@ class Finetuning(Task, Generic[Example, Answer]):
         """What `--mode=predict` adds to the object."""
 
     def baseline(self, split: str, examples: Sequence[Example]) -> dict[str, float]:
-        """The scores of always giving the commonest answer, where that means much."""
+        """The scores of the majority baseline, where that means much."""
         del split, examples
         return {}
 
@@ -159,17 +171,9 @@ class Finetuning(Task, Generic[Example, Answer]):
     def labels(self) -> tuple[str, ...]:
         return tuple(self.config.task.get("labels", ()))
 
-    @functools.cached_property
+    @property
     def tokenizer(self) -> Tokenizer:
-        """The vocabulary of `config.tokenizer.vocab_file`."""
-        if not self.config.tokenizer.vocab_file:
-            raise UserError(
-                "config.tokenizer.vocab_file is empty: name a vocab.txt, or weights to "
-                "begin with (and their vocabulary) with --config.init_from"
-            )
-        return tokenization.load(
-            self.config.tokenizer.vocab_file, self.config.tokenizer.lowercase
-        )
+        return self._tokenizer
 
     @functools.cached_property
     def model(self) -> BertWithHeads:
@@ -183,6 +187,10 @@ class Finetuning(Task, Generic[Example, Answer]):
         return tuple(s for s in self.config.evaluate.splits if self.examples(s))
 
     @property
+    def unused(self) -> tuple[str, ...]:
+        return () if uses_pooler(self.head) else ("bert/pooler",)
+
+    @property
     def epoch_size(self) -> int:
         """Rows of the training split."""
         return len(self._rows("train"))
@@ -193,14 +201,6 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         return init_with_heads(self.model, key)
-
-    def batch_size(self, step: int) -> int:
-        del step
-        return self.config.train.batch_size
-
-    def micro_batches(self, step: int) -> int:
-        del step
-        return self.config.train.micro_batches
 
     def batches(self, step: int, rows: Places, seed: int) -> Iterator[Batch]:
         """See `Rows.batches`; the same for the same (config, seed, step)."""
@@ -280,16 +280,16 @@ class Finetuning(Task, Generic[Example, Answer]):
             row = (name, f"{value:.4g}")
             common = f"{baseline[name]:.4g}" if name in baseline else ""
             rows.append((*row, common) if baseline else row)
-        header = (split, "model", "commonest answer")
+        header = (split, "model", "majority baseline")
         return rows, header if baseline else header[:2]
 
-    def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
-        """The prediction files are enough."""
-
-    def predictor(self, tokenizer: Tokenizer) -> TaskPredictor:
-        """What `--mode=predict` asks; the vocabulary is the weights'."""
-        self.tokenizer = tokenizer
+    def predictor(self, missing: Collection[str] = ()) -> TaskPredictor:
+        """What `--mode=predict` asks."""
+        del missing  # nothing that an answer needs
         return TaskPredictor(self, self.config.task.max_seq_length)
+
+    def unknown_share(self) -> float:
+        return self._rows("train").share(self.special.unk, first=1000)
 
     def flops(self, shapes: Shapes) -> int:
         """Model FLOPs of training on a batch, those of the encoder."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from ml_collections import ConfigDict
+from tokenizers import Tokenizer
 
 from bert_jax.data import glue
 from bert_jax.errors import UserError
@@ -21,9 +22,10 @@ class Glue(Classification):
     "tfds:glue/NAME". `config.task.labels` may bring the labels in another order.
     """
 
-    def __init__(self, config: ConfigDict):
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         self.glue = glue.TASKS[config.task.name]
-        super().__init__(config, "classification" if self.glue.labels else "regression")
+        kind = "classification" if self.glue.labels else "regression"
+        super().__init__(config, tokenizer, kind)
         self.main_score = self.glue.main_score
         if self.glue.labels and not config.task.labels:
             config.task.labels = self.glue.labels

@@ -6,7 +6,7 @@ files (bert_jax/data/conll.py).
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -14,8 +14,10 @@ import numpy as np
 import optax
 from jaxtyping import Array
 from ml_collections import ConfigDict
+from tokenizers import Tokenizer
 
 from bert_jax.data import conll
+from bert_jax.data.ner_windows import parts, widen
 from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
 from bert_jax.scores import entities as scores
@@ -25,6 +27,7 @@ from bert_jax.tasks.finetuning import Finetuning, Outputs
 
 SCHEMES = ("entities", "none")
 _NO_LABEL = -1  # of pieces that are not tagged
+_NAMED = 10  # labels that an error names
 Tags = list[str]
 
 
@@ -42,8 +45,8 @@ class Ner(Finetuning[Example, Tags]):
     head = "token_classification"
     fill: Mapping[str, int] = {"labels": _NO_LABEL}
 
-    def __init__(self, config: ConfigDict):
-        super().__init__(config)
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+        super().__init__(config, tokenizer)
         if config.task.scheme not in SCHEMES:
             raise UserError(
                 f"config.task.scheme={config.task.scheme}: choose one of "
@@ -51,6 +54,7 @@ class Ner(Finetuning[Example, Tags]):
             )
         self.in_entities = config.task.scheme == "entities"
         self.main_score = "f1" if self.in_entities else "accuracy"
+        self._check_labels()
         self._files: dict[str, conll.ColumnFile] = {}
 
     def read(self, split: str) -> Sequence[Example] | None:
@@ -217,6 +221,19 @@ class Ner(Finetuning[Example, Tags]):
             result["entities"] = [_place(example, entity) for entity in found]
         return result
 
+    def _check_labels(self) -> None:
+        """Labels that are given, by the config or by the weights, must be tags."""
+        for label in self.labels:
+            if self.in_entities and not scores.is_tag(label):
+                listed = ", ".join(self.labels[:_NAMED])
+                rest = ", ..." if len(self.labels) > _NAMED else ""
+                raise UserError(
+                    f"config.task.labels: {label!r} has no prefix such as B- or I- "
+                    f"(the model's outputs are {listed}{rest}); name the tags in the "
+                    "weights' order, --config.task.labels=\"('O', 'B-PER', ...)\", or "
+                    "for plain tags set --config.task.scheme=none"
+                )
+
     def _check_prefixes(self, path: str, sentence: conll.Sentence) -> None:
         for line, tag in enumerate(sentence.tags or (), sentence.line):
             if self.in_entities and not scores.is_tag(tag):
@@ -269,48 +286,6 @@ class Ner(Finetuning[Example, Tags]):
             document = example.sentence.document
             documents[document] = (documents.get(document, (begin, end))[0], end)
         return [documents[example.sentence.document] for example in examples]
-
-
-def parts(
-    sizes: Sequence[int], begin: int, end: int, room: int
-) -> Iterator[tuple[int, int]]:
-    """Cuts the words [begin, end) into parts to be tagged.
-
-    Args:
-      sizes: pieces of each word, `room` at most.
-      room: pieces of a window. Where all fit, there is one part; otherwise each has
-        room / 2 pieces at most, or one word.
-    """
-    if sum(sizes[begin:end]) <= room:
-        yield begin, end
-        return
-    first, total = begin, 0
-    for index in range(begin, end):
-        if total + sizes[index] > room // 2 and index > first:
-            yield first, index
-            first, total = index, 0
-        total += sizes[index]
-    yield first, end
-
-
-def widen(
-    sizes: Sequence[int], part: tuple[int, int], around: tuple[int, int], room: int
-) -> tuple[int, int]:
-    """Adds words of `around` to both sides of a part, in turn, as long as they fit."""
-    left, right = part
-    rest = room - sum(sizes[left:right])
-    grows = True
-    while grows:
-        grows = False
-        if right < around[1] and sizes[right] <= rest:
-            rest -= sizes[right]
-            right += 1
-            grows = True
-        if left > around[0] and sizes[left - 1] <= rest:
-            left -= 1
-            rest -= sizes[left]
-            grows = True
-    return left, right
 
 
 def _place(example: Example, entity: scores.Entity) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import functools
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,8 +15,10 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import loader, masking, prepare
+from bert_jax.data import loader
 from bert_jax.data.rows import Places
+from bert_jax.data.run_data import RunData
+from bert_jax.data.writing import held_out
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
@@ -35,8 +37,11 @@ class Pretraining(Task):
     epoch_size = 0
     padding: Mapping[str, int] = {}  # all batches of a step are of one length
 
-    def __init__(self, config: ConfigDict):
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         """Checks the config; touches no data.
+
+        Args:
+          tokenizer: None: that of the config, or one trained on the corpus.
 
         Raises:
           UserError: a sequence longer than the model's positions, or another value
@@ -45,9 +50,14 @@ class Pretraining(Task):
         self.config = config
         self.facts: dict[str, Any] = {}
         self.told: Counter[str] = Counter()
-        self.model_config = BertConfig.create(config.model, _vocab_size(config))
+        given = tokenizer or tokenization.of_config(config)
+        self._data = RunData(config, given)
+        # A trained one is as large as asked.
+        pieces = config.tokenizer.vocab_size
+        if given is not None:
+            pieces = given.get_vocab_size()
+        self.model_config = BertConfig.create(config.model, pieces)
         self.model = BertForPreTraining(self.model_config)
-        masking.check(config.masking)
         if tuple(config.evaluate.splits) != ("dev",):
             raise UserError(
                 f"config.evaluate.splits={tuple(config.evaluate.splits)}: pre-training "
@@ -72,14 +82,14 @@ class Pretraining(Task):
                     "be at least 1"
                 )
 
-    @functools.cached_property
+    @property
     def tokenizer(self) -> Tokenizer:
         """The vocabulary given, or the one trained on the corpus.
 
         Raises:
           UserError: it has more pieces than the model has embeddings.
         """
-        tokenizer = prepare.prepare_tokenizer(self.config)
+        tokenizer = self._data.tokenizer
         pieces = tokenizer.get_vocab_size()
         if pieces > self.model_config.vocab_size:
             raise UserError(
@@ -94,17 +104,40 @@ class Pretraining(Task):
 
     def prepare(self) -> list[str]:
         """Prepares the data of every phase; gives the folders."""
-        _ = self.tokenizer
-        lengths = {phase.max_seq_length for phase in loader.phases(self.config)}
-        return [str(prepare.prepare(self.config, n)) for n in sorted(lengths)]
+        return [str(data.folder) for data in self._data.all()]
+
+    def recall(self, record: Mapping[str, Any]) -> None:
+        """Goes on with the prepared data of the run; see `RunData.recall`."""
+        self._data.recall(record)
+
+    def data_record(self) -> dict[str, Any]:
+        """What tells the prepared data from other."""
+        return self._data.record()
+
+    def unknown_share(self) -> float:
+        """Of the pieces of all sentence pairs."""
+        counts = self._data.of(self.config.corpus.max_seq_length).token_counts()
+        unknown = tokenization.special_ids(self.tokenizer).unk
+        return float(counts[unknown] / max(1, counts.sum()))
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         """Initial parameters, boxed with their logical axis names."""
         return init_pretraining(self.model_config, key)
 
-    def predictor(self, tokenizer: Tokenizer) -> FillMask:
-        """What `--mode=predict` asks; the vocabulary is the weights'."""
-        return FillMask(self.config, self.model, tokenizer)
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Without sentence pairs, what judges them."""
+        return () if self.config.corpus.nsp else self.unused_by_predict
+
+    @property
+    def unused_by_predict(self) -> tuple[str, ...]:
+        """Masks are filled in without what judges sentence pairs."""
+        return ("bert/pooler", "next_sentence")
+
+    def predictor(self, missing: Collection[str] = ()) -> FillMask:
+        """What `--mode=predict` asks."""
+        judges = self.config.corpus.nsp and not missing
+        return FillMask(self.config, self.model, self.tokenizer, judges_pairs=judges)
 
     def batches(self, step: int, rows: Places, seed: int) -> Iterator[Batch]:
         """The batches from `step` on, through both phases."""
@@ -113,7 +146,8 @@ class Pretraining(Task):
         for phase in loader.phases(config):
             if step < phase.end_step:
                 own = _share(rows, config.train.batch_size, phase.batch_size)
-                yield from loader.batches(config, phase, step, own)
+                data = self._data.of(phase.max_seq_length)
+                yield from loader.batches(config, phase, data, step, own)
                 step = phase.end_step
 
     def batch_size(self, step: int) -> int:
@@ -129,7 +163,9 @@ class Pretraining(Task):
     ) -> Iterator[Batch]:
         """The dev split at the length of the last step that was taken."""
         phase = loader.phase_at(self.config, max(step - 1, 0))
-        yield from loader.dataset(self.config, phase, split, rows).to_iter_dataset()
+        data = self._data.of(phase.max_seq_length)
+        batches = loader.dataset(self.config, phase, data, split, rows)
+        yield from batches.to_iter_dataset()
 
     def flops(self, shapes: Shapes) -> int:
         """Model FLOPs of training on a batch."""
@@ -230,9 +266,13 @@ class Pretraining(Task):
 
     def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
         """A few guesses, which it keeps in dev.jsonl too."""
-        predictor = self.predictor(self.tokenizer)
-        features, wanted = predictor.examples(EXAMPLES)
+        predictor = self.predictor()
+        phase = loader.phases(self.config)[0]
+        data = self._data.of(phase.max_seq_length)
+        batch = loader.dataset(self.config, phase, data, "dev")[0]
+        features, wanted = predictor.examples(batch, EXAMPLES)
         rows = predictor.show(features, wanted, run(predictor.step)(features))
+        print(f"\n{held_out(data.report['totals']['dev'])}")
         print("\na few held-out sentences, what stood at [MASK], and the guesses")
         for row in rows:
             print(f"\n  {row['text']}")
@@ -274,8 +314,8 @@ class Pretraining(Task):
     def _unigram_log_probs(self) -> Float[np.ndarray, "vocab"]:
         """From the training split's counts, one added to each piece of the
         vocabulary so that none is impossible."""
-        folder = prepare.prepare(self.config, self.config.corpus.max_seq_length)
-        counts = prepare.token_counts(folder).astype(np.float64) + 1
+        data = self._data.of(self.config.corpus.max_seq_length)
+        counts = data.token_counts().astype(np.float64) + 1
         return np.log(counts / counts.sum()).astype(np.float32)
 
 
@@ -284,13 +324,3 @@ def _share(rows: Places, whole: int, size: int) -> Places:
     held = np.zeros(whole, bool)
     held[rows] = True
     return np.flatnonzero(held[np.arange(size) * whole // size])
-
-
-def _vocab_size(config: ConfigDict) -> int:
-    """The tokenizer's size, without training it: a trained one is as large as asked."""
-    if config.tokenizer.vocab_file:
-        tokenizer = tokenization.load(
-            config.tokenizer.vocab_file, config.tokenizer.lowercase
-        )
-        return tokenizer.get_vocab_size()
-    return config.tokenizer.vocab_size

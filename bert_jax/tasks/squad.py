@@ -1,7 +1,10 @@
 """SQuAD 1.1 and 2.0 (sections 4.2 and 4.3; google-research/bert, run_squad.py)."""
 
+import functools
 import itertools
 import json
+import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
+from tokenizers import Tokenizer
 
 from bert_jax.data import squad, squad_windows
 from bert_jax.data.rows import Feature
@@ -21,6 +25,8 @@ from bert_jax.tasks import squad_answers, squad_features
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.squad_answers import Prediction
 
+log = logging.getLogger(__name__)
+
 
 class Squad(Finetuning[Example, Prediction]):
     """A span of the context is the answer; in 2.0 there may be none.
@@ -32,8 +38,8 @@ class Squad(Finetuning[Example, Prediction]):
     head = "question_answering"
     main_score = "f1"
 
-    def __init__(self, config: ConfigDict):
-        super().__init__(config)
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+        super().__init__(config, tokenizer)
         task = config.task
         for field in ("doc_stride", "n_best_size", "max_answer_length"):
             if task[field] < 1:
@@ -161,13 +167,23 @@ class Squad(Finetuning[Example, Prediction]):
             )
         return predictions
 
+    def learn(self, split: str, results: Sequence[Prediction]) -> None:
+        """Fits `null_threshold` for the best F1 (section 4.3)."""
+        pairs = list(zip(self.examples(split), results, strict=True))
+        golds = self._golds([example for example, _ in pairs])
+        if golds and self.config.task.null_answers:
+            best = {example.id: answer.best.text for example, answer in pairs}
+            odds = {example.id: answer.null_odds for example, answer in pairs}
+            _, threshold = scores.best_threshold(best, golds, odds)
+            self.facts["null_threshold"] = threshold
+
     def scores(
         self, split: str, examples: Sequence[Example], answers: Sequence[Prediction]
     ) -> dict[str, float]:
         """Percentages, as the official scripts'.
 
-        For 2.0 those are of the answers at `null_threshold`, which dev decides on, for
-        the best F1; `best_exact` and `best_f1` have a threshold each.
+        For 2.0 those are of the answers at `null_threshold`; `best_exact` and `best_f1`
+        have each the threshold that is best for these very questions.
         """
         golds = self._golds(examples)
         if not golds:
@@ -177,10 +193,8 @@ class Squad(Finetuning[Example, Prediction]):
         pairs = list(zip(examples, answers, strict=True))
         best = {example.id: answer.best.text for example, answer in pairs}
         odds = {example.id: answer.null_odds for example, answer in pairs}
-        best_f1, threshold = scores.best_threshold(best, golds, odds)
+        best_f1, _ = scores.best_threshold(best, golds, odds)
         best_exact, _ = scores.best_threshold(best, golds, odds, scores.exact_match)
-        if split == "dev":
-            self.facts["null_threshold"] = threshold
         return {
             **scores.version2(self._texts(examples, answers), golds),
             "best_exact": best_exact,
@@ -254,8 +268,24 @@ class Squad(Finetuning[Example, Prediction]):
 
     @property
     def _threshold(self) -> float:
-        # 0 is run_squad.py's null_score_diff_threshold.
-        return self.facts.get("null_threshold", 0.0)
+        if "null_threshold" not in self.facts:
+            return self._default_threshold
+        kept = self.facts["null_threshold"]
+        if not isinstance(kept, int | float) or math.isnan(kept):
+            raise UserError(
+                f"null_threshold={kept!r:.80}, kept beside the weights (task.json, or "
+                "bert_jax in an export's config.json), is no number; remove it there"
+            )
+        return kept
+
+    @functools.cached_property
+    def _default_threshold(self) -> float:
+        """run_squad.py's null_score_diff_threshold."""
+        log.warning(
+            "no null_threshold was fitted on these weights: 0.0 is taken; in a work "
+            "directory --mode=evaluate fits one on the run's dev_file"
+        )
+        return 0.0
 
     def _chosen(self, answer: Prediction) -> squad_answers.Guess:
         if self.config.task.null_answers:

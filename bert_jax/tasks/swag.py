@@ -102,7 +102,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
         """Always the place where the right ending stands most often in this split."""
         if not examples or any(example.label is None for example in examples):
             return {}
-        commonest = np.bincount(np.array([e.label for e in examples])).argmax()
+        commonest = np.argmax(np.bincount(np.array([e.label for e in examples])))
         return self.scores(
             split, examples, [np.eye(CHOICES)[commonest]] * len(examples)
         )

@@ -2,7 +2,7 @@
 
 import abc
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from jaxtyping import Array, Key
@@ -67,6 +67,16 @@ class Task(abc.ABC):
         return tuple(split for split in self.splits if split.startswith("dev"))
 
     @property
+    def unused(self) -> tuple[str, ...]:
+        """Parts of the model, as `bert/pooler`, that its scores do not depend on."""
+        return ()
+
+    @property
+    def unused_by_predict(self) -> tuple[str, ...]:
+        """Parts of the model without which `predictor` has answers still."""
+        return self.unused
+
+    @property
     @abc.abstractmethod
     def epoch_size(self) -> int:
         """Training rows; 0 where they are not counted in epochs."""
@@ -79,6 +89,14 @@ class Task(abc.ABC):
     def prepare(self) -> list[str]:
         """Prepares or reads the data; gives the folders that it is kept in."""
 
+    def recall(self, record: Mapping[str, Any]) -> None:
+        """Takes the `data_record` of the run that goes on, before any data."""
+        del record
+
+    def data_record(self) -> dict[str, Any]:
+        """What a run keeps of its prepared data, for `recall`; JSON."""
+        return {}
+
     @abc.abstractmethod
     def init_params(self, key: Key[Array, ""]) -> dict:
         """Initial parameters, boxed with their logical axis names."""
@@ -89,13 +107,20 @@ class Task(abc.ABC):
         `config.train.batch_size`, or the same share where a batch is of another size.
         """
 
-    @abc.abstractmethod
     def batch_size(self, step: int) -> int:
         """Rows of the whole batch of a step."""
+        del step
+        return self.config.train.batch_size
 
-    @abc.abstractmethod
     def micro_batches(self, step: int) -> int:
         """Into how many parts the batch of a step is cut."""
+        del step
+        return self.config.train.micro_batches
+
+    @abc.abstractmethod
+    def unknown_share(self) -> float:
+        """Of the pieces of the training data (its first thousand rows, or all), the
+        share that is [UNK]."""
 
     @abc.abstractmethod
     def loss(
@@ -116,6 +141,10 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def collect(self, split: str, fetched: Sequence[Any]) -> Any:
         """All the batches' outputs as results, in the order of the records."""
+
+    def learn(self, split: str, results: Any) -> None:
+        """Sets `facts` by the results on the first dev split, where there are any."""
+        del split, results
 
     @abc.abstractmethod
     def numbers(self, split: str, results: Any) -> dict[str, float]:
@@ -139,18 +168,22 @@ class Task(abc.ABC):
     ) -> tuple[list[tuple], tuple]:
         """The rows and header of the closing report."""
 
-    @abc.abstractmethod
     def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
-        """Prints a few of the model's answers and keeps them, or nothing.
+        """Prints a few of the model's answers and keeps them; by default nothing.
 
         Args:
           folder: of the prediction files.
           run: compiles a function of (params, batch) and gives one of a few rows.
         """
+        del folder, run
 
     @abc.abstractmethod
-    def predictor(self, tokenizer: Tokenizer) -> Predictor:
-        """What `--mode=predict` asks; the vocabulary is the weights'."""
+    def predictor(self, missing: Collection[str] = ()) -> Predictor:
+        """What `--mode=predict` asks.
+
+        Args:
+          missing: those of `unused_by_predict` that the weights do not have.
+        """
 
     @abc.abstractmethod
     def flops(self, shapes: Shapes) -> int:

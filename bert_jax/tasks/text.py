@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
+from tokenizers import Tokenizer
 
 from bert_jax import storage
 from bert_jax.data import folders, texts
@@ -17,6 +18,7 @@ from bert_jax.tasks.classification import Classification, TextExample
 Target = int | float | tuple[int, ...] | None  # as TextExample's
 # Labels that an error names.
 _NAMED = 10
+_NO_FILMS = "dev: reviews held out of TFDS, which does not tell their films"
 
 
 class Text(Classification):
@@ -29,8 +31,8 @@ class Text(Classification):
         data: integers by their value, names by their letters.
     """
 
-    def __init__(self, config: ConfigDict):
-        super().__init__(config)
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+        super().__init__(config, tokenizer)
         self._texts: dict[str, list[LabelledText]] = {}
 
     def load(self, split: str) -> list[LabelledText] | None:
@@ -133,9 +135,11 @@ class Imdb(Text):
       config: of `config.task`, `data_dir` (a folder with train/CLASS/*.txt and, where
         there is one, test/CLASS/*.txt; or "tfds:imdb_reviews") and `dev_fraction`.
 
-    As there is no dev set, the last `dev_fraction` of each class of the training data
-    are held out as `dev`. In the order of IMDb's file names reviews of one film are
-    neighbours, so that few films are in both parts.
+    As there is no dev set, `dev_fraction` of each class of the training data are held
+    out as `dev`: whole films where the archive's urls_CLASS.txt tell them, else the
+    last texts of each class by file name. TFDS gives a review's text and label, in
+    shuffled order, and nothing to know its film by: there the same text is never in
+    both parts, and other reviews of one film may be, which flatters dev.
     """
 
     def load(self, split: str) -> list[LabelledText] | None:
@@ -151,12 +155,22 @@ class Imdb(Text):
                 f"config.task.dev_fraction={task.dev_fraction}: at least 0, less than 1"
             )
         if split in ("train", "dev"):
-            parts = texts.hold_out(self._whole("train"), task.dev_fraction)
+            whole = self._whole("train")
+            parts = texts.hold_out(whole, task.dev_fraction, self._groups(whole))
+            if task.data_dir.startswith("tfds:") and parts[1]:
+                self.told[_NO_FILMS] = len(parts[1])
             return parts[split == "dev"] or None
         folder = storage.path(task.data_dir) / split
         if task.data_dir.startswith("tfds:") or folder.exists():
             return self._whole(split)
         return None
+
+    def _groups(self, whole: list[LabelledText]) -> list[str] | None:
+        """What must not be divided between train and dev."""
+        source = self.config.task.data_dir
+        if not source.startswith("tfds:"):
+            return folders.films(storage.path(source) / "train", whole)
+        return [text.text for text in whole]
 
     def _whole(self, split: str) -> list[LabelledText]:
         source = self.config.task.data_dir

@@ -9,8 +9,9 @@ Sun et al. 2019 ("How to Fine-Tune BERT for Text Classification?") report test e
 of 5.63% (head), 5.44% (tail) and 5.42% (head and tail) for Base, uncased, with these
 values of batch, rate and length, and 4 epochs.
 
-A tenth of the training reviews is held out as dev, on which checkpoints are chosen;
-test is scored besides.
+A tenth of the training reviews is held out as dev, on which checkpoints are chosen:
+whole films, by the archive's urls_pos.txt and urls_neg.txt, as test too has other films
+than train. test is scored besides.
 """
 
 from ml_collections import ConfigDict
@@ -26,7 +27,8 @@ def get_config(size: str = "base") -> ConfigDict:
     task = config.task
     task.name = "imdb"
     task.data_dir = ""  # the folder, or tfds:imdb_reviews
-    task.dev_fraction = 0.1  # of the training reviews, the last of each class
+    # Of the training reviews of each class; whole films, which TFDS does not tell.
+    task.dev_fraction = 0.1
     task.kind = "classification"
     task.labels = ()  # the folders' names: neg, pos
     task.max_seq_length = 256 if size == "tiny" else 512

@@ -24,7 +24,8 @@ import numpy as np
 import psutil
 from safetensors.numpy import save_file
 
-from bert_jax.convert import files, layout
+from bert_jax.convert import config as theirs
+from bert_jax.convert import layout
 from bert_jax.models.config import BertConfig
 
 MODULE = "experiments.benchmarks.import_weights"
@@ -45,7 +46,7 @@ def write_folder(folder: Path, size: str) -> int:
     }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     fields = {"model_type": "bert", "architectures": ["BertForPreTraining"]}
-    fields |= {name: getattr(model, name) for name in files.FIELDS}
+    fields |= {name: getattr(model, name) for name in theirs.FIELDS}
     (folder / "config.json").write_text(json.dumps(fields))
     return (folder / "model.safetensors").stat().st_size
 

@@ -89,7 +89,7 @@ def test_spare_rows_get_pieces(make_folder, tmp_path):
         "[unused0]",
         "[unused2]",
     ]
-    weights.check_vocabulary(tokenizer, back, "out")
+    tokenization.check_same(tokenizer, back, "out")
 
 
 def test_only_its_own_folders_are_replaced(make_folder, tmp_path):

@@ -76,7 +76,7 @@ def test_bfloat16_stays_within_bounds(golden, make_folder, size):
     case = f"BertForPreTraining-{size}"
     found = weights.read(make_folder(case))
     config = dataclasses.replace(found.config, dtype="bfloat16")
-    bert = pretrained.Bert(dataclasses.replace(found, config=config), None)
+    bert = pretrained.Bert(dataclasses.replace(found, config=config), lambda: None)
     batch = golden.inputs(golden.CASES[case]["config"])
     outputs = bert.apply(**batch)
     for name in ("masked_lm_logits", "next_sentence_logits"):
@@ -315,6 +315,20 @@ def pipe(folder):
     os.mkfifo(folder / "config.json")
 
 
+def loop(name):
+    def damage(folder):
+        (folder / name).unlink()
+        (folder / name).symlink_to(name)
+
+    return damage
+
+
+def surrogate(folder):
+    fields = json.loads((folder / "config.json").read_text())
+    fields["id2label"] = {"0": "good", "1": "\ud800"}
+    (folder / "config.json").write_text(json.dumps(fields))
+
+
 def pickle(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
@@ -324,16 +338,36 @@ def no_weights(folder):
 
 
 @pytest.mark.parametrize(
+    "own",
+    [
+        *(3, "run", [], {"config": 3}, {"config": {}}, {"config": {"task": 3}}),
+        *({"config": {"task": {"name": 3}}}, {"task": []}, {"config": None}),
+    ],
+)
+def test_what_an_export_says_of_its_run_is_of_the_right_types(make_folder, own):
+    folder = make_folder()
+    fields = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**fields, "bert_jax": own}))
+    message = "config.json: bert_jax=.* is not what an export writes"
+    assert_one_line(message, lambda: weights.recorded(folder))
+    assert_one_line(message, lambda: weights.read(folder))
+
+
+@pytest.mark.parametrize(
     ("damage", "message"),
     [
         (truncate, "model.safetensors: .*damaged"),
         (empty, "model.safetensors: .*damaged"),
         (no_config, "no config.json there"),
         (huge_config, "config.json: 50,000,"),
-        (not_json, "config.json: cannot be read as JSON"),
-        (deep_json, "config.json: cannot be read as JSON"),
+        (not_json, "config.json: not JSON"),
+        (deep_json, "config.json: not JSON"),
         (link, "leads out of its folder"),
         (pipe, "config.json: not a file"),
+        (loop("config.json"), "config.json: a link that leads to no file"),
+        (loop("model.safetensors"), "model.safetensors: a link that leads to no"),
+        (loop("vocab.txt"), "vocab.txt: "),
+        (surrogate, "half of a surrogate pair"),
         (pickle, "can execute code.*weights_only=True"),
         (no_weights, "no model.safetensors"),
     ],
@@ -341,7 +375,7 @@ def no_weights(folder):
 def test_damaged_files(make_folder, damage, message):
     folder = make_folder()
     damage(folder)
-    assert_one_line(message, lambda: pretrained.load(folder))
+    assert_one_line(message, lambda: pretrained.load(folder).tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -418,7 +452,7 @@ def test_a_vocabulary_of_another_size(make_folder, lines, pieces):
     path = folder / "vocab.txt"
     content = [*path.read_text().splitlines(), "more"][:lines]
     path.write_text("\n".join(content) + "\n")
-    assert_one_line(f"{pieces} pieces.*50", lambda: pretrained.load(folder))
+    assert_one_line(f"{pieces} pieces.*50", lambda: pretrained.load(folder).tokenizer)
 
 
 def test_no_folder(tmp_path):

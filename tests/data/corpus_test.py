@@ -138,11 +138,14 @@ def test_tfds_by_published_features(tmp_path, make_builder):
     home = make_builder(tmp_path, "pg19", [book], features)
     (document,) = read(f"tfds:{home}")
     assert corpus.sentences(document, "en") == ["Wrapped here."]
-    page = {"text": "A line.\nAnother", "title": "T"}
+    page = {"text": "This is a paragraph.\nThis is another one.", "title": "T"}
     features = {"text": tfds.features.Text(), "title": tfds.features.Text()}
     home = make_builder(tmp_path, "wikipedia", [page], features)
     (document,) = read(f"tfds:{home}")
-    assert corpus.sentences(document, "en") == ["A line.", "Another"]
+    assert corpus.sentences(document, "en") == [
+        "This is a paragraph.",
+        "This is another one.",
+    ]
 
 
 def test_tfds_of_any_name(tmp_path, make_builder):
@@ -173,11 +176,31 @@ def test_tfds_of_another_format_needs_tensorflow(tmp_path, monkeypatch, make_bui
     assert "not array_record" in error(f"tfds:{home}")
 
 
-def test_identity_follows_the_files(tmp_path):
+def test_identity_follows_the_text(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("One.")
     sources = (f"text:{path}",)
-    before = corpus.identity(sources)
-    assert corpus.identity(sources) == before
-    path.write_text("Two, and more.")
-    assert corpus.identity(sources) != before
+    before = corpus.identity(sources, tmp_path)
+    assert corpus.identity(sources, tmp_path) == before
+    path.write_text("Two.")  # as long
+    assert corpus.identity(sources, tmp_path) != before
+    copy = tmp_path / "elsewhere" / "b.txt"
+    copy.parent.mkdir()
+    copy.write_text("One.")
+    assert corpus.identity((f"text:{copy}",), tmp_path) == before
+    assert corpus.identity((f"jsonl:{copy}",), tmp_path) != before
+
+
+def test_identity_of_tfds_is_no_place(tmp_path, make_builder):
+    features = {"text": tfds.features.Text()}
+    found = [
+        corpus.identity(
+            (f"tfds:{make_builder(tmp_path / place, 'a', rows, features)}",), tmp_path
+        )
+        for place, rows in (
+            ("here", [{"text": "x"}]),
+            ("there", [{"text": "x"}]),
+            ("more", [{"text": "x"}, {"text": "y"}]),
+        )
+    ]
+    assert found[0] == found[1] != found[2]

@@ -2,7 +2,9 @@
 
 import csv
 import gzip
+import multiprocessing
 from collections import Counter
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -66,11 +68,6 @@ def test_real_dev_sets(shared_data, name):
     labels = glue.TASKS[name].labels
     for record, row in zip(records, rows, strict=True):
         expected = [row[column] for column in texts]
-        if name == "qqp":
-            quoted = [
-                t[1:-1].replace('""', '"') if t[0] == '"' else t for t in expected
-            ]
-            expected = quoted
         assert [record.text, record.text_b][: len(texts)] == expected
         if labels:
             assert labels[record.label] == row[label]
@@ -144,49 +141,87 @@ def test_pairs_without_gold_label_are_counted(tmp_path):
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 
 
-@pytest.mark.parametrize(
-    ("field", "expected"),
-    [
-        ("plain", "plain"),
-        ('"What is ""it""?"', 'What is "it"?'),
-        ('"""A"" b"', '"A" b'),
-        ('"unbalanced', '"unbalanced'),
-        ('"a" or "b"', '"a" or "b"'),
-        ('"', '"'),
-        ('""', ""),
-        ("", ""),
-    ],
-)
-def test_quotes_of_quora(tmp_path, field, expected):
-    (tmp_path / "train.tsv").write_text(f"{QQP}7\t1\t2\t{field}\tx\t1\n")
-    assert read("qqp", tmp_path, "train") == [("7", expected, "x", 1)]
+@pytest.fixture(scope="module")
+def as_tfds():
+    """Runs `read_by_tfds` in a process of its own: its import gives TFDS other ideas of
+    what is prepared under which name."""
+    spawn = multiprocessing.get_context("spawn")
+    with futures.ProcessPoolExecutor(1, mp_context=spawn) as process:
+        yield lambda *args: process.submit(read_by_tfds, *args).result()
+
+
+def read_by_tfds(name, path, split):
+    """The records that TFDS's own code makes of an official file, and the names
+    of its classes."""
+    from tensorflow_datasets.text import glue as tfds_glue
+
+    builder = object.__new__(tfds_glue.Glue)
+    configs = {config.name: config for config in tfds_glue.Glue.BUILDER_CONFIGS}
+    builder._builder_config = config = configs[name]
+    found = []
+    for key, example in builder._generate_examples(str(path), split):
+        texts = [example[column] for column in config.text_features]
+        label = example["label"]
+        if config.label_classes and not isinstance(label, int):
+            label = config.label_classes.index(label)
+        found.append((key, *texts, label))
+    return found, config.label_classes
+
+
+@pytest.mark.parametrize("name", sorted(set(FOLDERS) - {"mrpc"}))
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_official_files_as_tfds_reads_them(shared_data, as_tfds, name, split):
+    """QQP too: its fields keep the quotes that some have around them.
+
+    MRPC's official files are made from other ones, which TFDS reads.
+    """
+    folder = shared_data(f"glue/{FOLDERS[name]}")
+    path = folder / f"{split}.tsv"
+    if not path.exists():
+        pytest.skip("gzipped")
+    theirs, classes = as_tfds(name, path, split)
+    records = read(name, folder, split)
+    for place, (record, (key, *texts, label)) in enumerate(
+        zip(records, theirs, strict=True)
+    ):
+        assert place == key
+        assert [record.text, record.text_b][: len(texts)] == texts
+        names = glue.TASKS[name].labels
+        if names and names != ("0", "1"):
+            assert names[record.label] == classes[label]
+        else:
+            assert record.label == pytest.approx(float(label), abs=1e-6)
+
+
+def test_real_pairs_of_quora_keep_their_quotes(shared_data, tmp_path):
+    pairs = shared_data("glue/QQP/train_pairs.tsv")
+    (tmp_path / "train.tsv").write_bytes(pairs.read_bytes())
+    records = read("qqp", tmp_path, "train")
+    rows = raw(pairs)[1:]
+    assert len(rows) == 8999
+    assert [(r.text, r.text_b) for r in records] == [(x[1], x[2]) for x in rows]
+    assert any(r.text.startswith('"') and '""' in r.text for r in records)
 
 
 @pytest.mark.parametrize(
-    ("lines", "records", "counts"),
+    ("lines", "left_out"),
     [
-        # As lines 97,930 and 97,931 of the official train.tsv.
-        (['1\t1\t2\t"a', '"\tx\t1'], [("a\n", "x")], (1, 0)),
-        (
-            ['1\t1\t2\t"a', "", 'b ""c"""\t"x', 'y"\t1'],
-            [('a\n\nb "c"', "x\ny")],
-            (1, 0),
-        ),
-        # A whole record is taken as it is, whatever went before.
-        (['1\t1\t2\t"a', "2\t1\t2\tc\td\t0"], [("c", "d")], (0, 1)),
-        (["1\t1\t2\ta", 'b"\tx\t1'], [], (0, 2)),
-        (['1\t1\t2\t"a', "b\tx\t1\t1"], [], (0, 1)),
-        (["2\t1\t2\tc\td\t0", '1\t1\t2\t"a'], [("c", "d")], (0, 1)),
+        # As lines 97,930 and 97,931 of the official train.tsv: one record in two lines
+        # (nyu-mll/GLUE-baselines, issue 5).
+        (['1\t1\t2\t"a', '"\tx\t1'], 2),
+        (['1\t1\t2\t"a', "", 'b ""c"""\t"x', 'y"\t1'], 3),
+        (['1\t1\t2\t"a', "2\t1\t2\tc\td\t0"], 1),
+        (["2\t1\t2\tc\td\t0", '1\t1\t2\t"a'], 1),
     ],
 )
-def test_line_breaks_inside_of_quotes(tmp_path, lines, records, counts):
+def test_line_breaks_inside_of_quotes(tmp_path, as_tfds, lines, left_out):
     last = "9\t1\t2\tlast\tone\t0"
     (tmp_path / "train.tsv").write_text(QQP + "\n".join([*lines, last]))
     told = Counter()
-    found = [(r.text, r.text_b) for r in read("qqp", tmp_path, "train", told)]
-    assert found == [*records, ("last", "one")]
-    assert told["train: records of several lines, put together"] == counts[0]
-    assert told["train: lines that hold no whole record, left out"] == counts[1]
+    records = read("qqp", tmp_path, "train", told)
+    theirs, _ = as_tfds("qqp", tmp_path / "train.tsv", "train")
+    assert [(r.text, r.text_b, r.label) for r in records] == [t[1:] for t in theirs]
+    assert told["train: lines that hold no whole record, left out"] == left_out
 
 
 def test_no_test_record_is_left_out(tmp_path):
@@ -251,7 +286,8 @@ def test_tfds(in_tfds):
         {"premise": "c", "hypothesis": "d", "label": 0, "idx": 3},
     ]
     source = in_tfds(("premise", "hypothesis"), names, rows, "validation_matched")
-    assert read("mnli", source, "dev") == [(5, "á", "b", 2), (3, "c", "d", 1)]
+    # In the order of idx: TFDS shuffles, and files to hand in do not.
+    assert read("mnli", source, "dev") == [(3, "c", "d", 1), (5, "á", "b", 2)]
     with pytest.raises(UserError, match="no split train; it has validation_matched"):
         read("mnli", source, "train")
     assert read("mnli", source, "test") is None

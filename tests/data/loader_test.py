@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax.data import loader
+from bert_jax.data import loader, prepare
 from bert_jax.tasks.pretraining import Pretraining
 from configs import tiny
 
@@ -23,6 +23,11 @@ def config(corpus, tmp_path_factory):
     config.train.num_steps = 100
     config.evaluate.batch_size = 16
     return config
+
+
+@pytest.fixture(scope="module")
+def data(config):
+    return prepare.prepare(config, 32)
 
 
 def same(one, two):
@@ -64,24 +69,26 @@ def test_the_same_whatever_ran_before(config):
     first = loader.batch_at(config, 37)
     for step in (0, 90, 36, 38):
         loader.batch_at(config, step)
-    loader._open.cache_clear()
+    loader._resolved.cache_clear()
     assert same(first, loader.batch_at(config, 37))
 
 
-def test_the_running_loader_gives_batch_at(config):
+def test_the_running_loader_gives_batch_at(config, data):
     phase = loader.phases(config)[0]
-    running = loader.batches(config, phase, 5)
+    running = loader.batches(config, phase, data, 5)
     for step in range(5, 12):
         assert same(next(running), loader.batch_at(config, step))
-    assert len(list(loader.batches(config, phase, 98))) == 2  # of 100
+    assert len(list(loader.batches(config, phase, data, 98))) == 2  # of 100
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
-def test_hosts_read_their_rows_only(config, hosts):
+def test_hosts_read_their_rows_only(config, data, hosts):
     phase = loader.phases(config)[0]
     size = 16 // hosts
     parts = [
-        loader.dataset(config, phase, rows=slice(host * size, (host + 1) * size))[23]
+        loader.dataset(config, phase, data, rows=slice(host * size, (host + 1) * size))[
+            23
+        ]
         for host in range(hosts)
     ]
     whole = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
@@ -98,9 +105,9 @@ def original_rows(batch):
     return [row.tobytes() for row in ids]
 
 
-def test_epochs_differ_in_order_and_masks_only(config):
+def test_epochs_differ_in_order_and_masks_only(config, data):
     phase = loader.phases(config)[0]
-    count = len(loader._Pairs.open(config, phase, "train"))
+    count = len(loader._Pairs(config, phase, data, "train"))
     config = config.copy_and_resolve_references()
     config.train.batch_size = count
     one, two = loader.batch_at(config, 0), loader.batch_at(config, 1)
@@ -114,9 +121,9 @@ def test_epochs_differ_in_order_and_masks_only(config):
     assert not np.array_equal(one[positions][order_one], two[positions][order_two])
 
 
-def test_an_epoch_holds_every_record_once(config):
+def test_an_epoch_holds_every_record_once(config, data):
     phase = loader.phases(config)[0]
-    count = len(loader._Pairs.open(config, phase, "train"))
+    count = len(loader._Pairs(config, phase, data, "train"))
     config = config.copy_and_resolve_references()
     config.train.batch_size = 1
     seen = [original_rows(loader.batch_at(config, step))[0] for step in range(count)]
@@ -128,15 +135,20 @@ def test_seeds_differ(config):
     other = config.copy_and_resolve_references()
     other.seed = 1
     assert not same(loader.batch_at(config, 0), loader.batch_at(other, 0))
+    # What is held back, and its masks, are the data's: losses compare.
+    mine, theirs = (loader.batch_at(c, 0, "dev") for c in (config, other))
+    assert same(mine, theirs)
+    other.corpus.seed = 1
+    assert not same(mine, loader.batch_at(other, 0, "dev"))
 
 
-def test_dev_counts_every_record_once(config):
+def test_dev_counts_every_record_once(config, data):
     phase = loader.phases(config)[0]
-    count = len(loader._Pairs.open(config, phase, "dev"))
+    count = len(loader._Pairs(config, phase, data, "dev"))
     assert count % 16, "the last batch must need filling for this test to tell"
     batches = [
         loader.batch_at(config, step, "dev")
-        for step in range(len(loader.dataset(config, phase, "dev")))
+        for step in range(len(loader.dataset(config, phase, data, "dev")))
     ]
     labels = np.concatenate([batch["next_sentence_labels"] for batch in batches])
     weights = np.concatenate([batch["masked_lm_weights"] for batch in batches])

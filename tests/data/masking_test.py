@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
 from bert_jax.data import masking
-from bert_jax.errors import UserError
 
 VOCAB, PAD, CLS, SEP, MASK = 2000, 0, 2, 3, 4
 CONTINUATION = np.zeros(VOCAB, bool)
@@ -175,16 +174,3 @@ def test_nothing_is_predicted_in_an_empty_row():
         )
         assert not masked.masked_lm_weights.any()
         assert not masked.input_ids.any()
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"masked_lm_prob": 1.5},
-        {"mask_fraction": -0.1},
-        {"mask_fraction": 0.8, "random_fraction": 0.3},
-    ],
-)
-def test_shares_that_are_none_are_refused(changes):
-    with pytest.raises(UserError, match=r"config\.masking\."):
-        masking.check(config(**changes))

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -194,3 +195,19 @@ def test_one_document_alone_is_its_own_random_next():
     drawn = list(pairs.draw([[5] * 50], random.Random(0), shape))
     assert any(pair.is_random_next for pair in drawn)
     assert all(pair.b.document == 0 for pair in drawn)
+
+
+def test_a_random_next_is_of_another_whole():
+    """Of a book in pieces no piece follows another at random; of one alone it does."""
+    shape = pairs.Settings(32, 0.1, nsp=True)
+    wholes = [0, 0, 0, 1, 2, 2]
+    rng = random.Random(0)
+    counts: Counter[tuple[int, int]] = Counter()
+    for pair in pairs.draw([[5] * 500] * 6, rng, shape, wholes):
+        if pair.is_random_next:
+            counts[pair.a.document, pair.b.document] += 1
+    assert {(a, b) for a, b in counts if wholes[a] == wholes[b]} == set()
+    assert {b for a, b in counts if a == 1} == {3, 4, 5}
+    assert {b for a, b in counts if a == 3} == {0, 1, 2, 4, 5}
+    drawn = pairs.draw([[5] * 50] * 3, rng, shape, [7, 7, 7])
+    assert all(p.is_random_next == (p.a.document != p.b.document) for p in drawn)

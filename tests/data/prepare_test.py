@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -15,7 +16,16 @@ import pytest
 import tensorflow_datasets as tfds
 
 from bert_jax import tokenization
-from bert_jax.data import corpus, prepare, records, shards, workers
+from bert_jax.data import (
+    chunks,
+    corpus,
+    digests,
+    prepare,
+    records,
+    shards,
+    workers,
+    writing,
+)
 from bert_jax.errors import Interrupted, UserError
 from configs import common
 
@@ -52,7 +62,14 @@ def config(tmp_path):
 
 
 def names(folder):
-    return sorted(path.name for path in Path(folder).iterdir())
+    """What is in a folder, but for the digests of the corpus's files."""
+    paths = Path(folder).iterdir()
+    return sorted(path.name for path in paths if path.name != ".digests.json")
+
+
+def made(config, length=LENGTH):
+    """The folder that preparation gives."""
+    return prepare.prepare(config, length).folder
 
 
 def read(folder, split):
@@ -67,7 +84,7 @@ def documents_of(tokenizer, tokens):
 
 
 def test_what_is_written(config):
-    folder = prepare.prepare(config, LENGTH)
+    folder = made(config)
     tokenizer = prepare.prepare_tokenizer(config)
     # [UNK] may occur: the vocabulary is small and has not seen the dev split.
     special = set(tokenization.special_ids(tokenizer)) - {
@@ -88,8 +105,9 @@ def test_what_is_written(config):
     expected = np.zeros(300, np.int64)
     for a, b, _ in train:
         np.add.at(expected, list(a) + list(b), 1)
-    np.testing.assert_array_equal(prepare.token_counts(folder), expected)
-    assert prepare.token_counts(folder).dtype == np.int64
+    counted = prepare.open_folder(folder).token_counts()
+    np.testing.assert_array_equal(counted, expected)
+    assert counted.dtype == np.int64
 
     totals = json.loads((folder / "preparation.json").read_text())["totals"]
     assert totals["train"]["pairs"] == len(train)
@@ -108,7 +126,7 @@ def test_splits_share_no_document(config):
     path.write_text("\n".join(pieces) + "\n")
     config.tokenizer.vocab_file = str(path)
     tokenizer = prepare.prepare_tokenizer(config)
-    folder = prepare.prepare(config, LENGTH)
+    folder = made(config)
     found: dict[str, set[str]] = {}
     for split in ("train", "dev"):
         found[split] = set()
@@ -126,7 +144,7 @@ def test_splits_share_no_document(config):
 
 def test_without_sentence_pairs(config):
     config.corpus.nsp = False
-    folder = prepare.prepare(config, LENGTH)
+    folder = made(config)
     rows = read(folder, "train")
     assert all(len(b) == 0 and not is_random_next for _, b, is_random_next in rows)
     assert max(len(a) for a, _, _ in rows) == LENGTH - 2
@@ -135,44 +153,117 @@ def test_without_sentence_pairs(config):
 
 
 def test_a_finished_folder_is_not_made_again(config, monkeypatch):
-    folder = prepare.prepare(config, LENGTH)
+    folder = made(config)
     monkeypatch.setattr(corpus, "documents", None)  # would fail if called
-    assert prepare.prepare(config, LENGTH) == folder
+    assert made(config) == folder
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"seed": 1},
+        {"corpus.seed": 1},
         {"corpus.short_seq_prob": 0.2},
         {"corpus.dev_fraction": 0.2},
         {"corpus.nsp": False},
         {"corpus.language": "de"},
+        {"corpus.max_document_bytes": 500},
         {"tokenizer.vocab_size": 200},
         {"tokenizer.lowercase": False},
     ],
 )
 def test_what_shapes_the_data_names_the_folder(config, tmp_path, change):
-    folder = prepare.prepare(config, LENGTH)
-    other = prepare.prepare(make_config(tmp_path, **change), LENGTH)
+    folder = made(config)
+    other = made(make_config(tmp_path, **change))
     assert other != folder
     assert len(read(other, "train")) > 0
 
 
+def test_the_seed_of_a_run_is_not_that_of_its_data(config, tmp_path):
+    folder = made(config)
+    assert made(make_config(tmp_path, seed=1)) == folder
+    assert len(names(config.corpus.data_dir)) == 2
+
+
 def test_changed_text_and_length_name_another_folder(config, tmp_path):
-    folder = prepare.prepare(config, LENGTH)
-    assert prepare.prepare(config, 48) != folder
+    folder = made(config)
+    assert made(config, 48) != folder
     write_corpus(tmp_path / "corpus.txt", documents=13)
-    assert prepare.prepare(config, LENGTH) != folder
+    assert made(config) != folder
+
+
+def test_the_same_text_elsewhere_has_the_same_name(config, tmp_path):
+    """Copied, touched, in another folder: as where each machine prepares its own."""
+    folder = made(config)
+    os.utime(tmp_path / "corpus.txt", (1, 1))
+    assert made(config) == folder
+    other = tmp_path / "other machine"
+    other.mkdir()
+    shutil.copy(tmp_path / "corpus.txt", other / "corpus.txt")
+    elsewhere = made(make_config(other))
+    assert elsewhere.name == folder.name
+    assert elsewhere.parent != folder.parent
+    for name in names(folder):
+        assert (elsewhere / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_text_is_read_for_its_digest_once(config, tmp_path, monkeypatch):
+    path = tmp_path / "corpus.txt"
+    content = path.read_bytes()
+    folder = made(config)  # the file is too young to be sure that it stays
+    os.utime(path, (10, 10))
+    read = []
+    digest = digests._digest
+    monkeypatch.setattr(
+        digests, "_digest", lambda name: read.append(name) or digest(name)
+    )
+    assert made(config) == folder
+    assert len(read) == 1
+    assert made(config) == folder
+    assert len(read) == 1
+    path.write_bytes(content.replace(b"document0", b"document1"))  # of the same length
+    os.utime(path, (20, 20))
+    assert made(config) != folder
+    # Whatever stands there, and whatever another process has added since.
+    kept = Path(config.corpus.data_dir) / ".digests.json"
+    others = json.loads(kept.read_text()) | {"/elsewhere": [1, 2, "x"]}
+    kept.write_text(json.dumps(others))
+    path.write_bytes(content)
+    os.utime(path, (30, 30))
+    assert made(config) == folder
+    assert json.loads(kept.read_text())["/elsewhere"] == [1, 2, "x"]
+    kept.write_text("no JSON")
+    assert made(config) == folder
+
+
+def test_a_folder_is_opened_without_its_text(config, tmp_path):
+    data = prepare.prepare(config, LENGTH)
+    (tmp_path / "corpus.txt").unlink()
+    again = prepare.reopen(config, data.folder.name, LENGTH)
+    assert again.folder == data.folder
+    assert again.report == data.report
+    assert again.tokenizer.to_str() == data.tokenizer.to_str()
+    assert again.is_of(data.tokenizer)
+    assert prepare.reopen(config, data.folder.name, 48) is None
+    config.corpus.dev_fraction = 0.2
+    assert prepare.reopen(config, data.folder.name, LENGTH) is None
+    assert prepare.reopen(config, "pairs-0", LENGTH) is None
+
+
+def test_preparing_leaves_the_tokenizer_as_it_was(config):
+    """While text is encoded, "[MASK]" in it is text; in a question it is none."""
+    tokenizer = prepare.prepare_tokenizer(config)
+    data = prepare.prepare(config, LENGTH, tokenizer)
+    assert data.tokenizer.encode("[MASK]").tokens == ["[CLS]", "[MASK]", "[SEP]"]
+    assert tokenizer.encode("[MASK]").tokens == ["[CLS]", "[MASK]", "[SEP]"]
 
 
 def test_number_of_cores_changes_nothing(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(prepare, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 2000)
     results = []
     for cores in (1, 3):
         monkeypatch.setattr(workers, "cores", lambda cores=cores: cores)
         config.corpus.data_dir = str(tmp_path / f"on{cores}")
-        results.append(prepare.prepare(config, LENGTH))
+        results.append(made(config))
     assert names(results[0]) == names(results[1])
     shard_names = [n for n in names(results[0]) if "array_record" in n]
     assert len(shard_names) >= 4
@@ -182,9 +273,9 @@ def test_number_of_cores_changes_nothing(config, tmp_path, monkeypatch):
 
 def test_special_tokens_in_the_text_are_text(config, tmp_path):
     (tmp_path / "corpus.txt").write_text(
-        "\n\n".join(["a [MASK] b.\n[SEP] c [CLS]."] * 8)
+        "\n\n".join(f"{n} [MASK] b.\n[SEP] {n} [CLS]." for n in "cdefghij")
     )
-    rows = read(prepare.prepare(config, LENGTH), "train")
+    rows = read(made(config), "train")
     special = set(tokenization.special_ids(prepare.prepare_tokenizer(config)))
     for a, b, _ in rows:
         assert not (special - {1}) & {*map(int, a), *map(int, b)}  # 1: [UNK]
@@ -218,7 +309,7 @@ def test_small_corpora_are_split(config, tmp_path, count):
     write_corpus(tmp_path / "corpus.txt", documents=count, sentences=1)
     for fraction in (0.001, 0.1, 0.9):
         config.corpus.dev_fraction = fraction
-        splits = Counter(map(prepare._split_rule(config), range(count)))
+        splits = Counter(map(chunks.split_rule(config), range(count)))
         assert splits["dev"] >= 2
         assert splits["train"] >= 2
         assert abs(splits["dev"] - fraction * count) < 3 + 4 * (count * 0.1) ** 0.5
@@ -227,7 +318,7 @@ def test_small_corpora_are_split(config, tmp_path, count):
 def test_one_document_is_too_few(config, tmp_path):
     write_corpus(tmp_path / "corpus.txt", documents=1)
     with pytest.raises(UserError, match="one document cannot be"):
-        prepare.prepare(config, LENGTH)
+        made(config)
     assert names(config.corpus.data_dir) == []
 
 
@@ -235,28 +326,28 @@ def test_one_document_is_too_few(config, tmp_path):
 def test_two_documents_will_do(config, tmp_path, count, nsp):
     write_corpus(tmp_path / "corpus.txt", documents=count)
     config.corpus.nsp = nsp
-    folder = prepare.prepare(config, LENGTH)
+    folder = made(config)
     assert read(folder, "train")
     assert read(folder, "dev")
 
 
 def test_chunks_hold_two_documents_and_no_crumbs(monkeypatch):
-    monkeypatch.setattr(prepare, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 100)
     rng = random.Random(0)
     for _ in range(200):
         sizes = [rng.choice([5, 30, 150]) for _ in range(rng.randint(4, 40))]
-        documents = [corpus.Document("x" * size, "wrapped") for size in sizes]
-        chunks = list(
-            prepare._chunks(iter(documents), lambda i: "train" if i % 4 < 2 else "dev")
+        documents = [[corpus.Document("x" * size, "wrapped")] for size in sizes]
+        filled = list(
+            chunks.chunks(documents, lambda i: "train" if i % 4 < 2 else "dev")
         )
         for split in ("train", "dev"):
-            mine = [chunk for chunk in chunks if chunk.split == split]
+            mine = [chunk for chunk in filled if chunk.split == split]
             assert [chunk.number for chunk in mine] == list(range(len(mine)))
             for chunk in mine:
                 assert len(chunk.documents) >= 2
-                size = sum(len(d.text) for d in chunk.documents)
+                size = sum(len(d.text) for (d,) in chunk.documents)
                 assert size >= 50 or len(mine) == 1
-        together = sorted(len(d.text) for chunk in chunks for d in chunk.documents)
+        together = sorted(len(d.text) for chunk in filled for (d,) in chunk.documents)
         assert together == sorted(sizes)
 
 
@@ -266,12 +357,12 @@ def test_chunks_hold_two_documents_and_no_crumbs(monkeypatch):
 def test_bad_settings(config, field, value):
     config.corpus[field] = value
     with pytest.raises(UserError, match=f"corpus.{field}"):
-        prepare.prepare(config, LENGTH)
+        made(config)
 
 
 def test_rows_too_short_for_a_pair(config):
     with pytest.raises(UserError, match="max_seq_length=4"):
-        prepare.prepare(config, 4)
+        made(config, 4)
 
 
 @pytest.mark.parametrize("exception", [KeyboardInterrupt, lambda: Interrupted(15)])
@@ -282,23 +373,23 @@ def test_interruption_leaves_nothing(config, monkeypatch, exception):
     def stop(*args):
         raise exception()
 
-    monkeypatch.setattr(prepare, "_write_metadata", stop)
+    monkeypatch.setattr(writing, "_write_metadata", stop)
     with pytest.raises(type(exception())):
-        prepare.prepare(config, LENGTH)
+        made(config)
     assert names(config.corpus.data_dir) == before
 
 
 def test_interruption_between_shards_ends_the_workers(config, monkeypatch):
     prepare.prepare_tokenizer(config)
     before = names(config.corpus.data_dir)
-    monkeypatch.setattr(prepare, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 2000)
 
     def stop(self, amount):
         raise Interrupted(15)
 
-    monkeypatch.setattr(prepare.tqdm, "update", stop)
+    monkeypatch.setattr(writing.tqdm, "update", stop)
     with pytest.raises(Interrupted):
-        prepare.prepare(config, LENGTH)
+        made(config)
     assert not multiprocessing.active_children()
     assert names(config.corpus.data_dir) == before
 
@@ -324,7 +415,7 @@ def test_full_disk_leaves_nothing(config, monkeypatch, error):
 
     monkeypatch.setattr(shards.array_record_module, "ArrayRecordWriter", FullDisk)
     with pytest.raises(UserError, match="No space left on device"):
-        prepare.prepare(config, LENGTH)
+        made(config)
     assert names(config.corpus.data_dir) == before
 
 
@@ -332,7 +423,7 @@ def test_bad_file_leaves_nothing(config, tmp_path):
     with open(tmp_path / "corpus.txt", "ab") as file:
         file.write(b"caf\xe9\n")
     with pytest.raises(UserError, match=r"corpus\.txt:253: byte .* is not UTF-8"):
-        prepare.prepare(config, LENGTH)
+        made(config)
     assert names(config.corpus.data_dir) == []
 
 
@@ -341,7 +432,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[1:3]
 import prepare_test
-print(prepare_test.prepare.prepare(prepare_test.make_config(Path(sys.argv[3])), 32))
+print(prepare_test.made(prepare_test.make_config(Path(sys.argv[3])), 32))
 """
 
 
@@ -358,8 +449,8 @@ def test_two_processes_at_once(config, tmp_path):
 
 
 def test_the_slower_of_two_leaves_its_own(config, monkeypatch):
-    write_metadata = prepare._write_metadata
-    folder = prepare.prepare(config, LENGTH)
+    write_metadata = writing._write_metadata
+    folder = made(config)
     moved = folder.with_name("elsewhere")
     folder.rename(moved)
 
@@ -367,13 +458,13 @@ def test_the_slower_of_two_leaves_its_own(config, monkeypatch):
         write_metadata(*args)
         moved.rename(folder)
 
-    monkeypatch.setattr(prepare, "_write_metadata", while_the_other_finishes)
-    assert prepare.prepare(config, LENGTH) == folder
+    monkeypatch.setattr(writing, "_write_metadata", while_the_other_finishes)
+    assert made(config) == folder
     assert len(names(config.corpus.data_dir)) == 2
 
 
 def test_records_are_read_back_by_parse(config):
-    folder = prepare.prepare(config, LENGTH)
+    folder = made(config)
     (path,) = folder.glob("pairs-train*")
     reader = shards.array_record_module.ArrayRecordReader(str(path))
     rows = [records.parse(record) for record in reader.read_all()]
@@ -384,7 +475,7 @@ def test_real_speeches(shared_data, tmp_path):
     config = make_config(tmp_path)
     config.corpus.sources = (f"text:{shared_data('corpus/inaugural')}/1*.txt",)
     config.tokenizer.vocab_file = str(shared_data("vocab/bert-base-uncased-vocab.txt"))
-    folder = prepare.prepare(config, 128)
+    folder = made(config, 128)
     rows = read(folder, "train") + read(folder, "dev")
     assert len(rows) > 1000
     share = sum(is_random_next for _, _, is_random_next in rows) / len(rows)

@@ -179,7 +179,7 @@ QUESTION = (*PARAGRAPH, "qas", 0)
         ),
         (
             changed(*QUESTION, "question", value="a\ud800"),
-            "'question' character 1 is half of a surrogate pair",
+            "is half of a surrogate pair",
         ),
     ],
 )

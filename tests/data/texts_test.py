@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.data.folders import read_folders
+from bert_jax.data.folders import films, read_folders
 from bert_jax.data.texts import (
     Columns,
     LabelledText,
@@ -125,6 +125,66 @@ def test_holding_out(names, tenths):
         ]
     for part in (kept, held):
         assert part == sorted(part, key=lambda text: int(text.where))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("uvwxyz"))),
+    st.integers(0, 9),
+    st.randoms(),
+)
+def test_groups_stay_whole(drawn, tenths, random):
+    texts = [LabelledText(str(i), "", None, name) for i, (name, _) in enumerate(drawn)]
+    groups = [group for _, group in drawn]
+    kept, held = hold_out(texts, tenths / 10, groups)
+    assert sorted(kept + held, key=lambda text: int(text.where)) == texts
+    sides = [{groups[int(text.where)] for text in part} for part in (kept, held)]
+    assert not sides[0] & sides[1]
+    counts = Counter(text.label for text in held)
+    for label, count in Counter(name for name, _ in drawn).items():
+        assert counts[label] <= int(count * (tenths / 10))
+    # The order of the records makes no difference to what is held out.
+    order = list(range(len(texts)))
+    random.shuffle(order)
+    _, again = hold_out(
+        [texts[i] for i in order], tenths / 10, [groups[i] for i in order]
+    )
+    assert set(again) == set(held)
+    for part in (kept, held):
+        assert part == sorted(part, key=lambda text: int(text.where))
+
+
+def test_groups_of_one_fill_each_class():
+    texts = [LabelledText(str(i), "", None, "ab"[i % 3 == 0]) for i in range(100)]
+    _, held = hold_out(texts, 0.1, [text.where for text in texts])
+    assert Counter(text.label for text in held) == {"a": 6, "b": 3}
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """Three films, each with reviews of both classes, far apart in each."""
+    films_of = {"pos": [2, 0, 1, 1, 0, 2], "neg": [0, 1, 1, 2]}
+    for name, numbers in films_of.items():
+        (tmp_path / name).mkdir()
+        for index in range(len(numbers)):
+            (tmp_path / name / f"{index}_7.txt").write_text(f"{name} {index}")
+        urls = "".join(f"http://film/{n}/usercomments\n" for n in numbers)
+        (tmp_path / f"urls_{name}.txt").write_text(urls)
+    return tmp_path, films_of
+
+
+def test_films_of_the_archive(archive):
+    folder, films_of = archive
+    texts = read_folders(folder)
+    found = films(folder, texts)
+    for text, film in zip(texts, found, strict=True):
+        _, index = text.text.split()
+        number = films_of[text.label][int(index)]
+        assert film == f"http://film/{number}/usercomments"
+    (folder / "pos" / "6_9.txt").write_text("one too many")
+    with pytest.raises(UserError, match=r"urls_pos.txt: no line for .*pos/6_9.txt"):
+        films(folder, read_folders(folder))
+    (folder / "urls_neg.txt").unlink()
+    assert films(folder, read_folders(folder)) is None
 
 
 def test_folders(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn import metrics
 
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
@@ -229,6 +230,27 @@ def test_the_commonest_answer(make):
     numbers = task.baseline("dev", labelled(1.0, 2.5, 0.0))
     assert numbers == {"pearson": 0.0, "spearman": 0.0}
     assert make().baseline("dev", labelled(None)) == {}
+
+
+@pytest.mark.parametrize("names", [("no", "yes"), ("10", "9"), ("b", "a")])
+def test_f1_is_of_the_second_label_in_sorted_order(make, names):
+    """Whatever the order of the outputs: in the model's answers and the baseline."""
+    positive = {"no": "yes", "10": "10", "b": "b"}[names[0]]
+    rng = np.random.default_rng(0)
+    gold, guessed = (rng.choice(names, 50, p=[0.7, 0.3]).tolist() for _ in range(2))
+    expected = metrics.f1_score(gold, guessed, pos_label=positive)
+    commonest = metrics.f1_score(gold, [names[0]] * 50, pos_label=positive)
+    for order in (names, names[::-1]):
+        task = make(labels=order)
+        examples = labelled(*(order.index(name) for name in gold))
+        answers = [np.eye(2, dtype=np.float32)[order.index(name)] for name in guessed]
+        numbers = task.scores("dev", examples, answers)
+        assert numbers["f1"] == pytest.approx(expected)
+        assert numbers["accuracy"] == metrics.accuracy_score(gold, guessed)
+        correlation = metrics.matthews_corrcoef(gold, guessed)
+        assert numbers["matthews"] == pytest.approx(correlation)
+        baseline = task.baseline("dev", examples)["f1"]
+        assert baseline == pytest.approx(commonest)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn import metrics
 from tokenization_test import Rules
 
 from bert_jax import tokenization
@@ -168,6 +169,25 @@ def test_labels_in_the_order_of_the_weights(make, tmp_path):
     assert (tmp_path / "AX.tsv").read_text().endswith("0\tneutral\n")
     with pytest.raises(UserError, match=r"config.task.labels=.*mnli has contradiction"):
         make("mnli", labels=("yes", "no"))
+
+
+@pytest.mark.parametrize(("name", "folder"), [("mrpc", "MRPC"), ("qqp", "QQP")])
+def test_f1_is_of_label_1_whatever_the_order(shared_data, make, name, folder):
+    """That of scikit-learn on the real dev set; of the best checkpoint too."""
+    rng = np.random.default_rng(0)
+    for order in (("0", "1"), ("1", "0")):
+        task = make(name, shared_data(f"glue/{folder}"), labels=order)
+        examples = task.examples("dev")
+        gold = [order[example.label] for example in examples]
+        guessed = np.where(rng.random(len(gold)) < 0.8, gold, "1").tolist()
+        answers = [np.eye(2, dtype=np.float32)[order.index(name)] for name in guessed]
+        numbers = task.scores("dev", examples, answers)
+        expected = metrics.f1_score(gold, guessed, pos_label="1")
+        assert numbers["f1"] == pytest.approx(expected)
+        assert task.quality(numbers) == numbers["f1"]
+        commonest = max(("0", "1"), key=gold.count)
+        baseline = metrics.f1_score(gold, [commonest] * len(gold), pos_label="1")
+        assert task.baseline("dev", examples)["f1"] == pytest.approx(baseline)
 
 
 def test_data_dir_is_asked_for(make):

@@ -1,18 +1,29 @@
 """Words and tags become features and come back, whatever their length."""
 
+import contextlib
+import io
 import json
+from pathlib import Path
 
+import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 
-from bert_jax import tokenization
+from bert_jax import main, tokenization
+from bert_jax.convert import export, layout
+from bert_jax.data.ner_windows import parts, widen
 from bert_jax.errors import UserError
-from bert_jax.tasks.ner import Ner, parts, widen
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.config import BertConfig
+from bert_jax.tasks.ner import Ner
 from configs.finetune import ner
 
+CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "finetune"
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES += [*"abcdefghijklmnopqrstuvwxyzPU.", *(f"##{c}" for c in "abcdefghijklmnop")]
 TRAIN = "Pa\tB-X\nb\tI-X\n\nc\tO\nd\tB-Y\n"
@@ -292,7 +303,7 @@ def test_evaluation_answers_in_the_order_of_the_file(task, tmp_path, size):
 
 
 def ask(made, rows):
-    predictor = made.predictor(made.tokenizer)
+    predictor = made.predictor()
     parsed = [predictor.parse(row) for row in rows]
     return predictor.answer(parsed, by_piece(made), 2)
 
@@ -357,6 +368,83 @@ def test_rows_that_are_wrong(task, row):
         task().parse(row)
 
 
+@pytest.fixture
+def unnamed(tmp_path):
+    """A Hugging Face folder with a pooler whose three outputs have no names."""
+    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    size |= {"intermediate_size": 16, "max_position_embeddings": 16}
+    config = ner.get_config("tiny")
+    config.model.update(size)
+    model_config = BertConfig.create(config.model, len(PIECES))
+    model = BertWithHeads(model_config, heads=("token_classification",), labels=3)
+    params = nn.meta.unbox(init_with_heads(model, jax.random.key(0)))
+    found = layout.Weights(
+        config=model_config,
+        params=jax.tree.map(np.asarray, params),
+        architecture="BertForTokenClassification",
+        labels=layout.default_labels(3),
+        left_over=(),
+    )
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+    tokenizer = tokenization.load(tmp_path / "vocab.txt", lowercase=False)
+    export.export(found, tokenizer, tmp_path / "model", {})
+    path = tmp_path / "model" / "model.safetensors"
+    pooler = {"bert.pooler.dense.weight": np.eye(8, dtype=np.float32)}
+    pooler["bert.pooler.dense.bias"] = np.zeros(8, np.float32)
+    save_file(load_file(path) | pooler, path, metadata={"format": "pt"})
+    (tmp_path / "in.jsonl").write_text('{"words": ["a", "b"]}\n')
+
+    def ask(*args):
+        fields = (f"--config.model.{name}={value}" for name, value in size.items())
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            status = main.main(
+                [
+                    f"--config={CONFIGS / 'ner.py'}:size=tiny",
+                    f"--workdir={tmp_path / 'none'}",
+                    f"--config.init_from={tmp_path / 'model'}",
+                    "--config.task.max_seq_length=16",
+                    "--mode=predict",
+                    f"--input={tmp_path / 'in.jsonl'}",
+                    f"--output={tmp_path / 'out.jsonl'}",
+                    *fields,
+                    *args,
+                ]
+            )
+        return status, err.getvalue(), tmp_path / "out.jsonl"
+
+    return ask
+
+
+def test_unnamed_outputs_are_told_in_one_line(unnamed):
+    status, err, output = unnamed()
+    assert status == 2 and not output.exists()
+    assert err.startswith("error: config.task.labels: 'LABEL_0' has no prefix")
+    assert "LABEL_0, LABEL_1, LABEL_2" in err and err.count("\n") == 1
+    assert "--config.task.labels=" in err and "--config.task.scheme=none" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "tags"),
+    [
+        (["--config.task.labels=('O', 'B-X', 'I-X')"], {"O", "B-X", "I-X"}),
+        (["--config.task.scheme=none"], {"LABEL_0", "LABEL_1", "LABEL_2"}),
+    ],
+)
+def test_unnamed_outputs_are_named_or_plain(unnamed, args, tags):
+    status, err, output = unnamed(*args)
+    assert status == 0, err
+    answer = json.loads(output.read_text())
+    assert len(answer["tags"]) == 2 and set(answer["tags"]) <= tags
+    assert ("entities" in answer) == ("B-X" in tags)
+
+
+def test_plain_tags_that_are_given_need_scheme_none(task):
+    with pytest.raises(UserError, match=r"config.task.labels: 'NOUN' has no prefix"):
+        task(labels=("O", "NOUN"))
+    assert task(labels=("O", "NOUN"), train="a O", scheme="none").labels[1] == "NOUN"
+
+
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("name", ["emerging.dev.conll", "emerging.test.annotated"])
 def test_labels_on_real_data_as_by_word_ids(task, shared_data, name, lowercase):
@@ -366,7 +454,7 @@ def test_labels_on_real_data_as_by_word_ids(task, shared_data, name, lowercase):
     text = shared_data(f"ner/{name}").read_text("utf-8")
     made = task(train=text, vocab=vocab, max_seq_length=512)
     tokenizer = tokenization.load(vocab, lowercase)
-    made.tokenizer = tokenization.load(vocab, lowercase)
+    made._tokenizer = tokenization.load(vocab, lowercase)
     examples = made.examples("train")
     words = [list(example.sentence.words) for example in examples]
     theirs = tokenizer.encode_batch(words, is_pretokenized=True)

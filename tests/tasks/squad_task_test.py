@@ -216,6 +216,7 @@ def test_gold_spans_as_logits(
     assert len(lengths) == inside
     assert reasons == {"same": same, "within a word": within_a_word, "long": long}
 
+    task.learn("dev", predictions)
     numbers = task.scores("dev", examples, predictions)
     if version == "2.0":
         assert numbers["NoAns_exact"] == numbers["NoAns_f1"] == 100
@@ -346,6 +347,14 @@ def test_the_text_is_cut_out_of_the_context(shared_data):
     assert found[1] == "CAFE\u0301\u0302"
 
 
+@pytest.mark.parametrize("kept", ["0", None, [0.0], float("nan")])
+def test_a_threshold_that_is_no_number(config, kept):
+    task = Squad(config)
+    task.facts["null_threshold"] = kept
+    with pytest.raises(UserError, match=r"null_threshold=.* is no number"):
+        _ = task._threshold
+
+
 def test_files_and_threshold(config, write, tmp_path):
     config.task.dev_file = write(
         ("b a", "c", [("b", 0)]), ("b a", "c", []), ("a \u00e9", "c", [("\u00e9", 2)])
@@ -408,7 +417,7 @@ def test_the_model_answers_long_contexts(config):
     """Through the predictor: rows in batches, windows together again."""
     task = Squad(config)
     params = nn.meta.unbox(task.init_params(jax.random.key(0)))
-    predictor = task.predictor(task.tokenizer)
+    predictor = task.predictor()
     step = jax.jit(predictor.step)
 
     def ask(batch):  # of one shape, to be compiled once
@@ -504,6 +513,7 @@ def test_scores_are_those_of_the_written_files(config, write, tmp_path):
         for names in [("start_logits", "end_logits")] * 30
     ]
     answers = task.answers(examples, task._features("dev"), outputs)
+    task.learn("dev", answers)
     numbers = task.scores("dev", examples, answers)
     task.write(tmp_path, "dev", examples, answers)
     predictions = json.loads((tmp_path / "predictions.json").read_text())

@@ -171,7 +171,7 @@ def test_a_test_split_without_labels(config, params, tmp_path):
 
 def test_prediction_takes_any_number_of_endings(config, params):
     task = Swag(config)
-    predictor = task.predictor(task.tokenizer)
+    predictor = task.predictor()
     rows = [
         {"context": "a b", "endings": ["c", "d e"]},
         {"context": "a b", "endings": ["c", "d e", "f", "g", "h"]},

@@ -64,7 +64,7 @@ def evaluate(task, split):
 
 
 def rows_of(path):
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in path.open(encoding="utf-8")]
 
 
 def test_labels_are_found_and_kept(config):
@@ -99,7 +99,7 @@ def test_from_the_file_to_predictions(config, tmp_path):
     assert [row["label"] for row in rows] == guesses
     assert [row["gold"] for row in rows] == ["10", "-1", "9"]
 
-    predictor = task.predictor(task.tokenizer)
+    predictor = task.predictor()
     examples = [predictor.parse({"text": text}) for text, _ in test]
 
     def ask(batch):
@@ -322,18 +322,52 @@ def test_imdb_fields_that_are_wrong(reviews, field, value, told):
     assert told in str(caught.value)
 
 
-def test_imdb_from_tfds(reviews, make_builder, tmp_path):
+def test_imdb_holds_out_whole_films(reviews, tmp_path):
+    """Of 20 reviews of 5 films, which stand in another order in each class."""
+    reviews.task.dev_fraction = 0.4
+    for name, step in (("pos", 1), ("neg", 3)):
+        urls = [f"film {step * index // 2 % 5}" for index in range(20)]
+        (tmp_path / "train" / f"urls_{name}.txt").write_text("\n".join(urls) + "\n")
+    task = Imdb(reviews)
+    task.resolve()
+    found = {}
+    for split in ("train", "dev"):
+        found[split] = set()
+        for example in task.examples(split):
+            index = example.text.count(" b")
+            step = 1 if example.text.startswith("good") else 3
+            found[split].add(step * index // 2 % 5)
+    assert found["train"] | found["dev"] == set(range(5))
+    assert not found["train"] & found["dev"]
+    assert Counter(x.label for x in task.examples("dev")) == {0: 4, 1: 4}
+
+
+def test_imdb_from_tfds(reviews, make_builder, tmp_path, shared_data):
+    """Real reviews, some of them twice, in two orders: TFDS shuffles."""
     features = {
         "text": tfds.features.Text(),
         "label": tfds.features.ClassLabel(names=["neg", "pos"]),
     }
-    rows = [{"text": f"a{i}", "label": i % 2} for i in range(20)]
-    reviews.task.data_dir = f"tfds:{make_builder(tmp_path, 'imdb', rows, features)}"
-    task = Imdb(reviews)
-    task.resolve()
-    assert task.labels == ("neg", "pos")
-    assert [(x.text, x.label) for x in task.examples("dev")] == [("a18", 0), ("a19", 1)]
-    assert len(task.examples("train")) == 18
+    real = rows_of(shared_data("imdb/train.jsonl"))
+    rows = [{"text": row["text"], "label": int(row["label"])} for row in real]
+    rows += rows[::10]
+    held = []
+    for name, order in {"one": rows, "other": rows[::-1]}.items():
+        home = make_builder(tmp_path / name, "imdb", order, features)
+        reviews.task.data_dir, reviews.task.labels = f"tfds:{home}", ()
+        task = Imdb(reviews)
+        task.resolve()
+        assert task.labels == ("neg", "pos")
+        train, dev = task.examples("train"), task.examples("dev")
+        assert len(train) + len(dev) == len(rows)
+        assert not {x.text for x in train} & {x.text for x in dev}
+        assert Counter(x.label for x in dev) == {
+            label: sum(row["label"] == label for row in rows) // 10 for label in (0, 1)
+        }
+        (told,) = task.told
+        assert "does not tell their films" in told and task.told[told] == len(dev)
+        held.append(sorted(x.text for x in dev))
+    assert held[0] == held[1]
 
 
 def test_movie_reviews(reviews, shared_data, tmp_path):

@@ -1,0 +1,106 @@
+"""The prepared data of a run: resolved once; from then on the text plays no part."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax.data import prepare
+from bert_jax.data.phases import phases
+from bert_jax.data.prepare import Prepared
+from bert_jax.errors import UserError
+
+
+class RunData:
+    """Sentence pairs at the length of each phase, and their vocabulary."""
+
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None):
+        """Touches no data.
+
+        Args:
+          config: the whole config.
+          tokenizer: None: the one that the run began with, or one to be trained.
+        """
+        self._config = config
+        self._given = tokenizer
+        self._found: dict[int, Prepared] = {}  # by length
+        self._record: Mapping[str, Any] = {}
+
+    def recall(self, record: Mapping[str, Any]) -> None:
+        """Takes the `record` of a run that goes on, before anything else is asked.
+
+        What was prepared then is taken where it is in `config.corpus.data_dir` still:
+        its text may be gone, or there may be more of it. A record of other sources
+        than the config's is left alone.
+        """
+        if record.get("sources") == list(self._config.corpus.sources):
+            self._record = record
+
+    def record(self) -> dict[str, Any]:
+        """The folders' names, by length, and what shaped them; JSON."""
+        found = self.all()
+        shaped_by = {k: v for k, v in found[0].report.items() if k != "totals"}
+        return {
+            "sources": list(self._config.corpus.sources),
+            "folders": {str(n): self.of(n).folder.name for n in self._lengths()},
+            "shaped_by": shaped_by,
+        }
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The vocabulary given, that of the run, or the one trained on the corpus.
+
+        Raises:
+          UserError: see `prepare.prepare_tokenizer`.
+        """
+        if self._given is not None:
+            return self._given
+        recorded = filter(None, map(self._recorded, self._lengths()))
+        for data in recorded:
+            return data.tokenizer
+        return prepare.prepare_tokenizer(self._config)
+
+    def all(self) -> list[Prepared]:
+        """The data of every phase, shortest first."""
+        return [self.of(length) for length in self._lengths()]
+
+    def of(self, length: int) -> Prepared:
+        """The data of a length, made if it is missing.
+
+        Raises:
+          UserError: see `prepare.prepare`; the run began with other data, now gone.
+        """
+        if length not in self._found:
+            self._found[length] = self._recorded(length) or self._made(length)
+        return self._found[length]
+
+    def _lengths(self) -> list[int]:
+        return sorted({phase.max_seq_length for phase in phases(self._config)})
+
+    def _name(self, length: int) -> str | None:
+        return self._record.get("folders", {}).get(str(length))
+
+    def _recorded(self, length: int) -> Prepared | None:
+        """What the run began with, if it is there still."""
+        name = self._name(length)
+        found = prepare.reopen(self._config, name, length) if name else None
+        if found is None or (self._given and not found.is_of(self._given)):
+            return None
+        return found
+
+    def _made(self, length: int) -> Prepared:
+        data = prepare.prepare(self._config, length, self.tokenizer)
+        name = self._name(length)
+        if name and data.folder.name != name:
+            changed = prepare.changes(
+                self._record["shaped_by"], data.report, self._record["sources"]
+            )
+            raise UserError(
+                "config.corpus.sources: the text has changed since the run began: "
+                f"{changed}; and what was prepared of it then, {name}, is not in "
+                f"config.corpus.data_dir={self._config.corpus.data_dir}: restore "
+                "either, or take another --workdir"
+            )
+        return data

@@ -1,0 +1,64 @@
+"""Folders that are there whole or not at all, named after what shaped them."""
+
+import contextlib
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_jax import storage
+from bert_jax.errors import UserError
+
+
+def fingerprint(identity: dict[str, Any]) -> str:
+    """Sixteen hexadecimal digits that another identity does not give."""
+    text = json.dumps(identity, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def is_whole(folder: storage.Path, last: str) -> bool:
+    """Whether it is all there; in a bucket `last` tells, the file copied last."""
+    return (folder / last if storage.in_bucket(folder) else folder).exists()
+
+
+@contextlib.contextmanager
+def made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
+    """Gives a temporary folder that becomes `folder` in the end, or vanishes.
+
+    Where another process was faster, its result stays: the two are the same.
+    """
+    if storage.in_bucket(folder):
+        with tempfile.TemporaryDirectory() as here:
+            try:
+                yield Path(here)
+            except OSError as error:
+                raise UserError(
+                    f"{here}: cannot write the prepared data, which is copied to "
+                    f"{folder} then ({error.strerror or error}); free some space, or "
+                    "set TMPDIR to another folder"
+                ) from error
+            storage.upload(Path(here), folder, last)
+        return
+    temporary = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+        temporary.chmod(0o755)
+        yield temporary
+        if not folder.exists():
+            try:
+                temporary.rename(folder)
+            except OSError:
+                if not folder.exists():
+                    raise
+    except OSError as error:
+        raise UserError(
+            f"{folder.parent}: cannot write the prepared data "
+            f"({error.strerror or error}); free some space or set corpus.data_dir"
+        ) from error
+    finally:
+        if temporary is not None and temporary.exists():
+            shutil.rmtree(temporary)

@@ -1,0 +1,184 @@
+"""Writes the sentence pairs of a corpus: train, then dev without train's sentences."""
+
+import contextlib
+import json
+import pickle
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow_datasets as tfds
+from jaxtyping import Int64, UInt64
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+from tqdm import tqdm
+
+from bert_jax.data import chunks, overlap, pairs, records, workers
+from bert_jax.data.shards import (
+    Chunk,
+    Job,
+    Shard,
+    first_pass,
+    part_path,
+    write_shard,
+)
+from bert_jax.errors import UserError
+
+
+def write(
+    config: ConfigDict,
+    tokenizer: Tokenizer,
+    settings: pairs.Settings,
+    identity: dict[str, Any],
+    folder: Path,
+) -> None:
+    """Fills a folder that has nothing of this yet.
+
+    Raises:
+      UserError: see `chunks.split_rule`; all that was held back stands in train too.
+    """
+    start = time.monotonic()
+    # A copy, since in it special tokens of a text will count as text.
+    own = Tokenizer.from_str(tokenizer.to_str())
+    job = Job(folder, own, config.corpus.language, config.corpus.seed, settings)
+    aside = folder / "aside"
+    aside.mkdir()
+    with tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress:
+        train, counts, held_back = _write_train(job, config, aside, progress)
+        known = overlap.standing(aside / "train", held_back)
+        dev = _write_dev(job._replace(known=known), aside, progress)
+    shards = train + dev
+    written = np.concatenate([shard.keys for shard in dev])
+    left = overlap.among(written, overlap.standing(aside / "train", written))
+    shutil.rmtree(aside)
+    totals = {
+        split: sum((s.totals for s in shards if s.split == split), Counter())
+        for split in chunks.SPLITS
+    }
+    # Adding counters drops what is 0, which is to be said here.
+    totals["dev"].update(left_out=0, in_train=int(left.sum()))
+    if not totals["dev"]["pairs"]:
+        raise UserError(
+            "corpus.sources: each sentence of the documents held back stands in those "
+            "to train on, too: the text repeats itself; leave the copies out, or raise "
+            "corpus.dev_fraction"
+        )
+    _write_metadata(shards, folder)
+    np.save(folder / "token_counts.npy", counts)
+    with open(folder / "preparation.json", "w", encoding="utf-8") as file:
+        json.dump(identity | {"totals": totals}, file, indent=1)
+    total, seconds = totals["train"] + totals["dev"], time.monotonic() - start
+    print(
+        f"prepared {total['documents']:,} documents, {total['sentences']:,} sentences, "
+        f"{total['tokens']:,} tokens: {total['pairs']:,} pairs in {seconds:.1f} s, "
+        f"{total['bytes'] / 1e6 / seconds:.2f} MB of text/s\n"
+        f"{held_out(totals['dev'])}",
+        file=sys.stderr,
+    )
+
+
+def held_out(dev: dict[str, int]) -> str:
+    """A line on the dev split, and on what of it stands in the training text.
+
+    Args:
+      dev: its totals in preparation.json.
+    """
+    before = dev["sentences"] + dev["left_out"]
+    return (
+        f"held out: {dev['sentences']:,} sentences, of which {dev['in_train']:,} "
+        f"({dev['in_train'] / dev['sentences']:.1%}) stand in the training text; "
+        f"{dev['left_out']:,} that did ({dev['left_out'] / before:.1%}) were left out"
+    )
+
+
+def _write_train(
+    job: Job, config: ConfigDict, aside: Path, progress: tqdm
+) -> tuple[list[Shard], Int64[np.ndarray, " vocab"], UInt64[np.ndarray, " sentences"]]:
+    """Writes train, and puts dev's chunks aside.
+
+    Returns:
+      train's shards, the ids' counts in all of them, and the keys of dev's sentences;
+      those of train's sentences are in `aside / "train"`.
+    """
+    found = chunks.chunks(chunks.documents(config), chunks.split_rule(config))
+
+    def putting_aside() -> Iterator[Chunk]:
+        for chunk in found:
+            if chunk.split == "dev":
+                with _place(aside, chunk.number).open("wb") as file:
+                    pickle.dump(chunk, file)
+            yield chunk
+
+    shards, held_back = [], []
+    counts = np.zeros(job.tokenizer.get_vocab_size(), np.int64)
+    results = workers.ordered_map(first_pass, job, putting_aside())
+    with contextlib.closing(results), (aside / "train").open("wb") as keys:
+        for shard in results:
+            if shard.split == "dev":
+                held_back.append(shard.keys)
+                continue
+            counts += shard.counts
+            keys.write(shard.keys.tobytes())
+            # Only a report is kept: there may be thousands.
+            shards.append(shard._replace(counts=counts[:0], keys=shard.keys[:0]))
+            progress.update(shard.totals["bytes"])
+    return shards, counts, np.concatenate(held_back)
+
+
+def _write_dev(job: Job, aside: Path, progress: tqdm) -> list[Shard]:
+    """Writes the chunks that were put aside, without the sentences of `job.known`."""
+    shards = []
+    results = workers.ordered_map(write_shard, job, _kept(aside))
+    with contextlib.closing(results):
+        for shard in results:
+            shards.append(shard._replace(counts=shard.counts[:0]))
+            progress.update(shard.totals["bytes"])
+    return shards
+
+
+def _kept(aside: Path) -> Iterator[Chunk]:
+    for number in range(len(list(aside.glob("dev-*")))):
+        with _place(aside, number).open("rb") as file:
+            yield pickle.load(file)
+
+
+def _place(aside: Path, number: int) -> Path:
+    return aside / f"dev-{number}"
+
+
+def _write_metadata(shards: list[Shard], folder: Path) -> None:
+    """Names the shards as TFDS does and describes them for `builder_from_directory`."""
+    template = tfds.core.ShardedFileTemplate(
+        data_dir=folder, dataset_name="pairs", filetype_suffix="array_record"
+    )
+    infos = []
+    for split in chunks.SPLITS:
+        parts = sorted((s for s in shards if s.split == split), key=lambda s: s.number)
+        names = template.replace(split=split)
+        for part in parts:
+            final = names.sharded_filepath(
+                shard_index=part.number, num_shards=len(parts)
+            )
+            part_path(folder, split, part.number).rename(final)
+        infos.append(
+            tfds.core.SplitInfo(
+                name=split,
+                shard_lengths=[part.totals["pairs"] for part in parts],
+                num_bytes=sum(
+                    path.stat().st_size for path in folder.glob(f"pairs-{split}.*")
+                ),
+                filename_template=names,
+            )
+        )
+    tfds.folder_dataset.write_metadata(
+        data_dir=folder,
+        features=records.features(),
+        split_infos=infos,
+        check_data=False,  # would need TensorFlow
+        description="Sentence pairs for BERT's pre-training.",
+    )

@@ -1,0 +1,288 @@
+"""What each field of a config may be, in one table; and what fields may be together.
+
+What needs more than the config (the devices, the data, the weights) is looked at where
+that is known.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_jax.errors import UserError
+
+Rule = Callable[[Any], str | None]  # a value's fault, in words
+
+_INT32 = 2**31 - 1  # steps, seeds and ids are of 32 bits in JAX
+_FLOAT32 = 3.4e38
+_SIZE = 2**24  # of a model's dimension: products of two are no overflow anywhere
+
+
+def _whole(least: int = 0, most: int = _INT32) -> Rule:
+    def fault(value: Any) -> str | None:
+        if value < least:
+            return f"must be at least {least}"
+        return f"must be at most {most}" if value > most else None
+
+    return fault
+
+
+def _number(interval: str = "[0, inf)") -> Rule:
+    """Finite numbers of an interval, as "[0, 1)"."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    least = (
+        f"must be {'at least' if interval[0] == '[' else 'more than'} {low:g}"
+        if math.isinf(high)
+        else f"must be in {interval}"
+    )
+
+    def fault(value: Any) -> str | None:
+        if not abs(value) <= _FLOAT32:
+            return "must be a finite number of 32 bits"
+        above = value >= low if interval[0] == "[" else value > low
+        below = value <= high if interval[-1] == "]" else value < high
+        return None if above and below else least
+
+    return fault
+
+
+def _one_of(*choices: str) -> Rule:
+    def fault(value: Any) -> str | None:
+        return None if value in choices else f"choose one of {', '.join(choices)}"
+
+    return fault
+
+
+def _text(value: Any) -> str | None:
+    return "must hold no NUL character" if "\0" in value else None
+
+
+def _filled(value: Any) -> str | None:
+    return _text(value) if value else "must not be empty"
+
+
+def _texts(value: Any) -> str | None:
+    if isinstance(value, str):
+        return "must be a tuple of texts, as ('one',)"
+    for one in value:
+        if not isinstance(one, str):
+            return f"holds {one!r}: all in it must be text"
+        if fault := _text(one):
+            return fault
+    return None
+
+
+def _flag(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "must be True or False"
+
+
+def _spike(value: Any) -> str | None:
+    if value and not 1 < value <= _FLOAT32:
+        return "must be more than 1, or 0 for no spikes"
+    return None
+
+
+# ISO 639-1; `sentencex` knows more, in three letters or with a script or region.
+_LANGUAGES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr "
+    "cs cu cv cy da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu "
+    "gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk "
+    "kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms "
+    "mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro "
+    "ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk "
+    "tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+)
+
+
+def _language(value: Any) -> str | None:
+    longer = re.fullmatch("[a-z]{3}|[a-z]{2,3}(-[a-z]{2,10})+", value)
+    if value in _LANGUAGES.split() or longer:
+        return None
+    return "is no language's code, such as en or de (ISO 639)"
+
+
+_TABLE: dict[str, Rule] = {
+    "seed": _whole(),
+    "init_from": _text,
+    "model.vocab_size": _whole(),
+    "model.hidden_size": _whole(1, _SIZE),
+    "model.num_hidden_layers": _whole(1, 10_000),
+    "model.num_attention_heads": _whole(1, _SIZE),
+    "model.intermediate_size": _whole(1, _SIZE),
+    "model.max_position_embeddings": _whole(1, _SIZE),
+    "model.type_vocab_size": _whole(1, _SIZE),
+    "model.hidden_act": _one_of("gelu", "gelu_tanh", "relu"),
+    "model.hidden_dropout_prob": _number("[0, 1)"),
+    "model.attention_probs_dropout_prob": _number("[0, 1)"),
+    "model.initializer_range": _number("(0, inf)"),
+    "model.layer_norm_eps": _number("(0, inf)"),
+    "model.dtype": _one_of("float32", "bfloat16"),
+    "model.attention": _filled,  # models/config.py knows the implementations
+    "model.remat": _one_of("none", "full", "dots"),
+    "model.scan_layers": _flag,
+    "tokenizer.vocab_file": _text,
+    "tokenizer.vocab_size": _whole(1),
+    "tokenizer.lowercase": _flag,
+    "tokenizer.sample_bytes": _whole(1, 2**62),
+    "corpus.sources": _texts,
+    "corpus.language": _language,
+    "corpus.data_dir": _filled,
+    "corpus.max_seq_length": _whole(5, _SIZE),
+    "corpus.short_seq_prob": _number("[0, 1]"),
+    "corpus.max_document_bytes": _whole(),
+    "corpus.seed": _whole(),
+    "corpus.dev_fraction": _number("(0, 1)"),
+    "corpus.nsp": _flag,
+    "masking.masked_lm_prob": _number("(0, 1]"),
+    "masking.max_predictions_per_seq": _whole(1, _SIZE),
+    "masking.whole_word": _flag,
+    "masking.mask_fraction": _number("[0, 1]"),
+    "masking.random_fraction": _number("[0, 1]"),
+    "phase2.fraction": _number("[0, 1)"),
+    "phase2.max_seq_length": _whole(5, _SIZE),
+    "phase2.max_predictions_per_seq": _whole(1, _SIZE),
+    "phase2.micro_batches": _whole(1),
+    "phase2.batch_size": _whole(),
+    "phase2.learning_rate": _number(),
+    "phase2.warmup_steps": _whole(),
+    "task.name": _filled,
+    "optimizer.name": _one_of("bert_adam", "adamw", "lamb"),
+    "optimizer.learning_rate": _number(),
+    "optimizer.warmup_steps": _whole(),
+    "optimizer.warmup_fraction": _number("[0, 1]"),
+    "optimizer.decay_power": _number(),
+    "optimizer.weight_decay": _number(),
+    "optimizer.beta1": _number("[0, 1)"),
+    "optimizer.beta2": _number("[0, 1)"),
+    "optimizer.eps": _number(),
+    "optimizer.clip_norm": _number(),
+    "train.num_steps": _whole(),
+    "train.num_epochs": _number("[0, 1000000]"),
+    "train.batch_size": _whole(1),
+    "train.micro_batches": _whole(1),
+    "train.log_every": _whole(1),
+    "train.eval_every": _whole(),
+    "train.eval_every_epoch": _flag,
+    "train.early_stop": _whole(),
+    "train.restarts": _whole(),
+    "train.seeds": _whole(1),
+    "train.on_anomaly": _one_of("stop", "skip", "roll_back"),
+    "train.spike_factor": _spike,
+    "train.stall_seconds": _number(),
+    "evaluate.batch_size": _whole(1),
+    "evaluate.splits": _texts,
+    "evaluate.checkpoint": _one_of("last", "best"),
+    "checkpoint.save_every": _whole(1),
+    "checkpoint.keep": _whole(1),
+    "checkpoint.keep_every": _whole(),
+    "predict.top_k": _whole(1),
+    "predict.batch_size": _whole(1),
+    "mesh.data": _whole(-1),
+    "mesh.fsdp": _whole(-1),
+    "mesh.tensor": _whole(-1),
+    "mesh.optimizer": _one_of("as_parameters", "zero1"),
+    # Of fine-tuning tasks, each of which has some.
+    "task.max_seq_length": _whole(5, _SIZE),
+    "task.pad_to_max": _flag,
+    "task.data_dir": _text,
+    "task.train_file": _text,
+    "task.dev_file": _text,
+    "task.test_file": _text,
+    "task.labels": _texts,
+    "task.kind": _one_of("classification", "multilabel", "regression"),
+    "task.truncation": _one_of("head", "tail", "head_tail"),
+    "task.text": _filled,
+    "task.text_b": _text,
+    "task.label": _filled,
+    "task.label_separator": _filled,
+    "task.dev_fraction": _number("[0, 1)"),
+    "task.null_answers": _flag,
+    "task.doc_stride": _whole(1, _SIZE),
+    "task.max_query_length": _whole(0, _SIZE),
+    "task.n_best_size": _whole(1, _SIZE),
+    "task.max_answer_length": _whole(1, _SIZE),
+    "task.token_column": _whole(-_SIZE, _SIZE),
+    "task.tag_column": _whole(-_SIZE, _SIZE),
+    "task.scheme": _one_of("entities", "none"),
+    "task.document_context": _flag,
+}
+
+_SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
+
+
+def check(config: ConfigDict) -> None:
+    """Looks at every value.
+
+    Raises:
+      UserError: one that its field, or another field, does not allow.
+    """
+    for name, value in each(config):
+        rule = _TABLE.get(name) or _of_type(value)
+        if fault := _fault(rule, value):
+            shown = repr(value) if isinstance(value, str) else str(value)
+            raise UserError(f"config.{name}={shown[:200]}: {fault}")
+    _check_together(config)
+
+
+def each(config: ConfigDict) -> Iterator[tuple[str, Any]]:
+    """The full name and the value of each field."""
+    for name, value in config.items():
+        if isinstance(value, ConfigDict):
+            yield from ((f"{name}.{inner}", its) for inner, its in each(value))
+        else:
+            yield name, value
+
+
+def is_known(name: str) -> bool:
+    """Whether the table has a row for it."""
+    return name in _TABLE
+
+
+def _of_type(value: Any) -> Rule:
+    """What holds for a field of a user's own task."""
+    match value:
+        case bool():
+            return _flag
+        case int():
+            return _whole(-(2**63), 2**63 - 1)
+        case float():
+            return _number("(-inf, inf)")
+        case str():
+            return _text
+    return lambda _: None
+
+
+def _fault(rule: Rule, value: Any) -> str | None:
+    try:
+        return rule(value)
+    except TypeError:
+        return f"is of another type ({type(value).__name__})"
+
+
+def _check_together(config: ConfigDict) -> None:
+    masking, train, saved = config.masking, config.train, config.checkpoint
+    last = config.seed + train.seeds - 1 + train.restarts
+    if last > _INT32:
+        raise UserError(
+            f"config.seed={config.seed}: config.train.seeds={train.seeds} and "
+            f"config.train.restarts={train.restarts} take the seeds up to {last}; the "
+            f"last there is is {_INT32}"
+        )
+    if masking.mask_fraction + masking.random_fraction > 1:
+        raise UserError(
+            f"config.masking.mask_fraction={masking.mask_fraction} and "
+            f"random_fraction={masking.random_fraction} add up to more than 1"
+        )
+    if saved.keep_every % saved.save_every:
+        raise UserError(
+            f"config.checkpoint.keep_every={saved.keep_every}: must be a multiple of "
+            f"config.checkpoint.save_every={saved.save_every}, or 0"
+        )
+    for split in config.evaluate.splits:
+        if split not in _SPLITS and f"{split}_file" not in config.task:
+            raise UserError(
+                f"config.evaluate.splits={tuple(config.evaluate.splits)}: {split!r} is "
+                f"none of {', '.join(_SPLITS)}, nor is there a config.task.{split}_file"
+            )

@@ -1,0 +1,166 @@
+"""Weights that were read, put in the place of a run's own parameters."""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from bert_jax.convert.layout import Weights
+from bert_jax.errors import UserError
+from bert_jax.models.config import BertConfig
+from bert_jax.models.encoder import stack_layers
+from bert_jax.storage import Path
+
+
+class Report(NamedTuple):
+    """What `merge` did: names of parameters."""
+
+    source: str
+    architecture: str
+    taken: tuple[str, ...]
+    initialised: tuple[str, ...]
+    left_over: tuple[str, ...]
+    facts: Mapping[str, Any] = {}  # see `layout.Weights`
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Parts, such as `bert/pooler`, that the weights do not have all of."""
+        return tuple(sorted({_part(name) for name in self.initialised}))
+
+    def table(self) -> tuple[list[tuple[str, int, str]], tuple[str, str, str]]:
+        """Rows and header of a short table: what, how many arrays, of which parts."""
+        rows = []
+        for what in ("taken", "initialised", "left_over"):
+            names = getattr(self, what)
+            # "bert/pooler/kernel" -> bert; a foreign name as it is.
+            parts = dict.fromkeys(name.partition("/")[0] for name in names)
+            shown = ", ".join(list(parts)[:6]) + (", ..." if len(parts) > 6 else "")
+            rows.append((what.replace("_", " "), len(names), shown))
+        return rows, ("", "arrays", "of")
+
+    def to_json(self) -> str:
+        return json.dumps(self._asdict(), indent=2) + "\n"
+
+
+def merge(
+    initial: Mapping[str, Any], weights: Weights, config: BertConfig, source: str | Path
+) -> tuple[dict[str, Any], Report]:
+    """Puts weights in the place of initial parameters, where they have the same name.
+
+    Args:
+      initial: the model's own parameters, without boxes; layers stacked or not.
+      weights: what was read.
+      config: the model's.
+      source: where `weights` are from, for the report and errors.
+
+    Returns:
+      Parameters of the same structure and sharding, and what was done. Everything of
+      `bert` but the pooler is taken; heads and the pooler that the weights lack keep
+      their initial values.
+
+    Raises:
+      UserError: the model is another one: a shape differs, or the number of layers, the
+        activation, the epsilon.
+    """
+    stacked = "layers" in initial["bert"]["encoder"]
+    params = weights.params
+    if stacked:
+        params = stack_layers(params, weights.config.num_hidden_layers)
+    theirs, ours = flatten_dict(params), flatten_dict(initial)
+    for field in ("num_hidden_layers", "hidden_act", "layer_norm_eps"):
+        mine, there = getattr(config, field), getattr(weights.config, field)
+        if mine != there:
+            raise UserError(
+                f"config.model.{field}={mine!r}, but {source} has {there!r}: set "
+                f"--config.model.{field}={there}"
+            )
+    if "masked_lm" in initial and "decoder" in weights.params:
+        raise UserError(
+            f"{source}: its masked LM has an output matrix of its own; here it is the "
+            "embeddings', so pre-training cannot go on from it"
+        )
+    _check_shapes(ours, theirs, source)
+    taken = []
+    merged = dict(ours)
+    for path, leaf in ours.items():
+        if path in theirs:
+            taken.append("/".join(path))
+            merged[path] = _placed(theirs.pop(path), leaf.sharding)
+    report = Report(
+        source=str(source),
+        architecture=weights.architecture,
+        taken=tuple(taken),
+        initialised=tuple(n for n in map("/".join, ours) if n not in taken),
+        left_over=(*("/".join(path) for path in theirs), *weights.left_over),
+        facts=weights.facts,
+    )
+    return unflatten_dict(merged), report
+
+
+def _placed(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+    """The array on its devices; each process places what its own hold."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(array, sharding)
+    return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
+
+
+def fill(params: Any, fresh: Any) -> Any:
+    """Takes from `fresh` what `read` has left to be initialised.
+
+    Where `fresh` is of several seeds, each begins with what was read.
+    """
+
+    def choose(read: Any, new: jax.Array) -> jax.Array:
+        if isinstance(read, jax.ShapeDtypeStruct):
+            return new
+        if read.shape == new.shape:
+            return read
+        return jax.device_put(jnp.broadcast_to(read, new.shape), new.sharding)
+
+    return jax.tree.map(choose, params, fresh)
+
+
+def whole(params: Any, report: Report, unused: Collection[str] = ()) -> Any:
+    """The parameters that were read, which must be all that is used.
+
+    Args:
+      unused: parts that what is asked does not need (`Task.unused`); where they are
+        missing they are zeros.
+
+    Raises:
+      UserError: another part is missing.
+    """
+    needed = [part for part in report.missing if part not in unused]
+    if needed:
+        raise UserError(
+            f"{report.source}: a {report.architecture} without what this task needs: "
+            f"{', '.join(needed)}; train it first, with --config.init_from"
+        )
+    return jax.tree.map(
+        lambda leaf: (
+            jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
+            if isinstance(leaf, jax.ShapeDtypeStruct)
+            else leaf
+        ),
+        params,
+    )
+
+
+def _part(name: str) -> str:
+    """bert/pooler/kernel -> bert/pooler; question_answering/bias likewise its head."""
+    head, *rest = name.split("/")
+    return f"{head}/{rest[0]}" if head == "bert" else head
+
+
+def _check_shapes(
+    ours: Mapping[tuple, Any], theirs: Mapping[tuple, Any], source: str | Path
+) -> None:
+    for path, leaf in ours.items():
+        if path in theirs and leaf.shape != theirs[path].shape:
+            raise UserError(
+                f"{'/'.join(path)} has the shape {theirs[path].shape} in {source}, but "
+                f"the config asks for {leaf.shape}"
+            )

@@ -1,0 +1,104 @@
+"""Reading what somebody else made: nothing outside its folder, nothing enormous."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+
+from bert_jax.errors import UserError
+
+# A config of a thousand labels has some 50 kB; an index of a thousand layers 2 MB.
+MAX_JSON_BYTES = 5_000_000
+# A tokenizer.json of 120,000 pieces has 3 MB.
+MAX_VOCABULARY_BYTES = 50_000_000
+
+
+def inside(folder: Path, name: str, limit: int | None = None) -> Path | None:
+    """A regular file of the folder; None where there is none of that name.
+
+    Args:
+      limit: the largest size, in bytes, that it may have.
+
+    Raises:
+      UserError: it lies elsewhere, is no regular file, or too large.
+    """
+    path = folder / name
+    if not path.is_symlink() and not path.exists():
+        return None
+    try:
+        real = path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:  # to itself, or to nothing
+        raise UserError(f"{path}: a link that leads to no file") from error
+    if not real.is_relative_to(folder.resolve()):
+        raise UserError(
+            f"{path} leads out of its folder, to {real}; copy the file itself there"
+        )
+    if not real.is_file():
+        raise UserError(f"{path}: not a file")
+    size = real.stat().st_size
+    if limit is not None and size > limit:
+        raise UserError(f"{path}: {size:,} bytes; no such file has more than {limit:,}")
+    return path
+
+
+def read_json(folder: Path, name: str) -> dict[str, Any]:
+    """An object from a JSON file.
+
+    Raises:
+      UserError: there is no such file, or it holds no object.
+    """
+    path = inside(folder, name, MAX_JSON_BYTES)
+    if path is None:
+        raise UserError(f"{folder}: no {name} there")
+    return read_object(path)
+
+
+def read_object(path: Path | epath.Path, hint: str = "") -> dict[str, Any]:
+    """As `read_json`, of a file that may lie anywhere.
+
+    Args:
+      hint: what an error says in the end.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        why = error.strerror or error
+        raise UserError(f"{path}: cannot be read ({why}){hint}") from error
+    value = parse(content, str(path), hint)
+    if not isinstance(value, dict):
+        kind = type(value).__name__
+        raise UserError(f"{path}: not JSON's object, but a {kind}{hint}")
+    return value
+
+
+def parse(text: str | bytes, where: str, hint: str = "") -> Any:
+    """A value from JSON that somebody else wrote.
+
+    Args:
+      where: the file, and the line if it is one of many.
+      hint: what an error says in the end.
+
+    Raises:
+      UserError: not JSON in UTF-8, nested too deeply, a number of thousands of digits,
+        or half of a surrogate pair in a text.
+    """
+    try:
+        plain = text if isinstance(text, str) else text.decode("utf-8-sig")
+        value = json.loads(plain)
+        if "\\u" in plain:  # the only way for half a pair to come in
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise UserError(
+            f"{where}: {half!a} is half of a surrogate pair; write the character itself"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        told = " ".join(str(error).split())[:200]
+        raise UserError(f"{where}: not JSON ({told}){hint}") from error
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value from a file, for an error: short, and one line."""
+    return repr(value)[:80]

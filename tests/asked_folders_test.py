@@ -1,0 +1,218 @@
+"""Weights of others are asked as they are: what they lack counts where it is used."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+from asking import FINETUNE, bert, contents, make_model
+
+TEXTS = ["He went to the [MASK] .", "the [MASK] of the city was [MASK] in 1066"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def signals_as_before():
+    before = {number: signal.getsignal(number) for number in (2, 15)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module")
+def folders(shared_data, tmp_path_factory):
+    """Gives a Hugging Face folder of an architecture."""
+    known = {}
+
+    def find(architecture):
+        if architecture not in known:
+            folder = tmp_path_factory.mktemp(architecture) / "model"
+            known[architecture] = make_model(folder, shared_data, architecture)
+        return known[architecture]
+
+    return find
+
+
+def predict(folder, rows, *args, status=0):
+    source, target = folder / "in.jsonl", folder / "out.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, err = bert("--mode=predict", f"--input={source}", f"--output={target}",
+                  f"--workdir={folder / 'none'}", *args, status=status)  # fmt: skip
+    if status:
+        assert err.count("\n") == 1, err
+        return [], err
+    return [json.loads(line) for line in target.open()], err
+
+
+def test_masks_are_filled_in_without_a_next_sentence_head(folders, tmp_path):
+    model = folders("BertForMaskedLM")
+    rows = [{"text": text, "text_b": "so they say ."} for text in TEXTS]
+    answers, err = predict(tmp_path, rows, f"--config.init_from={model}")
+    assert all("is_next_probability" not in answer for answer in answers)
+    assert err.count("without is_next_probability") == 1
+    transformers = pytest.importorskip("transformers", reason="the parity extra")
+    import torch
+
+    theirs = transformers.BertForMaskedLM.from_pretrained(model).eval()
+    tokenizer = transformers.BertTokenizerFast(str(model / "vocab.txt"))
+    for row, answer in zip(rows, answers, strict=True):
+        encoding = tokenizer(row["text"], row["text_b"], return_tensors="pt")
+        with torch.no_grad():
+            logits = theirs(**encoding).logits[0]
+        places = (encoding["input_ids"][0] == tokenizer.mask_token_id).nonzero()
+        shares = torch.softmax(logits[places[:, 0]], -1).numpy()
+        assert len(answer["masks"]) == len(shares)
+        for guesses, own in zip(answer["masks"], shares, strict=True):
+            assert guesses[0]["id"] == np.argmax(own)
+            for guess in guesses:
+                expected = pytest.approx(own[guess["id"]], abs=1e-6)
+                assert guess["probability"] == expected
+
+
+def test_pairs_are_judged_where_the_weights_can(folders, tmp_path):
+    rows = [{"text": TEXTS[0], "text_b": "so they say ."}]
+    model = folders("BertForPreTraining")
+    (answer,), err = predict(tmp_path, rows, f"--config.init_from={model}")
+    assert 0 < answer["is_next_probability"] < 1 and not err
+    alone = "--config.corpus.nsp=False"
+    (answer,), err = predict(tmp_path, rows, f"--config.init_from={model}", alone)
+    assert "is_next_probability" not in answer and "without" in err
+
+
+def test_a_question_answerer_needs_no_pooler(folders, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="the parity extra")
+    import torch
+
+    model = folders("BertForQuestionAnswering")
+    row = {"question": "Who won in 1066 ?", "context": "The Normans won in 1066 ."}
+    spec = f"--config={FINETUNE / 'squad.py'}:size=tiny"
+    room = ("--config.task.max_seq_length=64", "--config.task.max_query_length=16")
+    (answer,), _ = predict(tmp_path, [row], spec, *room,
+                           f"--config.init_from={model}")  # fmt: skip
+    theirs = transformers.BertForQuestionAnswering.from_pretrained(model).eval()
+    tokenizer = transformers.BertTokenizerFast(str(model / "vocab.txt"))
+    encoding = tokenizer(row["question"], row["context"], return_tensors="pt")
+    with torch.no_grad():
+        outputs = theirs(**encoding)
+    null = float(outputs.start_logits[0, 0] + outputs.end_logits[0, 0])
+    assert answer["null_score"] == pytest.approx(null, abs=1e-5)
+
+
+def test_a_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
+    model = folders("BertForTokenClassification")
+    spec = f"--config={FINETUNE / 'ner.py'}:size=tiny"
+    words = {"words": ["The", "Normans", "won", "in", "1066", "."]}
+    args = (spec, "--config.task.max_seq_length=64", f"--config.init_from={model}")
+    _, err = predict(tmp_path, [words], *args, status=2)
+    assert "config.task.labels: 'LABEL_0' has no prefix" in err
+    (plain,), _ = predict(tmp_path, [words], *args, "--config.task.scheme=none")
+    names = "--config.task.labels=('O', 'B-PER')"
+    (named,), _ = predict(tmp_path, [words], *args, names)
+    assert len(set(plain["tags"])) == 2
+    meaning = {"LABEL_0": "O", "LABEL_1": "B-PER"}
+    assert named["tags"] == [meaning[tag] for tag in plain["tags"]]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "spec", "missing"),
+    [
+        ("BertForPreTraining", "squad.py:size=tiny", "question_answering"),
+        ("BertForMaskedLM", "squad.py:size=tiny", "question_answering"),
+        ("BertForMaskedLM", "swag.py:size=tiny", "bert/pooler, multiple_choice"),
+        ("BertForPreTraining", "swag.py:size=tiny", "multiple_choice"),
+        ("BertForQuestionAnswering", "", "masked_lm"),
+    ],
+)
+def test_what_is_missing_is_named(folders, tmp_path, architecture, spec, missing):
+    model = folders(architecture)
+    named = [f"--config={FINETUNE / spec}", "--config.task.max_seq_length=64"]
+    named += ["--config.task.max_query_length=16"] if "squad" in spec else []
+    row = {"question": "Who ?", "context": "He .", "endings": ["a", "b"], "text": "a"}
+    _, err = predict(tmp_path, [row], *(named if spec else ()),
+                     f"--config.init_from={model}", status=2)  # fmt: skip
+    needed = f"a {architecture} without what this task needs: {missing}; "
+    assert needed in err
+
+
+def test_scores_of_pre_training_need_every_head(folders, corpus, tmp_path):
+    args = (
+        "--mode=evaluate",
+        f"--workdir={tmp_path / 'none'}",
+        f"--config.init_from={folders('BertForMaskedLM')}",
+        f"--config.corpus.sources=('sentences:{corpus}',)",
+        f"--config.corpus.data_dir={tmp_path / 'data'}",
+        "--config.corpus.max_seq_length=32",
+        "--config.corpus.dev_fraction=0.2",
+        "--config.masking.max_predictions_per_seq=5",
+    )
+    _, err = bert(*args, status=2)
+    assert "needs: bert/pooler, next_sentence; " in err
+    out, _ = bert(*args, "--config.corpus.nsp=False")
+    assert json.loads(out)["masked_lm_loss"] > 0
+
+
+@pytest.mark.parametrize("architecture", ["BertForPreTraining", "BertForMaskedLM"])
+def test_a_folder_is_exported_without_a_run(folders, tmp_path, architecture):
+    source, target = folders(architecture), tmp_path / "out"
+    before = contents(source)
+    out, _ = bert("--mode=export", f"--config.init_from={source}",
+                  f"--output={target}", f"--workdir={tmp_path / 'none'}")  # fmt: skip
+    assert out == f"exported: {target}\n" and contents(source) == before
+    assert not (tmp_path / "none").exists()
+    transformers = pytest.importorskip("transformers", reason="the parity extra")
+    import torch
+
+    cls = getattr(transformers, architecture)
+    theirs, ours = (cls.from_pretrained(x).eval() for x in (source, target))
+    old = transformers.BertTokenizerFast(str(source / "vocab.txt"))
+    new = transformers.AutoTokenizer.from_pretrained(target)
+    encodings = [t("He went to the City", "Of Rome", return_tensors="pt")
+                 for t in (old, new)]  # fmt: skip
+    assert torch.equal(encodings[0]["input_ids"], encodings[1]["input_ids"])
+    with torch.no_grad():
+        some, others = (m(**e) for m, e in zip((theirs, ours), encodings, strict=True))
+    for name in some:
+        torch.testing.assert_close(some[name], others[name], rtol=0, atol=0)
+
+
+def test_google_s_checkpoint_is_exported_without_a_run(shared_data, tmp_path):
+    pytest.importorskip("tensorflow", reason="needs the google extra")
+    transformers = pytest.importorskip("transformers", reason="the parity extra")
+    import torch
+
+    from bert_jax import weights
+
+    source = shared_data("weights/tf1-keras-bert-tiny/bert_config.json").parent
+    target = tmp_path / "out"
+    bert("--mode=export", f"--config.init_from={source}", f"--output={target}",
+         f"--workdir={tmp_path / 'none'}")  # fmt: skip
+    theirs = transformers.BertForPreTraining.from_pretrained(target).eval()
+    read = weights.read(source).params["bert"]["embeddings"]["word_embeddings"]
+    own = theirs.bert.embeddings.word_embeddings.weight.detach().numpy()
+    np.testing.assert_array_equal(own, read["embedding"])
+    with torch.no_grad():
+        outputs = theirs(torch.tensor([[1, 2, 3]]))
+    assert torch.isfinite(outputs.prediction_logits).all()
+
+
+def test_nothing_to_ask(tmp_path):
+    for mode in ("predict", "evaluate", "export"):
+        _, err = bert(f"--mode={mode}", f"--workdir={tmp_path / 'none'}",
+                      f"--output={tmp_path / 'out'}", status=2)  # fmt: skip
+        assert "--config=FILE is required once" in err and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_is_of_the_size_of_its_weights(folders, tmp_path):
+    """Neither the config file nor its absence needs to know it."""
+    model, rows = folders("BertForPreTraining"), [{"text": text} for text in TEXTS]
+    first = f"--config.init_from={model}"
+    answers, _ = predict(tmp_path, rows, first)
+    base = (
+        f"--config={FINETUNE.parent / 'base.py'}",
+        *("--config.phase2.fraction=0.0", "--config.corpus.max_seq_length=128"),
+    )
+    same, _ = predict(tmp_path, rows, first, *base)
+    assert same == answers
+    _, err = predict(tmp_path, rows, first, *base, "--config.model.hidden_size=48",
+                     status=2)  # fmt: skip
+    assert "48" in err and "32" in err

@@ -1,0 +1,386 @@
+"""A run is asked by its own config: every way of asking gives the same answers.
+
+Real records, and task fields that are not the defaults, so that whatever is taken from
+elsewhere than the run shows. The models are micro.
+"""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from asking import DATA, FINETUNE, MODEL, TRAINING, bert, contents, make_model
+
+
+class Run(NamedTuple):
+    """A finished run whose best checkpoint is not its last, and what it is asked."""
+
+    kind: str
+    workdir: Path
+    spec: str  # as README has it: the task, and not what the run changed
+    rows: list[dict]  # the dev records as `predict` takes them
+
+
+LENGTHS = {"squad": 64, "text": 48, "mrpc": 40, "stsb": 20, "ner": 64, "swag": 40}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def signals_as_before():
+    before = {number: signal.getsignal(number) for number in (2, 15)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module")
+def model(shared_data, tmp_path_factory):
+    """A folder as Hugging Face's, with random weights and a real vocabulary."""
+    return make_model(tmp_path_factory.mktemp("model") / "bert", shared_data)
+
+
+@pytest.fixture(scope="module")
+def runs(shared_data, model, tmp_path_factory):
+    """Gives the run of a kind, trained once, whose result is its best or its last."""
+    known = {}
+
+    def find(kind, which="best"):
+        if (kind, "best") not in known:
+            folder = tmp_path_factory.mktemp(kind)
+            spec, flags, rows = DATA[kind](shared_data, folder)
+            spec = f"{FINETUNE}/{spec}"
+            bert(f"--config={spec}", f"--workdir={folder / 'best'}", *MODEL, *TRAINING,
+                 *flags, f"--config.init_from={model}")  # fmt: skip
+            known[kind, "best"] = Run(kind, folder / "best", spec, rows)
+        best = known[kind, "best"]
+        if (kind, which) not in known:
+            last = best.workdir.parent / "last"
+            shutil.copytree(best.workdir, last)
+            shutil.rmtree(last / "predictions")
+            bert(f"--workdir={last}", "--config.evaluate.checkpoint=last")
+            known[kind, which] = best._replace(workdir=last)
+        return known[kind, which]
+
+    return find
+
+
+def steps(workdir, name):
+    return max(int(path.name) for path in (workdir / name).iterdir())
+
+
+def by_files(kind, folder):
+    """The answers of the prediction files, those of `predict` in the same form."""
+
+    def lines(name):
+        return [json.loads(line) for line in (folder / name).open()]
+
+    if kind == "squad":
+        texts = json.loads((folder / "predictions.json").read_text())
+        nbest = json.loads((folder / "nbest_predictions.json").read_text())
+        return [
+            {
+                "answer": text,
+                "score": next(
+                    guess["probability"]
+                    for guess in nbest[key]
+                    if guess["text"] == text
+                ),
+            }
+            for key, text in texts.items()
+        ]
+    if kind == "text":
+        return [{k: row[k] for k in ("label", "scores")} for row in lines("dev.jsonl")]
+    if kind == "swag":
+        return [
+            {"choice": row["label"], "scores": row["scores"]}
+            for row in lines("dev.jsonl")
+        ]
+    if kind == "ner":
+        sentences = (folder / "dev.conll").read_text().strip().split("\n\n")
+        return [
+            {"tags": [line.split("\t")[-1] for line in sentence.split("\n")]}
+            for sentence in sentences
+            if "-DOCSTART-" not in sentence
+        ]
+    rows = (folder / f"{kind}-dev.tsv").read_text().strip().split("\n")[1:]
+    answers = [row.split("\t")[1] for row in rows]
+    if kind == "stsb":
+        return [{"score": float(answer)} for answer in answers]
+    return [{"label": answer} for answer in answers]
+
+
+def same(some, others, only=lambda index: True):
+    """Texts are equal, numbers to 1e-5."""
+    assert len(some) == len(others) > 0
+    for index, (one, other) in enumerate(zip(some, others, strict=True)):
+        if only(index):
+            other = {key: other[key] for key in one}
+            assert numbers(one) == pytest.approx(numbers(other), abs=1e-5, rel=1e-5)
+            assert words(one) == words(other)
+
+
+def numbers(value):
+    if isinstance(value, dict):
+        return [x for key in sorted(value) for x in numbers(value[key])]
+    if isinstance(value, list):
+        return [x for each in value for x in numbers(each)]
+    return [value] if isinstance(value, int | float) else []
+
+
+def words(value):
+    if isinstance(value, dict):
+        return [x for key in sorted(value) for x in (key, *words(value[key]))]
+    if isinstance(value, list):
+        return [x for each in value for x in words(each)]
+    return [] if isinstance(value, int | float) else [value]
+
+
+def alone(kind):
+    """Which rows of `predict` are answered as in the files: the sentences of a document
+    are answered one by one."""
+    return (lambda index: index % 4 == 0) if kind == "ner" else (lambda index: True)
+
+
+def predict(run, folder, *args):
+    source, target = folder / "in.jsonl", folder / "out.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in run.rows))
+    _, err = bert("--mode=predict", f"--input={source}", f"--output={target}", *args)
+    assert "no null_threshold" not in err
+    return [json.loads(line) for line in target.open()]
+
+
+def evaluate(*args):
+    out, err = bert("--mode=evaluate", *args)
+    assert "no null_threshold" not in err
+    return json.loads(out)
+
+
+def own_scores(workdir, step):
+    lines = [json.loads(x) for x in (workdir / "metrics.jsonl").open()]
+    (found,) = [x for x in lines if (x["split"], x["step"]) == ("dev", step)]
+    return {k: v for k, v in found.items() if k not in ("time", "split", "step")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "which"),
+    [(kind, "best") for kind in DATA]
+    + [(kind, "last") for kind in DATA if kind != "stsb"],
+)
+def test_every_way_of_asking_gives_the_same_answers(runs, kind, which, tmp_path):
+    run = runs(kind, which)
+    name = {"best": "best", "last": "checkpoints"}[which]
+    step = steps(run.workdir, name)
+    assert steps(run.workdir, "best") < steps(run.workdir, "checkpoints")
+    kept = by_files(kind, run.workdir / "predictions")
+    assert varied(kept)
+    scores = own_scores(run.workdir, step)
+    before = contents(run.workdir / "predictions")
+
+    def says(*args):
+        told = evaluate(*args)
+        assert {k: told.pop(k) for k in ("step", "split")} == {
+            **({"step": step} if f"--workdir={run.workdir}" in args else {"step": 0}),
+            "split": "dev",
+        }
+        assert told == pytest.approx(scores, abs=1e-5, rel=1e-5)
+
+    workdir = f"--workdir={run.workdir}"
+    same(kept, rows := predict(run, tmp_path, workdir), alone(kind))
+    same(rows, predict(run, tmp_path, workdir, f"--config={run.spec}"))
+    says(workdir)
+    assert contents(run.workdir / "predictions").keys() == before.keys()
+    same(kept, by_files(kind, run.workdir / "predictions"))
+
+    model = tmp_path / "model"
+    bert("--mode=export", workdir, f"--output={model}")
+    # Each is opened with the task's config file in one, without in the other case.
+    sources = (model, run.workdir) if which == "best" else (run.workdir, model)
+    for number, source in enumerate(sources):
+        fresh = f"--workdir={tmp_path / str(number)}"
+        first = [f"--config.init_from={source}"]
+        first += [f"--config={run.spec}"] * number
+        same(rows, predict(run, tmp_path, fresh, *first))
+        if not number:
+            says(fresh, *first)
+            same(kept, by_files(kind, tmp_path / "0" / "predictions"))
+
+
+def varied(answers):
+    """Whether the model does not answer everything alike."""
+    answers = [tag for answer in answers for tag in answer.get("tags", [answer])]
+    return len({json.dumps(answer) for answer in answers}) > 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "which"), [*((kind, "best") for kind in DATA), ("text", "last")]
+)
+def test_transformers_opens_the_export_and_answers_alike(runs, kind, which, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="the parity extra")
+    import torch
+
+    run, room = runs(kind, which), LENGTHS[kind]
+    bert("--mode=export", f"--workdir={run.workdir}", f"--output={tmp_path / 'model'}")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    fields = json.loads((tmp_path / "model" / "config.json").read_text())
+    cls = getattr(transformers, fields["architectures"][0])
+    model = cls.from_pretrained(tmp_path / "model").eval()
+
+    if kind == "squad":  # in one window
+        short = [{**row, "context": " ".join(row["context"].split()[:25])}
+                 for row in run.rows]  # fmt: skip
+        run = run._replace(rows=short)
+    rows = predict(run, tmp_path, f"--workdir={run.workdir}")
+    compared = 0
+    for row in rows:
+        encoding = encoded(tokenizer, kind, row, room)
+        if encoding["input_ids"].shape[-1] > room:
+            continue
+        with torch.no_grad():
+            outputs = model(**encoding)
+        same([expected(kind, row, encoding, outputs, model.config.id2label)], [row])
+        compared += 1
+    assert compared >= 3
+
+
+def encoded(tokenizer, kind, row, room):
+    """A row as `transformers` puts it, where nothing has to be cut but of a review."""
+    if kind == "text":  # the end of it is kept
+        ids = tokenizer(row["text"], add_special_tokens=False)["input_ids"]
+        return tokenizer.pad(
+            {"input_ids": [[tokenizer.cls_token_id, *ids[2 - room :],
+                            tokenizer.sep_token_id]]}, return_tensors="pt",
+        )  # fmt: skip
+    if kind == "ner":
+        return tokenizer(row["words"], is_split_into_words=True, return_tensors="pt")
+    if kind == "swag":
+        four = [row["context"]] * 4
+        found = tokenizer(four, row["endings"], padding=True, return_tensors="pt")
+        return {name: column[None] for name, column in found.items()}
+    names = ("question", "context") if kind == "squad" else ("text", "text_b")
+    found = tokenizer(*(row[name] for name in names), return_tensors="pt")
+    if kind == "squad" and len(tokenizer(row["question"])["input_ids"]) > 9 + 2:
+        found["input_ids"] = found["input_ids"].repeat(1, room)  # too long
+    return found
+
+
+def expected(kind, row, encoding, outputs, labels):
+    """What `transformers` answers, in the form of `predict`."""
+    if kind == "squad":
+        sums = outputs.start_logits[0, 0] + outputs.end_logits[0, 0]
+        return {"null_score": float(sums)}
+    logits = outputs.logits[0]
+    if kind == "text":
+        shares = logits.softmax(-1).tolist()
+        return {"scores": {labels[index]: x for index, x in enumerate(shares)}}
+    if kind == "swag":
+        return {"scores": logits.softmax(-1).tolist()}
+    if kind == "stsb":
+        return {"score": float(logits[0])}
+    if kind == "mrpc":
+        return {"label": labels[int(logits.argmax())]}
+    words = encoding.word_ids(0)
+    firsts = [words.index(index) for index in range(len(row["words"]))]
+    return {"tags": [labels[i] for i in logits[firsts].argmax(-1).tolist()]}
+
+
+def test_other_data_is_judged_by_the_run_s_threshold_and_written_beside(runs, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(runs("squad").workdir, workdir)
+    before = contents(workdir)
+    (own,) = json.loads(before["task.json"]).values()
+    other = runs("squad").workdir.parent / "other.json"
+    told = evaluate(f"--workdir={workdir}", f"--config.task.dev_file={other}")
+    assert told["null_threshold"] == own["null_threshold"]
+    odds = json.loads((workdir / "predictions/other/null_odds.json").read_text())
+    texts = json.loads((workdir / "predictions/other/predictions.json").read_text())
+    assert {k for k in odds if odds[k] <= own["null_threshold"]} == {
+        k for k in texts if texts[k]
+    }
+    after = contents(workdir)
+    new = after.keys() - before.keys()
+    assert {str(Path(name).parent) for name in new} == {"predictions/other"}
+    assert {name: after[name] for name in before} == before
+
+
+def test_what_the_run_decides_is_refused_and_the_rest_said(runs):
+    workdir = runs("text").workdir
+    _, err = bert("--mode=evaluate", f"--workdir={workdir}",
+                  "--config.task.max_seq_length=64", status=2)  # fmt: skip
+    assert err == (
+        f"error: --config.task.max_seq_length=64: the run in {workdir} has 48, which "
+        "decides how it is asked; leave this flag out\n"
+    )
+    _, err = bert("--mode=evaluate", f"--workdir={workdir}",
+                  "--config.evaluate.batch_size=8")  # fmt: skip
+    assert "config.evaluate.batch_size=8, where the run has 16\n" in err
+    squad = FINETUNE / "squad.py"
+    _, err = bert("--mode=predict", f"--workdir={workdir}", f"--config={squad}",
+                  status=2)  # fmt: skip
+    assert err.count("\n") == 1 and "'text'" in err and "'squad'" in err
+
+
+def test_the_last_is_asked_of_a_run_whose_result_is_the_best(runs, tmp_path):
+    best, last = runs("text"), runs("text", "last")
+    workdir = tmp_path / "run"
+    shutil.copytree(best.workdir, workdir)
+    before = contents(workdir)
+    evaluate(f"--workdir={workdir}", "--config.evaluate.checkpoint=last")
+    found = by_files("text", workdir / "predictions" / "last")
+    same(by_files("text", last.workdir / "predictions"), found)
+    assert contents(workdir).items() >= before.items()
+    first, place = f"--config.init_from={workdir}", f"--workdir={tmp_path / 'fresh'}"
+    evaluate(place, first, "--config.evaluate.checkpoint=last")
+    same(found, by_files("text", tmp_path / "fresh" / "predictions"))
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_readers_change_nothing_in_the_folder_of_a_run(runs, tmp_path, damaged):
+    run = runs("text", "last")
+    workdir = tmp_path / "run"
+    shutil.copytree(run.workdir, workdir)
+    newest = steps(workdir, "checkpoints")
+    if damaged:
+        assert len(list((workdir / "checkpoints").iterdir())) == 2
+        for path in (workdir / "checkpoints" / str(newest)).rglob("*"):
+            if path.is_file() and path.stat().st_size > 1000:
+                path.write_bytes(b"damaged")
+    for path in workdir.rglob("*"):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = stamps(workdir)
+    rows = predict(run, tmp_path, f"--workdir={workdir}")
+    bert("--mode=export", f"--workdir={workdir}", f"--output={tmp_path / 'model'}")
+    first = f"--config.init_from={workdir}"
+    fresh = f"--workdir={tmp_path / 'fresh'}"
+    same(rows, predict(run, tmp_path, fresh, first))
+    told = evaluate(fresh, first)
+    data = json.loads((workdir / "config.json").read_text())["task"]
+    files = (f"--config.task.{x}={data[x]}" for x in ("train_file", "dev_file"))
+    bert(f"--config={run.spec}", *MODEL, f"--workdir={tmp_path / 'new'}", first,
+         "--config.train.num_steps=1", "--config.train.batch_size=8",
+         "--config.evaluate.batch_size=16", *files)  # fmt: skip
+    assert stamps(workdir) == before
+    kept = sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())
+    step = kept[-1 - damaged]
+    scores = own_scores(workdir, step)
+    assert told == pytest.approx({"step": 0, "split": "dev"} | scores, abs=1e-5)
+    for path in workdir.rglob("*"):
+        path.chmod(0o755)
+
+
+def stamps(folder):
+    """Every file and folder, with what it holds and when it was changed."""
+    files = contents(folder)
+    return {
+        str(path): (path.stat().st_mtime_ns, files.get(str(path.relative_to(folder))))
+        for path in [folder, *folder.rglob("*")]
+    }
+
+
+@pytest.mark.parametrize("kind", ["text", "squad"])
+def test_a_schedule_is_nothing_to_who_asks(runs, kind, tmp_path):
+    run = runs(kind)
+    slow = "--config.optimizer.warmup_steps=10000"
+    flags = (f"--config.init_from={run.workdir}", f"--workdir={tmp_path / 'fresh'}")
+    rows = predict(run, tmp_path, *flags, slow, "--config.optimizer.warmup_fraction=0")
+    same(rows, predict(run, tmp_path, f"--workdir={run.workdir}"))

@@ -1,0 +1,190 @@
+"""Micro models, and real records for runs whose task fields are not the defaults."""
+
+import contextlib
+import csv
+import io
+import json
+import logging
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+
+from bert_jax import main
+from bert_jax.convert import export, layout
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.config import BertConfig
+
+PIECES = 8000  # the first of bert-base-uncased's, its commonest words
+MODEL = (
+    *("--config.model.hidden_size=32", "--config.model.num_attention_heads=2"),
+    *("--config.model.intermediate_size=64", "--config.model.num_hidden_layers=1"),
+    *(
+        "--config.model.max_position_embeddings=128",
+        "--config.model.initializer_range=0.3",
+    ),
+)
+# A run ends with the first evaluation that is no better, so its best is not its last.
+TRAINING = (
+    *("--config.optimizer.name=adamw", "--config.optimizer.learning_rate=1e-2"),
+    *("--config.train.num_steps=96", "--config.train.eval_every=12"),
+    *("--config.train.eval_every_epoch=False", "--config.train.batch_size=16"),
+    *("--config.evaluate.batch_size=16", "--config.task.pad_to_max"),
+    *("--config.checkpoint.save_every=12", "--config.checkpoint.keep=2"),
+    *("--config.train.early_stop=1", "--config.evaluate.checkpoint=best"),
+)
+FINETUNE = Path(__file__).resolve().parent.parent / "configs" / "finetune"
+
+
+def bert(*args, status=0):
+    """Runs main here; gives (stdout, stderr)."""
+    out, err = io.StringIO(), io.StringIO()
+    handler = logging.StreamHandler(err)  # pytest has the root's
+    logging.getLogger("bert_jax").addHandler(handler)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            given = main.main([str(arg) for arg in args])
+    finally:
+        logging.getLogger("bert_jax").removeHandler(handler)
+    assert given == status, err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def squad_data(data, folder):
+    """Some paragraphs for train, the same and more for dev, for what so small a model
+    can answer; and others."""
+    source = json.loads(data("squad/dev-v2.0.subset.json").read_text())
+    paragraphs = source["data"][0]["paragraphs"]
+    for paragraph in paragraphs:
+        known = [qa for qa in paragraph["qas"] if qa["answers"]][:3]
+        paragraph["qas"] = (
+            known + [qa for qa in paragraph["qas"] if qa not in known][:1]
+        )
+    parts = {"train": (0, 6), "dev": (0, 10), "other": (10, 16)}
+    for name, (first, last) in parts.items():
+        some = paragraphs[first:last]
+        document = {"version": "v2.0", "data": [{"title": "", "paragraphs": some}]}
+        (folder / f"{name}.json").write_text(json.dumps(document))
+    flags = ["--config.task.doc_stride=24", "--config.task.max_seq_length=64"]
+    flags += ["--config.task.max_query_length=9"]
+    files = [f"--config.task.{x}_file={folder / x}.json" for x in ("train", "dev")]
+    rows = [
+        {"question": qa["question"], "context": paragraph["context"]}
+        for paragraph in paragraphs[:10]
+        for qa in paragraph["qas"]
+    ]
+    return "squad.py:size=tiny,version=2.0", [*flags, *files], rows
+
+
+def text_data(data, folder):
+    """Reviews of which the end is kept; the labels in an order of their own."""
+    lines = data("imdb/train.jsonl").read_text().split("\n")[:1000:20]
+    (folder / "train.jsonl").write_text("\n".join(lines[:32]) + "\n")
+    (folder / "dev.jsonl").write_text("\n".join(lines) + "\n")
+    flags = ["--config.task.max_seq_length=48", "--config.task.truncation=tail"]
+    flags += ["--config.task.labels=('1', '0')"]
+    files = [f"--config.task.{x}_file={folder / x}.jsonl" for x in ("train", "dev")]
+    rows = [{"text": json.loads(line)["text"]} for line in lines]
+    return "text.py:size=tiny", [*flags, *files], rows
+
+
+def pairs_data(data, folder, title, columns, flags):
+    lines = data(f"glue/{title}/train.tsv").read_text("utf-8-sig").split("\n")
+    for name, count in (("train", 33), ("dev", 41)):
+        (folder / f"{name}.tsv").write_text("\n".join(lines[:count]) + "\n")
+    header, *rest = (line.rstrip("\r").split("\t") for line in lines[:41])
+    a, b = (header.index(column) for column in columns)
+    rows = [{"text": fields[a], "text_b": fields[b]} for fields in rest]
+    task = title.replace("-", "").lower()
+    spec = f"glue.py:size=tiny,task={task}"
+    return spec, [*flags, f"--config.task.data_dir={folder}"], rows
+
+
+def mrpc_data(data, folder):
+    flags = ["--config.task.max_seq_length=40", "--config.task.labels=('1', '0')"]
+    return pairs_data(data, folder, "MRPC", ("#1 String", "#2 String"), flags)
+
+
+def stsb_data(data, folder):
+    flags = ["--config.task.max_seq_length=20"]
+    return pairs_data(data, folder, "STS-B", ("sentence1", "sentence2"), flags)
+
+
+def ner_data(data, folder):
+    """Documents of one sentence and of three. The tags, which so small a model learns,
+    say which words are long; they are taken as they are."""
+    sentences = data("ner/wnut17train.conll").read_text().strip().split("\n\n")
+    rows = []
+    named = [
+        "\n".join(f"{w}\t{'long' if len(w) > 3 else 'short'}" for w in words)
+        for words in ([x.split("\t")[0] for x in s.split("\n")] for s in sentences)
+        if len(words) < 20
+    ]
+    for name, count in (("train", 32), ("dev", 41)):
+        some = named[:count]
+        blocks = []
+        for index, sentence in enumerate(some):
+            if index % 4 in (0, 1):
+                blocks.append("-DOCSTART-\tO")
+            blocks.append(sentence)
+        (folder / f"{name}.conll").write_text("\n\n".join(blocks) + "\n")
+        rows = [{"words": [x.split("\t")[0] for x in s.split("\n")]} for s in some]
+    flags = ["--config.task.document_context=True", "--config.task.scheme=none"]
+    flags += ["--config.task.max_seq_length=64"]
+    files = [f"--config.task.{x}_file={folder / x}.conll" for x in ("train", "dev")]
+    return "ner.py:size=tiny", [*flags, *files], rows
+
+
+def swag_data(data, folder):
+    path = data("swag/sample.csv")
+    with path.open(newline="") as file:
+        rows = [
+            {"context": row["sent1"], "endings": []} | {"_": row}
+            for row in csv.DictReader(file)
+        ]
+    for row in rows:
+        record = row.pop("_")
+        row["context"] = record["sent1"]
+        row["endings"] = [f"{record['sent2']} {record[f'ending{i}']}" for i in range(4)]
+    flags = ["--config.task.max_seq_length=40", "--config.train.batch_size=8"]
+    files = [f"--config.task.{x}_file={path}" for x in ("train", "dev")]
+    return "swag.py:size=tiny", [*flags, *files], rows
+
+
+def make_model(folder, data, architecture="BertForPreTraining"):
+    whole = data("vocab/bert-base-uncased-vocab.txt").read_text("utf-8")
+    vocabulary = whole.split("\n")[:PIECES]
+    config = BertConfig(
+        *(PIECES, 32, 1, 2, 64, 128, 2, "gelu", 0.1, 0.1, 0.3, 1e-12),
+        *("float32", "einsum", "none", False),
+    )
+    heads = [h for h in layout.ARCHITECTURES[architecture] if h != "pooler"]
+    network = BertWithHeads(config, heads=tuple(heads), labels=2)
+    params = nn.meta.unbox(init_with_heads(network, jax.random.key(1)))
+    labels = layout.default_labels(2) if "token_classification" in heads else ()
+    found = layout.Weights(config, jax.device_get(params), architecture, labels)
+    export.export(found, None, folder, {})
+    text = "".join(f"{piece}\n" for piece in vocabulary)
+    (folder / "vocab.txt").write_text(text, "utf-8")
+    fields = json.loads((folder / "config.json").read_text())
+    del fields["bert_jax"]
+    (folder / "config.json").write_text(json.dumps(fields))
+    return folder
+
+
+DATA = {
+    "squad": squad_data,
+    "text": text_data,
+    "mrpc": mrpc_data,
+    "stsb": stsb_data,
+    "ner": ner_data,
+    "swag": swag_data,
+}
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

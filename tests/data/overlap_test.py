@@ -1,0 +1,147 @@
+"""What is held back stands nowhere in the training text."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from bert_jax.data import chunks, corpus, overlap, prepare, workers
+from bert_jax.errors import UserError
+from configs import common
+
+VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
+
+
+def make_config(folder, *sources):
+    config = common.get_config()
+    config.corpus.sources = sources
+    config.corpus.data_dir = str(folder / "data")
+    config.corpus.nsp = False
+    config.corpus.dev_fraction = 0.1
+    config.tokenizer.vocab_size = 300
+    return config
+
+
+def stream(folder, split):
+    """All tokens of a split, one after the other."""
+    source = tfds.builder_from_directory(folder).as_data_source(split)
+    return [int(token) for row in source for token in row["tokens_a"]]
+
+
+def report(folder):
+    return json.loads((folder / "preparation.json").read_text())["totals"]
+
+
+def spelt(tokens):
+    return f" {' '.join(map(str, tokens))} "
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        # Each ends with the same licence.
+        "text:corpus/gutenberg/[acw]*-[aep]*.txt",
+        "jsonl:corpus/english/09-documentation.jsonl.gz",
+        "text:corpus/wikitext-2/*.txt",
+    ],
+)
+def test_no_sentence_of_real_text_is_on_both_sides(pattern, shared_data, tmp_path):
+    kind, _, name = pattern.partition(":")
+    shared_data(str(Path(name).parent))
+    root = shared_data("corpus").parent
+    config = make_config(tmp_path, f"{kind}:{root / name}")
+    config.tokenizer.vocab_file = str(shared_data(VOCABULARY))
+    folder, tokenizer, _ = prepare.prepare(config, 128)
+    split_of = chunks.split_rule(config)
+    texts = {"train": [], "dev": []}
+    for index, document in enumerate(chunks.documents(config)):
+        texts[split_of(index)] += [
+            sentence for piece in document for sentence in corpus.sentences(piece, "en")
+        ]
+    train, held_back = (
+        [
+            spelt(encoding.ids)
+            for encoding in tokenizer.encode_batch_fast(
+                texts[split], add_special_tokens=False
+            )
+        ]
+        for split in ("train", "dev")
+    )
+    # Verbatim but for what the tokenizer drops.
+    copied = set(train) & set(held_back)
+    dev = spelt(stream(folder, "dev"))
+    # A short one may well end a longer one.
+    assert [s for s in copied if s.count(" ") > 20 and s in dev] == []
+    totals = report(folder)
+    assert totals["dev"]["in_train"] == 0
+    assert totals["dev"]["left_out"] >= len(copied) > 0
+    assert totals["dev"]["left_out"] + totals["dev"]["sentences"] == len(held_back)
+    assert totals["dev"]["left_out"] < 0.1 * len(held_back)
+
+
+def write_copies(path):
+    """Twenty documents of sentences of their own, every fourth a copy but for its
+    case and marks; the same licence ends each."""
+    rng = random.Random(0)
+    words = [f"word{n}" for n in range(200)]
+    shared = [" ".join(rng.choices(words, k=6)) for _ in range(20)]
+    with open(path, "w", encoding="utf-8") as file:
+        for number in range(20):
+            for place in range(40):
+                text = f"in {number} at {place} " + " ".join(rng.choices(words, k=4))
+                if place % 4 == 0:
+                    text = shared[(number + place) % 20]
+                    text = text.upper() if number % 2 else f'"{text}"'
+                file.write(text + ".\n")
+            file.write("All rights reserved.\n\n")
+
+
+def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch, capfd):
+    write_copies(tmp_path / "a.txt")
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 4000)
+    made = []
+    for cores in (1, 3):
+        monkeypatch.setattr(workers, "cores", lambda cores=cores: cores)
+        config = make_config(tmp_path / str(cores), f"sentences:{tmp_path}/a.txt")
+        made.append(prepare.prepare(config, 32).folder)
+    one, two = (
+        {path.name: path.read_bytes() for path in folder.iterdir()} for folder in made
+    )
+    assert one == two
+    totals = report(made[0])
+    documents = totals["dev"]["documents"]
+    assert documents >= 2
+    # Of each document the tenth and the licence; training loses nothing.
+    assert totals["dev"]["left_out"] == 11 * documents
+    assert totals["dev"]["sentences"] == 30 * documents
+    assert totals["train"]["sentences"] == 41 * (20 - documents)
+    assert (
+        f"held out: {30 * documents} sentences, of which 0 (0.0%) stand in the "
+        f"training text; {11 * documents} that did (26.8%) were left out"
+    ) in capfd.readouterr().err
+
+
+def test_a_corpus_of_copies_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("\n\n".join(["A sentence.\nAnother."] * 8))
+    config = make_config(tmp_path, f"sentences:{tmp_path}/a.txt")
+    prepare.prepare_tokenizer(config)
+    before = sorted(Path(config.corpus.data_dir).iterdir())
+    with pytest.raises(UserError, match="the text repeats itself"):
+        prepare.prepare(config, 32)
+    assert sorted(Path(config.corpus.data_dir).iterdir()) == before
+
+
+def test_standing_reads_a_file_in_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(overlap, "_BLOCK", 7)
+    rng = np.random.default_rng(0)
+    there = rng.integers(0, 300, 100).astype(np.uint64)
+    (tmp_path / "keys").write_bytes(there.tobytes())
+    wanted = rng.integers(0, 300, 80).astype(np.uint64)
+    found = overlap.standing(tmp_path / "keys", wanted)
+    assert found.tolist() == sorted(set(there.tolist()) & set(wanted.tolist()))
+    marks = overlap.among(wanted, found)
+    assert marks.tolist() == [int(key) in set(there.tolist()) for key in wanted]
+    assert not overlap.among(wanted, found[:0]).any()

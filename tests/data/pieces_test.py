@@ -1,0 +1,133 @@
+"""Long documents in pieces: how long, where cut, and what follows for the rows."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import tensorflow_datasets as tfds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_jax import tokenization
+from bert_jax.data import corpus, pieces, prepare
+from bert_jax.data.corpus import Document
+from configs import common
+
+BOOK = "corpus/gutenberg/eliot-middlemarch.txt"
+VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
+
+
+def make_config(shared_data, folder, *books):
+    config = common.get_config()
+    config.corpus.sources = tuple(f"text:{shared_data(book)}" for book in books)
+    config.corpus.data_dir = str(folder / "data")
+    config.tokenizer.vocab_file = str(shared_data(VOCABULARY))
+    return config
+
+
+def rows(folder, split):
+    source = tfds.builder_from_directory(folder).as_data_source(split)
+    return [(row["tokens_a"], row["tokens_b"]) for row in source]
+
+
+FORMS = st.sampled_from(["sentences", "lines", "wrapped"])
+PARAGRAPHS = st.lists(
+    st.lists(st.sampled_from(["One is.", "Two are.", "Été? Oui!"]), min_size=1),
+    min_size=1,
+    max_size=20,
+)
+
+
+@given(FORMS, PARAGRAPHS, st.integers(20, 200))
+@settings(max_examples=200, deadline=None)
+def test_nothing_is_lost_and_pieces_are_no_longer_than_asked(form, paragraphs, most):
+    separator = "\n\n" if form == "wrapped" else "\n"
+    document = Document(separator.join(map(" ".join, paragraphs)), form)
+    found = pieces.cut(document, most, "en")
+    assert [word for piece in found for word in piece.text.split()] == (
+        document.text.split()
+    )
+    assert [s for piece in found for s in corpus.sentences(piece, "en")] == (
+        corpus.sentences(document, "en")
+    )
+    for piece in found:
+        assert piece.form == form
+        # Google's format has no end of a sentence inside of a line.
+        if form != "sentences":
+            assert len(piece.text.encode()) <= most
+    if len(document.text.encode()) <= most:
+        assert found == [document]
+    assert pieces.cut(document, 0, "en") == [document]
+
+
+def test_a_book_is_cut_at_paragraphs_into_even_pieces(shared_data):
+    (book,) = corpus.documents((f"text:{shared_data(BOOK)}",), Path())
+    found = pieces.cut(book, 30_000, "en")
+    paragraphs = [" ".join(p.split()) for p in book.text.split("\n\n")]
+    assert [
+        " ".join(p.split()) for piece in found for p in piece.text.split("\n\n")
+    ] == paragraphs
+    sizes = [len(piece.text.encode()) for piece in found]
+    assert len(found) > 50
+    assert max(sizes) <= 30_000
+    assert min(sizes) > 20_000
+
+
+def test_short_rows_are_the_share_asked_for(shared_data, tmp_path):
+    """A book as one document is short rows throughout, or none."""
+    books = [
+        "austen-emma",
+        "bronte-jane-eyre",
+        "eliot-middlemarch",
+        "melville-moby-dick",
+    ]
+    config = make_config(
+        shared_data, tmp_path, *(f"corpus/gutenberg/{b}.txt" for b in books)
+    )
+    config.corpus.nsp = False
+    folder = prepare.prepare(config, 128).folder
+    lengths = np.array([len(a) for s in ("train", "dev") for a, _ in rows(folder, s)])
+    # All rows of a piece have one length, but for its last one; a piece of about 6,500
+    # tokens counts by its tokens. 0.1 of some 190 pieces: deviation 0.02.
+    short = lengths[lengths < 126].sum() - 63 * 190  # the last rows' expected share
+    assert 0.04 < short / lengths.sum() < 0.16
+
+
+def test_one_file_is_a_corpus(shared_data, tmp_path):
+    """Through the command line; each token is kept, and on one side only."""
+    path = shared_data(BOOK)
+    result = subprocess.run(
+        [
+            *(sys.executable, "-m", "bert_jax.main", "--config=configs/base.py"),
+            *("--mode=prepare", f"--config.corpus.sources=text:{path}"),
+            f"--config.tokenizer.vocab_file={shared_data(VOCABULARY)}",
+            *("--config.corpus.nsp=False", "--config.phase2.fraction=0.0"),
+            f"--config.corpus.data_dir={tmp_path}/data",
+            "--config.corpus.dev_fraction=0.1",
+        ],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stderr
+    folder = result.stdout.strip().removeprefix("prepared: ")
+    written = {split: rows(folder, split) for split in ("train", "dev")}
+    (book,) = corpus.documents((f"text:{path}",), Path())
+    tokenizer = tokenization.load(shared_data(VOCABULARY))
+    encoded = tokenizer.encode_batch(
+        corpus.sentences(book, "en"), add_special_tokens=False
+    )
+    tokens = Counter(token for encoding in encoded for token in encoding.ids)
+    found = Counter(int(t) for split in written.values() for a, _ in split for t in a)
+    assert not found - tokens
+    # Lost are the sentences of dev that stand in train as well ("Yes."), no others.
+    totals = prepare.open_folder(Path(folder)).report["totals"]
+    left_out = totals["dev"]["left_out"]
+    kept = totals["train"]["sentences"] + totals["dev"]["sentences"]
+    assert kept + left_out == sum(1 for encoding in encoded if encoding.ids)
+    assert left_out <= (tokens - found).total() < 10 * left_out
+    share = sum(len(a) for a, _ in written["dev"]) / tokens.total()
+    assert 0.02 < share < 0.2

@@ -1,0 +1,68 @@
+"""What counts as better, and when a run has gone on without a gain for too long."""
+
+import json
+from unittest import mock
+
+import pytest
+
+from bert_jax.history import History
+from bert_jax.tasks.task import Task
+
+LONG, SHORT = ({"input_ids": (8, size)} for size in (32, 16))
+
+
+@pytest.fixture
+def make(tmp_path):
+    def history(*stretches, lines=()):
+        rows = [{"step": at, "split": "dev", "time": 0, "q": q} for at, q in lines]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "metrics.jsonl").write_text(text)
+        task = mock.create_autospec(Task, instance=True)
+        task.stretches.return_value = list(stretches)
+        task.quality.side_effect = lambda numbers: numbers["q"]
+        return History(task, tmp_path, ("dev",))
+
+    return history
+
+
+def adds(history, *values):
+    return [history.add(at, {"q": value}) for at, value in values]
+
+
+def test_better_than_all_before_of_the_same_length(make):
+    history = make((20, SHORT), (20, LONG))
+    values = [(10, 3.0), (20, 2.0), (21, 1.0), (30, 0.5), (40, 1.5)]
+    assert adds(history, *values) == [True, False, True, False, True]
+
+
+def test_another_batch_size_alone_compares(make):
+    wide = {"input_ids": (64, 16)}
+    history = make((20, SHORT), (20, wide))
+    assert adds(history, (20, 2.0), (30, 1.0), (40, 3.0)) == [True, False, True]
+
+
+def test_a_run_that_is_resumed_knows_what_it_knew(make):
+    lines = [(10, 3.0), (20, 2.0), (30, 1.0)]
+    history = make((20, SHORT), (20, LONG), lines=lines)
+    assert adds(history, (35, 0.5), (40, 2.0)) == [False, True]
+    history = make((40, SHORT), lines=lines)
+    assert adds(history, (40, 2.9)) == [False]
+
+
+def test_evaluations_without_a_gain_are_counted_in_each_phase(make):
+    history = make((20, SHORT), (20, LONG))
+    found = []
+    for at, value in [(10, 3.0), (20, 2.0), (25, 1.0), (30, 1.0), (35, 0.5)]:
+        history.add(at, {"q": value})
+        found.append(history.stops(2))
+    assert found == [False, False, False, False, True]
+    assert not history.stops(0) and not history.stops(3)
+    told = history.early_stop(35, 35, kept=True)
+    assert told.startswith(
+        "early stop at step 35: 2 evaluations no better than step 25"
+    )
+    assert "=best takes step 25's" in told
+    assert "from the beginning keeps" in history.early_stop(35, 35, kept=False)
+    assert history.early_stop(35, 25, kept=True).endswith(
+        "the result is that of step 25"
+    )

@@ -1,0 +1,143 @@
+"""Heads: logits in float32 from features in bfloat16, as a double-precision sum."""
+
+import dataclasses
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
+from bert_jax.models.config import BertConfig
+from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.models.layers import Dense
+
+CONFIG = BertConfig(
+    vocab_size=50,
+    hidden_size=256,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=128,
+    type_vocab_size=2,
+    hidden_act="gelu",
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    initializer_range=0.02,
+    layer_norm_eps=1e-12,
+    dtype="bfloat16",
+    attention="einsum",
+    remat="none",
+    scan_layers=False,
+)
+LINEAR = [head for head in HEADS if head != "masked_lm"]
+POOLED = ("next_sentence", "sequence_classification", "multiple_choice")
+
+
+def inputs(head, rows=64, length=128):
+    shape = (rows, 2, length) if head == "multiple_choice" else (rows, length)
+    ids = np.random.default_rng(0).integers(0, 50, shape).astype(np.int32)
+    return jnp.asarray(ids), jnp.ones_like(ids), jnp.zeros_like(ids)
+
+
+@functools.cache
+def random_params(head):
+    rng = np.random.default_rng(0)
+    model = BertWithHeads(CONFIG, (head,), labels=3)
+    params = jax.jit(lambda key: nn.meta.unbox(init_with_heads(model, key)))
+    return model, jax.tree.map(
+        lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32),
+        params(jax.random.key(0)),
+    )
+
+
+def logits_of(outputs, head):
+    """[..., outputs of the linear layer], one row for each of its inputs."""
+    if head == "question_answering":
+        return jnp.stack([outputs["start_logits"], outputs["end_logits"]], -1)
+    name = "next_sentence_logits" if head == "next_sentence" else "logits"
+    given = outputs[name]
+    return given.reshape(-1, 1) if head == "multiple_choice" else given
+
+
+def double(x):
+    return np.asarray(x.astype(jnp.bfloat16), np.float64)
+
+
+@pytest.mark.parametrize("head", LINEAR)
+def test_logits_are_sums_in_float32_of_what_bfloat16_holds(head):
+    model, params = random_params(head)
+    # Not compiled as a whole, where XLA may leave out the rounding of the features.
+    outputs = model.apply({"params": params}, *inputs(head))
+    source = outputs["pooled"] if head in POOLED else outputs["hidden_states"][-1]
+    assert source.dtype == jnp.bfloat16
+    found = logits_of(outputs, head)
+    assert found.dtype == jnp.float32
+    kernel, bias = params[head]["kernel"], np.asarray(params[head]["bias"], np.float64)
+    expected = double(source) @ double(kernel) + bias
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(found, expected, atol=1e-6 * scale, rtol=0)
+
+
+@pytest.mark.parametrize("head", LINEAR)
+def test_logits_of_a_compiled_model_do_not_tie(head):
+    """Of bfloat16 there are 256 between a power of 2 and the next."""
+    model, params = random_params(head)
+    outputs = jax.jit(model.apply)({"params": params}, *inputs(head))
+    found = logits_of(outputs, head)
+    assert len(np.unique(found)) > 0.95 * found.size
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_gradients_of_a_head(size):
+    """The bias's in float32; the kernel's and the features' rounded to bfloat16."""
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(64, 256)), jnp.bfloat16)
+    weights = rng.normal(size=(64, size)).astype(np.float32)
+    dense = Dense(CONFIG, (size,), ("embed", "labels"), logits=True)
+    params = nn.meta.unbox(dense.init(jax.random.key(0), x))
+
+    def total(params, x):
+        return jnp.sum(dense.apply(params, x) * weights)
+
+    own, features = jax.jit(jax.grad(total, argnums=(0, 1)))(params, x)
+    own = own["params"]
+    assert own["kernel"].dtype == own["bias"].dtype == jnp.float32
+    np.testing.assert_allclose(own["bias"], weights.sum(0), rtol=1e-5, atol=1e-5)
+    kernel = double(x).T @ weights
+    np.testing.assert_allclose(own["kernel"], kernel, rtol=2**-8, atol=1e-5)
+    assert features.dtype == jnp.bfloat16
+    expected = weights @ double(params["params"]["kernel"]).T
+    found = features.astype(jnp.float32)
+    np.testing.assert_allclose(found, expected, rtol=2**-8, atol=1e-5)
+
+
+def test_next_sentence_logits_of_pretraining():
+    ids, mask, segments = inputs("next_sentence")
+    rng = np.random.default_rng(0)
+    params = nn.meta.unbox(init_pretraining(CONFIG, jax.random.key(0)))
+    params = jax.tree.map(
+        lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32), params
+    )
+    positions = jnp.ones((len(ids), 2), jnp.int32)
+    apply = BertForPreTraining(CONFIG).apply
+    found = apply({"params": params}, ids, mask, segments, positions)
+    found = found["next_sentence_logits"]
+    model = BertWithHeads(CONFIG, ("next_sentence",))
+    kept = {name: params[name] for name in ("bert", "next_sentence")}
+    other = model.apply({"params": kept}, ids, mask, segments)["next_sentence_logits"]
+    assert found.dtype == jnp.float32 and len(np.unique(found)) > 0.95 * found.size
+    np.testing.assert_array_equal(found, other)
+
+
+def test_float32_is_as_without():
+    """Bit for bit: of float32 the sum is float32 as it is."""
+    config = dataclasses.replace(CONFIG, dtype="float32")
+    x = jax.random.normal(jax.random.key(1), (8, 16, 256))
+    plain = Dense(config, (3,), ("embed", "labels"))
+    params = nn.meta.unbox(plain.init(jax.random.key(0), x))
+    head = Dense(config, (3,), ("embed", "labels"), logits=True)
+    one, other = (jax.jit(dense.apply)(params, x) for dense in (plain, head))
+    np.testing.assert_array_equal(one, other)

@@ -1,0 +1,251 @@
+"""The released vocabularies as people have them: in a folder with weights beside."""
+
+import gzip
+import itertools
+import json
+import shutil
+from collections import Counter
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+import bert_jax
+from bert_jax import initial, main, tokenization
+from bert_jax.convert import export, layout
+from bert_jax.data import glue
+from bert_jax.errors import UserError
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.config import BertConfig
+from configs import base
+from configs.finetune import text as text_config
+
+# Which are cased: google-research/bert, validate_case_matches_checkpoint.
+CASED = {
+    "uncased": False,
+    "cased": True,
+    "multilingual-cased": True,
+    "chinese": False,
+}
+
+
+@pytest.fixture
+def released(shared_data, tmp_path):
+    """Makes a folder of a released vocabulary and small weights; `settings` go to
+    tokenizer_config.json."""
+
+    def make(name, settings=None):
+        vocabulary = shared_data(f"vocab/bert-base-{name}-vocab.txt")
+        folder = tmp_path / name
+        write_weights(folder, len(vocabulary.read_bytes().split(b"\n")) - 1)
+        shutil.copyfile(vocabulary, folder / "vocab.txt")
+        if settings is not None:
+            (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        return folder
+
+    return make
+
+
+def write_weights(folder, pieces):
+    """A pre-training model of one layer, as `transformers` keeps it."""
+    sizes = (pieces, 8, 1, 1, 8, 64, 2, "gelu", 0.1, 0.1, 0.02, 1e-12)
+    config = BertConfig(*sizes, "float32", "einsum", "none", False)
+    model = BertWithHeads(config, heads=("masked_lm", "next_sentence"))
+    params = nn.meta.unbox(init_with_heads(model, jax.random.key(0)))
+    found = layout.Weights(config, jax.device_get(params), "BertForPreTraining")
+    export.export(found, None, folder, {})
+
+
+def begun_with(folder, tmp_path, config=None):
+    """The tokenizer of a fine-tuning run that begins with a folder's weights."""
+    config = config or text_config.get_config("tiny")
+    config.init_from, config.model.vocab_size = str(folder), 0
+    return initial.resolve(config, tmp_path / "run", from_data=False).tokenizer
+
+
+def ids(tokenizer, lines):
+    return [encoding.ids for encoding in tokenizer.encode_batch_fast(lines)]
+
+
+@pytest.fixture(scope="module")
+def ten_thousand_lines(request):
+    """Real lines, English and Korean."""
+
+    def lines(shared_data):
+        english = shared_data("corpus/english/04-encyclopedia-1.jsonl.gz")
+        with gzip.open(english, "rt", encoding="utf-8") as file:
+            texts = [json.loads(line)["text"] for line in itertools.islice(file, 700)]
+        found = [line for text in texts for line in text.split("\n") if line][:5000]
+        korean = shared_data("korean/nsmc_ratings_valid.txt").read_text("utf-8")
+        found += [line.split("\t")[1] for line in korean.split("\n")[1:5001]]
+        assert len(found) == 10_000
+        return found
+
+    return lines
+
+
+@pytest.mark.parametrize("name", CASED)
+def test_a_vocabulary_tells_its_case(released, tmp_path, name):
+    folder = released(name)
+    cased = tokenization.normalization(tokenization.of_folder(folder))
+    assert (cased["lowercase"], cased["strip_accents"]) == (not CASED[name],) * 2
+    google = tmp_path / "google"  # has no config.json, and words of 200 characters
+    google.mkdir()
+    shutil.copyfile(folder / "vocab.txt", google / "vocab.txt")
+    found = tokenization.of_folder(google)
+    assert tokenization.normalization(found) == cased
+    assert found.model.max_input_chars_per_word == 200
+
+
+@pytest.mark.parametrize("name", CASED)
+def test_load_fine_tuning_pre_training_and_export_agree(
+    released, ten_thousand_lines, shared_data, tmp_path, name
+):
+    folder, lines = released(name), ten_thousand_lines(shared_data)
+    expected = ids(bert_jax.load(folder).tokenizer, lines)
+    assert ids(begun_with(folder, tmp_path), lines) == expected
+    pretraining = begun_with(folder, tmp_path, base.get_config())
+    assert ids(pretraining, lines) == expected
+    out = tmp_path / "out"
+    command = ["--mode=export", f"--config.init_from={folder}", f"--output={out}"]
+    assert main.main(command) == 0
+    assert ids(bert_jax.load(out).tokenizer, lines) == expected
+
+
+@pytest.mark.parametrize("name", ["uncased", "chinese"])
+@pytest.mark.parametrize("task", ["mrpc", "rte", "cola", "stsb", "qnli"])
+def test_ids_on_glue_as_by_transformers(released, shared_data, tmp_path, name, task):
+    transformers = pytest.importorskip("transformers")
+    folder = released(name)
+    title = glue.TASKS[task].title
+    records = glue.read(
+        task,
+        str(shared_data(f"glue/{title}")),
+        "dev",
+        glue.TASKS[task].labels,
+        told=Counter(),
+    )
+    texts = [text for record in records for text in (record.text, record.text_b)]
+    texts = [text for text in texts if text is not None]
+    ours = begun_with(folder, tmp_path)
+    theirs = transformers.BertTokenizer.from_pretrained(folder)
+    found = ids(ours, texts)
+    assert found == theirs(texts)["input_ids"]
+    # Whatever is unknown holds a character that the vocabulary does not have.
+    unknown = tokenization.special_ids(ours).unk
+    pieces = ours.get_vocab()
+    for text, encoding in zip(texts, ours.encode_batch(texts), strict=True):
+        for index, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            if index == unknown:
+                letters = ours.normalizer.normalize_str(text[start:end])
+                assert any(x not in pieces or f"##{x}" not in pieces for x in letters)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_tokenizer_of_ones_own_keeps_its_normaliser(
+    shared_data, ten_thousand_lines, tmp_path, lowercase
+):
+    """Korean syllables fall to jamo where accents are stripped."""
+    lines = ten_thousand_lines(shared_data)
+    letters = sorted({letter for line in lines for letter in line if letter != " "})
+    pieces = [*tokenization.SPECIAL_TOKENS, *letters, *(f"##{x}" for x in letters)]
+    own = Tokenizer(
+        models.WordPiece(
+            dict(zip(pieces, itertools.count(), strict=False)), unk_token="[UNK]"
+        )
+    )
+    own.normalizer = normalizers.BertNormalizer(
+        strip_accents=False, lowercase=lowercase
+    )
+    own.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    folder = tmp_path / "korean"
+    write_weights(folder, len(pieces))
+    own.save(str(folder / "tokenizer.json"))
+    expected = ids(own, lines)
+    assert ids(bert_jax.load(folder).tokenizer, lines) == expected
+    assert ids(begun_with(folder, tmp_path), lines) == expected
+
+
+def test_settings_decide_over_the_vocabulary(released, tmp_path):
+    settings = {"do_lower_case": True, "strip_accents": False}
+    folder = released("uncased", settings | {"tokenize_chinese_chars": False})
+    rules = tokenization.normalization(begun_with(folder, tmp_path))
+    assert rules["lowercase"] and not rules["strip_accents"]
+    assert not rules["handle_chinese_chars"]
+
+
+def test_another_normaliser_is_refused(released, shared_data, tmp_path, capsys):
+    folder = released("cased")
+    config = text_config.get_config("tiny")
+    config.tokenizer.vocab_file = str(shared_data("vocab/bert-base-cased-vocab.txt"))
+    theirs = tokenization.of_folder(folder)
+    ours = tokenization.of_config(config)  # lowercase is the default
+    with pytest.raises(UserError, match="normaliser has lowercase=True here and False"):
+        tokenization.check_same(ours, theirs, folder)
+    config.tokenizer.lowercase = False
+    tokenization.check_same(tokenization.of_config(config), theirs, folder)
+
+
+def test_weights_without_a_whole_vocabulary_can_be_applied(released):
+    folder = released("uncased")
+    text = (folder / "vocab.txt").read_text("utf-8")
+    (folder / "vocab.txt").write_text(text.replace("[UNK]\n", "[unk]\n"), "utf-8")
+    model = bert_jax.load(folder)
+    ones = np.ones((1, 3), np.int32)
+    assert model.apply(ones, ones, 0 * ones)["pooled"].shape == (1, 8)
+    with pytest.raises(UserError, match=r"vocab\.txt: the vocabulary has no \[UNK\]"):
+        model.encode(["A text."])
+
+
+@pytest.mark.parametrize("place", ["vocab", "post_processor"])
+def test_ids_beyond_the_vocabulary_are_refused(tmp_path, place):
+    pieces = [*tokenization.SPECIAL_TOKENS, "a"]
+    fields = json.loads(tokenization.build(pieces, lowercase=True).to_str())
+    if place == "vocab":
+        fields["model"]["vocab"]["a"] = 77
+    else:
+        fields["post_processor"]["special_tokens"]["[CLS]"]["ids"] = [77]
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(fields))
+    with pytest.raises(UserError, match=r"ids are not 0 to 5|adds the id 77"):
+        tokenization.load(path)
+
+
+CONFIG = """
+extends = "finetune/text:size=tiny"
+
+def get_config(config):
+    config.model.hidden_size = config.model.intermediate_size = 8
+    config.model.num_hidden_layers = config.model.num_attention_heads = 1
+    config.model.max_position_embeddings = 64
+    config.task.max_seq_length = 32
+    config.train.num_steps = 1
+    return config
+"""
+
+
+def test_a_work_directory_hands_its_tokenizer_on(
+    released, ten_thousand_lines, shared_data, tmp_path
+):
+    folder = released("uncased", {"do_lower_case": True, "strip_accents": False})
+    lines = ten_thousand_lines(shared_data)
+    expected = ids(bert_jax.load(folder).tokenizer, lines)
+    (tmp_path / "own.py").write_text(CONFIG)
+    rows = [{"text": line, "label": str(i % 2)} for i, line in enumerate(lines[:64])]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows))
+    files = [
+        f"--config.task.{x}_file={tmp_path / 'rows.jsonl'}" for x in ("train", "dev")
+    ]
+    command = [
+        f"--config={tmp_path / 'own.py'}",
+        f"--config.init_from={folder}",
+        *files,
+    ]
+    done = tmp_path / "done"
+    assert main.main([*command, f"--workdir={done}"]) == 0
+    assert ids(bert_jax.load(done).tokenizer, lines) == expected
+    assert ids(begun_with(done, tmp_path), lines) == expected
+    plain = tokenization.load(folder / "vocab.txt")
+    assert ids(plain, lines) != expected  # the setting matters to these lines
