@@ -127,10 +127,13 @@ class Launch:
                 states = self._states()
                 if any(s.word == "stopped" for s in states):
                     raise Failure(f"{self.commands.name}: the run was stopped", 143)
-                again = [s for s in states if s.word in ("none", "rebooted")]
+                again = any(s.word in ("none", "rebooted") for s in states)
+                failed = any(state.failed for state in states)
+                if again or failed:
+                    self._check_not_preempted()
                 if again or self._was_interrupted(states):
                     raise Preempted("a worker was restarted or preempted")
-                if any(state.failed for state in states):
+                if failed:
                     self._drain(stream, states)
                     return self._failed(states)
                 if all(state.word == "ended" for state in states):
@@ -213,10 +216,13 @@ class Launch:
             self._pause(done, tries)
         raise self._unreachable(done)
 
-    def _pause(self, done: subprocess.CompletedProcess, tries: int) -> None:
+    def _check_not_preempted(self) -> None:
         state = self.node.state()
         if state != "READY" and self.node.is_there:
             raise Preempted(f"the slice is {state}")
+
+    def _pause(self, done: subprocess.CompletedProcess, tries: int) -> None:
+        self._check_not_preempted()
         if tries == 0:
             say(f"not every worker answers ({last_line(done.stderr)}); trying again")
         time.sleep(POLL)
