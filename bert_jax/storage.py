@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TextIO, TypeAlias
 
 from etils import epath
 
+from bert_jax import temporary
 from bert_jax.errors import UserError
 
 Path: TypeAlias = pathlib.Path | epath.Path
@@ -196,14 +197,8 @@ def replacing(place: Path) -> Iterator[TextIO]:
             error.filename = error.filename or str(place)
             raise
         return
-    target = _target(place)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            yield file
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with temporary.file(_target(place)) as file:
+        yield file
 
 
 def _target(place: Path) -> pathlib.Path:

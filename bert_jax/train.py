@@ -22,6 +22,7 @@ from bert_jax import (
     storage,
     tokenization,
     workdir,
+    workdir_lock,
 )
 from bert_jax import optimizer as optimizers
 from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
@@ -59,16 +60,21 @@ def train(task: Task, folder: Path) -> None:
             f"config.train.restarts={restarts}: in a bucket ({folder}) no run can be "
             "put aside at once; take a --workdir of a file system, or restarts=0"
         )
-    first = min(workdir.runs_put_aside(folder), restarts)
-    for attempt in range(first, restarts + 1):
-        _run(task, folder, task.config.seed + attempt)
+    is_first = processes.is_first()
+    with workdir_lock.held(folder) if is_first else contextlib.nullcontext():
+        if is_first:
+            workdir.finish_putting_aside(folder)
         processes.barrier()
-        if not collapsed(task, folder) or attempt == restarts:
-            break
-        processes.barrier()  # all have read what is moved now
-        if processes.is_first():
-            workdir.put_aside(folder, attempt)
-        processes.barrier()
+        first = min(workdir.runs_put_aside(folder), restarts)
+        for attempt in range(first, restarts + 1):
+            _run(task, folder, task.config.seed + attempt)
+            processes.barrier()
+            if not collapsed(task, folder) or attempt == restarts:
+                break
+            processes.barrier()  # all have read what is moved now
+            if is_first:
+                workdir.put_aside(folder, attempt)
+            processes.barrier()
 
 
 def _run(task: Task, folder: Path, first_seed: int) -> None:

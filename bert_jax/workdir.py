@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +24,7 @@ FREE_FIELDS = (
 
 # What a run leaves in its folder, and takes with it when it is put aside.
 _OF_A_RUN = ("checkpoints", "best", "metrics.jsonl", "events*", "predictions")
+_ASIDE = ".collapsed"  # while they are moved
 
 
 def claim(
@@ -156,13 +156,18 @@ def put_aside(workdir: Path, attempt: int) -> None:
             f"{target}: the run that has collapsed is to be moved there, but it is no "
             "empty folder; move it away and start the same command again"
         )
-    with tempfile.TemporaryDirectory(prefix=".collapsed.", dir=workdir) as temporary:
-        aside = storage.path(temporary) / "run"
-        aside.mkdir()
-        for pattern in _OF_A_RUN:
-            for path in workdir.glob(pattern):
-                path.rename(aside / path.name)
-        aside.rename(target)
+    aside = workdir / _ASIDE
+    aside.mkdir(exist_ok=True)
+    for pattern in _OF_A_RUN:
+        for path in workdir.glob(pattern):
+            path.rename(aside / path.name)
+    aside.rename(target)
+
+
+def finish_putting_aside(workdir: Path) -> None:
+    """Does what `put_aside` was killed in the middle of."""
+    if not storage.in_bucket(workdir) and (workdir / _ASIDE).exists():
+        put_aside(workdir, runs_put_aside(workdir))
 
 
 def drop_best(workdir: Path) -> None:

@@ -18,22 +18,26 @@ LAYERS = (
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
         *("memory", "configuration", "signals", "workdir", "weights", "pretrained"),
-        *("merge",),
+        *("merge", "workdir_lock"),
         *("anomaly", "heartbeat", "compilation_cache", "processes", "group"),
         *("lifeline", "notice", "fields", "environment"),
     ),
     ("models", "data", "convert", "scores"),
     ("tokenization",),
     ("storage", "outside"),
+    ("temporary",),
     ("errors",),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 # Rooms that see less of bert_jax than their line would allow.
 SEES = {
-    "data": ("data", "tokenization", "storage", "outside", "errors"),
+    "data": ("data", "tokenization", "storage", "outside", "temporary", "errors"),
     "scores": ("scores", "errors"),
-    "convert": ("convert", "models.config", "tokenization", "outside", "errors"),
+    "convert": (
+        *("convert", "models.config", "tokenization", "outside", "temporary"),
+        "errors",
+    ),
 }
 # Libraries that only one file knows.
 ONLY = {"orbax": "checkpoint", "tensorboardX": "metrics"}

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from bert_jax import outside, tokenization
+from bert_jax import outside, temporary, tokenization
 from bert_jax.convert import config as theirs
 from bert_jax.convert import huggingface, layout
 from bert_jax.errors import UserError
@@ -46,14 +45,10 @@ def export(
     check_target(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(
-            prefix=f".{folder.name}.", dir=folder.parent, ignore_cleanup_errors=True
-        ) as temporary:
-            new = Path(temporary) / "new"
-            new.mkdir()
+        with temporary.folder(folder) as new:
             _write(weights, tokenizer, new, provenance)
             if folder.exists():
-                folder.rename(Path(temporary) / "old")
+                folder.rename(new.with_name("old"))
             new.rename(folder)
     except OSError as error:
         raise UserError(f"--output={folder}: {error.strerror or error}") from error

@@ -3,13 +3,12 @@
 import contextlib
 import hashlib
 import json
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_jax import storage
+from bert_jax import storage, temporary
 from bert_jax.errors import UserError
 
 
@@ -31,34 +30,29 @@ def made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
     Where another process was faster, its result stays: the two are the same.
     """
     if storage.in_bucket(folder):
-        with tempfile.TemporaryDirectory() as here:
+        with temporary.folder(Path(tempfile.gettempdir()) / "prepared") as here:
             try:
-                yield Path(here)
+                yield here
             except OSError as error:
                 raise UserError(
                     f"{here}: cannot write the prepared data, which is copied to "
                     f"{folder} then ({error.strerror or error}); free some space, or "
                     "set TMPDIR to another folder"
                 ) from error
-            storage.upload(Path(here), folder, last)
+            storage.upload(here, folder, last)
         return
-    temporary = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
-        temporary.chmod(0o755)
-        yield temporary
-        if not folder.exists():
-            try:
-                temporary.rename(folder)
-            except OSError:
-                if not folder.exists():
-                    raise
+        with temporary.folder(Path(folder)) as new:
+            yield new
+            if not folder.exists():
+                try:
+                    new.rename(folder)
+                except OSError:
+                    if not folder.exists():
+                        raise
     except OSError as error:
         raise UserError(
             f"{folder.parent}: cannot write the prepared data "
             f"({error.strerror or error}); free some space or set corpus.data_dir"
         ) from error
-    finally:
-        if temporary is not None and temporary.exists():
-            shutil.rmtree(temporary)

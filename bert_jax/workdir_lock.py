@@ -1,0 +1,214 @@
+"""One process at a time trains in a work directory; a second one learns which.
+
+In a file system the kernel keeps the lock, and drops it when the process ends, however
+it ends. A bucket has none: an object there is replaced every few seconds for as long as
+its process lives, and whoever finds one waits to see whether that still happens.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import pathlib
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from bert_jax import environment, storage, temporary
+from bert_jax.errors import UserError
+from bert_jax.storage import Path
+
+NAME = ".lock"
+BEAT_SECONDS = 15.0
+STALE_SECONDS = 60.0  # without a beat
+
+log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def held(workdir: Path) -> Iterator[None]:
+    """Holds the work directory; makes it, and deletes it if it is empty in the end.
+
+    Raises:
+      UserError: another process holds it, or nothing can be written there.
+    """
+    if storage.in_bucket(workdir):
+        with _Object(workdir):
+            yield
+        return
+    folder = pathlib.Path(workdir)
+    made = [x for x in (folder, *folder.parents) if not x.exists()]
+    try:
+        storage.make_folder(folder)
+        file = temporary.lock(folder / NAME)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"--workdir={workdir}: not a folder") from error
+    except OSError as error:
+        if error.errno not in temporary.NO_LOCKS:
+            raise UserError(f"--workdir={workdir}: {error.strerror}") from error
+        log.warning(
+            "%s: its file system has no locks; let one run at a time train there",
+            workdir,
+        )
+        yield
+        return
+    if file is None:
+        raise _refusal(workdir, _read(folder / NAME))
+    try:
+        _write(file, workdir)
+        yield
+    finally:
+        (folder / NAME).unlink(missing_ok=True)
+        os.close(file)
+        for path in made:
+            with contextlib.suppress(OSError):  # not empty
+                path.rmdir()
+
+
+def _me() -> dict[str, Any]:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"host": platform.node(), "pid": os.getpid(), "since": now}
+
+
+def _write(file: int, workdir: Path) -> None:
+    try:
+        os.ftruncate(file, 0)
+        os.write(file, json.dumps(_me()).encode())
+    except OSError as error:
+        raise UserError(f"--workdir={workdir}: {error.strerror}") from error
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    """Who holds it, as far as that can be read; its holder may be ending."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _refusal(workdir: Path, holder: dict[str, Any]) -> UserError:
+    host, pid, since = (holder.get(name, "?") for name in ("host", "pid", "since"))
+    return UserError(
+        f"--workdir={workdir}: process {pid} on host {host} has been training there "
+        f"since {since}; stop it, wait for its end, or take another --workdir"
+    )
+
+
+class _Object:
+    """The lock of a bucket's folder, for as long as the context lasts."""
+
+    def __init__(self, workdir: Path):
+        from google.cloud import storage as client
+
+        self._workdir = workdir
+        _, _, bucket, name = os.fspath(workdir).split("/", 3)
+        self._bucket = client.Client().bucket(bucket)
+        self._name = f"{name}/{NAME}"
+        self._me = _me() | {"machine": _machine(), "token": secrets.token_hex(8)}
+        self._generation = 0  # of the object; 0: there is none
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, daemon=True)
+
+    def __enter__(self) -> None:
+        self._await_end_of_other()
+        if not self._replace():
+            raise _refusal(self._workdir, self._look()[1])
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        # Nobody is helped by an error here: without a beat the lock is soon stale.
+        with contextlib.suppress(Exception):
+            blob = self._bucket.blob(self._name)
+            blob.delete(if_generation_match=self._generation)
+
+    def _await_end_of_other(self) -> None:
+        """Raises UserError where another holder gives a sign of life."""
+        first, holder = self._look()
+        self._generation = first
+        if not first or _has_ended(holder):
+            return
+        log.warning(
+            "%s: process %s on host %s may be training there; looking for %.0f seconds "
+            "whether it is",
+            *(self._workdir, holder.get("pid"), holder.get("host"), STALE_SECONDS),
+        )
+        end = time.monotonic() + STALE_SECONDS
+        while time.monotonic() < end:
+            time.sleep(BEAT_SECONDS / 10)
+            self._generation, holder = self._look()
+            if not self._generation:
+                return
+            if self._generation != first:
+                raise _refusal(self._workdir, holder)
+
+    def _look(self) -> tuple[int, dict[str, Any]]:
+        """The object's generation, 0 for none, and who wrote it."""
+        blob = self._bucket.get_blob(self._name)
+        if blob is None:
+            return 0, {}
+        try:
+            found = json.loads(blob.download_as_bytes())
+        except ValueError:
+            found = {}
+        return blob.generation, found if isinstance(found, dict) else {}
+
+    def _replace(self, **options: Any) -> bool:
+        """Writes the object anew; False where another process was faster."""
+        from google.api_core.exceptions import PreconditionFailed
+
+        blob = self._bucket.blob(self._name)
+        try:
+            text = json.dumps(self._me)
+            blob.upload_from_string(
+                text, if_generation_match=self._generation, **options
+            )
+        except PreconditionFailed:
+            # It may be this process's own, written by an attempt whose answer was lost.
+            generation, holder = self._look()
+            if holder.get("token") != self._me["token"]:
+                return False
+            self._generation = generation
+        else:
+            self._generation = blob.generation
+        return True
+
+    def _go_on(self) -> None:
+        while not self._ended.wait(BEAT_SECONDS):
+            # Whatever a client raises without a network; the next beat may do.
+            with contextlib.suppress(Exception):
+                if not self._replace(retry=None, timeout=BEAT_SECONDS):
+                    # Both would write the same checkpoints. This one is the older.
+                    environment.say(
+                        f"error: --workdir={self._workdir}: another process has taken "
+                        f"it over, since this one could not reach it for "
+                        f"{STALE_SECONDS:.0f} seconds; see to one run at a time"
+                    )
+                    os._exit(2)
+
+
+def _machine() -> str:
+    """What a process id is unique in: a start of the machine, and a container."""
+    with contextlib.suppress(OSError):
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    return ""
+
+
+def _has_ended(holder: dict[str, Any]) -> bool:
+    """Whether it is known that a holder's process has ended: not of other machines."""
+    if not holder.get("machine") or holder["machine"] != _machine():
+        return False
+    try:
+        os.kill(holder["pid"], 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, KeyError, TypeError, OverflowError):
+        return False
+    return False

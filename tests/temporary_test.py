@@ -1,0 +1,135 @@
+"""What a killed process leaves is deleted by the next writer of the same target."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_jax import temporary
+from bert_jax.data import whole
+
+ROOT = Path(__file__).resolve().parent.parent
+WRITER = """
+import pathlib, sys, time
+from bert_jax import temporary
+target = pathlib.Path(sys.argv[2])
+with getattr(temporary, sys.argv[1])(target) as opened:
+    if sys.argv[1] == "file":
+        opened.write("half")
+        opened.flush()
+    else:
+        (opened / "shard").write_text("half")
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+@contextlib.contextmanager
+def writing(kind, target):
+    """Another process, in the middle of its writing."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, kind, target],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def leftovers(folder):
+    return [path for path in folder.iterdir() if path.name.endswith(".bert_jax")]
+
+
+def write(kind, target):
+    if kind == "file":
+        with temporary.file(target) as opened:
+            opened.write("whole")
+    else:
+        with temporary.folder(target) as new:
+            (new / "shard").write_text("whole")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_killed_writer_s_temporary_is_deleted_and_a_live_one_s_is_not(tmp_path, kind):
+    target = tmp_path / "target"
+    with writing(kind, target) as live:
+        with writing(kind, target) as killed:
+            assert len(leftovers(tmp_path)) == 2
+            killed.send_signal(signal.SIGKILL)
+            killed.wait()
+            write(kind, target)
+            (left,) = leftovers(tmp_path)
+        content = left if kind == "file" else left / "new" / "shard"
+        assert content.read_text() == "half"
+        assert live.poll() is None
+    write(kind, target)
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_files_of_others_are_left_alone(tmp_path, kind):
+    others = [".target.swp", ".target.bert_jax.swp", ".other.12345678.bert_jax"]
+    for name in others:
+        (tmp_path / name).write_text("mine")
+    write(kind, tmp_path / "target")
+    assert all((tmp_path / name).read_text() == "mine" for name in others)
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "target"
+    target.write_text("before")
+    with pytest.raises(ZeroDivisionError), temporary.file(target) as opened:
+        opened.write("half")
+        assert target.read_text() == "before"
+        raise ZeroDivisionError
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+    assert target.read_text() == "before"
+    write("file", target)
+    assert target.read_text() == "whole"
+    before = os.umask(0o027)
+    try:
+        write("file", target)
+    finally:
+        os.umask(before)
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_the_longest_name_has_a_temporary_too(tmp_path):
+    target = tmp_path / ("x" * 255)
+    write("file", target)
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+
+
+def test_prepared_data_of_a_killed_preparation_is_deleted(tmp_path):
+    target = tmp_path / "0123456789abcdef"
+    with writing("folder", target):
+        pass
+    assert len(leftovers(tmp_path)) == 1
+    with whole.made_whole(target, "last") as new:
+        (new / "last").write_text("all")
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+    assert target.stat().st_mode & 0o700 == 0o700
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_file_system_without_locks(tmp_path, monkeypatch, kind):
+    with writing(kind, tmp_path / "target"):
+        pass
+
+    def lockf(*_):
+        raise OSError(temporary.NO_LOCKS[0], "No locks available")
+
+    monkeypatch.setattr(temporary.fcntl, "lockf", lockf)
+    write(kind, tmp_path / "target")
+    # It may be a live one's.
+    assert len(leftovers(tmp_path)) == 1
