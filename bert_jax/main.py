@@ -126,7 +126,7 @@ def _run(argv: Sequence[str]) -> None:
     workdir = storage.path(_workdir(values["workdir"], spec))
     asks = mode in ASKS
     config = asked.config(workdir, given, overrides, asks=asks)
-    _check_places(values, config)
+    _check_places(values, workdir, config)
     if mode == "export":
         _export(workdir, config, target)
         return
@@ -204,14 +204,17 @@ def _workdir(given: str, spec: str) -> str:
     return f"runs/{configuration.name(spec)}"
 
 
-def _check_places(values: dict[str, str], config: ConfigDict) -> None:
+def _check_places(
+    values: dict[str, str], workdir: storage.Path, config: ConfigDict
+) -> None:
     """Raises UserError where a place is of a kind that cannot be used there."""
     if values["mode"] == "export" and "://" in values["output"]:
         raise UserError(
             f"--output={values['output']}: an export is a folder of this machine; "
             "write it here and copy it"
         )
-    places = {f"--{name}": values[name] for name in ("workdir", "input", "output")}
+    places = {"--workdir": os.fspath(workdir)}
+    places |= {f"--{name}": values[name] for name in ("input", "output")}
     places |= {
         "--config.corpus.data_dir": config.corpus.data_dir,
         "--config.init_from": config.init_from,
@@ -224,10 +227,11 @@ def _check_places(values: dict[str, str], config: ConfigDict) -> None:
     }
     for name in ("JAX_COMPILATION_CACHE_DIR", "TFDS_DATA_DIR"):
         places[name] = os.environ.get(name, "")
-    for flag, place in places.items():
-        storage.check(flag, place.removeprefix("tfds:"))
-    for source in config.corpus.sources:
-        storage.check("--config.corpus.sources", source.partition(":")[2])
+    sources = [source.partition(":")[2] for source in config.corpus.sources]
+    named = [("--config.corpus.sources", source) for source in sources]
+    for flag, place in (*places.items(), *named):
+        if place not in ("", "-"):
+            storage.check(flag, place.removeprefix("tfds:"))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from typing import Any
 
 from etils import epath
 
+from bert_jax import storage
 from bert_jax.errors import UserError
 
 # A config of a thousand labels has some 50 kB; an index of a thousand layers 2 MB.
@@ -61,6 +62,7 @@ def read_object(path: Path | epath.Path, hint: str = "") -> dict[str, Any]:
       hint: what an error says in the end.
     """
     try:
+        storage.require_file(path)
         content = path.read_bytes()
     except OSError as error:
         why = error.strerror or error

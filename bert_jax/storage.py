@@ -49,6 +49,14 @@ def in_bucket(place: str | os.PathLike[str]) -> bool:
 
 def check(flag: str, text: str) -> None:
     """Raises UserError where a place is of no kind that is known here."""
+    full = text if in_bucket(text) else os.path.abspath(text)
+    try:
+        full.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{flag}={text!a}: the name {full!a} is not UTF-8, which the libraries "
+            "that read and write there need; rename it"
+        ) from error
     if "://" not in text:  # s3://bucket would become a folder named s3:
         return
     if not in_bucket(text) or not text.removeprefix(_BUCKETS).strip("/"):
@@ -118,6 +126,14 @@ def find(pattern: str) -> dict[str, Found]:
         name: Found([os.path.abspath(name), stat.st_size, stat.st_mtime_ns], None)
         for name, stat in stats
     }
+
+
+def require_file(place: Path) -> None:
+    """Raises OSError for a pipe or a device: data are read more than once."""
+    if in_bucket(place) or not place.exists() or place.is_file() or place.is_dir():
+        return
+    reason = "a pipe or a device, which is read once; write it to a file, and name that"
+    raise OSError(errno.EINVAL, reason, str(place))
 
 
 @contextlib.contextmanager

@@ -56,6 +56,7 @@ def load(path: str | Path, lowercase: bool = True) -> Tokenizer:
     """
     path = storage.path(path)
     try:
+        storage.require_file(path)
         content = path.read_bytes().decode("utf-8")
     except OSError as error:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Two runs in one work directory: the second learns who holds it, and changes nothing."""
+"""Two runs in one work directory: the second names the first and changes nothing."""
 
 import contextlib
 import json
@@ -49,10 +49,8 @@ def holder(folder, **environment):
 @pytest.fixture
 def run(micro):
     bring_back = signals.remember()
-    yield lambda folder, *flags: main.main(
-        [f"--config={micro}", f"--workdir={folder}", "--config.train.num_steps=1"]
-        + list(flags)
-    )
+    own = [f"--config={micro}", "--config.train.num_steps=1"]
+    yield lambda folder, *flags: main.main([*own, f"--workdir={folder}", *flags])
     bring_back()
 
 

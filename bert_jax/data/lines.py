@@ -15,7 +15,9 @@ _BOM = b"\xef\xbb\xbf"
 
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
-    with storage.reading(storage.path(path)) as file:
+    place = storage.path(path)
+    storage.require_file(place)
+    with storage.reading(place) as file:
         yield gzip.GzipFile(fileobj=file) if str(path).endswith(".gz") else file
 
 
@@ -42,6 +44,10 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
             "instance with iconv -f ISO-8859-1 -t UTF-8"
         ) from error
     except (OSError, EOFError, zlib.error) as error:  # the last two: damaged gzip
-        raise UserError(f"{path}: cannot be read ({error})") from error
+        raise UserError(f"{path}: cannot be read ({_reason(error)})") from error
     if not number:
         raise UserError(f"{path}: the file is empty")
+
+
+def _reason(error: Exception) -> object:
+    return error.strerror or error if isinstance(error, OSError) else error

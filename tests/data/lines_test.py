@@ -1,0 +1,71 @@
+"""Data come from files, whose names are text."""
+
+import os
+
+import pytest
+
+from bert_jax import main, outside, signals, tokenization
+from bert_jax.data import lines
+from bert_jax.errors import UserError
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    # Without a writer a reader would wait for ever where it should not begin.
+    writer = os.open(path, os.O_RDWR)
+    os.write(writer, b"{}\n")
+    os.close(writer)
+    return path
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda path: list(lines.read_lines(path)),
+        lambda path: outside.read_object(path),
+        lambda path: tokenization.load(path),
+    ],
+    ids=["lines", "json", "vocabulary"],
+)
+def test_a_pipe_is_no_data_file(pipe, read):
+    with pytest.raises(UserError, match=r"pipe.*a pipe or a device, which is read onc"):
+        read(pipe)
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--workdir={}",
+        "--output={}",
+        "--config.init_from={}",
+        "--config.corpus.sources=('text:{}',)",
+    ],
+)
+def test_a_name_that_is_no_text_is_refused(tmp_path, capfd, flag, micro):
+    bring_back = signals.remember()
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    text = flag.format(folder)
+    if "sources" not in flag:
+        flags = [text]
+    else:  # in a tuple of a command line it is a text like any other
+        flags = [text.replace("\udcff", "\\udcff"), f"--workdir={tmp_path / 'run'}"]
+    assert main.main([f"--config={micro}", "--mode=describe", *flags]) == 2
+    bring_back()
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: --") and "is not UTF-8" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_name_of_the_current_folder_is_looked_at(
+    tmp_path, capfd, micro, monkeypatch
+):
+    bring_back = signals.remember()
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)
+    monkeypatch.chdir(folder)
+    assert main.main([f"--config={micro}", "--workdir=run"]) == 2
+    bring_back()
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: --workdir='run': the name '") and "rename it" in line
