@@ -107,6 +107,15 @@ class Checkpoints:
         """The newest finished checkpoint's step; None where there is none."""
         return self._manager.latest_step()
 
+    def check(self, num_steps: int) -> None:
+        """Raises UserError where there is a step that a run of `num_steps` has not."""
+        newest = self.latest_step() or 0
+        if newest > num_steps:
+            raise UserError(
+                f"{self._folder / str(newest)}: no checkpoint of this run, which has "
+                f"{num_steps} steps; move it away"
+            )
+
     def save(self, state: TrainState, step: int) -> None:
         """Starts saving; returns once the state may be donated.
 

@@ -139,6 +139,7 @@ def _run(task: Task, folder: Path, first_seed: int) -> None:
         if keeps_best
         else contextlib.nullcontext(checkpoints) as best,
     ):
+        checkpoints.check(num_steps)
         newest = functools.partial(checkpoints.restore, seeds.abstract(abstract))
         restored = newest()
         state, now = restored or (initial_state(begun), 0)

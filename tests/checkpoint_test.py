@@ -1,6 +1,7 @@
 """Which checkpoints stay, what is restored, and what is said while there is time."""
 
 import shutil
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -76,3 +77,83 @@ def test_a_disk_that_will_be_full_is_told_one_checkpoint_before(
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=9))
         with pytest.raises(UserError, match="goes on from step 2"):
             checkpoints.save(state, 3)
+
+
+@pytest.mark.parametrize("name", ["5", "9" * 20])
+def test_a_step_that_the_run_does_not_have(tmp_path, state, name):
+    with Checkpoints(tmp_path, 3) as checkpoints:
+        checkpoints.save(state, 4)
+        checkpoints.wait()
+        checkpoints.check(4)
+        with pytest.raises(UserError, match="/4: no checkpoint of this run, which has"):
+            checkpoints.check(3)
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(folder / "4", folder / name)
+    with (
+        Checkpoints(tmp_path, 3) as checkpoints,
+        pytest.raises(UserError, match=f"/{name}: no checkpoint of this run, .*4 step"),
+    ):
+        checkpoints.check(4)
+
+
+def numbered(state, now):
+    """Parameters that tell the step they were saved at."""
+    return state._replace(params={"w": jnp.full(4, float(now))})
+
+
+def test_a_reader_follows_a_run_that_deletes_what_it_had_listed(tmp_path, state):
+    abstract = jax.eval_shape(lambda: state.params)
+    with Checkpoints(tmp_path, 1) as live:
+        live.save(numbered(state, 1), 1)
+        live.wait()
+        with Checkpoints.of_another(tmp_path) as reader:
+            assert reader.latest_step() == 1
+            live.save(numbered(state, 2), 2)
+            live.wait()
+            params, now = reader.restore_params(abstract)
+    assert now == 2 and params["w"][0] == 2
+
+
+def test_readers_beside_a_run_that_saves_all_the_time(tmp_path, state):
+    abstract = jax.eval_shape(lambda: state.params)
+    ended = threading.Event()
+
+    def save():
+        now = 1
+        with Checkpoints(tmp_path, 1) as live:
+            while not ended.is_set():
+                live.save(numbered(state, now), now)
+                live.wait()
+                first.set()
+                now += 1
+
+    first = threading.Event()
+    thread = threading.Thread(target=save)
+    thread.start()
+    try:
+        assert first.wait(60)
+        found = []
+        for _ in range(15):
+            with Checkpoints.of_another(tmp_path) as reader:
+                params, now = reader.restore_params(abstract)
+            assert params["w"][0] == now
+            found.append(now)
+    finally:
+        ended.set()
+        thread.join()
+    assert found == sorted(found) and found[-1] > found[0]
+
+
+def test_a_reader_leaves_a_damaged_checkpoint_where_it_is(tmp_path, state):
+    abstract = jax.eval_shape(lambda: state.params)
+    with Checkpoints(tmp_path, 2) as live:
+        live.save(numbered(state, 1), 1)
+        live.save(numbered(state, 2), 2)
+    for path in (tmp_path / "checkpoints" / "2").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    with Checkpoints.of_another(tmp_path) as reader:
+        params, now = reader.restore_params(abstract)
+    assert now == 1 and params["w"][0] == 1
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
