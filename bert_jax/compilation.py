@@ -1,14 +1,15 @@
 """The step of a run as the compiler gets it."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import optax
 from jax.sharding import Mesh
 
-from bert_jax import sharding, step
+from bert_jax import memory, sharding, signals, step
+from bert_jax.metrics import Progress, Stopwatch
 from bert_jax.seeds import Seeds
 from bert_jax.tasks.task import Task
 
@@ -48,3 +49,46 @@ def lower_step(
     )
     with sharding.activate(mesh):
         return jitted.lower(state, batch, seeds.array)
+
+
+class CompiledStep:
+    """The step of a run, compiled once for each shape of a batch.
+
+    Args:
+      lower: state, batch and number of micro-batches -> `lower_step` of them.
+      progress: says what the longest batch takes of memory.
+    """
+
+    def __init__(
+        self,
+        lower: Callable[[step.TrainState, step.Batch, int], jax.stages.Lowered],
+        stop: signals.Stop,
+        clock: Stopwatch,
+        progress: Progress,
+    ):
+        self._lower, self._stop = lower, stop
+        self._clock, self._progress = clock, progress
+        self._compiled: dict[tuple, jax.stages.Compiled] = {}
+        self._widest = 0  # positions
+
+    def for_batch(
+        self, state: step.TrainState, batch: step.Batch, micro_batches: int
+    ) -> jax.stages.Compiled:
+        """The step for a batch of these shapes: a function of (state, batch, seeds).
+
+        Raises:
+          Interrupted: a signal arrived while it was compiled.
+        """
+        shapes = (micro_batches, *((name, x.shape) for name, x in batch.items()))
+        if shapes not in self._compiled:
+            with self._clock("compile"):
+                self._compiled[shapes] = signals.run_interruptibly(
+                    lambda: self._lower(state, batch, micro_batches).compile(),
+                    self._stop,
+                )
+            positions = batch["input_ids"].size
+            if positions > self._widest:
+                self._widest = positions
+                line = memory.of_step(self._compiled[shapes], batch)
+                self._progress.note(line)
+        return self._compiled[shapes]

@@ -12,9 +12,10 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     ("main", "local"),
     ("train",),
+    ("session",),
     ("predict",),
     ("evaluate", "describe"),
-    ("initial", "asked", "seeds", "history", "compilation"),
+    ("initial", "asked", "seeds", "history", "compilation", "due"),
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
         *("memory", "configuration", "signals", "workdir", "weights", "pretrained"),

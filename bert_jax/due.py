@@ -1,0 +1,54 @@
+"""What is due after a step."""
+
+import dataclasses
+
+from bert_jax.tasks.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Due:
+    """Answers for the number of steps that are done.
+
+    Attributes:
+      evaluate_every: steps; 0: at the end, and where epochs end.
+      epoch_size: training rows; 0: the end of an epoch is no occasion.
+    """
+
+    num_steps: int
+    log_every: int
+    save_every: int
+    evaluate_every: int
+    batch_size: int
+    epoch_size: int
+
+    @classmethod
+    def of(cls, task: Task) -> "Due":
+        """As the config says."""
+        train = task.config.train
+        return cls(
+            num_steps=train.num_steps,
+            log_every=train.log_every,
+            save_every=task.config.checkpoint.save_every,
+            evaluate_every=train.eval_every,
+            batch_size=train.batch_size,
+            epoch_size=task.epoch_size if train.eval_every_epoch else 0,
+        )
+
+    def log(self, step: int) -> bool:
+        return step == self.num_steps or step % self.log_every == 0
+
+    def save(self, step: int) -> bool:
+        return step == self.num_steps or step % self.save_every == 0
+
+    def evaluation(self, step: int) -> bool:
+        if step == self.num_steps:
+            return True
+        if self.evaluate_every and step and step % self.evaluate_every == 0:
+            return True
+        if not (self.epoch_size and step):
+            return False
+        rows, before = step * self.batch_size, (step - 1) * self.batch_size
+        return rows // self.epoch_size > before // self.epoch_size
+
+    def anything(self, step: int) -> bool:
+        return self.log(step) or self.save(step) or self.evaluation(step)

@@ -1,0 +1,297 @@
+"""What surrounds the loop: a run opened from its config and folder, saved, closed."""
+
+import contextlib
+from types import TracebackType
+from typing import Any
+
+import flax.linen as nn
+import jax
+from jaxtyping import Array
+
+from bert_jax import (
+    anomaly,
+    compilation,
+    evaluate,
+    initial,
+    memory,
+    merge,
+    processes,
+    sharding,
+    signals,
+    step,
+    storage,
+    tokenization,
+    workdir,
+)
+from bert_jax import optimizer as optimizers
+from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
+from bert_jax.data.rows import Places
+from bert_jax.due import Due
+from bert_jax.heartbeat import Heartbeat
+from bert_jax.history import History, Speed
+from bert_jax.metrics import Progress, Stopwatch, table
+from bert_jax.models.heads import count_parameters
+from bert_jax.seeds import Log, Seeds
+from bert_jax.storage import Path
+from bert_jax.tasks.task import Task
+
+# Of the pieces of the training data; bert-base-uncased finds some 0.01% in English.
+MANY_UNKNOWN = 0.02
+
+
+class Session:
+    """A run that is open: its `state` after `now` steps, and what the loop needs.
+
+    Args:
+      task: its config is resolved.
+      folder: the work directory.
+      first_seed: the first of `config.train.seeds`.
+
+    Raises (here, and where it is entered):
+      UserError: what the user can mend; nothing half-written is left.
+    """
+
+    state: step.TrainState
+    now: int
+    anomalies: anomaly.Anomalies
+    _rows: Places
+
+    def __init__(self, task: Task, folder: Path, first_seed: int):
+        self.task, self.folder = task, folder
+        config = task.config
+        anomaly.check(config, processes.count())
+        self.seeds = Seeds(config, first_seed)
+        self.mesh = sharding.make_mesh(config)
+        memory.require(config, trains=True)
+        self._optimizer = optimizers.make(config)
+        self._abstract = sharding.abstract_state(
+            task.init_params, self._optimizer, self.mesh, config.mesh.optimizer
+        )
+        workdir.check(folder, config)
+        is_new = not has_checkpoint(folder)
+        self._weights = self._read_weights() if is_new else None
+        self._claim(is_new)
+        self.due = Due.of(task)
+        self.clock = Stopwatch()
+
+    def __enter__(self) -> "Session":
+        with contextlib.ExitStack() as stack:
+            self._open(stack)
+            self._stack = stack.pop_all()
+        self._introduce()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def next_batch(self) -> dict[str, Array]:
+        """The batch of the next step, on the devices; a signal ends the waiting."""
+        with self.clock("data wait"), self.stop.at_once():
+            rows, size = next(self._batches), self.task.batch_size(self.now)
+            return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
+
+    def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:
+        """The step for such a batch: (state, batch, seeds) -> (state, metrics)."""
+        micro_batches = self.task.micro_batches(self.now)
+        compiled = self._compiled.for_batch(self.state, batch, micro_batches)
+        self.progress.tell(self.task.told)
+        return compiled
+
+    def evaluate(self) -> None:
+        """Evaluates the dev splits that have not been at this step; keeps the best."""
+        # The first one's line, written last, says that all is done.
+        dev = self.task.dev_splits
+        for split in reversed(dev):
+            if self.log.has(self.now, split):
+                continue
+            self.progress.note(f"evaluating {split} at step {self.now}")
+            numbers = self._evaluator.numbers(self.state.params, split, self.now)
+            better = split == dev[0] and self.history.add(self.now, numbers[0])
+            if better and self._best is not None:
+                self._best.save_params(self.state.params, self.now)
+                self._best.wait()  # before the line that says so
+            means = self.log.write(self.now, split, numbers)
+            self.progress.tell(self.task.told)
+            self.progress.note(evaluate.one_line(self.now, split, means))
+
+    def write_metrics(self, metrics: dict[str, Array]) -> None:
+        """Writes the line of the last step, with the speed since the line before."""
+        with self.clock("step"):
+            each = self.seeds.floats(metrics)
+        rates = self.speed.rates(sharding.peak_flops())
+        means = self.log.write(self.now, "train", [one | rates for one in each])
+        self.progress.log(self.now, means)
+
+    def save(self) -> None:
+        """Starts saving the state."""
+        self.log.flush()  # who goes on from the checkpoint wants the lines before it
+        with self.clock("checkpoint"):
+            self._checkpoints.save(self.state, self.now)
+
+    def go_back(self) -> None:
+        """Takes the newest good checkpoint as the state after the last anomaly."""
+        self.now = self.anomalies.step
+        self.progress.note(f"going back, and on from step {self.now}")
+        with self.clock("checkpoint"):
+            # Both at a time would need twice the room.
+            jax.tree.map(lambda x: x.delete(), self.state)
+            self._checkpoints.drop(self.now - 1)  # nothing good has come of it
+            # What was read for the first state is gone with it.
+            good, _ = self._newest() or (self._first_state(self._read_weights()), 0)
+            self.state = self.anomalies.leave_out(good)
+        self.save()
+        self._batches = self.seeds.batches(self.task, self.now, self._rows)
+
+    def save_on_signal(self) -> None:
+        """Saves what there is: there may be seconds left."""
+        if self.anomalies.settle():
+            self.go_back()
+        self.progress.note(f"stopping: saving step {self.now} of {self.due.num_steps}")
+        with self.clock("checkpoint"):
+            self._checkpoints.save(self.state, self.now)
+            self.log.flush()
+            self._checkpoints.wait()
+        self.progress.note(
+            f"saved step {self.now}; the same command goes on from there"
+        )
+
+    def finish(self) -> None:
+        """Saves the last state, evaluates the weights that the run gives, reports."""
+        self.save()
+        with self.clock("checkpoint"):
+            self._checkpoints.wait()
+        params, step_taken = self.state.params, self.now
+        if self._best is not None and checkpoint_name(self.task.config) == "best":
+            found = self._best.restore_params(self._abstract.params)
+            params, step_taken = found or (params, step_taken)
+        if self.now < self.due.num_steps:
+            kept = self._best is not None
+            self.progress.note(self.history.early_stop(self.now, step_taken, kept))
+        self.progress.close()
+        evaluate.close(self._evaluator, self.folder, params, step_taken, self.log)
+        self.seeds.close(self.task, self.folder, self.state, self.now)
+
+    def _read_weights(self) -> tuple[Any, merge.Report] | None:
+        return initial.read(self.task, self._abstract.params)
+
+    def _claim(self, is_new: bool) -> None:
+        """Prepares the data, and makes the folder this run's."""
+        task, folder = self.task, self.folder
+        task.recall(workdir.read_data(folder))
+        with processes.first_alone():
+            task.prepare()
+        data, is_first = task.data_record(), processes.is_first()
+        processes.check_same("the prepared data", data)
+        with processes.first_alone():
+            workdir.claim(folder, task.config, task.tokenizer, data, write=is_first)
+            if is_new and is_first:
+                workdir.drop_best(folder)
+
+    def _open(self, stack: contextlib.ExitStack) -> None:
+        task, folder, config = self.task, self.folder, self.task.config
+        self.stop = stack.enter_context(signals.deferred(processes.stop()))
+        stall, index = config.train.stall_seconds, jax.process_index()
+        self.heart = stack.enter_context(Heartbeat(folder, self.clock, stall, index))
+        keep, every = config.checkpoint.keep, config.checkpoint.keep_every
+        self._checkpoints = Checkpoints(folder, keep, keep_every=every)
+        stack.enter_context(self._checkpoints)
+        self._checkpoints.check(self.due.num_steps)
+        dev = task.dev_splits
+        takes_best = checkpoint_name(config) == "best"
+        self._best = None
+        if dev and self.seeds.count == 1 and (takes_best or task.epoch_size):
+            self._best = stack.enter_context(Checkpoints(folder, 1, "best"))
+        restored, is_first = self._newest(), processes.is_first()
+        self.state, self.now = restored or (self._first_state(self._weights), 0)
+        self._resumes = restored is not None
+        resume_step = self.now if self._resumes else None
+        self.log = Log(self.seeds, folder, resume_step, is_first)
+        stack.callback(self.log.close)
+        processes.barrier()  # the log holds what is gone on from, and all read that
+        self.history = History(task, folder, dev[:1])
+        self.progress = Progress(self.due.num_steps, self.now, active=is_first)
+        stack.callback(self.progress.close)
+        self.anomalies = anomaly.Anomalies(
+            config.train.on_anomaly,
+            self.seeds.floats,
+            self.log.anomaly,
+            self.progress.note,
+        )
+        self._evaluator = evaluate.Evaluator(
+            task, self.seeds, self.mesh, self.stop, self.clock
+        )
+        self._rows = sharding.local_rows(self.mesh, config.train.batch_size)
+        self._batches = self.seeds.batches(task, self.now, self._rows)
+        self._compiled = compilation.CompiledStep(
+            self._lower, self.stop, self.clock, self.progress
+        )
+        self.speed = Speed(self.clock)
+
+    def _introduce(self) -> None:
+        """Says what the run begins with."""
+        note, params = self.progress.note, self._abstract.params
+        shape = " ".join(f"{axis}={n}" for axis, n in self.mesh.shape.items())
+        kind = jax.devices()[0].device_kind
+        note(
+            f"{self.folder}: {count_parameters(params):,} parameters on "
+            f"{self.mesh.size} x {kind} ({shape})"
+        )
+        note(memory.of_state(self.state))
+        note(_tokenizer_line(self.task))
+        if self._resumes:
+            note(f"resuming at step {self.now} of {self.due.num_steps}")
+        elif self._weights is not None:
+            report = self._weights[1]
+            note(f"from {self.task.config.init_from}:\n{table(*report.table())}")
+            if processes.is_first():
+                path = self.folder / "init_from.json"
+                storage.write_atomically(path, report.to_json())
+
+    def _newest(self) -> tuple[step.TrainState, int] | None:
+        return self._checkpoints.restore(self.seeds.abstract(self._abstract))
+
+    def _first_state(self, weights: tuple[Any, merge.Report] | None) -> step.TrainState:
+        """The state before the first step, of all seeds."""
+
+        def create(seed: Array) -> step.TrainState:
+            params = nn.meta.unbox(self.task.init_params(jax.random.key(seed)))
+            return step.init_state(params, self._optimizer)
+
+        shardings = sharding.shardings_of(self.seeds.abstract(self._abstract))
+        created = jax.jit(self.seeds.each(create), out_shardings=shardings)
+        state = created(self.seeds.array)
+        if weights is None:
+            return state
+        return state._replace(params=merge.fill(weights[0], state.params))
+
+    def _lower(
+        self, state: step.TrainState, batch: step.Batch, micro_batches: int
+    ) -> jax.stages.Lowered:
+        schedule = optimizers.learning_rate_schedule(self.task.config)
+        return compilation.lower_step(
+            self.task,
+            self._optimizer,
+            schedule,
+            self.seeds,
+            self.mesh,
+            state,
+            batch,
+            micro_batches,
+        )
+
+
+def _tokenizer_line(task: Task) -> str:
+    """What the run's texts are cut by, and a warning where they do not suit it."""
+    share = task.unknown_share()
+    line = f"tokenizer: {tokenization.summary(task.tokenizer)}; {share:.2%} [UNK]"
+    if share <= MANY_UNKNOWN:
+        return line
+    return (
+        f"{line}\nwarning: that is much; is this the vocabulary, and the case, of the "
+        "texts and the weights?"
+    )
