@@ -1,6 +1,6 @@
 """Saving and restoring: the only file that knows Orbax.
 
-`checkpoints/<step>` holds the items `params`, `opt_state` and `usual`, so that whoever
+`checkpoints/<step>` holds trees by name (`params`, `opt_state`, ...), so that whoever
 only wants the weights does not read the optimizer's two thirds.
 """
 
@@ -10,21 +10,18 @@ import gc
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax import processes, storage
-from bert_jax.anomaly import Usual
 from bert_jax.errors import UserError
-from bert_jax.step import TrainState
 from bert_jax.storage import Path
 
 log = logging.getLogger(__name__)
@@ -116,24 +113,16 @@ class Checkpoints:
                 f"{num_steps} steps; move it away"
             )
 
-    def save(self, state: TrainState, step: int) -> None:
-        """Starts saving; returns once the state may be donated.
+    def save(self, items: Mapping[str, Any], step: int) -> None:
+        """Starts saving trees by name; returns once their arrays may be donated.
 
         Raises:
           UserError: there is too little room on the disk, or saving failed; this or
             the checkpoint before.
         """
-        items = {name: getattr(state, name) for name in ("params", "opt_state")}
-        self._save(items | {"usual": state.usual._asdict()}, step)
-
-    def save_params(self, params: Any, step: int) -> None:
-        """As `save`, the parameters only."""
-        self._save({"params": params}, step)
-
-    def _save(self, items: dict[str, Any], step: int) -> None:
         if step == self.latest_step():
             return
-        self._check_room(sum(leaf.nbytes for leaf in jax.tree.leaves(items)))
+        self._check_room(sum(leaf.nbytes for leaf in jax.tree.leaves(dict(items))))
         args = {name: ocp.args.StandardSave(item) for name, item in items.items()}
         with self._told_in_one_line():
             self._manager.save(step, args=ocp.args.Composite(**args), force=True)
@@ -179,12 +168,16 @@ class Checkpoints:
                 f"{self._folder}: a checkpoint cannot be written: {_first_line(error)}"
             ) from error
 
-    def restore(self, abstract: TrainState) -> tuple[TrainState, int] | None:
-        """The newest checkpoint that can be read, and its step.
+    def save_params(self, params: Any, step: int) -> None:
+        """As `save`, the parameters only."""
+        self.save({"params": params}, step)
+
+    def restore(self, abstract: Mapping[str, Any]) -> tuple[dict[str, Any], int] | None:
+        """The newest checkpoint that can be read, its trees by name, and its step.
 
         Args:
-          abstract: shapes, dtypes and shardings to restore to; the mesh may be
-            another than the one it was saved from.
+          abstract: shapes, dtypes and shardings to restore to, by name; the mesh may
+            be another than the one it was saved from.
 
         Returns:
           None where nothing was saved. From a damaged checkpoint it goes to the one
@@ -193,28 +186,6 @@ class Checkpoints:
         Raises:
           UserError: there are checkpoints, but none can be read.
         """
-        found = self._restore_newest(
-            {
-                "params": abstract.params,
-                "opt_state": abstract.opt_state,
-                "usual": abstract.usual._asdict(),
-            }
-        )
-        if found is None:
-            return None
-        items, step = found
-        counter = jnp.full(abstract.step.shape, step, jnp.int32)
-        counter = jax.device_put(counter, abstract.step.sharding)
-        usual = Usual(**items["usual"])
-        return TrainState(counter, items["params"], items["opt_state"], usual), step
-
-    def restore_params(self, abstract: Any) -> tuple[Any, int] | None:
-        """As `restore`, the parameters only."""
-        found = self._restore_newest({"params": abstract})
-        return None if found is None else (found[0]["params"], found[1])
-
-    def _restore_newest(self, abstract: dict[str, Any]) -> tuple[dict, int] | None:
-        """As `restore`, items by name."""
         for _ in range(_LISTINGS - 1 if self._read_only else 0):
             steps = self._manager.all_steps()
             try:
@@ -226,7 +197,12 @@ class Checkpoints:
                     raise
         return self._restore_listed(abstract)
 
-    def _restore_listed(self, abstract: dict[str, Any]) -> tuple[dict, int] | None:
+    def restore_params(self, abstract: Any) -> tuple[Any, int] | None:
+        """As `restore`, the parameters only."""
+        found = self.restore({"params": abstract})
+        return None if found is None else (found[0]["params"], found[1])
+
+    def _restore_listed(self, abstract: Mapping[str, Any]) -> tuple[dict, int] | None:
         damaged = []
         for step in sorted(self._manager.all_steps(), reverse=True):
             restored, reason = self._restore(step, abstract)
@@ -250,7 +226,7 @@ class Checkpoints:
         return None
 
     def _restore(
-        self, step: int, abstract: dict[str, Any]
+        self, step: int, abstract: Mapping[str, Any]
     ) -> tuple[dict[str, Any] | None, str]:
         """A checkpoint's items; or None, in every process, and the reason."""
         args = {k: ocp.args.StandardRestore(v) for k, v in abstract.items()}

@@ -9,9 +9,11 @@ import optax
 from jax.sharding import Mesh
 
 from bert_jax import memory, sharding, signals, step
-from bert_jax.metrics import Progress, Stopwatch
+from bert_jax.clock import Stopwatch
 from bert_jax.seeds import Seeds
 from bert_jax.tasks.task import Task
+from bert_jax.terminal import Progress
+from bert_jax.types import Batch
 
 
 def lower_step(
@@ -61,7 +63,7 @@ class CompiledStep:
 
     def __init__(
         self,
-        lower: Callable[[step.TrainState, step.Batch, int], jax.stages.Lowered],
+        lower: Callable[[step.TrainState, Batch, int], jax.stages.Lowered],
         stop: signals.Stop,
         clock: Stopwatch,
         progress: Progress,
@@ -72,7 +74,7 @@ class CompiledStep:
         self._widest = 0  # positions
 
     def for_batch(
-        self, state: step.TrainState, batch: step.Batch, micro_batches: int
+        self, state: step.TrainState, batch: Batch, micro_batches: int
     ) -> jax.stages.Compiled:
         """The step for a batch of these shapes: a function of (state, batch, seeds).
 

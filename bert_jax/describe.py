@@ -6,7 +6,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from bert_jax import memory, metrics, optimizer, processes, sharding, storage
+from bert_jax import memory, optimizer, processes, sharding, storage, terminal
 from bert_jax.models.heads import count_parameters
 from bert_jax.tasks.task import Task
 
@@ -26,7 +26,7 @@ def describe(task: Task, target: str) -> None:
         return
     print(json.dumps(facts["config"], indent=2))
     rows = [(name, _readable(name, value)) for name, value in _flat(facts)]
-    print(metrics.table(rows, ("", "")))
+    print(terminal.table(rows, ("", "")))
 
 
 def gather(task: Task) -> dict[str, Any]:

@@ -6,8 +6,9 @@ import threading
 import time
 from types import TracebackType
 
-from bert_jax.metrics import Stopwatch, say
+from bert_jax.clock import Stopwatch
 from bert_jax.storage import Path, write_atomically
+from bert_jax.terminal import say
 
 SECONDS = 5.0  # between two heartbeats
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax import metrics, processes
-from bert_jax.metrics import Stopwatch
+from bert_jax.clock import Stopwatch
 from bert_jax.storage import Path
 from bert_jax.tasks.task import Task
 

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from bert_jax import initial, outside, processes, sharding, storage
 from bert_jax.errors import UserError
-from bert_jax.evaluate import asking
+from bert_jax.evaluator import asking
 from bert_jax.storage import Path
 from bert_jax.tasks.task import Task
 

@@ -129,7 +129,7 @@ class Seeds:
             with processes.first_alone():
                 workdir.claim(path, config, task.tokenizer, data, write=first)
             with Checkpoints(path, 1) as checkpoints:
-                checkpoints.save(own, now)
+                checkpoints.save(own.items(), now)
 
 
 class Log:

@@ -11,11 +11,12 @@ from jaxtyping import Array
 from bert_jax import (
     anomaly,
     compilation,
-    evaluate,
+    evaluator,
     initial,
     memory,
     merge,
     processes,
+    report,
     sharding,
     signals,
     step,
@@ -25,15 +26,17 @@ from bert_jax import (
 )
 from bert_jax import optimizer as optimizers
 from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
+from bert_jax.clock import Stopwatch
 from bert_jax.data.rows import Places
 from bert_jax.due import Due
 from bert_jax.heartbeat import Heartbeat
 from bert_jax.history import History, Speed
-from bert_jax.metrics import Progress, Stopwatch, table
 from bert_jax.models.heads import count_parameters
 from bert_jax.seeds import Log, Seeds
 from bert_jax.storage import Path
 from bert_jax.tasks.task import Task
+from bert_jax.terminal import Progress, table
+from bert_jax.types import Batch
 
 # Of the pieces of the training data; bert-base-uncased finds some 0.01% in English.
 MANY_UNKNOWN = 0.02
@@ -117,7 +120,7 @@ class Session:
                 self._best.wait()  # before the line that says so
             means = self.log.write(self.now, split, numbers)
             self.progress.tell(self.task.told)
-            self.progress.note(evaluate.one_line(self.now, split, means))
+            self.progress.note(report.one_line(self.now, split, means))
 
     def write_metrics(self, metrics: dict[str, Array]) -> None:
         """Writes the line of the last step, with the speed since the line before."""
@@ -131,7 +134,7 @@ class Session:
         """Starts saving the state."""
         self.log.flush()  # who goes on from the checkpoint wants the lines before it
         with self.clock("checkpoint"):
-            self._checkpoints.save(self.state, self.now)
+            self._checkpoints.save(self.state.items(), self.now)
 
     def go_back(self) -> None:
         """Takes the newest good checkpoint as the state after the last anomaly."""
@@ -153,7 +156,7 @@ class Session:
             self.go_back()
         self.progress.note(f"stopping: saving step {self.now} of {self.due.num_steps}")
         with self.clock("checkpoint"):
-            self._checkpoints.save(self.state, self.now)
+            self._checkpoints.save(self.state.items(), self.now)
             self.log.flush()
             self._checkpoints.wait()
         self.progress.note(
@@ -173,7 +176,7 @@ class Session:
             kept = self._best is not None
             self.progress.note(self.history.early_stop(self.now, step_taken, kept))
         self.progress.close()
-        evaluate.close(self._evaluator, self.folder, params, step_taken, self.log)
+        report.close(self._evaluator, self.folder, params, step_taken, self.log)
         self.seeds.close(self.task, self.folder, self.state, self.now)
 
     def _read_weights(self) -> tuple[Any, merge.Report] | None:
@@ -222,7 +225,7 @@ class Session:
             self.log.anomaly,
             self.progress.note,
         )
-        self._evaluator = evaluate.Evaluator(
+        self._evaluator = evaluator.Evaluator(
             task, self.seeds, self.mesh, self.stop, self.clock
         )
         self._rows = sharding.local_rows(self.mesh, config.train.batch_size)
@@ -246,14 +249,16 @@ class Session:
         if self._resumes:
             note(f"resuming at step {self.now} of {self.due.num_steps}")
         elif self._weights is not None:
-            report = self._weights[1]
-            note(f"from {self.task.config.init_from}:\n{table(*report.table())}")
+            merged = self._weights[1]
+            note(f"from {self.task.config.init_from}:\n{table(*merged.table())}")
             if processes.is_first():
                 path = self.folder / "init_from.json"
-                storage.write_atomically(path, report.to_json())
+                storage.write_atomically(path, merged.to_json())
 
     def _newest(self) -> tuple[step.TrainState, int] | None:
-        return self._checkpoints.restore(self.seeds.abstract(self._abstract))
+        abstract = self.seeds.abstract(self._abstract)
+        found = self._checkpoints.restore(abstract.items())
+        return found and (abstract.restored(*found), found[1])
 
     def _first_state(self, weights: tuple[Any, merge.Report] | None) -> step.TrainState:
         """The state before the first step, of all seeds."""
@@ -270,7 +275,7 @@ class Session:
         return state._replace(params=merge.fill(weights[0], state.params))
 
     def _lower(
-        self, state: step.TrainState, batch: step.Batch, micro_batches: int
+        self, state: step.TrainState, batch: Batch, micro_batches: int
     ) -> jax.stages.Lowered:
         schedule = optimizers.learning_rate_schedule(self.task.config)
         return compilation.lower_step(

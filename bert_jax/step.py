@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Int, Key
 
 from bert_jax import anomaly
+from bert_jax.types import Batch, Params, Sums
 
-Params = Any
-Batch = Mapping[str, Array]
-Sums = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 LossFunction = Callable[[Params, Batch, Key[Array, ""] | None], Sums]
 
 
@@ -27,6 +25,21 @@ class TrainState(NamedTuple):
     params: Params
     opt_state: optax.OptState
     usual: anomaly.Usual = anomaly.Usual()
+
+    def items(self) -> dict[str, Any]:
+        """What is saved of it: all but `step`, which is the checkpoint's name."""
+        usual = self.usual._asdict()
+        return {"params": self.params, "opt_state": self.opt_state, "usual": usual}
+
+    def restored(self, items: Mapping[str, Any], step: int) -> "TrainState":
+        """The state of a checkpoint's items, placed as this one is."""
+        counter = jnp.full(self.step.shape, step, jnp.int32)
+        return TrainState(
+            jax.device_put(counter, self.step.sharding),
+            items["params"],
+            items["opt_state"],
+            anomaly.Usual(**items["usual"]),
+        )
 
 
 def init_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:

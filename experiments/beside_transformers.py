@@ -28,7 +28,7 @@ import numpy as np
 import torch
 import transformers
 
-from bert_jax import configuration, initial, metrics, optimizer, train
+from bert_jax import configuration, initial, metrics, optimizer, terminal, train
 from bert_jax.tasks.classification import Classification
 
 
@@ -152,7 +152,7 @@ def main() -> None:
         )
         for name, values in scores.items()
     ]
-    print(metrics.table(rows, ("", "mean", "spread", "seeds", "seconds")))
+    print(terminal.table(rows, ("", "mean", "spread", "seeds", "seconds")))
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ from pathlib import Path
 
 import jax
 
-from bert_jax.metrics import table
+from bert_jax.terminal import table
 from experiments.chaos_process import (
     Fault,
     Lost,

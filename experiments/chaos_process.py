@@ -206,7 +206,7 @@ def arrays(spec: Path, folder: Path) -> list[tuple[str, np.ndarray]]:
         task.init_params, optimizer.make(task.config), mesh
     )
     with Checkpoints(folder, 1) as checkpoints:
-        restored = checkpoints.restore(abstract)
+        restored = checkpoints.restore(abstract.items())
     assert restored is not None
     leaves = jax.tree_util.tree_leaves_with_path(restored[0])
     return [(jax.tree_util.keystr(path), np.asarray(leaf)) for path, leaf in leaves]

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax import local, metrics
+from bert_jax import local, metrics, terminal
 
 STEPS, BATCH, STOP = 30, 16, 13
 
@@ -260,7 +260,7 @@ def show(title: str, rows: list[tuple]) -> None:
         for place, *numbers, counts in ((*row[:4], row[4:]) for row in rows)
     ]
     print(f"\n{title}: largest relative difference from one device")
-    print(metrics.table(shown, header), flush=True)
+    print(terminal.table(shown, header), flush=True)
 
 
 def write_data(folder: Path) -> None:

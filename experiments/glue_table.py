@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax import metrics
+from bert_jax import terminal
 from bert_jax.data.glue import TASKS
 
 # Table 1 of the paper: test scores of BERT-Base and BERT-Large, in percent.
@@ -98,8 +98,8 @@ def table(results: Sequence[Result]) -> str:
         means = [f"{statistics.mean(column):.1f}" for column in columns]
         chosen.append(("average", "", "", "", "", *means))
     tables = (
-        metrics.table(rows, (*_SETTINGS, "best", *_PAPER)),
-        metrics.table(chosen, (*_PICKED, *_PAPER)),
+        terminal.table(rows, (*_SETTINGS, "best", *_PAPER)),
+        terminal.table(chosen, (*_PICKED, *_PAPER)),
     )
     return "\n\n".join((*tables, _NOTE))
 

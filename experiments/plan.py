@@ -28,8 +28,8 @@ from ml_collections import ConfigDict
 from bert_jax import configuration, sharding, tasks
 from bert_jax.errors import UserError
 from bert_jax.memory import bytes_per_device
-from bert_jax.metrics import table
 from bert_jax.models.heads import count_parameters
+from bert_jax.terminal import table
 from experiments import estimate
 from experiments.devices import DEVICES, Device
 

@@ -22,11 +22,12 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax import initial, metrics, sharding, signals, tokenization
+from bert_jax import initial, sharding, signals, tokenization
+from bert_jax.clock import Stopwatch
 from bert_jax.data.rows import Feature
 from bert_jax.data.squad import Example
 from bert_jax.errors import UserError
-from bert_jax.evaluate import Evaluator
+from bert_jax.evaluator import Evaluator
 from bert_jax.merge import whole
 from bert_jax.seeds import Seeds
 from bert_jax.tasks.finetuning import Outputs
@@ -111,7 +112,7 @@ def windows(folder: Path, options: argparse.Namespace) -> list[tuple[Feature, Ou
     begun = initial.read(task, sharding.abstract_params(task.init_params, mesh))
     assert begun is not None
     params = whole(*begun, task.unused)
-    stop, clock = signals.Stop(), metrics.Stopwatch()
+    stop, clock = signals.Stop(), Stopwatch()
     evaluator = Evaluator(task, Seeds.single(task.config), mesh, stop, clock)
     (found,) = evaluator.results(params, "dev", 0)
     return found

@@ -177,7 +177,7 @@ def weights(workdir, at):
         path.rename(folder.parent / path.name)
     try:
         with Checkpoints(workdir, 9) as checkpoints:
-            items, now = checkpoints._restore_newest({"params": None})
+            items, now = checkpoints.restore({"params": None})
         assert now == at
         return jax.tree.leaves(items["params"])
     finally:

@@ -23,7 +23,7 @@ def test_the_newest_stay_and_every_so_many_for_good(tmp_path, state):
     with Checkpoints(tmp_path, 2, keep_every=20) as checkpoints:
         # 33 is where a signal came.
         for now in (10, 20, 30, 33, 40, 50, 60, 70):
-            checkpoints.save(state, now)
+            checkpoints.save(state.items(), now)
         checkpoints.wait()
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert names == ["20", "40", "60", "70"]
@@ -31,12 +31,12 @@ def test_the_newest_stay_and_every_so_many_for_good(tmp_path, state):
 
 def test_dropping_one_while_it_is_being_written(tmp_path, state):
     with Checkpoints(tmp_path, 3) as checkpoints:
-        checkpoints.save(state, 10)
-        checkpoints.save(state, 20)
+        checkpoints.save(state.items(), 10)
+        checkpoints.save(state.items(), 20)
         checkpoints.drop(20)
         checkpoints.drop(15)
         assert checkpoints.latest_step() == 10
-        checkpoints.save(state, 20)
+        checkpoints.save(state.items(), 20)
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert names == ["10", "20"]
 
@@ -46,12 +46,13 @@ def test_all_of_the_state_comes_back(tmp_path, state):
         loss=jnp.float32(1 / 3), steps=jnp.int32(7), recent=jnp.float32(2.5)
     )
     with Checkpoints(tmp_path, 1) as checkpoints:
-        checkpoints.save(state._replace(usual=usual), 5)
+        checkpoints.save(state._replace(usual=usual).items(), 5)
         checkpoints.wait()
         abstract = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
         )
-        restored, now = checkpoints.restore(abstract)
+        items, now = checkpoints.restore(abstract.items())
+        restored = abstract.restored(items, now)
     assert now == int(restored.step) == 5
     for one, other in zip(restored.usual, usual, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -72,17 +73,17 @@ def test_a_disk_that_will_be_full_is_told_one_checkpoint_before(
                 shutil, "disk_usage", lambda _, free=free: usage._replace(free=free)
             )
             assert "make room" not in caplog.text
-            checkpoints.save(state, now)
+            checkpoints.save(state.items(), now)
         assert "not for the next: make room" in caplog.text
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=9))
         with pytest.raises(UserError, match="goes on from step 2"):
-            checkpoints.save(state, 3)
+            checkpoints.save(state.items(), 3)
 
 
 @pytest.mark.parametrize("name", ["5", "9" * 20])
 def test_a_step_that_the_run_does_not_have(tmp_path, state, name):
     with Checkpoints(tmp_path, 3) as checkpoints:
-        checkpoints.save(state, 4)
+        checkpoints.save(state.items(), 4)
         checkpoints.wait()
         checkpoints.check(4)
         with pytest.raises(UserError, match="/4: no checkpoint of this run, which has"):
@@ -104,11 +105,11 @@ def numbered(state, now):
 def test_a_reader_follows_a_run_that_deletes_what_it_had_listed(tmp_path, state):
     abstract = jax.eval_shape(lambda: state.params)
     with Checkpoints(tmp_path, 1) as live:
-        live.save(numbered(state, 1), 1)
+        live.save(numbered(state, 1).items(), 1)
         live.wait()
         with Checkpoints.of_another(tmp_path) as reader:
             assert reader.latest_step() == 1
-            live.save(numbered(state, 2), 2)
+            live.save(numbered(state, 2).items(), 2)
             live.wait()
             params, now = reader.restore_params(abstract)
     assert now == 2 and params["w"][0] == 2
@@ -122,7 +123,7 @@ def test_readers_beside_a_run_that_saves_all_the_time(tmp_path, state):
         now = 1
         with Checkpoints(tmp_path, 1) as live:
             while not ended.is_set():
-                live.save(numbered(state, now), now)
+                live.save(numbered(state, now).items(), now)
                 live.wait()
                 first.set()
                 now += 1
@@ -147,8 +148,8 @@ def test_readers_beside_a_run_that_saves_all_the_time(tmp_path, state):
 def test_a_reader_leaves_a_damaged_checkpoint_where_it_is(tmp_path, state):
     abstract = jax.eval_shape(lambda: state.params)
     with Checkpoints(tmp_path, 2) as live:
-        live.save(numbered(state, 1), 1)
-        live.save(numbered(state, 2), 2)
+        live.save(numbered(state, 1).items(), 1)
+        live.save(numbered(state, 2).items(), 2)
     for path in (tmp_path / "checkpoints" / "2").rglob("*"):
         if path.is_file():
             path.write_bytes(b"")

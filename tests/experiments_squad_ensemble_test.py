@@ -56,7 +56,8 @@ def folder(tmp_path_factory):
         own = folder / f"run{seed}"
         workdir.claim(own, config, task.tokenizer)
         with Checkpoints(own, 1) as checkpoints:
-            checkpoints.save(init_state(params, optimizer.make(config)), 1)
+            state = init_state(params, optimizer.make(config))
+            checkpoints.save(state.items(), 1)
             checkpoints.wait()
     return folder
 

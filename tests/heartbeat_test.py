@@ -7,8 +7,8 @@ import time
 import pytest
 
 from bert_jax import heartbeat
+from bert_jax.clock import Stopwatch
 from bert_jax.heartbeat import Heartbeat
-from bert_jax.metrics import Stopwatch
 
 
 def until(condition):

@@ -12,9 +12,10 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     ("main", "local"),
     ("train",),
+    ("predict", "evaluate", "describe"),
     ("session",),
-    ("predict",),
-    ("evaluate", "describe"),
+    ("report",),
+    ("evaluator",),
     ("initial", "asked", "seeds", "history", "compilation", "due"),
     (
         *("step", "optimizer", "sharding", "checkpoint", "metrics", "tasks"),
@@ -25,9 +26,9 @@ LAYERS = (
     ),
     ("models", "data", "convert", "scores"),
     ("tokenization",),
-    ("storage", "outside"),
+    ("storage", "outside", "clock", "terminal"),
     ("temporary",),
-    ("errors",),
+    ("errors", "types"),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 

@@ -13,8 +13,10 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from bert_jax import metrics
+from bert_jax.clock import Stopwatch
 from bert_jax.errors import UserError
-from bert_jax.metrics import MetricWriter, Progress, Stopwatch, table
+from bert_jax.metrics import MetricWriter
+from bert_jax.terminal import Progress, table
 
 
 def read(workdir):

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax import evaluate, main, metrics
+from bert_jax import evaluator, main, metrics
 from bert_jax import workdir as workdirs
 from bert_jax.tasks.pretraining import Pretraining
 
@@ -247,7 +247,7 @@ def test_a_signal_during_compilation_saves_and_ends_soon(micro, tmp_path):
 def test_a_signal_during_evaluation_saves_and_the_evaluation_is_made_up(
     micro, tmp_path, monkeypatch
 ):
-    results = evaluate.Evaluator.results
+    results = evaluator.Evaluator.results
 
     def signalled(self, *args):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -255,7 +255,7 @@ def test_a_signal_during_evaluation_saves_and_the_evaluation_is_made_up(
 
     workdir, often = tmp_path / "run", "--config.train.eval_every=10"
     with monkeypatch.context() as patch:
-        patch.setattr(evaluate.Evaluator, "results", signalled)
+        patch.setattr(evaluator.Evaluator, "results", signalled)
         status, _, err = run(micro, workdir, often)
     assert status == 143 and "saved step 10" in err
     assert metrics.read(workdir, "dev") == []

@@ -197,7 +197,7 @@ def test_a_work_directory(tmp_path, scan_layers):
     params = nn.meta.unbox(init_pretraining(model_config, jax.random.key(5)))
     state = TrainState(jnp.zeros((), jnp.int32), params, {"nothing": jnp.zeros(1)})
     with Checkpoints(run, keep=2) as checkpoints:
-        checkpoints.save(state, 30)
+        checkpoints.save(state.items(), 30)
         checkpoints.wait()
 
     bert = pretrained.load(run)

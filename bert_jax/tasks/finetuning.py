@@ -26,10 +26,10 @@ from bert_jax.models.architectures import (
     uses_pooler,
 )
 from bert_jax.models.config import BertConfig, encoder_flops
-from bert_jax.step import Sums
 from bert_jax.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
 from bert_jax.tasks.task import Shapes, Task
+from bert_jax.types import Sums
 
 Example = TypeVar("Example")
 Answer = TypeVar("Answer")

@@ -13,11 +13,11 @@ from scipy import special
 from bert_jax.data.rows import Feature
 from bert_jax.data.swag import CHOICES, Choices, read_choices
 from bert_jax.scores import classification as scores
-from bert_jax.step import Sums
 from bert_jax.storage import Path, write_atomically
 from bert_jax.tasks.classification import pair_lengths
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.task import Shapes
+from bert_jax.types import Sums
 
 Pair = tuple[list[int], list[int]]
 # Examples whose pieces are held as the tokenizer's objects at a time.

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Batch, Places
 from bert_jax.models.config import BertConfig
-from bert_jax.step import Sums
 from bert_jax.storage import Path
+from bert_jax.types import Sums
 
 Outputs = dict[str, Any]
 Step = Callable[[Any, Mapping[str, Array]], dict[str, Array]]

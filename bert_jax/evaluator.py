@@ -1,0 +1,120 @@
+"""Exact evaluation on the devices, for every task."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array
+
+from bert_jax import sharding, signals
+from bert_jax.clock import Stopwatch
+from bert_jax.seeds import Seeds
+from bert_jax.tasks.task import Ask, Batch, Outputs, Step, Task
+
+
+class Evaluator:
+    """Evaluates parameters on a split; compiled once for each shape of a batch."""
+
+    def __init__(
+        self,
+        task: Task,
+        seeds: Seeds,
+        mesh: Mesh,
+        stop: signals.Stop,
+        clock: Stopwatch,
+        *,
+        learns: bool = True,
+    ):
+        """Takes what a run has.
+
+        Args:
+          learns: `task.facts` are set by the first dev split's results.
+        """
+        self.task, self.mesh, self.seeds, self.clock = task, mesh, seeds, clock
+        self._learns = learns
+        self._stop = stop
+        self._compiled: dict[tuple, Callable] = {}
+        self._kept: tuple[int, dict[str, list[Any]]] = (-1, {})
+
+    def numbers(self, params: Any, split: str, now: int) -> list[dict[str, float]]:
+        """Each seed's scores on a split, after `now` steps; see `results`."""
+        results = self.results(params, split, now)
+        return [self.score(split, result) for result in results]
+
+    def score(self, split: str, result: Any) -> dict[str, float]:
+        """The scores of one seed's results, by which `task.facts` are set first."""
+        if self._learns and split in self.task.dev_splits[:1]:
+            self.task.learn(split, result)
+        return self.task.numbers(split, result)
+
+    def results(self, params: Any, split: str, now: int) -> list[Any]:
+        """Each seed's results for every record of a split, in the records' order.
+
+        Those of the last `now` are kept.
+
+        Raises:
+          Interrupted: a signal arrived between two batches or during compilation.
+        """
+        if self._kept[0] != now:
+            self._kept = (now, {})
+        if split not in self._kept[1]:
+            each = self.seeds.split(params)
+            self._kept[1][split] = [self._evaluate(one, split, now) for one in each]
+        return self._kept[1][split]
+
+    def _evaluate(self, params: Any, split: str, now: int) -> Any:
+        size = self.task.config.evaluate.batch_size
+        rows = sharding.local_rows(self.mesh, size)
+        fetched: list[Any] = []
+        ahead: Any = None
+        for batch in self.task.evaluation_batches(split, now, rows):
+            placed = sharding.place_batch(batch, self.mesh, size)
+            shapes = tuple((name, rows.shape) for name, rows in placed.items())
+            if shapes not in self._compiled:
+                with self.clock("compile"):
+                    self._compiled[shapes] = self._compile(params, placed)
+            with self.clock("evaluation"):
+                # One batch is computed while the one before it is fetched.
+                outputs = self._compiled[shapes](params, placed)
+                if ahead is not None:
+                    fetched.append(jax.device_get(ahead))
+                ahead = outputs
+            self._stop.check()
+        with self.clock("evaluation"):
+            fetched.append(jax.device_get(ahead))
+            return self.task.collect(split, fetched)
+
+    def _compile(self, params: Any, batch: Mapping[str, Array]) -> Callable:
+        jitted = jax.jit(
+            self.task.outputs, out_shardings=sharding.replicated(self.mesh)
+        )
+
+        def compile_step() -> Callable:
+            with sharding.activate(self.mesh):
+                return jitted.lower(params, batch).compile()
+
+        return signals.run_interruptibly(compile_step, self._stop)
+
+
+def asking(function: Step, params: Any, mesh: Mesh, size: int) -> Ask:
+    """Compiles a function of (params, batch); gives one of up to `size` rows."""
+    run = jax.jit(function, out_shardings=sharding.replicated(mesh))
+    own = sharding.local_rows(mesh, size)
+
+    def ask(rows: Batch) -> Outputs:
+        count = len(rows["input_ids"])
+        padded = {
+            name: np.pad(
+                column, [(0, size - count)] + [(0, 0)] * (column.ndim - 1), mode="edge"
+            )[own]
+            for name, column in rows.items()
+        }
+        with sharding.activate(mesh):
+            outputs = run(params, sharding.place_batch(padded, mesh, size))
+        return {
+            name: column[:count] for name, column in jax.device_get(outputs).items()
+        }
+
+    return ask

@@ -1,0 +1,72 @@
+"""What a run says at its end, and the files that it leaves then."""
+
+import contextlib
+import functools
+import io
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from jax.sharding import Mesh
+
+from bert_jax import processes, sharding, storage, terminal, workdir
+from bert_jax.evaluator import Evaluator, asking
+from bert_jax.seeds import Log
+from bert_jax.storage import Path
+from bert_jax.tasks.task import Ask, Step
+
+
+def close(evaluator: Evaluator, folder: Path, params: Any, now: int, log: Log) -> None:
+    """Ends a run: every split's scores, printed, and its prediction files."""
+    task, seeds = evaluator.task, evaluator.seeds
+    folders = [path / "predictions" for path in seeds.folders(folder)]
+    for split in task.splits:
+        results = evaluator.results(params, split, now)
+        each = []
+        for own, result in zip(folders, results, strict=True):
+            each.append(evaluator.score(split, result))
+            if processes.is_first():
+                task.write_predictions(own, split, result)
+                workdir.write_facts(own.parent, task.facts, now)
+        if each[0]:
+            means = seeds.means(split, each)
+            if not log.has(now, split):
+                log.write(now, split, each)
+            if processes.is_first():
+                print(f"\n{split} at step {now}")
+                print(terminal.table(*task.summary_table(split, means)))
+    if processes.is_first():
+        totals = evaluator.clock.totals()
+        spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
+        print("\n" + terminal.table(spent, ("time", "seconds")))
+    for own, one in zip(folders, seeds.split(params), strict=True):
+        with _unless_first_unseen(own) as place:
+            run = functools.partial(_asking_few, params=one, mesh=evaluator.mesh)
+            task.show(place, run)
+    written = [str(own) for own in folders if own.is_dir()]
+    if written and processes.is_first():
+        print(f"\npredictions: {', '.join(written)}")
+
+
+@contextlib.contextmanager
+def _unless_first_unseen(folder: Path) -> Iterator[Path]:
+    """Gives process 0 the folder; the others, who have their part in what is computed,
+    one that vanishes, and no standard output."""
+    if processes.is_first():
+        yield folder
+        return
+    with (
+        tempfile.TemporaryDirectory() as gone,
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        yield storage.path(gone)
+
+
+def one_line(now: int, split: str, numbers: dict[str, float]) -> str:
+    """An evaluation for the progress log."""
+    shown = (f"{name} {value:.4g}" for name, value in numbers.items())
+    return f"step {now} {split}: {', '.join(shown)}"
+
+
+def _asking_few(function: Step, params: Any, mesh: Mesh) -> Ask:
+    return asking(function, params, mesh, sharding.batch_multiple(mesh, 4))

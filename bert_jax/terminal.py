@@ -1,0 +1,109 @@
+"""Lines, tables and a progress bar."""
+
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import SupportsFloat
+
+from tqdm import tqdm
+
+
+class Progress:
+    """A live line where standard error is a terminal; else a plain one for each `log`.
+
+    Args:
+      total: steps of the whole run.
+      initial: the step that the run starts from.
+      active: False for the processes that leave the talking to process 0.
+    """
+
+    def __init__(self, total: int, initial: int = 0, *, active: bool = True):
+        self._total = total
+        self._active = active
+        self._told: dict[str, int] = {}
+        self._logged = (initial, time.monotonic())
+        self._bar = (
+            tqdm(total=total, initial=initial, unit="step", dynamic_ncols=True)
+            if active and sys.stderr.isatty()
+            else None
+        )
+
+    def update(self, step: int) -> None:
+        """`step` steps are done."""
+        if self._bar is not None:
+            self._bar.update(step - self._bar.n)
+
+    def log(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
+        """Shows `loss`, `sequences_per_second`, `tokens_per_second` and `mfu` (a share
+        of 1), those of them that `values` has."""
+        shown = _shown(values)
+        if self._bar is not None:
+            self._bar.set_postfix_str(shown, refresh=False)
+            self.update(step)
+            self._bar.refresh()
+        elif self._active:
+            last_step, last_time = self._logged
+            now = time.monotonic()
+            left = (self._total - step) * (now - last_time) / max(step - last_step, 1)
+            self._logged = (step, now)
+            eta = tqdm.format_interval(left)
+            self.note(f"step {step}/{self._total}, {shown}, {eta} left")
+
+    def note(self, text: str) -> None:
+        """Prints a line, above the live one where there is one."""
+        if self._active:
+            say(text)
+
+    def tell(self, counts: Mapping[str, int]) -> None:
+        """Notes each count that has changed: how many of what."""
+        for what, count in counts.items():
+            if self._told.get(what) != count:
+                self.note(f"{what}: {count:,}")
+        self._told = dict(counts)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _shown(values: Mapping[str, SupportsFloat]) -> str:
+    formats = {
+        "loss": "loss {:.4f}",
+        "sequences_per_second": "{:,.1f} sequences/s",
+        "tokens_per_second": "{:,.0f} tokens/s",
+        "mfu": "MFU {:.1%}",
+    }
+    return ", ".join(
+        text.format(float(values[name]))
+        for name, text in formats.items()
+        if name in values
+    )
+
+
+def say(text: str) -> None:
+    """Prints a line on standard error, above live ones; from any thread."""
+    tqdm.write(text, file=sys.stderr)
+    sys.stderr.flush()
+
+
+def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
+    """Plain text, columns aligned: to the right where every cell is a number.
+
+    A number may be text with its unit, as "12.3 s"; an empty cell is either. Floats are
+    shown with three decimals. Every row has as many cells as the header.
+    """
+    cells = [
+        [f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row]
+        for row in rows
+    ]
+    columns = list(zip(header, *cells, strict=True))
+    number = re.compile(r"[-+]?[\d.]|[-+]?(nan|inf)$|$")
+    padded = []
+    for column in columns:
+        width = max(map(len, column))
+        right = all(number.match(cell) for cell in column[1:])
+        padded.append([c.rjust(width) if right else c.ljust(width) for c in column])
+    lines = ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
+    rule = "  ".join("-" * len(column[0]) for column in padded)
+    return "\n".join([lines[0], rule, *lines[1:]])
