@@ -16,7 +16,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2, summary_pb2
 
 from bert_jax.errors import UserError
-from bert_jax.storage import Path, in_bucket, put
+from bert_jax.storage import Path, in_bucket, put, require_file
 
 COPY_SECONDS = 60  # between two copies to a bucket
 _NOT_FINITE = ("nan", "inf", "-inf")  # as text, since JSON has none of them
@@ -149,6 +149,7 @@ def read(workdir: Path, split: str) -> list[dict[str, int | float]]:
 def _lines_until(path: Path, last: int | float) -> dict[bytes, dict[str, Any]]:
     """The whole lines up to step `last`, as they are and as objects."""
     found = {}
+    require_file(path)
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else ()
     for number, line in enumerate(lines, start=1):
         with contextlib.suppress(ValueError):  # half a line

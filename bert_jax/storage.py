@@ -240,7 +240,11 @@ def _is_stream(place: Path) -> bool:
 def write_atomically(place: Path, text: str) -> None:
     """Writes a file so that it is there whole or not at all, and its folders."""
     make_folder(place.parent)
-    with replacing(place) as file:
+    if in_bucket(place):
+        put(place, text.encode())
+        return
+    # Unlike `replacing`: a pipe or a link there is none of this program's.
+    with temporary.file(pathlib.Path(place)) as file:
         file.write(text)
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from bert_jax import main, outside, signals, tokenization
+from bert_jax import main, metrics, outside, signals, storage, tokenization
 from bert_jax.data import lines
 from bert_jax.errors import UserError
 
@@ -69,3 +69,17 @@ def test_the_name_of_the_current_folder_is_looked_at(
     bring_back()
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("error: --workdir='run': the name '") and "rename it" in line
+
+
+def test_a_run_s_own_files_are_no_pipes(tmp_path, pipe):
+    target = tmp_path / "target"
+    target.write_text("mine")
+    link = tmp_path / "link"
+    link.symlink_to(target)
+    for path in (pipe, link):
+        storage.write_atomically(path, "whole")
+        assert path.read_text() == "whole" and not path.is_symlink()
+    assert target.read_text() == "mine"
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    with pytest.raises(OSError, match="a pipe or a device"):
+        metrics.read(tmp_path, "dev")
