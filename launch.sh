@@ -28,7 +28,9 @@ usage() {
   cat >&2 <<END
 usage: ./launch.sh                              train the small BERT of configs/tiny.py
        ./launch.sh --config=FILE [...]          python -m bert_jax.main with these arguments
-       ./launch.sh test [pytest arguments]      format, lint, types and tests
+       ./launch.sh test [--quick] [pytest arguments]
+                                                format, lint, types and tests (--quick:
+                                                without the slow ones)
        ./launch.sh local N [--devices=D] -- [arguments]
                                                 the same in N processes of this machine's CPU,
                                                 each with D simulated devices (1)
@@ -219,8 +221,10 @@ run_tests() {
       --config-file="$root/pyproject.toml" --rootdir="$root" "$@"
   else
     # From there: pytest takes brackets in a path for a parameter. Each of so many
-    # processes holds eight simulated devices.
-    check "pytest" in_root pytest --numprocesses=logical --maxprocesses=4 "$@" tests
+    # processes holds eight simulated devices, and runs files as a whole, in the order of
+    # tests/conftest.py: what a file has trained is made once.
+    check "pytest" in_root pytest --numprocesses=logical --maxprocesses=4 \
+      --dist=loadfile --no-loadscope-reorder "$@" tests
   fi
   if [ ${#failed[@]} -gt 0 ]; then
     name=$(printf ', %s' "${failed[@]}")

@@ -2,45 +2,19 @@
 
 import contextlib
 import functools
-import io
 import json
-import signal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
+import runs
 
-from bert_jax import anomaly, main, metrics, step
+from bert_jax import anomaly, metrics, step
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.errors import UserError
 from bert_jax.tasks.pretraining import Pretraining
-
-
-@pytest.fixture(autouse=True)
-def signals_as_before():
-    before = {number: signal.getsignal(number) for number in (2, 15)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory):
-    """The same programs run again and again here."""
-    wanted = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
-        "jax_persistent_cache_min_compile_time_secs": 0.1,
-    }
-    before = {name: getattr(jax.config, name) for name in wanted}
-    for values in (wanted, before):
-        for name, value in values.items():
-            jax.config.update(name, value)
-        compilation_cache.reset_cache()
-        if values is wanted:
-            yield
 
 
 def judged(values, factor):
@@ -119,15 +93,12 @@ def test_an_anomaly_changes_nothing_but_the_counters(seeds):
         assert (after.params["w"][1] != state.params["w"][1]).all()
 
 
-FEW = ("--config.train.num_steps=16", "--config.model.num_hidden_layers=1")
+FEW = ("--config.train.num_steps=16",)
 
 
 def run(micro, workdir, *args, status=0):
-    err = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
-        given = main.main([f"--config={micro}", f"--workdir={workdir}", *FEW, *args])
-    assert given == status, err.getvalue()
-    return err.getvalue()
+    _, err = runs.run(micro, workdir, *FEW, *args, status=status)
+    return err
 
 
 class Crash(Exception):
@@ -185,6 +156,7 @@ def weights(workdir, at):
             (folder.parent / path.name).rename(path)
 
 
+@pytest.mark.slow
 def test_a_run_stops_with_one_line_and_goes_on_when_told_to_skip(
     micro, tmp_path, spoil
 ):
@@ -206,6 +178,7 @@ def test_a_run_stops_with_one_line_and_goes_on_when_told_to_skip(
     assert len(train) == 16 and bad == [14]
 
 
+@pytest.mark.slow
 def test_going_back_takes_the_weights_of_the_checkpoint_a_crash_or_not(
     micro, tmp_path, spoil
 ):
@@ -234,12 +207,12 @@ def test_going_back_takes_the_weights_of_the_checkpoint_a_crash_or_not(
     assert any((one != other).any() for one, other in zip(kept, last, strict=True))
 
 
+@pytest.mark.slow
 def test_going_back_to_the_weights_of_init_from(micro, plain, tmp_path, spoil):
     """Before the first checkpoint they are read again: as if step 1 had never been."""
     args = (f"--config.init_from={plain}", "--config.train.on_anomaly=roll_back")
     spoil(1)
-    err = run(micro, tmp_path / "run", *args, "--config.model.num_hidden_layers=2",
-              "--config.checkpoint.keep=4")  # fmt: skip
+    err = run(micro, tmp_path / "run", *args, "--config.checkpoint.keep=4")
     assert err.count("going back") == 1
     (found,) = metrics.read(tmp_path / "run", "anomaly")
     assert found["step"] == 2
@@ -290,6 +263,7 @@ def test_too_many_of_late_stop_the_run(bad, stops):
     assert now == (stops or 299)
 
 
+@pytest.mark.slow
 def test_seeds_skip_each_on_its_own(micro, tmp_path, monkeypatch):
     batches = Pretraining.batches
 

@@ -1,21 +1,13 @@
 """Weights of others are asked as they are: what they lack counts where it is used."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
-from asking import FINETUNE, bert, contents, make_model
+from asking import FINETUNE, contents, make_model
+from runs import here as bert
 
 TEXTS = ["He went to the [MASK] .", "the [MASK] of the city was [MASK] in 1066"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def signals_as_before():
-    before = {number: signal.getsignal(number) for number in (2, 15)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")

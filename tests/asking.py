@@ -1,16 +1,12 @@
 """Micro models, and real records for runs whose task fields are not the defaults."""
 
-import contextlib
 import csv
-import io
 import json
-import logging
 from pathlib import Path
 
 import flax.linen as nn
 import jax
 
-from bert_jax import main
 from bert_jax.convert import export, layout
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
@@ -34,20 +30,6 @@ TRAINING = (
     *("--config.train.early_stop=1", "--config.evaluate.checkpoint=best"),
 )
 FINETUNE = Path(__file__).resolve().parent.parent / "configs" / "finetune"
-
-
-def bert(*args, status=0):
-    """Runs main here; gives (stdout, stderr)."""
-    out, err = io.StringIO(), io.StringIO()
-    handler = logging.StreamHandler(err)  # pytest has the root's
-    logging.getLogger("bert_jax").addHandler(handler)
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            given = main.main([str(arg) for arg in args])
-    finally:
-        logging.getLogger("bert_jax").removeHandler(handler)
-    assert given == status, err.getvalue()
-    return out.getvalue(), err.getvalue()
 
 
 def squad_data(data, folder):

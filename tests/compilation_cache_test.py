@@ -1,63 +1,40 @@
 """A second start finds its programs compiled, and computes what the first did."""
 
-import json
 import os
 import subprocess
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import jax
 import pytest
+import runs
 
 from bert_jax import compilation_cache, metrics
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 def start(micro, workdir, cache):
-    flags = os.environ["XLA_FLAGS"].replace("count=8", "count=1")
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": flags,
-        "XDG_CACHE_HOME": str(cache),
-        "JAX_ENABLE_COMPILATION_CACHE": "true",
-        "JAX_LOG_COMPILES": "true",  # tells of hits
-    }
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "bert_jax.main"),
-            *(f"--config={micro}", f"--workdir={workdir}"),
-        ],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    return runs.start(
+        f"--config={micro}",
+        f"--workdir={workdir}",
+        XDG_CACHE_HOME=str(cache),
+        JAX_COMPILATION_CACHE_DIR="",
+        JAX_LOG_COMPILES="true",  # tells of hits
     )
 
 
 def test_killed_and_resumed_with_what_was_compiled(micro, plain, tmp_path):
+    """Before the first checkpoint, and after it."""
     workdir, cache = tmp_path / "run", tmp_path / "cache"
-    first = start(micro, workdir, cache)
-    lines = workdir / "metrics.jsonl"
-    while not lines.exists() or lines.read_text().count("\n") < 13:
-        assert first.poll() is None, first.communicate()
-        time.sleep(0.002)
-    first.kill()
-    first.communicate()
-    began = time.time()
-    second = start(micro, workdir, cache)
-    _, err = second.communicate(timeout=240)
-    assert second.returncode == 0, err
+    for lines in (1, 13):
+        process = start(micro, workdir, cache)
+        runs.wait_for_lines(workdir, lines, process)
+        runs.kill(process)
+    _, err = runs.finish(start(micro, workdir, cache))
     assert "cache hit for 'jit_train_step'" in err
-    with lines.open() as file:
-        times = [json.loads(line)["time"] for line in file]
-    assert next(t for t in times if t > began) - began < 15
-    ours, theirs = metrics.read(workdir, "train"), metrics.read(plain, "train")
-    assert [line["loss"] for line in ours] == [line["loss"] for line in theirs]
-    assert len(ours) == 20
+    assert "cache miss for 'jit_train_step'" not in err.lower()
+    assert runs.losses(workdir).tolist() == runs.losses(plain).tolist()
+    assert len(runs.losses(workdir)) == 20
     (ours,), (theirs,) = metrics.read(workdir, "dev"), metrics.read(plain, "dev")
     assert ours | {"time": 0} == theirs | {"time": 0}
 
@@ -83,11 +60,11 @@ assert compute() == 41
 def test_what_a_kill_left_half_written_is_replaced(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", DAMAGE],
-        cwd=ROOT,
+        cwd=runs.ROOT,
         env={
             **os.environ,
             "XDG_CACHE_HOME": str(tmp_path),
-            "JAX_ENABLE_COMPILATION_CACHE": "true",
+            "JAX_COMPILATION_CACHE_DIR": "",
         },
         capture_output=True,
         text=True,
@@ -106,6 +83,8 @@ def jax_as_before(monkeypatch):
         "jax_persistent_cache_min_compile_time_secs",
     )
     before = {name: getattr(jax.config, name) for name in names}
+    jax.config.update("jax_enable_compilation_cache", False)
+    jax.config.update("jax_compilation_cache_dir", None)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     yield
     for name, value in before.items():

@@ -1,27 +1,75 @@
 """Eight simulated devices, shapes checked at run time, and the data at hand."""
 
+import fcntl
 import os
 import random
-import subprocess
-import sys
+import shutil
+import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Tests leave nothing in the home folder, and compile what they are about.
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+# Most runs here are of the same small programs: each is compiled once. Every worker has
+# a folder of its own, since JAX writes in place, and none of it is in the home folder.
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "true"
+os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="bert_jax_compiled_")
 # The programs are small: compiling them well would take longer than running them.
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
     + " --xla_force_host_platform_device_count=8"
     + " --xla_backend_optimization_level=0"
     + " --xla_llvm_disable_expensive_passes=true"
+    + " --xla_cpu_use_fusion_emitters=false"
 )
 
 import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook("bert_jax", "beartype.beartype")
+pytest.register_assert_rewrite("runs", "asking")
+
+# Files of whole runs, which --quick leaves out.
+WHOLE_RUNS = (
+    *("finetuning_run_test.py", "asked_test.py", "campaign_test.py", "chaos_test.py"),
+    *("parity_test.py", "run_test.py", "experiments_chaos_test.py"),
+    *("run_text_test.py", "compilation_test.py", "run_stopped_test.py"),
+    *("run_asked_test.py", "launch_tpu_test.py", "asked_folders_test.py"),
+    *("own_task_test.py", "compilation_cache_test.py"),
+)
+# What takes longest is first: no worker is left with it while the others have ended.
+ORDER = ("processes_test.py", *WHOLE_RUNS[:2], "storage_test.py", "anomaly_test.py")
+ORDER = (*ORDER, *WHOLE_RUNS[2:])
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="without the slow tests")
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    for item in items:
+        if item.path.name in WHOLE_RUNS:
+            item.add_marker("slow")
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if config.getoption("--quick"):
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+    places = {name: place for place, name in enumerate(ORDER)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before():
+    before = {number: signal.getsignal(number) for number in (2, 15)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")
@@ -71,19 +119,15 @@ def make_builder() -> Callable[..., Path]:
     return make
 
 
-@pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of sixty short documents in Google's format, always the same."""
+def write_corpus(folder: Path) -> None:
     words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]
     words += ["while", "seven", "cats", "watch", "it", "go"]
     rng = random.Random(0)
-    path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
-    with path.open("w", encoding="utf-8") as file:
+    with (folder / "corpus.txt").open("w", encoding="utf-8") as file:
         for _ in range(60):
             for _ in range(rng.randint(4, 11)):
                 print(" ".join(rng.choices(words, k=rng.randint(3, 8))), file=file)
             print(file=file)
-    return path
 
 
 MICRO = """
@@ -92,6 +136,7 @@ extends = "tiny"
 def get_config(config):
     config.model.hidden_size = 32
     config.model.num_attention_heads = 2
+    config.model.num_hidden_layers = 1
     config.model.intermediate_size = 64
     config.model.max_position_embeddings = 32
     config.model.hidden_dropout_prob = 0.1
@@ -112,24 +157,53 @@ def get_config(config):
 
 
 @pytest.fixture(scope="session")
-def micro(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A config file of one's own that imports nothing."""
-    folder = tmp_path_factory.mktemp("micro")
-    text = MICRO.replace("CORPUS", str(corpus)).replace("DATA", str(folder / "data"))
-    (folder / "micro.py").write_text(text)
-    return str(folder / "micro.py")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Gives a folder that one worker makes and all read."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+
+    def find(name: str, make: Callable[[Path], None]) -> Path:
+        folder = root / "once" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "made").exists():
+                make(folder)
+                (folder / "made").touch()
+        return folder
+
+    return find
 
 
 @pytest.fixture(scope="session")
-def plain(micro: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus(once: Callable[..., Path]) -> Path:
+    """A file of sixty short documents in Google's format, always the same."""
+    return once("corpus", write_corpus) / "corpus.txt"
+
+
+@pytest.fixture(scope="session")
+def micro(corpus: Path, once: Callable[..., Path]) -> str:
+    """A config file of one's own that imports nothing."""
+
+    def write(folder: Path) -> None:
+        data = str(folder / "data")
+        text = MICRO.replace("CORPUS", str(corpus)).replace("DATA", data)
+        (folder / "micro.py").write_text(text)
+
+    return str(once("micro", write) / "micro.py")
+
+
+@pytest.fixture(scope="session")
+def plain(
+    micro: str, once: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """A finished run: twenty steps on one device, dropout on."""
+    from runs import finish, start
+
+    def train(folder: Path) -> None:
+        finish(start(f"--config={micro}", f"--workdir={folder / 'run'}"))
+
     workdir = tmp_path_factory.mktemp("plain") / "run"
-    flags = os.environ["XLA_FLAGS"].replace("count=8", "count=1")
-    program = [sys.executable, "-m", "bert_jax.main"]
-    subprocess.run(
-        [*program, f"--config={micro}", f"--workdir={workdir}"],
-        env={**os.environ, "XLA_FLAGS": flags},
-        check=True,
-        timeout=240,
-    )
+    shutil.copytree(once("plain", train) / "run", workdir)
     return workdir

@@ -4,26 +4,23 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from runs import LIMIT, ROOT, environment
 
 from bert_jax import main
 
-ROOT = Path(__file__).resolve().parent.parent
-FLAGS = os.environ["XLA_FLAGS"].replace("count=8", "count=1")
 
-
-def shell(text, *arguments, **environment):
+def shell(text, *arguments, **variables):
     """Runs bash: `$MAIN` is the program, `$1` and so on the arguments."""
     program = f"MAIN='{sys.executable} -m bert_jax.main'\n{text}"
     return subprocess.run(
         ["bash", "-c", program, "bash", *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, "XLA_FLAGS": FLAGS, **environment},
+        env=environment(**variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=120,
+        timeout=LIMIT,
         check=False,
     )
 
@@ -37,6 +34,7 @@ def one_line(done, *words, status=2):
 PREDICT = '$MAIN --mode=predict --config="$1" --workdir="$2"'
 
 
+@pytest.mark.slow
 def test_the_locale_changes_nothing(micro, plain, tmp_path):
     """Rows, names of files and columns hold what ASCII does not."""
     text = "naïve [MASK] 東京"
@@ -68,19 +66,43 @@ def test_what_is_printed_is_utf_8(encoding):
     assert done.stdout == "東京\n".encode()
 
 
+@pytest.mark.slow
 def test_predict_with_standard_input_closed(micro, plain):
     done = shell(f"{PREDICT} <&-", micro, plain)
     one_line(done, "standard input is closed", "--input=FILE")
 
 
-@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_no_places_for_files(micro, plain, tmp_path, streams):
+PRINTS = """
+import sys
+from bert_jax import environment
+environment.prepare()
+with open(sys.argv[1], "w") as file:
+    print("out")
+    print("err", file=sys.stderr)
+    file.write("in a file")
+    sys.stdout.flush()
+"""
+
+
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-"])
+def test_a_closed_stream_is_no_place_for_a_file(tmp_path, streams):
     """What is opened first would become standard output, and be printed into."""
+    path = tmp_path / "file"
+    done = shell(f'"$1" -c "$2" "$3" {streams}', sys.executable, PRINTS, path)
+    assert done.returncode == 0
+    assert path.read_text() == "in a file"
+    assert done.stdout == (b"" if streams == ">&-" else b"out\n")
+    assert done.stderr == (b"" if streams == "2>&-" else b"err\n")
+
+
+@pytest.mark.slow
+def test_a_run_without_any_stream(micro, plain, tmp_path):
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"text": "the [MASK]"}\n')
     before = {path: path.stat().st_mtime_ns for path in plain.rglob("*")}
     done = shell(
-        f'{PREDICT} --input="$3" --output="$4" {streams}', micro, plain, source, target
+        f'{PREDICT} --input="$3" --output="$4" <&- >&- 2>&-',
+        *(micro, plain, source, target),
     )
     assert (done.returncode, done.stdout) == (0, b""), done.stderr.decode()
     assert json.loads(target.read_text())["masks"]
@@ -92,11 +114,12 @@ def test_an_error_with_standard_error_closed():
     assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error(micro, plain, tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "the [MASK]"}\n' * 300)  # more than a pipe holds
     done = shell(
-        f'{PREDICT} --input="$3" | head -1; exit ${{PIPESTATUS[0]}}',
+        f'{PREDICT} <"$3" | head -1; exit ${{PIPESTATUS[0]}}',
         *(micro, plain, source),
     )
     assert done.returncode == 141 and done.stderr == b""
@@ -107,6 +130,7 @@ def test_a_closed_pipe_is_no_error(micro, plain, tmp_path):
     assert done.returncode == 2
 
 
+@pytest.mark.slow
 def test_a_pipe_with_a_name_whose_reader_has_gone(micro, plain, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "in.jsonl").write_text('{"text": "the [MASK]"}\n' * 300)
@@ -117,6 +141,7 @@ def test_a_pipe_with_a_name_whose_reader_has_gone(micro, plain, tmp_path):
     one_line(done, str(tmp_path / "fifo"), "Broken pipe")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [

@@ -82,6 +82,7 @@ def by_hand(folder, name):
     return tasks[0], tasks[0].collect("dev", means)
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_logits(folder, capsys):
     both = f"--workdirs={folder}/run0,{folder}/run1"
     assert squad_ensemble.main([both, f"--output={folder}/out"]) == 0

@@ -1,24 +1,18 @@
 """Whole fine-tuning runs through main, on a small made-up data set."""
 
-import contextlib
-import io
 import json
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import runs
+from runs import losses
 
-from bert_jax import main, metrics
+from bert_jax import metrics
 from bert_jax.checkpoint import Checkpoints
 
-ROOT = Path(__file__).resolve().parent.parent
 GOOD, BAD = ["fine", "lovely", "great", "superb"], ["dull", "poor", "awful", "bad"]
 PLAIN = ["the", "a", "film", "story", "was", "is", "very", "and", "it", "plot"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -41,17 +35,9 @@ def get_config(config):
     config.train.batch_size = 16
     config.train.log_every = 1
     config.evaluate.batch_size = 16
-    config.checkpoint.save_every = 6
+    config.checkpoint.save_every = 12
     return config
 """
-
-
-@pytest.fixture(autouse=True)
-def signals_as_before():
-    before = {number: signal.getsignal(number) for number in (2, 15)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +62,7 @@ def folder(tmp_path_factory):
 
 def run(folder, workdir, *args, status=0):
     """Runs main here, on eight devices; gives (stdout, stderr)."""
-    out, err = io.StringIO(), io.StringIO()
-    command = [f"--config={folder / 'reviews.py'}", f"--workdir={workdir}", *args]
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        given = main.main(command)
-    assert given == status, err.getvalue()
-    return out.getvalue(), err.getvalue()
-
-
-def losses(workdir):
-    lines = metrics.read(Path(workdir), "train")
-    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
-    return np.array([line["loss"] for line in lines])
+    return runs.run(folder / "reviews.py", workdir, *args, status=status)
 
 
 @pytest.fixture(scope="module")
@@ -214,33 +189,20 @@ def test_seeds_side_by_side_are_single_runs(folder, finished, tmp_path):
     assert means["accuracy_std"] == pytest.approx(np.std(accuracies, ddof=1))
 
 
-@pytest.mark.parametrize("lines", [2, 13, 27])
-def test_killed_and_started_again_writes_the_same_predictions(
-    folder, tmp_path, finished, lines
-):
-    del finished  # of eight devices; here is one
-    flags = os.environ["XLA_FLAGS"].replace("count=8", "count=1")
-    program = [sys.executable, "-m", "bert_jax.main", f"--config={folder}/reviews.py"]
+def test_killed_and_started_again_writes_the_same_predictions(folder, tmp_path):
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    often = "--config.train.eval_every=5"
 
     def start(workdir):
-        return subprocess.Popen(
-            [*program, f"--workdir={workdir}", "--config.train.eval_every=5"],
-            cwd=ROOT,
-            env={**os.environ, "XLA_FLAGS": flags},
-            stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-        )
+        config = f"--config={folder / 'reviews.py'}"
+        saves = "--config.checkpoint.save_every=6"
+        return runs.start(config, f"--workdir={workdir}", often, saves)
 
-    straight, killed = folder / "straight", tmp_path / "killed"
-    if not straight.exists():
-        assert start(straight).wait(240) == 0
-    process, path = start(killed), killed / "metrics.jsonl"
-    while not path.exists() or path.read_text().count("\n") < lines:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
-    assert start(killed).wait(240) == 0
+    runs.finish(start(straight))
+    process = start(killed)
+    runs.wait_for_lines(killed, 13, process)
+    runs.kill(process)
+    runs.finish(start(killed))
     assert predictions(killed) == predictions(straight)
     np.testing.assert_array_equal(losses(killed), losses(straight))
     dev = [[line["accuracy"] for line in metrics.read(p, "dev")]

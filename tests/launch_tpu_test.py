@@ -53,6 +53,8 @@ if verb == "start":
     (cloud / "state").write_text("READY")
     sys.exit()
 if state != "READY" or (cloud / "unreachable").exists():
+    if verb == "ssh" and "status" in flags["command"]:
+        (cloud / "refused").touch()
     sys.exit("ERROR: (gcloud) connection timed out")
 if verb == "scp":
     assert rest[0] == "my-slice:" and flags == {"worker": "all"}
@@ -173,8 +175,16 @@ class Cloud:
         with (self.folder / "calls").open() as file:
             return [json.loads(line) for line in file]
 
-    def wait_for(self, path, text):
-        end = time.monotonic() + 30
+    def verbs(self):
+        return [call[4] for call in self.calls()]
+
+    def set_state(self, state):
+        """As a whole: it is read meanwhile."""
+        (self.folder / "state.new").write_text(state)
+        (self.folder / "state.new").rename(self.folder / "state")
+
+    def wait_for(self, path, text=""):
+        end = time.monotonic() + 60
         while not path.exists() or text not in path.read_text():
             assert time.monotonic() < end, f"no {text!r} in {path}"
             time.sleep(0.02)
@@ -192,7 +202,7 @@ class Cloud:
 
 
 def finish(process):
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 
 
@@ -332,7 +342,7 @@ def test_a_slice_that_does_not_answer_for_a_while(cloud):
     process = cloud.start("--", "--x")
     cloud.wait_for(log(cloud), "line 3 ")
     (cloud.folder / "unreachable").touch()
-    time.sleep(0.8)
+    cloud.wait_for(cloud.folder / "refused")
     (cloud.folder / "unreachable").unlink()
     status, out, err = finish(process)
     assert status == 0, err
@@ -402,7 +412,7 @@ def assert_every_step(out):
 def preempt(cloud):
     """As the cloud does it: the machines end, and others with empty disks come."""
     cloud.wait_for(log(cloud), "step 5\n")
-    (cloud.folder / "state").write_text("PREEMPTED")
+    cloud.set_state("PREEMPTED")
     cloud.kill()
     for worker in ("worker0", "worker1"):
         shutil.rmtree(cloud.folder / worker)
@@ -413,8 +423,11 @@ def test_preempted_and_restarted(cloud):
     cloud.program(RESUMING)
     process = cloud.start("--restart", "--", "--x")
     preempt(cloud)
-    time.sleep(0.5)
-    (cloud.folder / "state").write_text("READY")
+    before = cloud.verbs().count("describe")
+    while cloud.verbs().count("describe") == before:  # and it is told
+        assert process.poll() is None, finish(process)
+        time.sleep(0.02)
+    cloud.set_state("READY")
     status, out, err = finish(process)
     assert status == 0, err
     assert "PREEMPTED" in err

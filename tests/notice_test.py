@@ -1,30 +1,30 @@
 """The metadata server's word that the machine is taken away is as good as SIGTERM."""
 
 import contextlib
-import os
-import subprocess
-import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+
+import pytest
+from runs import LIMIT, run
 
 from bert_jax import metrics, notice
 
-ROOT = Path(__file__).resolve().parent.parent
 LONG = ["--config.train.num_steps=100000"]
 
 
 @contextlib.contextmanager
 def metadata(preempted):
     """A server that says FALSE at once, and TRUE when `preempted` is set."""
-    asked = []
+    asked, ended = [], threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             asked.append((self.path, self.headers["Metadata-Flavor"]))
             first = "last_etag=0" in self.path
-            said = b"FALSE" if first or not preempted.wait(300) else b"TRUE"
+            while not (first or preempted.wait(0.01) or ended.is_set()):
+                pass
+            said = b"TRUE" if preempted.is_set() and not first else b"FALSE"
             self.send_response(200)
             self.send_header("ETag", "e1" if first else "e2")
             self.send_header("Content-Length", str(len(said)))
@@ -40,33 +40,26 @@ def metadata(preempted):
     try:
         yield f"127.0.0.1:{server.server_address[1]}", asked
     finally:
-        preempted.set()
+        ended.set()
         server.shutdown()
         server.server_close()
 
 
-def test_a_run_on_a_machine_that_is_taken_away_is_saved(micro, tmp_path):
-    flags = os.environ["XLA_FLAGS"].replace("count=8", "count=1")
+@pytest.mark.slow
+def test_a_run_on_a_machine_that_is_taken_away_is_saved(micro, tmp_path, monkeypatch):
     workdir, preempted = tmp_path / "run", threading.Event()
+
+    def take_away():
+        end = time.monotonic() + LIMIT
+        while not metrics.read(workdir, "train"):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        preempted.set()
+
     with metadata(preempted) as (host, asked):
-        arguments = [f"--config={micro}", f"--workdir={workdir}"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bert_jax.main", *arguments, *LONG],
-            cwd=ROOT,
-            env={**os.environ, "XLA_FLAGS": flags, "GCE_METADATA_HOST": host},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            end = time.monotonic() + 120
-            while not metrics.read(workdir, "train"):
-                assert process.poll() is None and time.monotonic() < end
-                time.sleep(0.05)
-            preempted.set()
-            _, err = process.communicate(timeout=120)
-        finally:
-            process.kill()
-    assert process.returncode == 143, err
+        monkeypatch.setenv("GCE_METADATA_HOST", host)
+        threading.Thread(target=take_away, daemon=True).start()
+        _, err = run(micro, workdir, *LONG, status=143)
     saved = metrics.read(workdir, "train")[-1]["step"]
     assert f"saved step {saved}" in err
     assert (workdir / "checkpoints" / str(saved)).is_dir()
@@ -76,7 +69,6 @@ def test_a_run_on_a_machine_that_is_taken_away_is_saved(micro, tmp_path):
 
 def test_nobody_is_asked_where_there_is_no_such_server(monkeypatch):
     monkeypatch.delenv("GCE_METADATA_HOST", raising=False)
-    before = threading.active_count()
+    monkeypatch.setattr(notice.threading, "Thread", None)  # would fail if called
     notice.watch("cpu")
-    assert threading.active_count() == before
     notice._wait("127.0.0.1:9", False)  # returns: nobody answers there

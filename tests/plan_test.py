@@ -82,6 +82,7 @@ def compiled(task, mesh, phase):
 MESH = ("mesh.data=2", "mesh.fsdp=2", "mesh.tensor=2")
 
 
+@pytest.mark.slow
 def test_parameters_and_optimizer_are_those_of_real_arrays(small):
     task, mesh, phase = made(small, *MESH)
     abstract = estimate.state(task.config, mesh)
@@ -97,6 +98,7 @@ def test_parameters_and_optimizer_are_those_of_real_arrays(small):
         assert lines[name] == sum(shard.data.nbytes for shard in shards)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "fields"),
     [
@@ -123,6 +125,7 @@ def test_memory_is_what_the_compiler_reports(small, devices, fields):
     assert 0.8 < ratio < 1.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "axes"),
     [
@@ -158,6 +161,7 @@ def test_traffic_is_that_of_the_collectives(small, fields, axes):
         assert sent["data"] == 0
 
 
+@pytest.mark.slow
 def test_flops_are_those_that_the_compiler_counts_nearly(small):
     task, mesh, phase = made(small, devices=1)
     counted = compiled(task, mesh, phase).cost_analysis()["flops"]
@@ -176,6 +180,7 @@ def eight(monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_the_report(eight, capsys):
     parts = "--config.phase2.micro_batches=8"
     eight("--config=configs/base.py", "--config.mesh.fsdp=8", parts)
@@ -191,6 +196,7 @@ def test_the_report(eight, capsys):
     assert re.search(r"optimizer +0\.11\d GB", out)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_says_what_would(eight, capsys, small):
     room = 0.9 * DEVICES["v5e"].memory
     big = ("--config.train.batch_size=32768", "--config.evaluate.batch_size=64")
@@ -223,6 +229,7 @@ def test_the_time_of_a_step(small):
     assert lines[4].value == sent[2].value / device.link
 
 
+@pytest.mark.slow
 def test_on_devices_that_are_not_there(small):
     environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     done = subprocess.run(

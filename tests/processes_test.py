@@ -1,69 +1,21 @@
 """Several processes as one run: whole runs of two on this machine."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from runs import finish, finish_all, losses, start, start_together, wait_for_lines
 
-from bert_jax import local, main, metrics, processes
+from bert_jax import main, metrics, processes
 from bert_jax.errors import UserError
 from experiments import equal_runs
 
-ROOT = Path(__file__).resolve().parent.parent
 
-
-MAIN = [sys.executable, "-m", "bert_jax.main"]
-
-
-def start(number, devices, *arguments, program=MAIN):
-    """Starts bert_jax.main in processes, nobody looking after them."""
-    port = local.free_port()
-    flags = os.environ["XLA_FLAGS"].replace("count=8", f"count={devices}")
-    return [
-        subprocess.Popen(
-            [*program, *arguments],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "XLA_FLAGS": flags,
-                "BERT_JAX_COORDINATOR": f"127.0.0.1:{port}",
-                "BERT_JAX_PROCESSES": str(number),
-                "BERT_JAX_PROCESS_ID": str(index),
-                "BERT_JAX_HEARTBEAT": "20",
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for index in range(number)
-    ]
-
-
-def finish(started):
-    """(status, stdout, stderr) of each."""
-    both = [process.communicate(timeout=240) for process in started]
-    return [(p.returncode, *b) for p, b in zip(started, both, strict=True)]
-
-
-def wait_for(path, lines, started):
-    while not path.exists() or path.read_text().count("\n") < lines:
-        assert all(p.poll() is None for p in started), finish(started)
-        time.sleep(0.01)
-
-
-def losses(workdir):
-    lines = metrics.read(Path(workdir), "train")
-    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
-    return np.array([line["loss"] for line in lines])
-
-
+@pytest.mark.slow
 def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopped(
     micro, plain, tmp_path
 ):
@@ -73,29 +25,29 @@ def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopp
     mesh = ["--config.mesh.data=2", "--config.mesh.tensor=2"]
     program = [sys.executable, "-m", "experiments.recorded_run", str(record)]
     # The second process signals itself when it has the batch of step 13.
-    stopped = start(2, 2, *arguments, *mesh, program=[*program, "13", "--"])
-    (first, _, err), (second, others_out, others_err) = finish(stopped)
+    stopped = start_together(
+        2, *arguments, *mesh, devices=2, program=[*program, "13", "--"]
+    )
+    (first, _, err), (second, others_out, others_err) = finish_all(stopped)
     assert (first, second) == (143, 143), err + others_err
     saved = metrics.read(workdir, "train")[-1]["step"]
     assert 14 <= saved < 20 and (workdir / "checkpoints" / str(saved)).is_dir()
     assert f"saved step {saved}" in err
     assert (others_out, others_err) == ("", "")
     # To the end on one device.
-    ((status, _, err),) = finish(
-        start(1, 1, *arguments, program=[*program, "-1", "--"])
-    )
-    assert status == 0, err
+    _, err = finish(start(*arguments, program=[*program, "-1", "--"]))
     assert f"resuming at step {saved} of 20" in err
     np.testing.assert_allclose(losses(workdir), losses(plain), rtol=1e-4)
     steps, least, most, epochs = equal_runs.handed_out(record, 20, 16)
     assert (steps, least, most) == (20, 1, 1) and epochs >= 2
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path):
     workdir = tmp_path / "run"
     arguments = [f"--config={micro}", f"--workdir={workdir}"]
     mesh = ["--config.mesh.data=2", "--config.mesh.fsdp=2"]
-    (first, second) = finish(start(2, 2, *arguments, *mesh))
+    (first, second) = finish_all(start_together(2, *arguments, *mesh, devices=2))
     assert (first[0], second[0]) == (0, 0), first[2] + second[2]
     assert second[1:] == ("", "")
     assert "held-out sentences" in first[1] and "[Gloo]" not in first[1]
@@ -111,21 +63,22 @@ def test_two_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path)
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "the quick [MASK] fox"}\n' * 3)
     asked = [*arguments, *mesh, "--mode=predict", f"--input={source}"]
-    (first, second) = finish(start(2, 2, *asked))
+    (first, second) = finish_all(start_together(2, *asked, devices=2))
     assert (first[0], second[0]) == (0, 0), first[2] + second[2]
     assert second[1] == ""
     assert [len(json.loads(row)["masks"]) for row in first[1].splitlines()] == [1] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_process_that_is_killed_takes_the_other_down(micro, tmp_path, victim):
     workdir = tmp_path / "run"
     arguments = [f"--config={micro}", f"--workdir={workdir}"]
-    started = start(2, 1, *arguments, "--config.train.num_steps=5000")
-    wait_for(workdir / "metrics.jsonl", 2, started)
+    started = start_together(2, *arguments, "--config.train.num_steps=5000")
+    wait_for_lines(workdir, 2, *started)
     started[victim].kill()
     begun = time.monotonic()
-    results = finish(started)
+    results = finish_all(started)
     assert time.monotonic() - begun < 30
     status, _, err = results[1 - victim]
     if victim == 0 and status == -signal.SIGABRT:
@@ -147,12 +100,11 @@ def test_a_lost_connection_is_told_whatever_jax_makes_of_it(kind, monkeypatch):
     assert main._told(kind("a bug"))[0] is None
 
 
+@pytest.mark.slow
 def test_an_error_in_one_process_ends_the_other_with_its_words(micro, tmp_path):
-    started = [
-        *start(2, 1, f"--config={micro}", f"--workdir={tmp_path / 'run'}",
-               "--config.mesh.data=3")
-    ]  # fmt: skip
-    for status, out, err in finish(started):
+    arguments = [f"--config={micro}", f"--workdir={tmp_path / 'run'}"]
+    started = start_together(2, *arguments, "--config.mesh.data=3")
+    for status, out, err in finish_all(started):
         assert status == 2 and out == ""
         assert err.count("\n") == 1, err
         assert "config.mesh data=3" in err
@@ -205,6 +157,7 @@ def test_arguments_for_jax():
     assert (given["num_processes"], given["process_id"]) == (3, 2)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_damaged_is_left_by_both(micro, plain, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(plain, workdir)
@@ -212,7 +165,7 @@ def test_a_checkpoint_that_is_damaged_is_left_by_both(micro, plain, tmp_path):
         if path.is_file():
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     arguments = [f"--config={micro}", f"--workdir={workdir}"]
-    (first, _, err), (second, _, others_err) = finish(start(2, 1, *arguments))
+    (first, _, err), (second, _, others_err) = finish_all(start_together(2, *arguments))
     assert (first, second) == (0, 0), err + others_err
     assert "resuming at step 10 of 20" in err
     assert (workdir / "damaged_checkpoints" / "20").is_dir()

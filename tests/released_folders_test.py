@@ -70,22 +70,23 @@ def ids(tokenizer, lines):
 
 
 @pytest.fixture(scope="module")
-def ten_thousand_lines(request):
+def two_thousand_lines(request):
     """Real lines, English and Korean."""
 
     def lines(shared_data):
         english = shared_data("corpus/english/04-encyclopedia-1.jsonl.gz")
         with gzip.open(english, "rt", encoding="utf-8") as file:
-            texts = [json.loads(line)["text"] for line in itertools.islice(file, 700)]
-        found = [line for text in texts for line in text.split("\n") if line][:5000]
+            texts = [json.loads(line)["text"] for line in itertools.islice(file, 300)]
+        found = [line for text in texts for line in text.split("\n") if line][:1000]
         korean = shared_data("korean/nsmc_ratings_valid.txt").read_text("utf-8")
-        found += [line.split("\t")[1] for line in korean.split("\n")[1:5001]]
-        assert len(found) == 10_000
+        found += [line.split("\t")[1] for line in korean.split("\n")[1:1001]]
+        assert len(found) == 2000
         return found
 
     return lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASED)
 def test_a_vocabulary_tells_its_case(released, tmp_path, name):
     folder = released(name)
@@ -99,11 +100,12 @@ def test_a_vocabulary_tells_its_case(released, tmp_path, name):
     assert found.model.max_input_chars_per_word == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASED)
 def test_load_fine_tuning_pre_training_and_export_agree(
-    released, ten_thousand_lines, shared_data, tmp_path, name
+    released, two_thousand_lines, shared_data, tmp_path, name
 ):
-    folder, lines = released(name), ten_thousand_lines(shared_data)
+    folder, lines = released(name), two_thousand_lines(shared_data)
     expected = ids(bert_jax.load(folder).tokenizer, lines)
     assert ids(begun_with(folder, tmp_path), lines) == expected
     pretraining = begun_with(folder, tmp_path, base.get_config())
@@ -114,6 +116,7 @@ def test_load_fine_tuning_pre_training_and_export_agree(
     assert ids(bert_jax.load(out).tokenizer, lines) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["uncased", "chinese"])
 @pytest.mark.parametrize("task", ["mrpc", "rte", "cola", "stsb", "qnli"])
 def test_ids_on_glue_as_by_transformers(released, shared_data, tmp_path, name, task):
@@ -143,12 +146,13 @@ def test_ids_on_glue_as_by_transformers(released, shared_data, tmp_path, name, t
                 assert any(x not in pieces or f"##{x}" not in pieces for x in letters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_a_tokenizer_of_ones_own_keeps_its_normaliser(
-    shared_data, ten_thousand_lines, tmp_path, lowercase
+    shared_data, two_thousand_lines, tmp_path, lowercase
 ):
     """Korean syllables fall to jamo where accents are stripped."""
-    lines = ten_thousand_lines(shared_data)
+    lines = two_thousand_lines(shared_data)
     letters = sorted({letter for line in lines for letter in line if letter != " "})
     pieces = [*tokenization.SPECIAL_TOKENS, *letters, *(f"##{x}" for x in letters)]
     own = Tokenizer(
@@ -226,11 +230,12 @@ def get_config(config):
 """
 
 
+@pytest.mark.slow
 def test_a_work_directory_hands_its_tokenizer_on(
-    released, ten_thousand_lines, shared_data, tmp_path
+    released, two_thousand_lines, shared_data, tmp_path
 ):
     folder = released("uncased", {"do_lower_case": True, "strip_accents": False})
-    lines = ten_thousand_lines(shared_data)
+    lines = two_thousand_lines(shared_data)
     expected = ids(bert_jax.load(folder).tokenizer, lines)
     (tmp_path / "own.py").write_text(CONFIG)
     rows = [{"text": line, "label": str(i % 2)} for i, line in enumerate(lines[:64])]

@@ -1,20 +1,18 @@
 """SIGTERM is heard at once where the run only waits, and later where it works."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
+from runs import LIMIT, ROOT, finish, run, start
 
-from bert_jax import main, signals
+from bert_jax import checkpoint, main, signals
 from bert_jax.errors import Interrupted
-
-ROOT = Path(__file__).resolve().parent.parent
+from bert_jax.tasks.pretraining import Pretraining
 
 
 def send(number):
@@ -162,98 +160,89 @@ def test_main_brings_the_handlers_back(capfd):
     assert "nowhere.py" in capfd.readouterr().err
 
 
-# A run whose saves take long.
-SLOW = """
-import sys, time
-from bert_jax import checkpoint, main
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_a_second_signal_while_a_step_is_saved(
+    micro, tmp_path, monkeypatch, number, status
+):
+    """A second SIGTERM changes nothing; who presses Ctrl-C twice does not wait."""
+    batches, save = Pretraining.batches, checkpoint.Checkpoints.save
 
-save = checkpoint.Checkpoints.save
+    def signalled(self, now, rows, seed):
+        for index, batch in enumerate(batches(self, now, rows, seed), start=now):
+            if index == 2:
+                send(number)
+            yield batch
 
-def slow(self, state, now):
-    print("saving", flush=True)
-    time.sleep(2)
-    save(self, state, now)
+    def saved(self, state, now):
+        send(number)
+        save(self, state, now)
 
-checkpoint.Checkpoints.save = slow
-status = main.main(sys.argv[1:])
-print("ended", flush=True)
-sys.exit(status)
+    monkeypatch.setattr(Pretraining, "batches", signalled)
+    monkeypatch.setattr(checkpoint.Checkpoints, "save", saved)
+    _, err = run(micro, tmp_path / "run", status=status)
+    whole = number != signal.SIGINT
+    assert ("; the same command goes on from there" in err) == whole
+    steps = [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()]
+    assert [name for name in steps if name.isdigit()] == ["2"] * whole
+
+
+# Sends itself a signal when it begins to import a module, then goes on as main does.
+STARTS = """
+import os, runpy, sys
+module, number = sys.argv[1], int(sys.argv[2])
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == module:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), number)
+
+finder = Finder()
+sys.meta_path.insert(0, finder)
+sys.argv[1:] = sys.argv[3:]
+try:
+    runpy.run_module("bert_jax.main", run_name="__main__", alter_sys=True)
+finally:
+    assert finder not in sys.meta_path, f"{module} is not imported"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("numbers", "status"),
+    ("mode", "module", "number"),
     [
-        ([signal.SIGTERM, signal.SIGTERM], 143),
-        ([signal.SIGINT, signal.SIGINT], 130),
+        ("train", "absl", signal.SIGTERM),
+        ("describe", "jax._src.lax.lax", signal.SIGINT),
+        ("export", "orbax.checkpoint", signal.SIGHUP),
+        ("predict", "bert_jax.train", signal.SIGTERM),
     ],
-    ids=lambda value: (
-        "-".join(n.name for n in value) if isinstance(value, list) else ""
-    ),
 )
-def test_a_second_signal_while_a_step_is_saved(micro, tmp_path, numbers, status):
-    flags = os.environ["XLA_FLAGS"].replace("count=8", "count=1")
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-c", SLOW, f"--config={micro}"),
-            *(f"--workdir={tmp_path / 'run'}", "--config.train.num_steps=100000"),
-            "--config.checkpoint.save_every=100000",
-        ],
-        cwd=ROOT,
-        env={**os.environ, "XLA_FLAGS": flags},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        path = tmp_path / "run" / "metrics.jsonl"
-        while not path.exists() or not path.read_text():
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.02)
-        process.send_signal(numbers[0])
-        assert process.stdout.readline() == "saving\n"
-        process.send_signal(numbers[1])
-        out, err = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode == status, err
-    assert out == "ended\n" and "Traceback" not in err
-    whole = numbers[1] != signal.SIGINT
-    assert ("; the same command goes on from there" in err) == whole
-    steps = [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()]
-    assert len([name for name in steps if name.isdigit()]) == whole
-
-
-MOMENTS = random.Random(11)
-
-
-@pytest.mark.parametrize("mode", ["train", "describe", "predict", "export"] * 2)
-def test_a_signal_while_the_program_starts(micro, plain, tmp_path, mode):
-    number = MOMENTS.choice(signals.SIGNALS)
-    # Describing and exporting so small a model end soon.
-    seconds = MOMENTS.uniform(0.3, 1.2 if mode in ("describe", "export") else 3.0)
+def test_a_signal_while_the_program_starts(
+    micro, plain, tmp_path, mode, module, number
+):
     workdir = tmp_path if mode in ("train", "describe") else plain
     args = [f"--config={micro}", f"--workdir={workdir}", f"--mode={mode}"]
-    if mode == "train":
-        args.append("--config.train.num_steps=100000")
     if mode == "export":
         args.append(f"--output={tmp_path / 'exported'}")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bert_jax.main", *args],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,  # predict waits for rows
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    time.sleep(seconds)
-    ended = process.poll() is not None
-    process.send_signal(number)
-    try:
-        process.wait(timeout=120)
-    finally:
-        process.kill()
-    _, err = process.communicate()
-    assert not ended, f"the program took less than {seconds} s: {err}"
-    assert process.returncode == 128 + number, f"{number} after {seconds} s: {err}"
+    program = [sys.executable, "-c", STARTS, module, str(int(number))]
+    out, err = finish(start(*args, program=program), 128 + number)
+    assert not {"Traceback", "Exception", "Fatal"} & set(err.replace(":", " ").split())
+    assert out == "" and not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_signal_while_predict_waits_for_rows(micro, plain):
+    args = [f"--config={micro}", f"--workdir={plain}", "--mode=predict"]
+    process = start(*args, "--config.predict.batch_size=1", stdin=subprocess.PIPE)
+    ending = threading.Timer(LIMIT, process.kill)
+    ending.start()
+    process.stdin.write('{"text": "the [MASK]"}\n')
+    process.stdin.flush()
+    assert process.stdout.readline()  # and now it waits
+    process.send_signal(signal.SIGTERM)
+    _, err = finish(process, 143)
+    ending.cancel()
     assert not {"Traceback", "Exception", "Fatal"} & set(err.replace(":", " ").split())

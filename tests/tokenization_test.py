@@ -158,6 +158,7 @@ def known_difference(text: str, lowercase: bool) -> bool:
     return dropped or (lowercase and "\u03a3" in text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("vocabulary", "lowercase", "folders"),
     [
@@ -335,6 +336,7 @@ print(hashlib.sha256(tokenizer.to_str().encode()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_training_is_the_same_in_every_process(shared_data):
     books = ("austen-emma.txt", "wells-time-machine.txt")
     paths = [str(shared_data(f"corpus/gutenberg/{name}")) for name in books]

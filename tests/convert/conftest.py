@@ -23,12 +23,11 @@ def golden() -> ModuleType:
     return module
 
 
-@pytest.fixture
-def make_folder(golden, tmp_path):
-    """Writes a case of `golden` as a model folder."""
+@pytest.fixture(scope="session")
+def write_folder(golden):
+    """Writes a case of `golden` as a model folder, which is new."""
 
-    def make(case="BertForPreTraining-three_heads", fields=None, change=None, **save):
-        folder = tmp_path / f"folder_{len(list(tmp_path.iterdir()))}"
+    def write(folder, case, fields=None, change=None):
         folder.mkdir()
         stored = golden.CASES[case]
         config = {**stored["config"], **(fields or {})}
@@ -42,5 +41,16 @@ def make_folder(golden, tmp_path):
         pieces += [f"##{chr(ord('a') + n)}" for n in range(config["vocab_size"] - 31)]
         (folder / "vocab.txt").write_text("".join(f"{p}\n" for p in pieces))
         return folder
+
+    return write
+
+
+@pytest.fixture
+def make_folder(write_folder, tmp_path):
+    """As `write_folder`, wherever there is room."""
+
+    def make(case="BertForPreTraining-three_heads", fields=None, change=None):
+        folder = tmp_path / f"folder_{len(list(tmp_path.iterdir()))}"
+        return write_folder(folder, case, fields, change)
 
     return make

@@ -126,45 +126,60 @@ OPEN = """
 import json, sys
 import transformers
 assert not any("bert_jax" in name for name in sys.modules)
-folder, cls, text = sys.argv[1:]
-auto = getattr(transformers, cls)
-model, info = auto.from_pretrained(folder, output_loading_info=True)
-assert not any(info.values()), info
-tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-out = {"labels": model.config.id2label, "tokens": tokenizer.tokenize(text)}
-out["pair"] = dict(tokenizer("a b", "c"))
-if cls == "AutoModelForPreTraining":
-    guesses = transformers.pipeline("fill-mask", model=folder, top_k=3)("a b [MASK] c")
-    out["guesses"] = [(g["token"], g["token_str"], g["score"]) for g in guesses]
-print(json.dumps(out))
+for folder, cls, text in json.loads(sys.argv[1]):
+    auto = getattr(transformers, cls)
+    model, info = auto.from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values()), info
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    out = {"labels": model.config.id2label, "tokens": tokenizer.tokenize(text)}
+    out["pair"] = dict(tokenizer("a b", "c"))
+    if cls == "AutoModelForPreTraining":
+        fill = transformers.pipeline("fill-mask", model=folder, top_k=3)
+        guesses = fill("a b [MASK] c")
+        out["guesses"] = [(g["token"], g["token_str"], g["score"]) for g in guesses]
+    print("told: " + json.dumps(out))
 """
+TEXT = "Ab [MASK] é " + "a" * 150
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_exports_open_in_a_fresh_process(make_folder, tmp_path, architecture):
-    source = make_folder(f"{architecture}-three_heads")
-    found = weights.read(source)
-    tokenizer = tokenization.load(source / "vocab.txt")
-    export.export(found, tokenizer, tmp_path / "out", {"step": 7})
-    auto = "AutoModel" + architecture.removeprefix("BertModel").removeprefix("Bert")
-    text = "Ab [MASK] é " + "a" * 150
+@pytest.fixture(scope="module")
+def opened(write_folder, tmp_path_factory):
+    """What `transformers` says of an export of each architecture, in a process that
+    knows nothing else; and where that export is."""
+    folder, asked = tmp_path_factory.mktemp("exports"), []
+    for architecture in ARCHITECTURES:
+        out = folder / architecture
+        source = write_folder(folder / f"{out.name}-source", f"{out.name}-three_heads")
+        tokenizer = tokenization.load(source / "vocab.txt")
+        export.export(weights.read(source), tokenizer, out, {"step": 7})
+        auto = "AutoModel" + architecture.removeprefix("BertModel").removeprefix("Bert")
+        asked.append((str(out), auto, TEXT))
     result = subprocess.run(
-        [sys.executable, "-c", OPEN, str(tmp_path / "out"), auto, text],
-        cwd=tmp_path,
+        [sys.executable, "-c", OPEN, json.dumps(asked)],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert result.returncode == 0, result.stderr
-    told = json.loads(result.stdout.splitlines()[-1])
-    encoding = tokenizer.encode(text, add_special_tokens=False)
+    lines = [x for x in result.stdout.splitlines() if x.startswith("told: ")]
+    told = [json.loads(line.removeprefix("told: ")) for line in lines]
+    return dict(zip(ARCHITECTURES, told, strict=True)), folder
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_exports_open_in_a_fresh_process(opened, architecture):
+    told, folder = opened[0][architecture], opened[1]
+    tokenizer = tokenization.load(folder / f"{architecture}-source" / "vocab.txt")
+    encoding = tokenizer.encode(TEXT, add_special_tokens=False)
     assert told["tokens"] == encoding.tokens
     pair = tokenizer.encode("a b", "c")
     assert told["pair"]["input_ids"] == pair.ids
     assert told["pair"]["token_type_ids"] == pair.type_ids
+    assert ("guesses" in told) == (architecture == "BertForPreTraining")
     if "guesses" in told:
-        bert = pretrained.load(tmp_path / "out")
+        bert = pretrained.load(folder / architecture)
         row = tokenizer.encode("a b [MASK] c")
         logits = bert.apply([row.ids], [row.attention_mask], [row.type_ids])
         at = row.tokens.index("[MASK]")

@@ -257,6 +257,7 @@ def test_preparing_leaves_the_tokenizer_as_it_was(config):
     assert tokenizer.encode("[MASK]").tokens == ["[CLS]", "[MASK]", "[SEP]"]
 
 
+@pytest.mark.slow
 def test_number_of_cores_changes_nothing(config, tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 2000)
     results = []
@@ -379,6 +380,7 @@ def test_interruption_leaves_nothing(config, monkeypatch, exception):
     assert names(config.corpus.data_dir) == before
 
 
+@pytest.mark.slow
 def test_interruption_between_shards_ends_the_workers(config, monkeypatch):
     prepare.prepare_tokenizer(config)
     before = names(config.corpus.data_dir)
@@ -436,6 +438,7 @@ print(prepare_test.made(prepare_test.make_config(Path(sys.argv[3])), 32))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(config, tmp_path):
     root = Path(prepare.__file__).parents[2]
     paths = map(str, (root, Path(__file__).parent, tmp_path))
@@ -471,6 +474,7 @@ def test_records_are_read_back_by_parse(config):
     assert [(a.tolist(), b.tolist(), r) for a, b, r in rows] == read(folder, "train")
 
 
+@pytest.mark.slow
 def test_real_speeches(shared_data, tmp_path):
     config = make_config(tmp_path)
     config.corpus.sources = (f"text:{shared_data('corpus/inaugural')}/1*.txt",)

@@ -129,6 +129,18 @@ def test_equals_the_equations():
     np.testing.assert_allclose(ours["next_sentence_logits"], next_sentence, atol=1e-5)
 
 
+@functools.cache
+def loss_and_gradient(config):
+    key, batch = jax.random.key(7), inputs()
+
+    def loss(params):
+        out = BertForPreTraining(config).apply({"params": params}, *batch, key)
+        return jnp.sum(out["masked_lm_logits"] ** 2)
+
+    return jax.jit(jax.value_and_grad(loss))(initial_params(config))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -141,16 +153,7 @@ def test_equals_the_equations():
 )
 def test_variants_give_the_same_with_dropout(change):
     other = dataclasses.replace(CONFIG, **change)
-    key, batch = jax.random.key(7), inputs()
-    results = []
-    for config in (CONFIG, other):
-        params = initial_params(config)
-
-        def loss(params, config=config):
-            out = BertForPreTraining(config).apply({"params": params}, *batch, key)
-            return jnp.sum(out["masked_lm_logits"] ** 2)
-
-        results.append(jax.jit(jax.value_and_grad(loss))(params))
+    results = [loss_and_gradient(config) for config in (CONFIG, other)]
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
     theirs = [
         grad["bert"]["embeddings"]["word_embeddings"]["embedding"]
@@ -159,6 +162,7 @@ def test_variants_give_the_same_with_dropout(change):
     np.testing.assert_allclose(theirs[0], theirs[1], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_computed_again_is_what_remat_says():
     batch, products = inputs(), {}
     for remat in REMATS:
@@ -176,6 +180,7 @@ def test_what_is_computed_again_is_what_remat_says():
     assert products["full"] == products["none"] + 8 * layers
 
 
+@pytest.mark.slow
 def test_dropout_draws_and_evaluation_does_not():
     params = random_params(CONFIG)
     batch = inputs()
@@ -188,6 +193,7 @@ def test_dropout_draws_and_evaluation_does_not():
     assert np.array_equal(logits(None), logits(None))
 
 
+@pytest.mark.slow
 def test_padding_does_not_reach_the_tokens():
     params = random_params(CONFIG)
     ids, mask, segments, positions = inputs()
@@ -198,6 +204,7 @@ def test_padding_does_not_reach_the_tokens():
         np.testing.assert_array_equal(one[name], two[name])
 
 
+@pytest.mark.slow
 def test_bfloat16_stays_near_float32():
     params = random_params(CONFIG)
     batch = inputs()
@@ -211,6 +218,7 @@ def test_bfloat16_stays_near_float32():
         assert not np.array_equal(rough[name], exact[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "parameters"), [(base, 109_482_240), (large, 335_141_888)]
 )
@@ -236,6 +244,7 @@ def test_flops_are_those_of_the_paper_sizes():
     assert pretraining_flops(big, 512, 77) == pytest.approx(1020e9, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_initial_values_are_those_of_the_paper():
     params = initial_params(dataclasses.replace(CONFIG, vocab_size=5000))
     table = params["bert"]["embeddings"]["word_embeddings"]["embedding"]

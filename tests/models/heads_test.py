@@ -36,7 +36,7 @@ LINEAR = [head for head in HEADS if head != "masked_lm"]
 POOLED = ("next_sentence", "sequence_classification", "multiple_choice")
 
 
-def inputs(head, rows=64, length=128):
+def inputs(head, rows=64, length=32):
     shape = (rows, 2, length) if head == "multiple_choice" else (rows, length)
     ids = np.random.default_rng(0).integers(0, 50, shape).astype(np.int32)
     return jnp.asarray(ids), jnp.ones_like(ids), jnp.zeros_like(ids)
@@ -66,6 +66,7 @@ def double(x):
     return np.asarray(x.astype(jnp.bfloat16), np.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", LINEAR)
 def test_logits_are_sums_in_float32_of_what_bfloat16_holds(head):
     model, params = random_params(head)
@@ -81,6 +82,7 @@ def test_logits_are_sums_in_float32_of_what_bfloat16_holds(head):
     np.testing.assert_allclose(found, expected, atol=1e-6 * scale, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", LINEAR)
 def test_logits_of_a_compiled_model_do_not_tie(head):
     """Of bfloat16 there are 256 between a power of 2 and the next."""
@@ -114,6 +116,7 @@ def test_gradients_of_a_head(size):
     np.testing.assert_allclose(found, expected, rtol=2**-8, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_next_sentence_logits_of_pretraining():
     ids, mask, segments = inputs("next_sentence")
     rng = np.random.default_rng(0)

@@ -151,6 +151,7 @@ def test_document_context(task):
     assert {line.partition(": ")[2] for line in made.told} == told
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=300, deadline=None)
 def test_windows(data):
@@ -445,6 +446,7 @@ def test_plain_tags_that_are_given_need_scheme_none(task):
     assert task(labels=("O", "NOUN"), train="a O", scheme="none").labels[1] == "NOUN"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("name", ["emerging.dev.conll", "emerging.test.annotated"])
 def test_labels_on_real_data_as_by_word_ids(task, shared_data, name, lowercase):

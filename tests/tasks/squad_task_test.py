@@ -105,6 +105,7 @@ LOGITS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(
     st.lists(st.tuples(LOGITS, LOGITS), min_size=2, max_size=2),
@@ -163,6 +164,7 @@ def gold_logits(features):
         yield {"start_logits": start, "end_logits": end}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "version", "inside", "same", "within_a_word", "long"),
     [
@@ -413,6 +415,7 @@ def test_files_and_threshold(config, write, tmp_path):
     assert result["null_score"] == 4.0
 
 
+@pytest.mark.slow
 def test_the_model_answers_long_contexts(config):
     """Through the predictor: rows in batches, windows together again."""
     task = Squad(config)
@@ -445,6 +448,7 @@ def test_the_model_answers_long_contexts(config):
     assert together[1]["answer"] == ""
 
 
+@pytest.mark.slow
 def test_a_megabyte_of_context(config):
     task = Squad(config)
     config.task.max_seq_length, config.task.doc_stride = 32, 16

@@ -84,6 +84,7 @@ def test_labels_are_found_and_kept(config):
     assert [x.label for x in Text(config).read("train")] == [0, 1, 0, 2]
 
 
+@pytest.mark.slow
 def test_from_the_file_to_predictions(config, tmp_path):
     test = [("good", "10"), ("bad bad bad bad bad", "-1"), ("a", "9")]
     config.task.test_file = write(tmp_path / "test.csv", test)
@@ -229,6 +230,7 @@ def test_one_class_is_too_few(config, tmp_path):
         Text(config).resolve()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("truncation", ["head", "tail", "head_tail"])
 def test_awkward_texts_are_counted(config, tmp_path, truncation):
     long = "a b c d " * 125_000 + "e f g h"

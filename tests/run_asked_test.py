@@ -1,0 +1,128 @@
+"""A finished run is asked: predicted with, evaluated, exported, gone on from."""
+
+import io
+import itertools
+import json
+import sys
+
+import numpy as np
+import pytest
+from runs import losses, run
+
+from bert_jax import metrics
+
+
+def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path, monkeypatch):
+    rows = [
+        {"text": "the quick [MASK] fox"},
+        {"text": "a dog", "text_b": "seven [MASK] [MASK]", "id": 7},
+        {"text": "nothing masked"},
+    ]
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run(micro, plain, "--mode=predict", f"--input={source}", f"--output={target}")
+    results = [json.loads(line) for line in target.read_text().splitlines()]
+    assert [len(row["masks"]) for row in results] == [1, 2, 0]
+    for row, result in zip(rows, results, strict=True):
+        assert row.items() <= result.items()
+        assert ("is_next_probability" in result) == ("text_b" in row)
+        for guesses in result["masks"]:
+            probabilities = [guess["probability"] for guess in guesses]
+            assert len(guesses) == 5
+            assert probabilities == sorted(probabilities, reverse=True)
+            assert 0 < sum(probabilities) <= 1
+            assert all(
+                guess.keys() == {"token", "id", "probability"} for guess in guesses
+            )
+    piped = io.TextIOWrapper(io.BytesIO(source.read_bytes()))
+    monkeypatch.setattr(sys, "stdin", piped)
+    out, _ = run(micro, plain, "--mode=predict", "--config.predict.top_k=2")
+    two = [json.loads(line) for line in out.splitlines()]
+    for row, full in zip(two, results, strict=True):
+        for guesses, more in zip(row["masks"], full["masks"], strict=True):
+            assert [g["id"] for g in guesses] == [g["id"] for g in more[:2]]
+            np.testing.assert_allclose(
+                [g["probability"] for g in guesses],
+                [g["probability"] for g in more[:2]],
+                rtol=1e-4,
+            )
+    out, _ = run(micro, plain, "--mode=evaluate")
+    numbers = json.loads(out)
+    saved = metrics.read(plain, "dev")[-1]
+    for name in ("masked_lm_loss", "next_sentence_loss", "unigram_loss"):
+        assert numbers[name] == pytest.approx(saved[name], rel=1e-5)
+
+
+def test_evaluation_does_not_depend_on_the_batch_size(micro, plain):
+    results = []
+    for size in (8, 24):
+        config = f"--config.evaluate.batch_size={size}"
+        out, _ = run(micro, plain, "--mode=evaluate", config)
+        results.append(json.loads(out))
+    del results[0]["split"], results[1]["split"]
+    assert results[0] == pytest.approx(results[1], rel=1e-5)
+
+
+def test_a_finished_run_started_again_says_so_and_changes_nothing(micro, plain):
+    before = (plain / "metrics.jsonl").read_bytes()
+    out, err = run(micro, plain)
+    assert "step 20 of 20" in err
+    assert "masked LM loss" in out
+    assert (plain / "metrics.jsonl").read_bytes() == before
+
+
+def test_export_and_go_on_from_it_with_other_text(micro, plain, tmp_path):
+    exported = tmp_path / "exported"
+    out, _ = run(micro, plain, "--mode=export", f"--output={exported}")
+    assert out == f"exported: {exported}\n"
+    text = tmp_path / "own.txt"
+    words = ["a", "quick", "dog", "seven", "cats", "the", "fox", "it", "jumps"]
+    orders = itertools.permutations(words)
+    pairs = [f"{' '.join(next(orders))}\n{' '.join(next(orders))}\n" for _ in range(40)]
+    text.write_text("\n".join(pairs))
+    own = f"--config.corpus.sources=sentences:{text}", f"--config.init_from={exported}"
+    workdir = tmp_path / "run"
+    _, err = run(micro, workdir, *own)
+    assert (workdir / "vocab.txt").read_text() == (plain / "vocab.txt").read_text()
+    report = json.loads((workdir / "init_from.json").read_text())
+    assert report["initialised"] == [] and report["left_over"] == []
+    assert len(report["taken"]) == 30
+    # The first step begins where the other run ended, not at random values.
+    assert losses(workdir)[0] < losses(plain)[0] - 0.5
+
+    _, err = run(
+        micro,
+        tmp_path / "other",
+        *own,
+        f"--config.tokenizer.vocab_file={write_vocabulary(plain, tmp_path)}",
+        status=2,
+    )
+    assert "vocabulary is not that of" in err
+    assert not (tmp_path / "other").exists()
+
+
+def write_vocabulary(workdir, folder):
+    """The run's vocabulary with two letters exchanged."""
+    pieces = (workdir / "vocab.txt").read_text().splitlines()
+    pieces[10:12] = reversed(pieces[10:12])
+    path = folder / "vocab.txt"
+    path.write_text("\n".join(pieces) + "\n")
+    return path
+
+
+def test_predict_and_evaluate_without_a_work_directory(micro, plain, tmp_path):
+    row = '{"text": "the quick [MASK] fox", "text_b": "a dog"}\n'
+    source = tmp_path / "in.jsonl"
+    source.write_text(row)
+    answers = []
+    for place, change in (
+        (plain, ()),
+        (tmp_path / "nowhere", (f"--config.init_from={plain}",)),
+    ):
+        out, _ = run(micro, place, *change, "--mode=predict", f"--input={source}")
+        answers.append(json.loads(out))
+    assert answers[0]["masks"][0][0]["id"] == answers[1]["masks"][0][0]["id"]
+    assert answers[0]["is_next_probability"] == pytest.approx(
+        answers[1]["is_next_probability"], rel=1e-4
+    )
+    assert not (tmp_path / "nowhere").exists()

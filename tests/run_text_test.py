@@ -1,0 +1,123 @@
+"""A run and its text: what was prepared counts; text that has changed is noticed."""
+
+import json
+import shutil
+
+import pytest
+from runs import losses, run
+
+from bert_jax import metrics
+from bert_jax import workdir as workdirs
+
+
+def own_text(tmp_path):
+    """Documents of which no sentence stands twice, and the fields that name them."""
+    text = tmp_path / "text.txt"
+    text.write_text(
+        "".join(
+            f"the quick fox {n}\nit jumps {n}\na lazy dog {n}\n\n" for n in range(40)
+        )
+    )
+    fields = [f"--config.corpus.sources=sentences:{text}"]
+    return text, [*fields, f"--config.corpus.data_dir={tmp_path}/data"]
+
+
+def more(text):
+    """Adds documents, as where text is still being gathered."""
+    with text.open("a") as file:
+        file.writelines(f"other words {n}\naltogether {n}\n\n" for n in range(50))
+
+
+@pytest.mark.parametrize("change", ["more", "gone"])
+def test_text_plays_no_part_once_it_is_prepared(micro, tmp_path, monkeypatch, change):
+    """Nor at the first evaluation, nor where phase 2 begins."""
+    text, own = own_text(tmp_path)
+    own += ["--config.phase2.fraction=0.5", "--config.phase2.max_seq_length=24",
+            "--config.train.num_steps=8", "--config.train.eval_every=2"]  # fmt: skip
+    run(micro, tmp_path / "straight", *own)
+    claim = workdirs.claim
+
+    def changing(*args, **kwargs):  # prepared, and nothing is trained yet
+        claim(*args, **kwargs)
+        more(text) if change == "more" else text.unlink()
+
+    monkeypatch.setattr(workdirs, "claim", changing)
+    shutil.rmtree(tmp_path / "data")
+    out, _ = run(micro, tmp_path / "run", *own)
+    assert losses(tmp_path / "run").tolist() == losses(tmp_path / "straight").tolist()
+    mine, straight = (
+        [{k: v for k, v in line.items() if k != "time"} for line in lines]
+        for lines in (
+            metrics.read(tmp_path / name, "dev") for name in ("run", "straight")
+        )
+    )
+    assert mine == straight and len(mine) == 4
+    assert "sentences, of which 0 (0.0%) stand in the training text" in out
+    prepared = [p for p in (tmp_path / "data").iterdir() if p.name.startswith("pairs")]
+    assert len(prepared) == 2
+
+
+def test_a_run_goes_on_with_the_data_that_it_began_with(micro, tmp_path):
+    """Where its text has grown or is gone; what else was prepared, it does not take."""
+    text, own = own_text(tmp_path)
+    own.append("--config.train.num_steps=4")
+    stopped = tmp_path / "run"
+    run(micro, tmp_path / "straight", *own)
+    run(micro, stopped, *own)
+    record = json.loads((stopped / "data.json").read_text())
+    assert record == json.loads((tmp_path / "straight" / "data.json").read_text())
+    (name,) = record["folders"].values()
+    for lost in ("checkpoints", "metrics.jsonl"):  # as if killed after it had prepared
+        path = stopped / lost
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    more(text)
+    _, err = run(micro, stopped, *own)
+    assert losses(stopped).tolist() == losses(tmp_path / "straight").tolist()
+    assert json.loads((stopped / "data.json").read_text()) == record
+    text.unlink()
+    for mode in ("train", "evaluate"):
+        _, err = run(micro, stopped, *own, f"--mode={mode}")
+    # On another machine, where nothing is prepared yet.
+    other = [*own, f"--config.corpus.data_dir={tmp_path}/other"]
+    _, err = run(micro, stopped, *other, status=2)
+    assert "no file matches" in err
+    own_text(tmp_path)
+    _, err = run(micro, stopped, *other)
+    assert (tmp_path / "other" / name).exists()
+
+
+def test_text_that_has_changed_is_noticed_and_prediction_does_without(
+    micro, plain, tmp_path
+):
+    workdir, text = tmp_path / "run", tmp_path / "text.txt"
+    own_text(tmp_path)
+    data = tmp_path / "data"
+    own = [f"--config.corpus.sources=sentences:{tmp_path}/*.txt",
+           f"--config.corpus.data_dir={data}",
+           "--config.train.num_steps=2"]  # fmt: skip
+    _, err = run(micro, workdir, *own)
+    config = (workdir / "config.json").read_bytes()
+    more(text)
+    for told in ("(other text)", "(1 files then, 2 now)"):
+        for mode in ("train", "evaluate"):
+            shutil.rmtree(data)
+            _, err = run(micro, workdir, *own, f"--mode={mode}", status=2)
+            assert "the text has changed since the run began" in err
+            assert f"/*.txt {told}" in err
+        shutil.copy(text, tmp_path / "more.txt")
+    assert (workdir / "config.json").read_bytes() == config
+    # The vocabulary may well stay the same.
+    own_text(tmp_path)
+    (tmp_path / "more.txt").unlink()
+    fixed = [*own, f"--config.tokenizer.vocab_file={plain}/vocab.txt"]
+    other = tmp_path / "fixed"
+    run(micro, other, *fixed)
+    more(text)
+    shutil.rmtree(data)
+    _, err = run(micro, other, *fixed, status=2)
+    assert "(other text)" in err
+    text.unlink()
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "the [MASK] fox"}\n')
+    out, _ = run(micro, workdir, *own, "--mode=predict", f"--input={source}")
+    assert len(json.loads(out)["masks"][0]) == 5

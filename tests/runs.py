@@ -1,0 +1,142 @@
+"""Runs of the program: here or in processes, waited for, killed and read."""
+
+import contextlib
+import io
+import logging
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bert_jax import main, metrics
+
+ROOT = Path(__file__).resolve().parent.parent
+MAIN = (sys.executable, "-m", "bert_jax.main")
+MESH = ("--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2")
+ZERO1 = ("--config.mesh.optimizer=zero1",)
+LIMIT = 240  # seconds that a process may take where the machine is busy
+
+
+def here(*arguments, status: int = 0) -> tuple[str, str]:
+    """Runs main in this process, on its eight devices; gives (stdout, stderr)."""
+    out, err = io.StringIO(), io.StringIO()
+    handler = logging.StreamHandler(err)  # pytest has the root's
+    logging.getLogger("bert_jax").addHandler(handler)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            given = main.main([str(argument) for argument in arguments])
+    finally:
+        logging.getLogger("bert_jax").removeHandler(handler)
+    assert given == status, err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def run(config, workdir, *arguments, status: int = 0) -> tuple[str, str]:
+    """As `here`, of a config in a work directory."""
+    return here(f"--config={config}", f"--workdir={workdir}", *arguments, status=status)
+
+
+def environment(devices: int = 1, **variables: str) -> dict[str, str]:
+    """This one's, for a process with so many simulated devices."""
+    flags = os.environ["XLA_FLAGS"].replace("count=8", f"count={devices}")
+    paths = [str(ROOT / "tests" / "without_torch"), os.environ.get("PYTHONPATH", "")]
+    own = {"XLA_FLAGS": flags, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return {**os.environ, **own, **variables}
+
+
+def start(
+    *arguments: str,
+    devices: int = 1,
+    program: Sequence[str] = MAIN,
+    stdin: int = subprocess.DEVNULL,
+    **variables: str,
+) -> subprocess.Popen:
+    """Starts main, or a program like it, in a process of its own."""
+    return subprocess.Popen(
+        [*program, *arguments],
+        cwd=ROOT,
+        env=environment(devices, **variables),
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start_together(
+    number: int, *arguments: str, devices: int = 1, **more
+) -> list[subprocess.Popen]:
+    """Starts several processes as one run, nobody looking after them."""
+    return [
+        start(
+            *arguments,
+            devices=devices,
+            BERT_JAX_COORDINATOR=address,
+            BERT_JAX_PROCESSES=str(number),
+            BERT_JAX_PROCESS_ID=str(index),
+            BERT_JAX_HEARTBEAT="20",
+            **more,
+        )
+        for address in [f"127.0.0.1:{free_port()}"]
+        for index in range(number)
+    ]
+
+
+def finish(process: subprocess.Popen, status: int = 0) -> tuple[str, str]:
+    """Waits for its end; gives (stdout, stderr)."""
+    try:
+        out, err = process.communicate(timeout=LIMIT)
+    finally:
+        process.kill()
+    assert process.returncode == status, err
+    return out, err
+
+
+def finish_all(processes: Iterable[subprocess.Popen]) -> list[tuple[int, str, str]]:
+    """Waits for their ends; gives (status, stdout, stderr) of each."""
+    ended = [(process, process.communicate(timeout=LIMIT)) for process in processes]
+    return [(process.returncode, *both) for process, both in ended]
+
+
+def kill(process: subprocess.Popen) -> None:
+    process.kill()
+    process.communicate()
+
+
+def wait_for_lines(workdir: Path, count: int, *processes: subprocess.Popen) -> None:
+    """Waits until a run's log has so many lines."""
+    path = workdir / "metrics.jsonl"
+    wait_until(lambda: path.exists() and path.read_text().count("\n") >= count,
+               *processes)  # fmt: skip
+
+
+def wait_until(condition, *processes: subprocess.Popen) -> None:
+    """Waits for something that processes do, as long as they run."""
+    end = time.monotonic() + LIMIT
+    while not condition():
+        gone = [process for process in processes if process.poll() is not None]
+        assert not gone, finish_all(gone)
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def losses(workdir: Path) -> np.ndarray:
+    """The loss of each step, all of them there once and in order."""
+    lines = metrics.read(Path(workdir), "train")
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
+    return np.array([line["loss"] for line in lines])
+
+
+def free_port() -> int:
+    """One that no connection takes by itself: those begin at 32768."""
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+        with socket.socket() as listening, contextlib.suppress(OSError):
+            listening.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
