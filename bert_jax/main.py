@@ -123,10 +123,11 @@ def _run(argv: Sequence[str]) -> None:
     mode, source, target = (values[name] for name in ("mode", "input", "output"))
     if (mode, source) == ("predict", "-"):
         _require_one_process(mode)
-    workdir = storage.path(_workdir(values["workdir"], spec))
+    values["workdir"] = _workdir(values["workdir"], spec)
+    workdir = storage.path(values["workdir"])
     asks = mode in ASKS
     config = asked.config(workdir, given, overrides, asks=asks)
-    _check_places(values, workdir, config)
+    _check_places(values, config)
     if mode == "export":
         _export(workdir, config, target)
         return
@@ -204,17 +205,14 @@ def _workdir(given: str, spec: str) -> str:
     return f"runs/{configuration.name(spec)}"
 
 
-def _check_places(
-    values: dict[str, str], workdir: storage.Path, config: ConfigDict
-) -> None:
+def _check_places(values: dict[str, str], config: ConfigDict) -> None:
     """Raises UserError where a place is of a kind that cannot be used there."""
     if values["mode"] == "export" and "://" in values["output"]:
         raise UserError(
             f"--output={values['output']}: an export is a folder of this machine; "
             "write it here and copy it"
         )
-    places = {"--workdir": os.fspath(workdir)}
-    places |= {f"--{name}": values[name] for name in ("input", "output")}
+    places = {f"--{name}": values[name] for name in ("workdir", "input", "output")}
     places |= {
         "--config.corpus.data_dir": config.corpus.data_dir,
         "--config.init_from": config.init_from,
