@@ -70,17 +70,17 @@ def ids(tokenizer, lines):
 
 
 @pytest.fixture(scope="module")
-def two_thousand_lines(request):
+def ten_thousand_lines(request):
     """Real lines, English and Korean."""
 
     def lines(shared_data):
         english = shared_data("corpus/english/04-encyclopedia-1.jsonl.gz")
         with gzip.open(english, "rt", encoding="utf-8") as file:
-            texts = [json.loads(line)["text"] for line in itertools.islice(file, 300)]
-        found = [line for text in texts for line in text.split("\n") if line][:1000]
+            texts = [json.loads(line)["text"] for line in itertools.islice(file, 700)]
+        found = [line for text in texts for line in text.split("\n") if line][:5000]
         korean = shared_data("korean/nsmc_ratings_valid.txt").read_text("utf-8")
-        found += [line.split("\t")[1] for line in korean.split("\n")[1:1001]]
-        assert len(found) == 2000
+        found += [line.split("\t")[1] for line in korean.split("\n")[1:5001]]
+        assert len(found) == 10_000
         return found
 
     return lines
@@ -103,9 +103,9 @@ def test_a_vocabulary_tells_its_case(released, tmp_path, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASED)
 def test_load_fine_tuning_pre_training_and_export_agree(
-    released, two_thousand_lines, shared_data, tmp_path, name
+    released, ten_thousand_lines, shared_data, tmp_path, name
 ):
-    folder, lines = released(name), two_thousand_lines(shared_data)
+    folder, lines = released(name), ten_thousand_lines(shared_data)
     expected = ids(bert_jax.load(folder).tokenizer, lines)
     assert ids(begun_with(folder, tmp_path), lines) == expected
     pretraining = begun_with(folder, tmp_path, base.get_config())
@@ -149,10 +149,10 @@ def test_ids_on_glue_as_by_transformers(released, shared_data, tmp_path, name, t
 @pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_a_tokenizer_of_ones_own_keeps_its_normaliser(
-    shared_data, two_thousand_lines, tmp_path, lowercase
+    shared_data, ten_thousand_lines, tmp_path, lowercase
 ):
     """Korean syllables fall to jamo where accents are stripped."""
-    lines = two_thousand_lines(shared_data)
+    lines = ten_thousand_lines(shared_data)
     letters = sorted({letter for line in lines for letter in line if letter != " "})
     pieces = [*tokenization.SPECIAL_TOKENS, *letters, *(f"##{x}" for x in letters)]
     own = Tokenizer(
@@ -232,10 +232,10 @@ def get_config(config):
 
 @pytest.mark.slow
 def test_a_work_directory_hands_its_tokenizer_on(
-    released, two_thousand_lines, shared_data, tmp_path
+    released, ten_thousand_lines, shared_data, tmp_path
 ):
     folder = released("uncased", {"do_lower_case": True, "strip_accents": False})
-    lines = two_thousand_lines(shared_data)
+    lines = ten_thousand_lines(shared_data)
     expected = ids(bert_jax.load(folder).tokenizer, lines)
     (tmp_path / "own.py").write_text(CONFIG)
     rows = [{"text": line, "label": str(i % 2)} for i, line in enumerate(lines[:64])]
