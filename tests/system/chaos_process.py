@@ -1,26 +1,30 @@
-"""One training under a fault, and what must hold of it; see experiments/chaos.py."""
+"""One training under a fault, and what must hold of it; see chaos.py."""
 
 import json
-import os
 import random
 import re
 import resource
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 
-from bert_jax import configuration, initial, optimizer, sharding
-from bert_jax.checkpoint import Checkpoints
+from tests.system.forked import Forked
 
 PATIENCE = 300  # seconds; a process that takes longer hangs
+SIGNALS = {
+    "kill": signal.SIGKILL,
+    "term": signal.SIGTERM,
+    "int": signal.SIGINT,
+    "hup": signal.SIGHUP,
+}
 
 
 class Fault(NamedTuple):
@@ -33,33 +37,27 @@ class Lost(Exception):
 
 
 class Process:
-    """A training in a process of its own, and what it says."""
+    """A training in a process of its own, and what it says.
 
-    def __init__(self, config: Path, folder: Path):
-        self.folder = folder
+    Args:
+      process: it has just been started.
+      err: its standard error, which is a pipe: a full disk is no matter there.
+      home: its work directory is `run` in there.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen | Forked, err: Callable[[], TextIO], home: Path
+    ):
+        self.folder = home / "run"
         self.err = ""
-        flags = (
-            "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes"
-            "=true --xla_force_host_platform_device_count=1"
-        )
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "bert_jax.main", f"--config={config}"),
-                *(f"--workdir={folder}", f"--config.corpus.data_dir={folder}-data"),
-            ],
-            cwd=Path(__file__).resolve().parents[1],
-            env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self._process, self._open = process, err
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self.err += line
+        with self._open() as file:
+            for line in file:
+                self.err += line
 
     def wait_for(self, happened: Callable[[], bool]) -> bool:
         """Waits; False where the process ended first."""
@@ -86,9 +84,7 @@ class Process:
         if kind == "full":
             resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (0, 0))
         else:
-            self._process.send_signal(
-                {"kill": signal.SIGKILL, "term": signal.SIGTERM}[kind]
-            )
+            self._process.send_signal(SIGNALS[kind])
 
     def end(self) -> int:
         """Waits for the end; the exit status."""
@@ -139,12 +135,12 @@ def newest(folder: Path) -> int:
 
 def check_end(process: Process, fault: Fault, status: int) -> int:
     """Whether the process ended as it must; gives the step that it said was saved."""
-    before_main = -signal.SIGTERM
-    allowed = {"kill": [-signal.SIGKILL], "term": [143, before_main], "full": [2]}
-    if status not in (*allowed[fault.kind], 0):  # 0: it was through
+    number = SIGNALS.get(fault.kind, 0)
+    allowed = {"kill": [-signal.SIGKILL], "full": [2]}
+    if status not in (*allowed.get(fault.kind, [128 + number, -number]), 0):
         raise Lost(f"{fault} ended with {status}:\n{process.err}")
-    if status == before_main and "parameters on" in process.err:
-        raise Lost(f"{fault}: SIGTERM was not heard:\n{process.err}")
+    if fault.kind != "kill" and status < 0 and "parameters on" in process.err:
+        raise Lost(f"{fault}: the signal was not heard:\n{process.err}")
     errors = [line for line in process.err.splitlines() if "error:" in line]
     if status == 2 and (
         len(errors) != 1 or process.err.splitlines()[-1:] != errors[:1]
@@ -166,25 +162,36 @@ def check_resumed(process: Process, known: int) -> None:
         raise Lost(f"checkpoint {known} was there:\n{process.err}")
 
 
-def check_same(config: Path, folder: Path, straight: Path) -> None:
+def check_same(home: Path, straight: Path) -> None:
     """Whether two finished runs are one."""
-    ours, theirs = (lines(path / "metrics.jsonl") for path in (folder, straight))
+    home, straight = home / "run", straight / "run"
+    ours, theirs = (lines(path / "metrics.jsonl") for path in (home, straight))
     if ours != theirs:
         number = next(
             (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
             min(len(ours), len(theirs)),
         )
-        raise Lost(f"{folder}/metrics.jsonl:{number + 1} differs from the undisturbed")
-    one, other = (
-        (path / "predictions" / "dev.jsonl").read_bytes() for path in (folder, straight)
-    )
-    if one != other:
-        raise Lost(f"{folder}/predictions/dev.jsonl differs")
-    for (name, array), (_, same) in zip(
-        *(arrays(config, path) for path in (folder, straight)), strict=True
-    ):
-        if array.tobytes() != same.tobytes():
-            raise Lost(f"{folder}: {name} differs")
+        raise Lost(f"{home}/metrics.jsonl:{number + 1} differs from the undisturbed")
+    one, other = (texts(path) for path in (home, straight))
+    for name in sorted(one.keys() | other.keys()):
+        if one.get(name) != other.get(name):
+            raise Lost(f"{home}/{name} differs")
+    mine, its = (arrays(path) for path in (home, straight))
+    if mine.keys() != its.keys():
+        raise Lost(f"{home}: not the same weights: {sorted(mine.keys() ^ its.keys())}")
+    for name, array in mine.items():
+        if array.tobytes() != its[name].tobytes():
+            raise Lost(f"{home}: {name} differs")
+
+
+def texts(folder: Path) -> dict[str, bytes]:
+    """The prediction files, and what else a run has learnt."""
+    found = [*(folder / "predictions").rglob("*"), folder / "task.json"]
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in found
+        if path.is_file()
+    }
 
 
 def lines(path: Path) -> list[dict]:
@@ -196,17 +203,19 @@ def lines(path: Path) -> list[dict]:
     return found
 
 
-def arrays(spec: Path, folder: Path) -> list[tuple[str, np.ndarray]]:
-    """The last checkpoint's whole state, by name."""
-    args = [f"--config.corpus.data_dir={folder}-data"]
-    loaded = configuration.load(str(spec), args)
-    task = initial.resolve(loaded, folder, from_data=True)
-    mesh = sharding.make_mesh(task.config)
-    abstract = sharding.abstract_state(
-        task.init_params, optimizer.make(task.config), mesh
-    )
-    with Checkpoints(folder, 1) as checkpoints:
-        restored = checkpoints.restore(abstract.items())
-    assert restored is not None
-    leaves = jax.tree_util.tree_leaves_with_path(restored[0])
-    return [(jax.tree_util.keystr(path), np.asarray(leaf)) for path, leaf in leaves]
+def arrays(folder: Path) -> dict[str, np.ndarray]:
+    """The last checkpoint's whole state, and the best one's, by name."""
+    found = {}
+    for name in ("checkpoints", "best"):
+        steps = [int(x.name) for x in (folder / name).glob("*") if x.name.isdigit()]
+        for item in sorted(
+            (folder / name / str(max(steps))).iterdir() if steps else ()
+        ):
+            if not item.is_dir():
+                continue
+            with ocp.PyTreeCheckpointer() as checkpointer:
+                tree = checkpointer.restore(item)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+                place = f"{name}/{max(steps)}/{item.name}{jax.tree_util.keystr(path)}"
+                found[place] = np.asarray(leaf)
+    return found

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import chaos, chaos_process
-from experiments.chaos_process import Fault, Lost
+from tests.system import chaos, chaos_process
+from tests.system.chaos_process import Fault, Lost
 
 
 @pytest.fixture(scope="module")
@@ -28,17 +28,16 @@ def test_three_faults_lose_nothing(broken):
         ("kill", "save", -9),
         ("term", "evaluate", 143),
     }
-    assert chaos_process.newest(folder / "round_1") == 24
+    assert chaos_process.newest(folder / "round_1" / "run") == 24
 
 
 @pytest.mark.parametrize("what", ["loss", "missing line", "weights"])
 def test_what_is_lost_is_seen(broken, tmp_path, what):
     source = broken[0] / "round_1"
-    config, copy = source.parent / "chaos.py", tmp_path / "run"
+    copy = tmp_path / "copy"
     shutil.copytree(source, copy)
-    shutil.copytree(f"{source}-data", f"{copy}-data")
-    chaos_process.check_same(config, copy, source)
-    path = copy / "metrics.jsonl"
+    chaos_process.check_same(copy, source)
+    path = copy / "run" / "metrics.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     if what == "missing line":
         path.write_text("".join(lines[:-1]))
@@ -47,9 +46,9 @@ def test_what_is_lost_is_seen(broken, tmp_path, what):
         line["loss"] += 1e-7
         path.write_text("".join([*lines[:3], json.dumps(line) + "\n", *lines[4:]]))
     else:
-        shutil.rmtree(copy / "checkpoints" / "24")
+        shutil.rmtree(copy / "run" / "checkpoints" / "24")
     with pytest.raises(Lost, match=r"weights|\['w|step" if what == "weights" else "me"):
-        chaos_process.check_same(config, copy, source)
+        chaos_process.check_same(copy, source)
 
 
 def told(*lines):
@@ -65,6 +64,9 @@ def told(*lines):
         ("full", 2, []),
         ("full", 1, ["error: disk"]),
         ("kill", 143, []),
+        ("int", 143, []),
+        ("hup", 1, []),
+        ("hup", -1, ["5 parameters on 1 x cpu"]),
     ],
 )
 def test_a_wrong_end_is_seen(kind, status, lines):
@@ -90,6 +92,6 @@ def test_a_start_from_too_early_is_seen():
 
 
 def test_every_fault_as_often_as_the_others():
-    faults = chaos.draw(45, random.Random(1))
+    faults = chaos.draw(75, random.Random(1))
     assert {faults.count(fault) for fault in faults} == {3}
-    assert len(set(faults)) == 15
+    assert len(set(faults)) == 25

@@ -1,6 +1,6 @@
 """Breaks a small pre-training again and again, and looks whether anything is lost.
 
-    python -m experiments.chaos [--faults=50] [--steps=80] [--seed=0] [--folder=DIR]
+    python -m tests.system.chaos [--faults=50] [--steps=80] [--seed=0] [--folder=DIR]
 
 A run is trained undisturbed. Then the same run is trained under faults and started
 again after each; where it ends before the faults do, another round begins in a new
@@ -8,9 +8,11 @@ folder. A fault is one of
 
     kill   SIGKILL
     term   SIGTERM
+    int    SIGINT, as Ctrl-C
+    hup    SIGHUP, as of a terminal that is closed
     full   no file can grow any more, until the process has ended
 
-at one of these moments, each of the fifteen as often as the others:
+at one of these moments, each of the twenty-five as often as the others:
 
     start     somewhere between the start of Python and the first step
     compile   while the step is compiled
@@ -24,31 +26,34 @@ libraries; it needs neither root nor a disk of its own. That the space is counte
 saving is tested elsewhere (tests/errors_test.py, tests/checkpoint_test.py).
 
 What must hold, or the exit status is 1:
-- a killed process is the only one that dies without a word; SIGTERM ends with 143 (or
-  by the signal itself before the program has begun), a full disk with 2 and one line;
+- a killed process is the only one that dies without a word; the other signals end with
+  143, 130 and 129 (or by the signal itself before the program has begun), a full disk
+  with 2 and one line;
 - each start goes on from the newest checkpoint that was there, or from a newer one,
-  and after SIGTERM from the step that it said was saved; no checkpoint is damaged;
+  and after a signal from the step that it said was saved; no checkpoint is damaged;
 - at the end metrics.jsonl (but for times and speeds), parameters, optimizer state and
   predictions are those of the undisturbed run, bit for bit.
 """
 
 import argparse
+import functools
 import os
 import platform
 import random
 import shlex
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
 import jax
 
 from bert_jax.terminal import table
-from experiments.chaos_process import (
+from tests.system.chaos_process import (
     Fault,
     Lost,
     Process,
@@ -58,8 +63,9 @@ from experiments.chaos_process import (
     check_same,
     newest,
 )
+from tests.system.forked import FLAGS, ROOT
 
-KINDS = ("kill", "term", "full")
+KINDS = ("kill", "term", "int", "hup", "full")
 MOMENTS = ("start", "compile", "step", "save", "evaluate")
 SAVE_EVERY, EVAL_EVERY = 8, 10
 
@@ -120,30 +126,50 @@ def draw(count: int, rng: random.Random) -> list[Fault]:
     return faults[:count]
 
 
-def run(
-    faults: Sequence[Fault], steps: int, rng: random.Random, folder: Path
+# Starts a training in a home folder, from the beginning or from where it stopped.
+Start = Callable[[Path], Process]
+
+
+def undisturbed(start: Start, home: Path) -> dict[str, float]:
+    """Trains without a fault; gives how many seconds starting and compiling take.
+
+    Raises:
+      Lost: the run fails by itself.
+    """
+    process, times = start(home), [time.monotonic()]
+    for text in ("parameters on", "step 1/"):
+        process.says(text)
+        times.append(time.monotonic())
+    if process.end():
+        raise Lost(f"the undisturbed run failed:\n{process.err}")
+    return {"start": times[1] - times[0], "compile": times[2] - times[1]}
+
+
+def disturbed(
+    start: Start,
+    faults: Sequence[Fault],
+    lasts: dict[str, float],
+    rng: random.Random,
+    folder: Path,
+    straight: Path,
+    tell: Callable[[str], None] = print,
 ) -> tuple[Counter, int]:
-    """Does it all in an empty folder; gives how often each fault ended how, and the
-    rounds.
+    """Trains under the faults, in `round_1`, `round_2`, ... of a folder; gives how
+    often each fault ended how, and the rounds.
+
+    Args:
+      lasts: of `undisturbed`.
+      straight: the home of the undisturbed run.
 
     Raises:
       Lost: what must hold does not.
     """
     left = list(faults)
-    config, straight = write_config(folder, steps), folder / "straight"
-    undisturbed, times = Process(config, straight), [time.monotonic()]
-    for text in ("parameters on", "step 1/"):
-        undisturbed.says(text)
-        times.append(time.monotonic())
-    if undisturbed.end():
-        raise Lost(f"the undisturbed run failed:\n{undisturbed.err}")
-    lasts = {"start": times[1] - times[0], "compile": times[2] - times[1]}
-
     ended: Counter = Counter()
     rounds, known = 1, -1
     while True:
-        place = folder / f"round_{rounds}"
-        process = Process(config, place)
+        home = folder / f"round_{rounds}"
+        process = start(home)
         fault = left[0] if left else None
         said = -1
         if fault and await_moment(process, fault.moment, lasts, rng):
@@ -157,19 +183,50 @@ def run(
             if status:
                 raise Lost(f"ended with {status} by itself:\n{process.err}")
         check_resumed(process, known)
-        now = newest(place)
+        now = newest(process.folder)
         if now < max(known, said):
             raise Lost(f"checkpoint {max(known, said)} is gone:\n{process.err}")
         known = now
         if fault:
             number = sum(ended.values())
-            told = f"{number:3} {fault.kind} {fault.moment}: {status}, at {known}"
-            print(told, flush=True)
+            tell(f"{number:3} {fault.kind} {fault.moment}: {status}, at {known}")
         if status == 0:
-            check_same(config, place, straight)
+            check_same(home, straight)
             if not left:
                 return ended, rounds
             rounds, known = rounds + 1, -1
+
+
+def starter(config: Path) -> Start:
+    """Starts real processes, as a user does."""
+
+    def start(home: Path) -> Process:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "bert_jax.main", f"--config={config}"),
+                *(f"--workdir={home}/run", f"--config.corpus.data_dir={home}/data"),
+            ],
+            cwd=ROOT,
+            env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": FLAGS},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        err = process.stderr
+        return Process(process, lambda: err, home)
+
+    return start
+
+
+def run(
+    faults: Sequence[Fault], steps: int, rng: random.Random, folder: Path
+) -> tuple[Counter, int]:
+    """Does it all for pre-training, in an empty folder; see `disturbed`."""
+    start, straight = starter(write_config(folder, steps)), folder / "straight"
+    lasts = undisturbed(start, straight)
+    tell = functools.partial(print, flush=True)
+    return disturbed(start, faults, lasts, rng, folder, straight, tell)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -183,7 +240,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--folder", type=Path, help="an empty one, to be kept")
     options = parser.parse_args(argv)
     start = time.monotonic()
-    print(f"$ {shlex.join(['python', '-m', 'experiments.chaos', *argv])}")
+    print(f"$ {shlex.join(['python', '-m', 'tests.system.chaos', *argv])}")
     print(f"{date.today()}, {processor()}, {os.cpu_count()} cores, CPU,", end=" ")
     print(f"Python {platform.python_version()}, jax {jax.__version__}", flush=True)
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,0 +1,272 @@
+"""Micro data of every task: a few records in each form that a user may have."""
+
+import csv
+import io
+import json
+import random
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from bert_jax.data.glue import TASKS as GLUE
+
+NAMES = [f"{a}{b}" for a in "bdfglmnr" for b in ("an", "el", "ir", "os")]
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]
+WORDS += ["while", "seven", "cats", "watch", "it", "go"]
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *NAMES]
+PIECES += [*"abcdefghijklmnopqrstuvwxyz?.,", *(f"##{x}" for x in "adegilmnors")]
+VOCABULARY = "".join(f"{piece}\n" for piece in dict.fromkeys(PIECES))
+SIZES = {"train": 12, "dev": 7, "test": 5}
+
+Row = dict[str, Any]
+
+
+class Kind(NamedTuple):
+    """A task with data of one form.
+
+    Attributes:
+      extends: the config that it is made from.
+      lines: of its config file, besides those of all.
+      files: name -> content.
+      rows: of `--mode=predict`.
+      trains: False: of other weights only.
+    """
+
+    extends: str
+    lines: str
+    files: dict[str, str]
+    rows: list[Row]
+    trains: bool = True
+
+
+def _text(rng: random.Random, least: int = 2, most: int = 9) -> str:
+    return " ".join(rng.choices(WORDS, k=rng.randint(least, most)))
+
+
+def _documents(rng: random.Random, count: int = 24) -> list[list[str]]:
+    return [[_text(rng, 3, 8) for _ in range(rng.randint(3, 6))] for _ in range(count)]
+
+
+_PRETRAINING = """
+    config.corpus.max_seq_length = 32
+    config.corpus.dev_fraction = 0.2
+    config.masking.max_predictions_per_seq = 6
+    config.corpus.sources = ("{}",)
+"""
+_MASKS = [
+    {"text": "the [MASK] fox jumps"},
+    {"text": "a lazy [MASK] [MASK]", "text_b": "it is"},
+    {"text": "the dog"},
+]
+
+
+def pretraining(rng: random.Random) -> Kind:
+    """Google's form of a corpus, the vocabulary trained on it."""
+    text = "\n\n".join(map("\n".join, _documents(rng))) + "\n"
+    lines = _PRETRAINING.format("sentences:in/corpus.txt")
+    lines += (
+        '    config.tokenizer.vocab_file = ""\n    config.tokenizer.vocab_size = 64'
+    )
+    return Kind("tiny", lines, {"corpus.txt": text}, _MASKS)
+
+
+def pretraining_jsonl(rng: random.Random) -> Kind:
+    """JSON lines, in two phases."""
+    text = "".join(
+        json.dumps({"text": ". ".join(some) + "."}) + "\n" for some in _documents(rng)
+    )
+    lines = _PRETRAINING.format("jsonl:in/corpus.jsonl")
+    lines += "    config.phase2.fraction = 0.5\n    config.phase2.max_seq_length = 24"
+    lines += "\n    config.phase2.max_predictions_per_seq = 4"
+    return Kind("tiny", lines, {"corpus.jsonl": text}, _MASKS)
+
+
+def pretraining_text(rng: random.Random) -> Kind:
+    """A document a file, without next sentence prediction."""
+    files = {
+        f"{number}.txt": ". ".join(some) + ".\n"
+        for number, some in enumerate(_documents(rng, 8))
+    }
+    lines = _PRETRAINING.format("text:in/*.txt") + "    config.corpus.nsp = False"
+    lines += '\n    config.corpus.sources = ("text:in/[0-9].txt",)'
+    lines += "\n    config.masking.whole_word = True"
+    return Kind("tiny", lines, files, _MASKS[::2])
+
+
+def glue(name: str) -> Callable[[random.Random], Kind]:
+    """A task of GLUE in its official files."""
+
+    def make(rng: random.Random) -> Kind:
+        task = GLUE[name]
+        labels = task.labels or ("0.5", "2.75", "4.0")
+        files = {}
+        splits = {"train": "train", "dev": "dev", "test": "test"}
+        if name == "mnli":
+            splits = {"train": "train", "dev_matched": "dev", "test_matched": "test"}
+            splits |= {"dev_mismatched": "dev", "diagnostic": "ax"}
+        elif name == "ax":
+            splits = {"diagnostic": "ax"}
+        for file, split in splits.items():
+            labelled = split in ("train", "dev")
+            columns = ["index", *task.texts, *([task.label] if labelled else [])]
+            lines = ["\t".join(columns)]
+            for number in range(SIZES.get(split, 5)):
+                label = [labels[number % len(labels)]] if labelled else []
+                texts = [_text(rng) for _ in task.texts]
+                lines.append("\t".join([str(number), *texts, *label]))
+            files[f"{file}.tsv"] = "\n".join(lines) + "\n"
+        rows = [
+            dict(
+                zip(("text", "text_b"), (_text(rng) for _ in task.texts), strict=False)
+            )
+            for _ in range(3)
+        ]
+        lines = '    config.task.data_dir = "in"\n'
+        if name == "ax":
+            lines += '    config.init_from = "in/mnli"\n'
+            lines += '    config.tokenizer.vocab_file = ""\n'
+        extends = f"finetune/glue:size=tiny,task={name}"
+        return Kind(extends, lines, files, rows, trains=name != "ax")
+
+    return make
+
+
+def _files(end: str, *splits: str) -> str:
+    return "".join(f'    config.task.{x}_file = "in/{x}.{end}"\n' for x in splits)
+
+
+def squad(version: str) -> Callable[[random.Random], Kind]:
+    """SQuAD's JSON; of 2.0, with questions that have no answer."""
+
+    def make(rng: random.Random) -> Kind:
+        files, rows = {}, []
+        for split in ("train", "dev"):
+            paragraphs = []
+            for number in range(SIZES[split]):
+                some = rng.sample(NAMES, k=4)
+                context = f"{some[0]} is in {some[1]} . {_text(rng)} {some[2]} ."
+                answer = {"text": some[1], "answer_start": context.index(some[1])}
+                question = {"id": f"{split}{number}", "question": f"where is {some[0]}"}
+                question |= {"answers": [answer]}
+                if version == "2.0":
+                    none = number % 3 == 0
+                    question |= {"is_impossible": none}
+                    question |= {"answers": []} if none else {}
+                paragraphs.append({"context": context, "qas": [question]})
+                rows.append({"question": question["question"], "context": context})
+            data = {
+                "version": version,
+                "data": [{"title": "", "paragraphs": paragraphs}],
+            }
+            files[f"{split}.json"] = json.dumps(data)
+        lines = _files("json", "train", "dev") + "    config.task.doc_stride = 8\n"
+        lines += "    config.task.max_query_length = 8\n"
+        return Kind(
+            f"finetune/squad:size=tiny,version={version}", lines, files, rows[:3]
+        )
+
+    return make
+
+
+def swag(rng: random.Random) -> Kind:
+    """SWAG's CSV."""
+    endings = [f"ending{number}" for number in range(4)]
+    files = {}
+    for split, size in SIZES.items():
+        out = io.StringIO()
+        columns = ["video-id", "sent1", "sent2", *endings]
+        columns += ["label"] if split != "test" else []
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(columns)
+        for number in range(size):
+            fields = [_text(rng, 1, 3) for _ in columns]
+            fields = [*fields[:-1], str(number % 4)] if split != "test" else fields
+            writer.writerow(fields)
+        files[f"{split}.csv"] = out.getvalue()
+    rows = [{"context": "the dog", "endings": [_text(rng) for _ in range(4)]}] * 3
+    return Kind("finetune/swag:size=tiny", _files("csv", *SIZES), files, rows)
+
+
+def ner(rng: random.Random) -> Kind:
+    """CoNLL's columns, in documents."""
+    files = {}
+    for split, size in SIZES.items():
+        blocks = []
+        for number in range(size):
+            if number % 3 == 0:
+                blocks.append("-DOCSTART- -X- O")
+            words = rng.choices([*WORDS, *NAMES], k=rng.randint(2, 6))
+            tags = ["B-PER" if word in NAMES else "O" for word in words]
+            lines = [f"{w} X {t}" for w, t in zip(words, tags, strict=True)]
+            blocks.append("\n".join(lines))
+        files[f"{split}.conll"] = "\n\n".join(blocks) + "\n"
+    lines = _files("conll", *SIZES) + "    config.task.document_context = True\n"
+    rows = [{"text": "ban saw the dog"}, {"words": ["ban", "x"]}]
+    return Kind("finetune/ner:size=tiny", lines, files, rows)
+
+
+def text(form: str, kind: str) -> Callable[[random.Random], Kind]:
+    """One's own texts, pairs of them where they are several classes at once."""
+
+    def label(number: int) -> Any:
+        if kind == "regression":
+            return number / 4
+        good = "good" if number % 2 else "bad"
+        if kind == "classification":
+            return good
+        return [good, "long"] if form == "jsonl" else f"{good},long"
+
+    def make(rng: random.Random) -> Kind:
+        files = {}
+        for split, size in SIZES.items():
+            rows = [
+                {"text": _text(rng), "text_b": _text(rng), "label": label(number)}
+                for number in range(size)
+            ]
+            if form == "jsonl":
+                content = "".join(json.dumps(row) + "\n" for row in rows)
+            elif form == "tsv":
+                lines = [list(rows[0]), *([str(x) for x in r.values()] for r in rows)]
+                content = "\n".join(map("\t".join, lines)) + "\n"
+            else:
+                out = io.StringIO()
+                writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
+                content = out.getvalue()
+            files[f"{split}.{form}"] = content
+        pairs = kind == "multilabel"
+        lines = f'{_files(form, *SIZES)}    config.task.kind = "{kind}"\n'
+        lines += '    config.task.text_b = "text_b"\n' if pairs else ""
+        asked = [{"text": _text(rng)} | ({"text_b": "it"} if pairs else {})] * 3
+        return Kind("finetune/text:size=tiny", lines, files, asked)
+
+    return make
+
+
+def imdb(rng: random.Random) -> Kind:
+    """The archive's folders, films told."""
+    files = {}
+    for split, size in (("train", 6), ("test", 2)):
+        for name in ("neg", "pos"):
+            for number in range(size):
+                files[f"{split}/{name}/{number}_{number}.txt"] = _text(rng)
+            urls = [f"http://films/tt{number}/usercomments\n" for number in range(size)]
+            files[f"{split}/urls_{name}.txt"] = "".join(urls)
+    lines = '    config.task.data_dir = "in"\n    config.task.dev_fraction = 0.4\n'
+    return Kind("finetune/imdb:size=tiny", lines, files, [{"text": "the fox"}] * 3)
+
+
+KINDS: dict[str, Callable[[random.Random], Kind]] = {
+    "pretraining": pretraining,
+    "pretraining_jsonl": pretraining_jsonl,
+    "pretraining_text": pretraining_text,
+    **{name: glue(name) for name in GLUE},
+    "squad": squad("1.1"),
+    "squad2": squad("2.0"),
+    "swag": swag,
+    "ner": ner,
+    "text": text("jsonl", "classification"),
+    "text_multilabel": text("csv", "multilabel"),
+    "text_regression": text("tsv", "regression"),
+    "imdb": imdb,
+}
