@@ -38,19 +38,25 @@ def surroundings(cache: Path) -> dict[str, str]:
 
 
 class Forked:
-    """A run; as `subprocess.Popen`, but for what it is not asked here."""
+    """A run; as `subprocess.Popen`, but for what it is not asked here.
+
+    Attributes:
+      seconds: of the processor, that it has used in the end.
+    """
 
     def __init__(self) -> None:
+        self.seconds = 0.0
         self.pid = -1
         self.returncode: int | None = None
         self._begun, self._ended = threading.Event(), threading.Event()
 
-    def heard(self, news: dict[str, int]) -> None:
+    def heard(self, news: dict[str, Any]) -> None:
         """For the server."""
         if "pid" in news:
             self.pid = news["pid"]
             self._begun.set()
         else:
+            self.seconds = news["seconds"]
             self.returncode = news["status"]
             self._begun.set()
             self._ended.set()

@@ -10,6 +10,7 @@ READ and WRITE are descriptors: orders come in and news go out, a JSON object a 
 """
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -42,8 +43,11 @@ def serve(source: int, sink: int) -> dict[str, Any] | None:
         for process in list(numbers):
             if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 # Told before the number can be given to another process.
-                status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-                _tell(sink, {"number": numbers.pop(process), "status": status})
+                _, code, used = os.wait4(process, 0)
+                status = os.waitstatus_to_exitcode(code)
+                seconds = used.ru_utime + used.ru_stime
+                news = {"number": numbers.pop(process), "status": status}
+                _tell(sink, {**news, "seconds": seconds})
     return None
 
 
@@ -63,7 +67,7 @@ def become(order: dict[str, Any]) -> list[str]:
     return order["argv"]
 
 
-def _tell(sink: int, news: dict[str, int]) -> None:
+def _tell(sink: int, news: dict[str, Any]) -> None:
     with contextlib.suppress(BrokenPipeError):
         os.write(sink, json.dumps(news).encode() + b"\n")
 
@@ -108,6 +112,8 @@ if __name__ == "__main__":
         )
         signal.signal(its_number, its_handler)
     _import()
+    gc.collect()
+    gc.freeze()  # no run looks through what all of them have in common
     its_sink = int(sys.argv[2])
     _tell(its_sink, {"number": -1, "pid": os.getpid()})
     if (its_order := serve(int(sys.argv[1]), its_sink)) is not None:
