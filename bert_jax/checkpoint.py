@@ -98,7 +98,8 @@ class Checkpoints:
     ) -> None:
         with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self._manager.close()  # after an error it would tell the same again
-        sys.unraisablehook = self._hook
+        if not error:  # else what is still being written has yet to complain
+            sys.unraisablehook = self._hook
 
     def latest_step(self) -> int | None:
         """The newest finished checkpoint's step; None where there is none."""

@@ -115,15 +115,22 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
         lines = [f.lineno for f in frames if Path(f.filename).resolve() == here] or [1]
         if isinstance(error, SyntaxError):
             lines = [error.lineno or 1]
-        text = " ".join(str(error).split())
         raise UserError(
-            f"{path}:{lines[-1]}: {type(error).__name__}: {text}"
+            f"{path}:{lines[-1]}: {type(error).__name__}: {_text(error)}"
         ) from error
     if config is None and base is not None:
         config = args[0]
     if not isinstance(config, ConfigDict):
         raise UserError(f"{path}: get_config returned no ConfigDict")
     return config.unlock()
+
+
+def _text(error: BaseException) -> str:
+    """What an exception of the user's says, in one line."""
+    try:
+        return " ".join(str(error).split())
+    except Exception:  # the user's code as well
+        return "it cannot be printed"
 
 
 def _argument(part: str, spec: str) -> tuple[str, str]:

@@ -1,7 +1,9 @@
 """Which checkpoints stay, what is restored, and what is said while there is time."""
 
 import shutil
+import sys
 import threading
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -161,3 +163,20 @@ def test_a_reader_leaves_a_damaged_checkpoint_where_it_is(tmp_path, state):
         params, now = reader.restore_params(abstract)
     assert now == 1 and params["w"][0] == 1
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_writes_that_fail_late_are_not_told_again(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    complaint = SimpleNamespace(exc_value=RuntimeError("Event loop is closed"))
+    other = SimpleNamespace(exc_value=RuntimeError("something else"))
+    with pytest.raises(OSError), Checkpoints(tmp_path, 1):
+        raise OSError("a full disk")
+    sys.unraisablehook(complaint)
+    sys.unraisablehook(other)
+    assert told == [other]
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    with Checkpoints(tmp_path, 1):
+        sys.unraisablehook(complaint)
+    sys.unraisablehook(complaint)
+    assert told == [other, complaint]

@@ -132,6 +132,10 @@ TINY = "from configs import tiny\n\ndef get_config():\n    config = tiny.get_con
             "def get_config():\n    return get_config()\n",
             ["own.py:2", "RecursionError"],
         ),
+        (
+            "class Own(Exception):\n    def __str__(self): 1 / 0\n\nraise Own\n",
+            ["own.py:4", "Own", "cannot be printed"],
+        ),
         ('extends = "own2"\ndef get_config(config): pass\n', ["own2.py", "itself"]),
         ("extends = 3\ndef get_config(config): pass\n", ["own.py", "AttributeError"]),
     ],

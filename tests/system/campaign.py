@@ -50,6 +50,7 @@ def run(
 ) -> dict[str, list[Result]]:
     """All three parts, in so many seconds or a little more; gives what has come of
     each trial."""
+    start_signals.hear()
     with Server() as server:
         stages = Stages(server)
         runs = faults.Runs(server, stages, tasks)
@@ -96,6 +97,7 @@ def report(results: dict[str, list[Result]], seed: int) -> str:
 
 def again(name: str, seed: int, folder: Path) -> Result | None:
     """Tries one input, the faults of one run, or one signal, and keeps its folder."""
+    start_signals.hear()
     number, tasks = int(name[1:]), tuple(KINDS)
     with Server() as server:
         stages = Stages(server)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -213,7 +214,8 @@ def arrays(folder: Path) -> dict[str, np.ndarray]:
         ):
             if not item.is_dir():
                 continue
-            with ocp.PyTreeCheckpointer() as checkpointer:
+            with ocp.PyTreeCheckpointer() as checkpointer, warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of restoring as it was saved
                 tree = checkpointer.restore(item)
             for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
                 place = f"{name}/{max(steps)}/{item.name}{jax.tree_util.keystr(path)}"

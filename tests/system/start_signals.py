@@ -76,7 +76,6 @@ def one(server: Server, stages: Stages, number: int, seed: int, base: Path) -> R
         stdin=subprocess.PIPE,  # predict waits for rows
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        preexec_fn=_default_signals,
     )
     told = f"{mode} of {task}, {sent.name} after {moment:.3f} s"
     try:
@@ -109,12 +108,12 @@ def one(server: Server, stages: Stages, number: int, seed: int, base: Path) -> R
     return Result(f"s{number}", cause, told, "failed" if found else ended, faults)
 
 
-def _default_signals() -> None:
+def hear() -> None:
+    """Gives this process, and those that it starts, the signals that it was started to
+    ignore (by nohup, or by a shell's &); in the main thread."""
     for number in NUMBERS:
-        signal.signal(
-            number,
-            signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL,
-        )
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def trial(server: Server, stages: Stages, seed: int) -> Callable[[int], list[Result]]:
