@@ -71,6 +71,7 @@ def refused(micro, tmp_path, capfd):
         (["--config-train.num_steps=5"], ["--config.FIELD=VALUE"]),
         (["--config=configs/tiny.py"], ["--config=FILE", "once"]),
         (["train"], ["'train'"]),
+        (["--output", "--mode=predict"], ["--output", "--output=VALUE"]),
         (["--mode=evaluate"], ["no checkpoint there", "init_from"]),
         (["--mode=export"], ["--output=DIR"]),
         (["--config.init_from=/no/model"], ["/no/model"]),

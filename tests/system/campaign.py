@@ -3,7 +3,7 @@
     python -m tests.system.campaign [--minutes=30] [--seed=0] [--workers=2]
     python -m tests.system.campaign --only=i17 --seed=0 [--folder=DIR]
 
-Half of the time goes to inputs: config fields with values of every type, files of
+Two fifths of the time go to inputs: config fields with values of every type, files of
 every kind spoiled by rule, command lines, outputs, config programs. Each is wrong, or
 unusual, and must end well, or with status 2 and one line. Then faults: SIGKILL,
 SIGTERM, SIGINT, SIGHUP and a full disk in runs of every task, each gone on with until
@@ -34,7 +34,7 @@ from tests.system.inputs import Result
 from tests.system.micro_data import KINDS
 from tests.system.micro_runs import Stages
 
-PARTS = {"inputs": 0.5, "faults": 0.25, "signals": 0.25}
+PARTS = {"inputs": 0.4, "faults": 0.3, "signals": 0.3}
 TITLES = {
     "inputs": "malformed inputs by rule",
     "faults": "faults by kind and moment",

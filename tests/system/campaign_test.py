@@ -39,6 +39,9 @@ class Inputs:
 
     def copy(self, name, stage, target):
         write_inputs(name, target)
+        if stage == "model":
+            (target / "in" / "model").mkdir()
+            (target / "in" / "model" / "config.json").write_text("{}")
         if stage == "run":
             (target / "run" / "checkpoints" / "2").mkdir(parents=True)
             config = cases_fields.config_of(name).to_dict()

@@ -1,10 +1,9 @@
-"""Command lines, outputs, names, config programs and surroundings that are wrong."""
+"""Command lines, config programs and surroundings that are wrong."""
 
-import os
 from pathlib import Path
 
 from tests.system import malformed_values as values
-from tests.system.cases import OUTPUTS, Case, Draw, begin
+from tests.system.cases import Case, Draw, begin
 
 _FLAGS = ("config", "workdir", "mode", "input", "output")
 _WRONG = """
@@ -14,11 +13,6 @@ _WRONG = """
 --undefok=workdri --workdri=x --flagfile=nowhere --flagfile=in --help -h --helpfull
 --version --seed=1 --config.seed=1=2 --config[seed]=1 -c ---x=1
 """
-_NO_UTF8 = os.fsdecode(b"\xff\xfe")
-_NAMES = (
-    *(f"a{_NO_UTF8}b", "a b", "a\nb", "日本", "a" * 200, "[1]", "$x", "~", "*", "{x}"),
-    *("-a", "a=b", "a:b", "a,b", "%s", "\\", "'", "\x1b[2J", "\u202e", "a."),
-)
 
 
 def untouched(draw: Draw) -> Case:
@@ -42,7 +36,7 @@ def unknown_flag(draw: Draw) -> Case:
             f"--mode={wrong}",
         ),
         *(f"--config-{name}=1", f"--{name.upper()}=x", f"--config.{name}=x"),
-        *(f"--config.seed={name}", "--config=in/micro.py:x", "", " ", "\ud800", "--\n"),
+        *(f"--config.seed={name}", "--config=in/micro.py:x", "", " ", "\udcff", "--\n"),
         *_WRONG.split(),
     ]
     flag = draw.rng.choice(forms)
@@ -80,118 +74,6 @@ def repeated_flag(draw: Draw) -> Case:
         and (case.stage == "run" and case.mode not in ("train", "describe"))
     )
     case.told = f"{name}: {how}"
-    return case
-
-
-def output(draw: Draw) -> Case:
-    """What --output names is a pipe, a link, a folder, or nothing that can be."""
-    case = begin(draw, "output", modes=tuple(OUTPUTS))
-    is_folder = case.mode == "export"
-    place = case.folder / "out" / "it"
-    ways = [
-        "link to file",
-        "link to nothing",
-        "link to folder",
-        "folder",
-        "file",
-        "long",
-    ]
-    ways += [
-        "no folder",
-        "pipe",
-        "full folder",
-        "slash",
-        "below a file",
-        "empty",
-        "here",
-    ]
-    ways += [
-        "link to itself",
-        "link chain",
-        "an input",
-        "/",
-        "NUL",
-        "the work directory",
-    ]
-    how = draw.rng.choice(ways)
-    value = "out/it"
-    good = False
-    if how == "link to file":
-        (case.folder / "out" / "real").write_text("before\n")
-        place.symlink_to("real")
-        good = not is_folder
-    elif how == "link to nothing":
-        place.symlink_to("nowhere")
-    elif how == "link chain":
-        place.symlink_to("second")
-        (case.folder / "out" / "second").symlink_to("real")
-        (case.folder / "out" / "real").write_text("before\n")
-        good = not is_folder
-    elif how == "link to folder":
-        (case.folder / "out" / "real").mkdir()
-        place.symlink_to("real")
-    elif how == "link to itself":
-        place.symlink_to("it")
-    elif how in ("folder", "full folder"):
-        place.mkdir()
-        good = is_folder and how == "folder"
-        if how == "full folder":
-            (place / "mine.txt").write_text("mine")
-    elif how == "file":
-        place.write_text("before\n")
-        good = not is_folder
-    elif how == "pipe":
-        os.mkfifo(place)
-        good = case.is_stream = not is_folder
-    else:
-        value = {
-            **{
-                "no folder": "out/no/it",
-                "slash": "out/it/",
-                "below a file": "in/micro.py/x",
-            },
-            **{"empty": "", "here": ".", "/": "/", "NUL": "a\0b", "long": values.LONG},
-            **{"an input": "in/rows.jsonl", "the work directory": "run"},
-        }[how]
-        if how == "an input" and not is_folder:
-            value = "out/rows.jsonl"
-            os.rename(case.folder / "in" / "rows.jsonl", case.folder / value)
-            case.flags = [x.replace("in/rows", "out/rows") for x in case.flags]
-    case.set_flag("output", value)
-    case.told, case.accepted = how, good
-    never = ("full folder", "below a file", "/", "long", "link to itself", "NUL")
-    case.refused = how in never or (not is_folder and how in ("folder", "slash"))
-    case.refused |= is_folder and how in ("file", "pipe", "link to file")
-    return case
-
-
-def names(draw: Draw) -> Case:
-    """Names of files and folders that are unusual, and right."""
-    case = begin(draw, "file names")
-    name = draw.rng.choice(_NAMES)
-    which = draw.rng.choice(["workdir", "output", "input", "vocab_file", "data_dir"])
-    case.told = f"{which} {name!r:.30}"
-    if which == "workdir":
-        if (case.folder / "run").exists():
-            os.rename(case.folder / "run", case.folder / name)
-        case.set_flag("workdir", f"./{name}")
-    elif which == "output" and case.output:
-        case.set_flag("output", f"out/{name}")
-    elif which == "input" and case.mode == "predict":
-        os.rename(case.folder / "in/rows.jsonl", case.folder / "in" / name)
-        case.set_flag("input", f"in/{name}")
-    elif which == "vocab_file" and case.uses_config() and case.stage != "model":
-        there = [
-            p
-            for p in ("vocab.txt", "tokenizer.json")
-            if (case.folder / "in" / p).exists()
-        ]
-        path = case.folder / "in" / there[0]
-        path.rename(path.with_name(name + path.suffix))
-        flag = f"--config.tokenizer.vocab_file=in/{name}{path.suffix}"
-        case.flags.append(flag)
-    else:
-        case.flags.append(f"--config.corpus.data_dir={name}")
     return case
 
 
@@ -301,8 +183,6 @@ RULES = {
     untouched: 2,
     unknown_flag: 3,
     repeated_flag: 1,
-    output: 3,
-    names: 2,
     programs: 2,
     surroundings: 1,
 }

@@ -32,13 +32,32 @@ def kinds(folder: Path) -> dict[str, list[Path]]:
 
 def _chosen(draw: Draw, rule: str) -> tuple[Case, Path]:
     case = begin(draw, rule)
-    there = kinds(case.folder)
-    if not case.uses_config():
-        there.pop("in/micro.py", None)
-    if case.mode != "predict":
-        there.pop("in/rows.jsonl", None)
+    there = {
+        kind: paths
+        for kind, paths in kinds(case.folder).items()
+        if _may_be_read(case, paths[0].relative_to(case.folder).as_posix())
+    }
     kind = draw.rng.choice(sorted(there))
     return case, draw.rng.choice(there[kind])
+
+
+def _may_be_read(case: Case, name: str) -> bool:
+    """Whether the run has any use for a file."""
+    if name == "in/micro.py":
+        return case.uses_config()
+    if name == "in/rows.jsonl":
+        return case.mode == "predict"
+    asks = case.mode in ("predict", "evaluate", "export")
+    if name.startswith("run/"):
+        needed = not any(part in name for part in ("/opt_state/", "/usual/"))
+        return case.mode == "train" or (asks and needed)
+    # Who asks a model has no use for what it was trained on.
+    return (
+        name.startswith("in/m")
+        or not asks
+        or case.stage == "inputs"
+        or (case.mode == "evaluate" and not name.startswith(("in/train", "in/vocab")))
+    )
 
 
 def content(draw: Draw) -> Case:
@@ -104,13 +123,10 @@ def _is_needed(case: Case, path: Path, how: str) -> bool:
             return asked and (how == "content" or case.mode != "train")
         return asked and how == "content" and name == "run/tokenizer.json"
     if name.startswith("in/model/"):
-        if path.name == "config.json":
-            return True
-        return (
-            path.name == "model.safetensors"
-            and how == "missing"
-            and (case.mode != "describe")
-        )
+        if case.mode == "describe":
+            return False
+        weights = path.name == "model.safetensors" and how == "missing"
+        return weights or path.name == "config.json"
     if case.stage != "inputs" or case.mode != "train":
         return False
     if path.name in ("vocab.txt", "tokenizer.json"):

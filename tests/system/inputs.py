@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.system import cases_commands, cases_fields, cases_files, judge
+from tests.system import cases_commands, cases_fields, cases_files, cases_outputs, judge
 from tests.system.cases import Case, Draw, Rule
 from tests.system.forked import Overdue, Server, wait
 from tests.system.micro_runs import MEMORY, Stages
@@ -20,6 +20,7 @@ RULES: dict[Rule, int] = {
     **cases_fields.RULES,
     **cases_files.RULES,
     **cases_commands.RULES,
+    **cases_outputs.RULES,
 }
 SECONDS = 60.0  # a run takes some two; one that takes so long waits for something
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from tests.system.cases import Case
 
-_TEMPORARY = re.compile(r"^\.|tmp|incomplete|\.new$|~$")
+# Names of files that are on the way to be something; what begins with a dot is, but for
+# what a run keeps for itself.
+_TEMPORARY = re.compile(r"^\.(?!digests\.json$|lock)|tmp|incomplete|\.new$|~$")
 _CRASHES = ("Traceback (most recent", "Exception ignored in", "Fatal Python error")
 _CRASHES += ("terminate called", "core dumped", "Check failed", "Warning: ")
 
@@ -46,8 +48,8 @@ def may_change(case: Case) -> tuple[str, ...]:
             return ("data", *runs, *named)
         case "prepare":
             return ("data", *named)
-        case "evaluate":
-            return tuple(f"{run}/predictions" for run in runs)
+        case "evaluate":  # which prepares pre-training's data where it is missing
+            return ("data", *named, *(f"{run}/predictions" for run in runs))
     return ()
 
 

@@ -99,8 +99,12 @@ def every_field(config: ConfigDict) -> list[tuple[str, Any]]:
 
 
 def on_command_line(value: Any) -> str:
-    """The value as `--config.FIELD=` takes it."""
-    return value if isinstance(value, str) else repr(value)
+    """The value as `--config.FIELD=` takes it.
+
+    No argument holds a NUL, and half a pair stands for a byte that is not UTF-8.
+    """
+    text = value if isinstance(value, str) else repr(value)
+    return text.replace(HALF, "\udcff").replace("\0", " ")
 
 
 def means_the_same(value: Any, default: Any) -> bool:
@@ -109,7 +113,7 @@ def means_the_same(value: Any, default: Any) -> bool:
     `--config.F=3` gives a text field the text "3", and "True" is a truth as well.
     """
     if isinstance(default, str):
-        return not isinstance(value, str)
+        return not isinstance(value, str) or "\0" in value
     return isinstance(default, float) and isinstance(value, bool)
 
 

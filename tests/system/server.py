@@ -12,10 +12,12 @@ READ and WRITE are descriptors: orders come in and news go out, a JSON object a 
 import contextlib
 import gc
 import json
+import logging
 import os
 import select
 import signal
 import sys
+import tempfile
 from typing import Any
 
 from bert_jax import environment, signals
@@ -62,6 +64,8 @@ def become(order: dict[str, Any]) -> list[str]:
         os.close(opened)
     os.chdir(order["cwd"])
     os.environ.update(order["env"])
+    logging.root.handlers.clear()  # what libraries have put there; main is the first
+    tempfile.tempdir = None
     environment.prepare()
     signals.remember()
     return order["argv"]
