@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gc
 import logging
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -62,6 +63,7 @@ class Checkpoints:
         self._folder = storage.absolute(workdir) / name
         self._read_only = read_only
         storage.require_bucket(self._folder)
+        _require_files(self._folder)
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
         if keep_every:
             kept.append(policies.EveryNSteps(keep_every))
@@ -252,6 +254,19 @@ class Checkpoints:
         processes.barrier()
         self._manager.reload()
         log.warning("checkpoint %d moved to %s; going on from before it", step, aside)
+
+
+def _require_files(folder: Path) -> None:
+    """Raises UserError where a pipe or a device lies among the checkpoints' files:
+    Orbax would wait for ever for what comes out of it."""
+    for place, _, names in () if storage.in_bucket(folder) else os.walk(folder):
+        for path in (os.path.join(place, name) for name in names):
+            try:
+                storage.require_file(storage.path(path))
+            except FileNotFoundError:  # a run that goes on has just deleted it
+                continue
+            except OSError as error:
+                raise UserError(f"{path}: {error.strerror}") from error
 
 
 def _but_closed_loops(hook: Callable[[Any], object], unraisable: Any) -> None:

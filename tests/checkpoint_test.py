@@ -1,5 +1,6 @@
 """Which checkpoints stay, what is restored, and what is said while there is time."""
 
+import os
 import shutil
 import sys
 import threading
@@ -180,3 +181,13 @@ def test_writes_that_fail_late_are_not_told_again(tmp_path, monkeypatch):
         sys.unraisablehook(complaint)
     sys.unraisablehook(complaint)
     assert told == [other, complaint]
+
+
+def test_a_pipe_among_the_files_is_not_waited_for(tmp_path, state):
+    with Checkpoints(tmp_path, 1) as checkpoints:
+        checkpoints.save_params(state.params, 1)
+    path = tmp_path / "checkpoints" / "1" / "_CHECKPOINT_METADATA"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="_CHECKPOINT_METADATA: a pipe"):
+        Checkpoints.of_another(tmp_path)
