@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bert_jax.terminal import table
@@ -35,6 +35,7 @@ from tests.system.micro_data import KINDS
 from tests.system.micro_runs import Stages
 
 PARTS = {"inputs": 0.4, "faults": 0.3, "signals": 0.3}
+EVERY = dict.fromkeys(PARTS, sys.maxsize)
 TITLES = {
     "inputs": "malformed inputs by rule",
     "faults": "faults by kind and moment",
@@ -47,9 +48,16 @@ def run(
     seed: int,
     workers: int = 2,
     tasks: tuple[str, ...] = tuple(KINDS),
+    most: Mapping[str, int] = EVERY,
 ) -> dict[str, list[Result]]:
     """All three parts, in so many seconds or a little more; gives what has come of
-    each trial."""
+    each trial.
+
+    Args:
+      workers: side by side.
+      tasks: of these kinds of data.
+      most: how many of each part, where there is time for more.
+    """
     start_signals.hear()
     with Server() as server:
         stages = Stages(server)
@@ -57,13 +65,13 @@ def run(
         trials = {
             "inputs": inputs.trial(server, stages, tasks, seed),
             "faults": faults.trial(runs, seed),
-            "signals": start_signals.trial(server, stages, seed),
+            "signals": start_signals.trial(server, stages, tasks, seed),
         }
         try:
             results, end = {}, time.monotonic()
             for part, trial in trials.items():
                 end += seconds * PARTS[part]
-                results[part] = inputs.until(end, workers, trial)
+                results[part] = inputs.until(end, workers, trial, most[part])
         finally:
             runs.close()
             stages.close()
@@ -104,7 +112,9 @@ def again(name: str, seed: int, folder: Path) -> Result | None:
         runs = faults.Runs(server, stages, tasks)
         try:
             if name[0] == "s":
-                results = [start_signals.one(server, stages, number, seed, folder)]
+                results = [
+                    start_signals.one(server, stages, tasks, number, seed, folder)
+                ]
             elif name[0] == "f":
                 results = faults.one(runs, number, seed, folder)
             else:

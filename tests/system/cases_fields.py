@@ -1,5 +1,6 @@
 """Config fields with values of every type, wherever a field can be set."""
 
+import functools
 import json
 import random
 from typing import Any
@@ -12,6 +13,7 @@ from tests.system.cases import Case, Draw, begin
 from tests.system.micro_data import KINDS
 
 
+@functools.cache
 def config_of(task: str) -> ConfigDict:
     """The config that a kind of data is made from, with all fields of its task."""
     extends = KINDS[task](random.Random(task)).extends

@@ -126,17 +126,20 @@ def trial(
 
 
 def until(
-    end: float, workers: int, work: Callable[[int], list[Result]]
+    end: float, workers: int, work: Callable[[int], list[Result]], most: int
 ) -> list[Result]:
-    """Does work(0), work(1), ... side by side until it is `end` (time.monotonic)."""
+    """Does work(0), work(1), ... side by side until it is `end` (time.monotonic), or
+    `most` are done."""
     results: list[Result] = []
     errors: list[BaseException] = []
-    lock, numbers = threading.Lock(), iter(range(1 << 40))
+    lock, numbers = threading.Lock(), iter(range(most))
 
     def run() -> None:
         while time.monotonic() < end and not errors:
             with lock:
-                number = next(numbers)
+                number = next(numbers, None)
+            if number is None:
+                return
             try:
                 found = work(number)
             except BaseException as error:
