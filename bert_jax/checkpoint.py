@@ -63,7 +63,7 @@ class Checkpoints:
         self._folder = storage.absolute(workdir) / name
         self._read_only = read_only
         storage.require_bucket(self._folder)
-        _require_files(self._folder)
+        _check_folder(self._folder)
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
         if keep_every:
             kept.append(policies.EveryNSteps(keep_every))
@@ -256,9 +256,14 @@ class Checkpoints:
         log.warning("checkpoint %d moved to %s; going on from before it", step, aside)
 
 
-def _require_files(folder: Path) -> None:
-    """Raises UserError where a pipe or a device lies among the checkpoints' files:
-    Orbax would wait for ever for what comes out of it."""
+def _check_folder(folder: Path) -> None:
+    """Raises UserError where TensorStore can have no files, and where a pipe or a
+    device lies among them: Orbax would wait for ever for what comes out of it."""
+    if "\\" in str(folder):
+        raise UserError(
+            f"{folder}: no checkpoint can be written or read where a folder's name "
+            "holds a backslash; take another --workdir"
+        )
     for place, _, names in () if storage.in_bucket(folder) else os.walk(folder):
         for path in (os.path.join(place, name) for name in names):
             try:

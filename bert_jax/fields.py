@@ -74,6 +74,15 @@ def _texts(value: Any) -> str | None:
     return None
 
 
+def _plain(value: Any) -> str | None:
+    """What a run's config.json can hold."""
+    if isinstance(value, list | tuple):
+        return next(filter(None, map(_plain, value)), None)
+    if value is None or isinstance(value, str | int | float):
+        return None
+    return f"holds a {type(value).__name__}, which config.json cannot"
+
+
 def _flag(value: Any) -> str | None:
     return None if isinstance(value, bool) else "must be True or False"
 
@@ -251,7 +260,7 @@ def _of_type(value: Any) -> Rule:
             return _number("(-inf, inf)")
         case str():
             return _text
-    return lambda _: None
+    return _plain
 
 
 def _fault(rule: Rule, value: Any) -> str | None:

@@ -182,6 +182,8 @@ def _parse(argv: Sequence[str]) -> tuple[dict[str, str], str, list[str]]:
     flags.DEFINE_string("input", "-", "JSON lines, or -", flag_values=values)
     flags.DEFINE_string("output", "-", "file, folder or -", flag_values=values)
     is_field = re.compile("--?config[.]").match
+    if any(re.match("--?undefok(=|$)", text) for text in argv):  # absl's own
+        raise UserError("--undefok: every flag must be one that there is")
     try:
         positional = values(["bert_jax.main", *(x for x in argv if not is_field(x))])
     except flags.Error as error:

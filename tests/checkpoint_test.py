@@ -191,3 +191,9 @@ def test_a_pipe_among_the_files_is_not_waited_for(tmp_path, state):
     os.mkfifo(path)
     with pytest.raises(UserError, match="_CHECKPOINT_METADATA: a pipe"):
         Checkpoints.of_another(tmp_path)
+
+
+def test_a_folder_that_can_hold_no_checkpoint_is_refused_before_training(tmp_path):
+    with pytest.raises(UserError, match="backslash"):
+        Checkpoints(tmp_path / "a\\b", 1)
+    assert not list(tmp_path.iterdir())

@@ -67,6 +67,7 @@ def refused(micro, tmp_path, capfd):
         (["--config.checkpoint.save_every=0"], ["checkpoint.save_every=0"]),
         (["--mode=trian"], ["mode", "trian"]),
         (["--workdri=x"], ["workdri"]),
+        (["--undefok=workdri", "--workdri=x"], ["undefok"]),
         (["--configs=1"], ["configs", "Did you mean: config"]),
         (["--config-train.num_steps=5"], ["--config.FIELD=VALUE"]),
         (["--config=configs/tiny.py"], ["--config=FILE", "once"]),
@@ -111,6 +112,10 @@ TINY = "from configs import tiny\n\ndef get_config():\n    config = tiny.get_con
         (f"{TINY}    del config.train\n    return config\n", ["has no train"]),
         (f"{TINY}    del config.train.seeds\n    return config\n", ["train.seeds"]),
         (f"{TINY}    config.train = 3\n    return config\n", ["own.py", "train"]),
+        (
+            f"{TINY}    config.task.own = (1, [object()])\n    return config\n",
+            ["config.task.own", "object"],
+        ),
         (
             f"{TINY}    del config.seed\n    config.seed = '0'\n    return config\n",
             ["config.seed='0'", "int"],

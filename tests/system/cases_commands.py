@@ -159,7 +159,7 @@ _VARIABLES = {
     "BERT_JAX_COORDINATOR": ("here", "here:x", ":", "localhost:1"),
     "BERT_JAX_PROCESS_ID": ("x", "5"),
     "SLURM_NTASKS": ("x",),
-    "TMPDIR": ("/nowhere", "in/micro.py", "\ud800"),
+    "TMPDIR": ("/nowhere", "in/micro.py", "\udcff"),
     "XDG_CACHE_HOME": ("/nowhere\n", "in/micro.py"),
     "HOME": ("", "/nowhere"),
     "TFDS_DATA_DIR": ("s3://x", "/nowhere"),
