@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import orbax.checkpoint as ocp
@@ -26,6 +26,8 @@ from bert_jax.errors import UserError
 from bert_jax.storage import Path
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 _LISTINGS = 4  # of the checkpoints of a run that may go on meanwhile
 
@@ -67,20 +69,27 @@ class Checkpoints:
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
         if keep_every:
             kept.append(policies.EveryNSteps(keep_every))
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=policies.AnyPreservationPolicy(kept),
+            read_only=read_only,
+            # Two of them may be saving at once, and processes must not mistake the
+            # one's barriers for the other's.
+            multiprocessing_options=ocp.options.MultiprocessingOptions(
+                barrier_sync_key_prefix=name
+            ),
+        )
+        names = ("params", "opt_state", "usual")
+        make = functools.partial(ocp.CheckpointManager, item_names=names)
         with _quietly():  # of what read_only leaves out
-            self._manager = ocp.CheckpointManager(
-                self._folder,
-                item_names=("params", "opt_state", "usual"),
-                options=ocp.CheckpointManagerOptions(
-                    preservation_policy=policies.AnyPreservationPolicy(kept),
-                    read_only=read_only,
-                    # Two of them may be saving at once, and processes must not mistake
-                    # the one's barriers for the other's.
-                    multiprocessing_options=ocp.options.MultiprocessingOptions(
-                        barrier_sync_key_prefix=name
-                    ),
-                ),
-            )
+            self._manager = self._listed(lambda: make(self._folder, options=options))
+
+    def _listed(self, read: Callable[[], Result]) -> Result:
+        """Reads the folder, again where a run that goes on has deleted a checkpoint
+        between its listing and its reading."""
+        for _ in range(_LISTINGS - 1 if self._read_only else 0):
+            with contextlib.suppress(FileNotFoundError):
+                return read()
+        return read()
 
     @classmethod
     def of_another(cls, workdir: Path, name: str = "checkpoints") -> "Checkpoints":
@@ -195,7 +204,7 @@ class Checkpoints:
                 return self._restore_listed(abstract)
             except UserError:
                 # A run that goes on may have deleted what was listed before.
-                self._manager.reload()
+                self._listed(self._manager.reload)
                 if self._manager.all_steps() == steps:
                     raise
         return self._restore_listed(abstract)
