@@ -72,20 +72,18 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             preservation_policy=policies.AnyPreservationPolicy(kept),
             read_only=read_only,
-            # Two of them may be saving at once, and processes must not mistake the
-            # one's barriers for the other's.
+            # Two may be saving at once, and each has barriers of its own.
             multiprocessing_options=ocp.options.MultiprocessingOptions(
                 barrier_sync_key_prefix=name
             ),
         )
-        names = ("params", "opt_state", "usual")
-        make = functools.partial(ocp.CheckpointManager, item_names=names)
+        items = ("params", "opt_state", "usual")
+        make = functools.partial(ocp.CheckpointManager, item_names=items)
         with _quietly():  # of what read_only leaves out
             self._manager = self._listed(lambda: make(self._folder, options=options))
 
     def _listed(self, read: Callable[[], Result]) -> Result:
-        """Reads the folder, again where a run that goes on has deleted a checkpoint
-        between its listing and its reading."""
+        """Reads the folder, again where a run has deleted what was listed."""
         for _ in range(_LISTINGS - 1 if self._read_only else 0):
             with contextlib.suppress(FileNotFoundError):
                 return read()
