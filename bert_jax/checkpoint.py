@@ -72,7 +72,6 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             preservation_policy=policies.AnyPreservationPolicy(kept),
             read_only=read_only,
-            # Two may be saving at once, and each has barriers of its own.
             multiprocessing_options=ocp.options.MultiprocessingOptions(
                 barrier_sync_key_prefix=name
             ),
