@@ -72,6 +72,8 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             preservation_policy=policies.AnyPreservationPolicy(kept),
             read_only=read_only,
+            # Two of them may be saving at once, and processes must not mistake the
+            # one's barriers for the other's.
             multiprocessing_options=ocp.options.MultiprocessingOptions(
                 barrier_sync_key_prefix=name
             ),
