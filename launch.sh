@@ -255,7 +255,7 @@ case ${1-} in
     shift
     case ${1-} in [1-9]*) ;; *) usage ;; esac
     set_up no
-    exec "$venv/bin/python" -m bert_jax.local "$@"
+    exec "$venv/bin/python" -m bert_jax.runtime.local "$@"
     ;;
   tpu)
     shift

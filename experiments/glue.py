@@ -23,10 +23,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_jax import metrics
 from bert_jax.data.glue import TASKS
 from bert_jax.errors import UserError
-from bert_jax.storage import write_atomically
+from bert_jax.runtime.storage import (
+    write_atomically,
+)
+from bert_jax.workdir import (
+    metrics,
+)
 from experiments import glue_table
 
 ROOT = Path(__file__).resolve().parent.parent

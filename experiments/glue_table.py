@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax import terminal
 from bert_jax.data.glue import TASKS
+from bert_jax.runtime import (
+    terminal,
+)
 
 # Table 1 of the paper: test scores of BERT-Base and BERT-Large, in percent.
 PAPER = {

@@ -19,7 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import main, processes, seeds
+from bert_jax import (
+    main,
+)
+from bert_jax.runtime import (
+    processes,
+)
+from bert_jax.training import (
+    seeds,
+)
 
 
 def record(folder: Path, stop: int) -> None:

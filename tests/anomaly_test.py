@@ -11,10 +11,18 @@ import optax
 import pytest
 import runs
 
-from bert_jax import anomaly, metrics, step
-from bert_jax.checkpoint import Checkpoints
 from bert_jax.errors import UserError
 from bert_jax.tasks.pretraining import Pretraining
+from bert_jax.training import (
+    anomaly,
+    step,
+)
+from bert_jax.workdir import (
+    metrics,
+)
+from bert_jax.workdir.checkpoint import (
+    Checkpoints,
+)
 
 
 def judged(values, factor):

@@ -10,7 +10,12 @@ import jax
 import pytest
 import runs
 
-from bert_jax import compilation_cache, metrics
+from bert_jax.runtime import (
+    compilation_cache,
+)
+from bert_jax.workdir import (
+    metrics,
+)
 
 
 def start(micro, workdir, cache):

@@ -5,8 +5,10 @@ from unittest import mock
 
 import pytest
 
-from bert_jax.history import History
 from bert_jax.tasks.task import Task
+from bert_jax.training.history import (
+    History,
+)
 
 LONG, SHORT = ({"input_ids": (8, size)} for size in (32, 16))
 

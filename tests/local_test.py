@@ -8,7 +8,9 @@ import time
 
 import pytest
 
-from bert_jax import local
+from bert_jax.runtime import (
+    local,
+)
 
 
 def program(*each):

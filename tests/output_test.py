@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import main, storage
+from bert_jax import (
+    main,
+)
 from bert_jax.errors import UserError
+from bert_jax.runtime import (
+    storage,
+)
 
 
 @pytest.fixture

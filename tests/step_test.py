@@ -8,7 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from bert_jax import step
+from bert_jax.training import (
+    step,
+)
 
 
 def loss(params, batch, key):

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import temporary
 from bert_jax.data import whole
+from bert_jax.runtime import (
+    temporary,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 WRITER = """

@@ -6,9 +6,13 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from bert_jax import storage
 from bert_jax.errors import UserError
-from bert_jax.storage import Path
+from bert_jax.runtime import (
+    storage,
+)
+from bert_jax.runtime.storage import (
+    Path,
+)
 
 _BOM = b"\xef\xbb\xbf"
 

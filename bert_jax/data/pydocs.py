@@ -20,8 +20,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from bert_jax import storage
 from bert_jax.data import workers
+from bert_jax.runtime import (
+    storage,
+)
 
 # What the main install brings, whatever else stands beside it: one test tool more does
 # not change the corpus. A distribution that is absent is left out.

@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow_datasets as tfds
 
-from bert_jax import outside
 from bert_jax.data import tfds_source
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
+from bert_jax.runtime import (
+    outside,
+)
 
 
 class Record(NamedTuple):

@@ -7,8 +7,10 @@ from typing import Any
 
 import tensorflow_datasets as tfds
 
-from bert_jax import storage
 from bert_jax.errors import UserError
+from bert_jax.runtime import (
+    storage,
+)
 
 
 def builder(name: str) -> tfds.core.DatasetBuilder:

@@ -26,7 +26,9 @@ from bert_jax.models.architectures import (
     uses_pooler,
 )
 from bert_jax.models.config import BertConfig, encoder_flops
-from bert_jax.storage import Path
+from bert_jax.runtime.storage import (
+    Path,
+)
 from bert_jax.tasks.predictor import TaskPredictor
 from bert_jax.tasks.task import Shapes, Task
 from bert_jax.types import Sums

@@ -21,7 +21,9 @@ from datetime import date
 from importlib import metadata
 from pathlib import Path
 
-from bert_jax import metrics
+from bert_jax.workdir import (
+    metrics,
+)
 
 TIMES = 2  # each side is run
 

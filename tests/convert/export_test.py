@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from bert_jax import tokenization, weights
-from bert_jax.convert import export, layout
+from bert_jax import (
+    tokenization,
+)
+from bert_jax.convert import (
+    export,
+    layout,
+    weights,
+)
 from bert_jax.errors import UserError
 
 

@@ -52,7 +52,9 @@ from pathlib import Path
 
 import jax
 
-from bert_jax.terminal import table
+from bert_jax.runtime.terminal import (
+    table,
+)
 from tests.system.chaos_process import (
     Fault,
     Lost,

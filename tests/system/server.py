@@ -20,7 +20,10 @@ import sys
 import tempfile
 from typing import Any
 
-from bert_jax import environment, signals
+from bert_jax.runtime import (
+    environment,
+    signals,
+)
 
 
 def serve(source: int, sink: int) -> dict[str, Any] | None:
@@ -89,16 +92,20 @@ def _import() -> None:
     import tensorflow_datasets
 
     from bert_jax import (
-        asked,
-        compilation_cache,
         describe,
         evaluate,
-        initial,
         main,
-        notice,
         predict,
         tasks,
         train,
+    )
+    from bert_jax.runtime import (
+        compilation_cache,
+        notice,
+    )
+    from bert_jax.training import (
+        asked,
+        initial,
     )
 
     del array_record, grain, jax, optax, orbax, safetensors, scipy, sentencex

@@ -16,8 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from bert_jax import lifeline, signals
 from bert_jax.errors import Interrupted
+from bert_jax.runtime import (
+    lifeline,
+    signals,
+)
 
 _BEAT = 2.0  # seconds between two signs of life
 

@@ -18,7 +18,9 @@ from typing import Any, TextIO
 
 import jax
 
-from bert_jax import storage
+from bert_jax.runtime import (
+    storage,
+)
 
 log = logging.getLogger(__name__)
 

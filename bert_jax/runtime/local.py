@@ -1,4 +1,4 @@
-"""python -m bert_jax.local N [--devices=D] -- ARGUMENTS: a run in N local processes.
+"""python -m bert_jax.runtime.local N [--devices=D] -- ARGUMENTS: N local processes.
 
 Each process has D simulated devices of the CPU (1 unless asked). What process 0 says is
 shown; of another, what it ended with, where it is the first to fail.

@@ -9,34 +9,65 @@ import jax
 from jaxtyping import Array
 
 from bert_jax import (
+    tokenization,
+)
+from bert_jax.convert import (
+    merge,
+)
+from bert_jax.data.rows import Places
+from bert_jax.models.heads import count_parameters
+from bert_jax.runtime import (
+    processes,
+    signals,
+    storage,
+)
+from bert_jax.runtime.clock import (
+    Stopwatch,
+)
+from bert_jax.runtime.heartbeat import (
+    Heartbeat,
+)
+from bert_jax.runtime.storage import (
+    Path,
+)
+from bert_jax.runtime.terminal import (
+    Progress,
+    table,
+)
+from bert_jax.tasks.task import Task
+from bert_jax.training import (
     anomaly,
     compilation,
     evaluator,
     initial,
     memory,
-    merge,
-    processes,
     report,
     sharding,
-    signals,
     step,
-    storage,
-    tokenization,
-    workdir,
 )
-from bert_jax import optimizer as optimizers
-from bert_jax.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
-from bert_jax.clock import Stopwatch
-from bert_jax.data.rows import Places
-from bert_jax.due import Due
-from bert_jax.heartbeat import Heartbeat
-from bert_jax.history import History, Speed
-from bert_jax.models.heads import count_parameters
-from bert_jax.seeds import Log, Seeds
-from bert_jax.storage import Path
-from bert_jax.tasks.task import Task
-from bert_jax.terminal import Progress, table
+from bert_jax.training import (
+    optimizer as optimizers,
+)
+from bert_jax.training.due import (
+    Due,
+)
+from bert_jax.training.history import (
+    History,
+    Speed,
+)
+from bert_jax.training.seeds import (
+    Log,
+    Seeds,
+)
 from bert_jax.types import Batch
+from bert_jax.workdir import (
+    folder as workdir,
+)
+from bert_jax.workdir.checkpoint import (
+    Checkpoints,
+    checkpoint_name,
+    has_checkpoint,
+)
 
 # Of the pieces of the training data; bert-base-uncased finds some 0.01% in English.
 MANY_UNKNOWN = 0.02

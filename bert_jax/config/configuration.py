@@ -17,7 +17,9 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from bert_jax import fields
+from bert_jax.config import (
+    fields,
+)
 from bert_jax.errors import Interrupted, UserError
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
@@ -32,7 +34,7 @@ def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
 
     Raises:
       UserError: a file that is missing or fails, a field that does not exist, a value
-        of another type or one that it may not have (bert_jax/fields.py).
+        of another type or one that it may not have (bert_jax/config/fields.py).
     """
     config = _load_file(spec)
     try:

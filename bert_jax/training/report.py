@@ -9,11 +9,28 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from bert_jax import processes, sharding, storage, terminal, workdir
-from bert_jax.evaluator import Evaluator, asking
-from bert_jax.seeds import Log
-from bert_jax.storage import Path
+from bert_jax.runtime import (
+    processes,
+    storage,
+    terminal,
+)
+from bert_jax.runtime.storage import (
+    Path,
+)
 from bert_jax.tasks.task import Ask, Step
+from bert_jax.training import (
+    sharding,
+)
+from bert_jax.training.evaluator import (
+    Evaluator,
+    asking,
+)
+from bert_jax.training.seeds import (
+    Log,
+)
+from bert_jax.workdir import (
+    folder as workdir,
+)
 
 
 def close(evaluator: Evaluator, folder: Path, params: Any, now: int, log: Log) -> None:

@@ -21,9 +21,14 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
-from bert_jax import processes, storage
 from bert_jax.errors import UserError
-from bert_jax.storage import Path
+from bert_jax.runtime import (
+    processes,
+    storage,
+)
+from bert_jax.runtime.storage import (
+    Path,
+)
 
 log = logging.getLogger(__name__)
 

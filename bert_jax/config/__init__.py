@@ -1,0 +1,1 @@
+"""A config: read, completed, checked. No JAX."""

@@ -1,0 +1,1 @@
+"""The process and its surroundings: know nothing of a run."""

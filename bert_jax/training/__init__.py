@@ -1,0 +1,1 @@
+"""A run: its step, and what surrounds it."""

@@ -1,0 +1,1 @@
+"""The folder of a run: what it is, its numbers and its checkpoints."""
