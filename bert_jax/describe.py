@@ -53,7 +53,7 @@ def gather(task: Task) -> dict[str, Any]:
             "max_seq_length": shapes["input_ids"][-1],
             "flops_per_step": task.flops(shapes),
         }
-        for steps, shapes in task.stretches()
+        for steps, shapes in task.phases()
     ]
     return {
         "config": config.to_dict(),

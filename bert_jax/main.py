@@ -219,7 +219,7 @@ def _parse(argv: Sequence[str]) -> tuple[dict[str, str], str, list[str]]:
     given = values.flag_values_dict()
     for name in ("workdir", "input", "output"):
         if given[name].startswith("--"):  # the flag after one that ends the line early
-            raise UserError(f"--{name} {given[name]}: --{name}=VALUE is wanted")
+            raise UserError(f"--{name} {given[name]}: --{name}=VALUE is required")
     specs: list[str] = given.pop("config")
     if len(specs) > 1 or "" in specs:
         raise UserError("--config=FILE is required once, and not more")

@@ -55,7 +55,7 @@ def _row(line: str, where: str, parse: Callable) -> tuple[dict[str, Any], Any]:
     """A line of the input, as it is and as the task understands it."""
     row = outside.parse(line, where)
     if not isinstance(row, dict):
-        raise UserError(f"{where}: a JSON object is wanted")
+        raise UserError(f"{where}: a JSON object is required")
     try:
         return row, parse(row)
     except ValueError as error:

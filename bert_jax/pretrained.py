@@ -139,7 +139,7 @@ class Bert:
           UserError: see `tokenizer`; a text is longer than the model's positions.
         """
         if isinstance(texts, str) or isinstance(texts_b, str):
-            raise TypeError("a list of texts is wanted, not one text")
+            raise TypeError("a list of texts is required, not one text")
         if not texts:
             raise ValueError("no texts")
         pairs = texts if texts_b is None else list(zip(texts, texts_b, strict=True))

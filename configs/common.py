@@ -109,7 +109,7 @@ def get_config() -> ConfigDict:
     train.early_stop = 0
     train.restarts = 0  # times a run that collapsed begins anew, with the next seed
     train.seeds = 1  # runs in one program, with the seeds seed, seed + 1, ...
-    # What happens where a loss is no number or a spike: the run ends (stop), the batch
+    # What happens where a loss is not finite or a spike: the run ends (stop), the batch
     # is left out (skip), or all batches since the last checkpoint are (roll_back).
     train.on_anomaly = "stop"
     # A loss or gradient norm so many times its running mean is a spike; 0: none is.

@@ -58,7 +58,7 @@ class Phase:
 def phases(task: Task) -> list[Phase]:
     """The phases of a pre-training run."""
     found, step = [], 0
-    for steps, shapes in task.stretches():
+    for steps, shapes in task.phases():
         batch, length = shapes["input_ids"]
         predictions = shapes["masked_lm_positions"][1]
         parts = task.micro_batches(step)

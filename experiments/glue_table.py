@@ -57,7 +57,7 @@ class Result(NamedTuple):
 
 
 def order(score: float) -> float:
-    """What scores are compared by: one that is no number is the worst."""
+    """What scores are compared by: one that is not a number is the worst."""
     return -math.inf if math.isnan(score) else score
 
 

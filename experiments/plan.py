@@ -89,7 +89,7 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         options[name] = value
     for name, value in options.items():
         if not value:
-            raise UserError(f"--{name}=VALUE is wanted")
+            raise UserError(f"--{name}=VALUE is required")
     if options["device"] not in DEVICES:
         raise UserError(f"--device={options['device']}: one of {', '.join(DEVICES)}")
     if not options["devices"].isdigit() or int(options["devices"]) < 1:
@@ -125,7 +125,7 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
         f"  ({device.source})",
     ]
     lower = higher = 0.0
-    stretches = task.stretches()
+    stretches = task.phases()
     for phase, (_, shapes) in zip(estimate.phases(task), stretches, strict=True):
         flops = task.flops(shapes)
         held = estimate.memory(config, mesh, phase)

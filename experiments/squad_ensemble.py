@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         task = Squad(settings(options.workdirs[0], options))
         if not task.examples("dev"):
-            raise UserError("--file=FILE is wanted: the first run had no dev_file")
+            raise UserError("--file=FILE is required: the first run had no dev_file")
         members = [windows(folder, options) for folder in options.workdirs]
         features = [feature for feature, _ in members[0]]
         logits = mean([[logits for _, logits in member] for member in members])

@@ -27,7 +27,7 @@ from bert_jax.workdir.checkpoint import (
 
 def judged(values, factor):
     """Which of (loss, norm) are anomalies, and what is usual in the end."""
-    usual, found = anomaly.Usual(), []
+    usual, found = anomaly.RunningStats(), []
     judge = jax.jit(functools.partial(anomaly.judge, spike_factor=factor))
     for loss, norm in values:
         bad, usual, told = judge(usual, jnp.float32(loss), jnp.float32(norm))
@@ -86,7 +86,7 @@ def test_an_anomaly_changes_nothing_but_the_counters(seeds):
     after, told = take(state, bad)
     np.testing.assert_allclose(told["anomaly"], [1, 0][:seeds])
     assert after.step.tolist() == [2] * seeds
-    assert after.usual.steps.tolist() == [1, 2][:seeds]
+    assert after.running_stats.steps.tolist() == [1, 2][:seeds]
     learnt = ((x.params, x.opt_state) for x in (after, state))
     for new, old in zip(*map(jax.tree.leaves, learnt), strict=True):
         if new.dtype == jnp.float32:
@@ -115,7 +115,7 @@ class Crash(Exception):
 
 @pytest.fixture
 def spoil(monkeypatch):
-    """Makes the batches of some steps give losses that are no number; may crash where
+    """Makes the batches of some steps give losses that are not finite; may crash where
     a step's batch is asked for."""
     batches = Pretraining.batches
 
@@ -244,7 +244,8 @@ def test_what_is_left_out_is_counted():
     state = anomalies.leave_out(state._replace(step=jnp.int32(10)))
     counts = [x for x in jax.tree.leaves(state.opt_state) if x.dtype == jnp.int32]
     assert [int(count) for count in counts] == [14, 14] and int(state.step) == 14
-    assert float(state.usual.recent) == 2.5 and int(state.usual.steps) == 0
+    stats = state.running_stats
+    assert float(stats.recent) == 2.5 and int(stats.steps) == 0
     assert state.params["w"].tolist() == [0, 1]
 
 
@@ -257,7 +258,7 @@ def test_too_many_of_late_stop_the_run(bad, stops):
     anomalies = anomaly.Anomalies(
         "skip", lambda found: [jax.tree.map(float, found)], lambda *_: None, str
     )
-    usual, now = anomaly.Usual(), 0
+    usual, now = anomaly.RunningStats(), 0
     with (
         pytest.raises(UserError, match="too many")
         if stops

@@ -50,11 +50,11 @@ def test_dropping_one_while_it_is_being_written(tmp_path, state):
 
 
 def test_all_of_the_state_comes_back(tmp_path, state):
-    usual = state.usual._replace(
+    usual = state.running_stats._replace(
         loss=jnp.float32(1 / 3), steps=jnp.int32(7), recent=jnp.float32(2.5)
     )
     with Checkpoints(tmp_path, 1) as checkpoints:
-        checkpoints.save(state._replace(usual=usual).items(), 5)
+        checkpoints.save(state._replace(running_stats=usual).items(), 5)
         checkpoints.wait()
         abstract = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
@@ -62,7 +62,7 @@ def test_all_of_the_state_comes_back(tmp_path, state):
         items, now = checkpoints.restore(abstract.items())
         restored = abstract.restored(items, now)
     assert now == int(restored.step) == 5
-    for one, other in zip(restored.usual, usual, strict=True):
+    for one, other in zip(restored.running_stats, usual, strict=True):
         np.testing.assert_array_equal(one, other)
     for one, other in zip(
         *map(jax.tree.leaves, (restored.opt_state, state.opt_state)), strict=True
@@ -74,7 +74,7 @@ def test_a_disk_that_will_be_full_is_told_one_checkpoint_before(
     tmp_path, state, monkeypatch, caplog
 ):
     usage = shutil.disk_usage(tmp_path)
-    needed = sum(x.nbytes for x in jax.tree.leaves((state, state.usual)))
+    needed = sum(x.nbytes for x in jax.tree.leaves((state, state.running_stats)))
     with Checkpoints(tmp_path, 2) as checkpoints:
         for now, free in ((1, 3 * needed), (2, 1.5 * needed)):
             monkeypatch.setattr(

@@ -54,7 +54,9 @@ def test_the_locale_changes_nothing(micro, plain, tmp_path):
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 def test_what_is_printed_is_utf_8(encoding):
-    program = "from bert_jax import environment as e; e.prepare(); print('東京')"
+    program = (
+        "from bert_jax.runtime import environment as e; e.prepare(); print('東京')"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,
@@ -74,7 +76,7 @@ def test_predict_with_standard_input_closed(micro, plain):
 
 PRINTS = """
 import sys
-from bert_jax import environment
+from bert_jax.runtime import environment
 environment.prepare()
 with open(sys.argv[1], "w") as file:
     print("out")

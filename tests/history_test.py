@@ -7,7 +7,7 @@ import pytest
 
 from bert_jax.tasks.task import Task
 from bert_jax.training.history import (
-    History,
+    BestScore,
 )
 
 LONG, SHORT = ({"input_ids": (8, size)} for size in (32, 16))
@@ -15,14 +15,14 @@ LONG, SHORT = ({"input_ids": (8, size)} for size in (32, 16))
 
 @pytest.fixture
 def make(tmp_path):
-    def history(*stretches, lines=()):
+    def history(*phases, lines=()):
         rows = [{"step": at, "split": "dev", "time": 0, "q": q} for at, q in lines]
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "metrics.jsonl").write_text(text)
         task = mock.create_autospec(Task, instance=True)
-        task.stretches.return_value = list(stretches)
+        task.phases.return_value = list(phases)
         task.quality.side_effect = lambda numbers: numbers["q"]
-        return History(task, tmp_path, ("dev",))
+        return BestScore(task, tmp_path, ("dev",))
 
     return history
 

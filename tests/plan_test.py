@@ -176,7 +176,7 @@ def test_traffic_is_that_of_the_collectives(small, fields, axes):
 def test_flops_are_those_that_the_compiler_counts_nearly(small):
     task, mesh, phase = made(small, devices=1)
     counted = compiled(task, mesh, phase).cost_analysis()["flops"]
-    ((_, shapes),) = task.stretches()
+    ((_, shapes),) = task.phases()
     assert counted == pytest.approx(task.flops(shapes), rel=0.15)
 
 
@@ -263,7 +263,7 @@ def test_on_devices_that_are_not_there(small):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--config=configs/base.py", "--devices=8"], "--device=VALUE is wanted"),
+        (["--config=configs/base.py", "--devices=8"], "--device=VALUE is required"),
         (["--config=configs/base.py", "--device=x", "--devices=8"], "--device=x: one"),
         (["--config=configs/base.py", "--device=v5e", "--devices=0"], "--devices=0: "),
         (["--unknown=1"], "--unknown=1: there are --config, --devices"),

@@ -137,7 +137,7 @@ def test_a_signal_that_is_lost_in_a_finaliser_comes_again(capfd):
 
 def test_a_hangup_that_was_ignored_stays_ignored(handlers):
     program = (
-        "import os, signal\nfrom bert_jax import signals\nsignals.remember()\n"
+        "import os, signal\nfrom bert_jax.runtime import signals\nsignals.remember()\n"
         "os.kill(os.getpid(), signal.SIGHUP)\nsignals.check()\n"
     )
 

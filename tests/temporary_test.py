@@ -17,7 +17,7 @@ from bert_jax.runtime import (
 ROOT = Path(__file__).resolve().parent.parent
 WRITER = """
 import pathlib, sys, time
-from bert_jax import temporary
+from bert_jax.runtime import temporary
 target = pathlib.Path(sys.argv[2])
 with getattr(temporary, sys.argv[1])(target) as opened:
     if sys.argv[1] == "file":

@@ -33,7 +33,8 @@ from bert_jax.workdir import (
 ROOT = Path(__file__).resolve().parent.parent
 HOLDER = """
 import sys, time
-from bert_jax import storage, workdir_lock
+from bert_jax.runtime import storage
+from bert_jax.workdir import lock as workdir_lock
 with workdir_lock.held(storage.path(sys.argv[1])):
     print("ready", flush=True)
     time.sleep(600)

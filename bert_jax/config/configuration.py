@@ -22,7 +22,7 @@ from bert_jax.config import (
 )
 from bert_jax.errors import Interrupted, UserError
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
 def load(spec: str, overrides: Sequence[str]) -> ConfigDict:

@@ -139,8 +139,8 @@ def _prefix(folder: Path) -> Path:
     if len(indices) != 1:
         found = ", ".join(path.name for path in indices) or "none"
         raise UserError(
-            f"{folder}: one checkpoint is wanted, bert_model.ckpt.index, and there is "
-            f"{found}"
+            f"{folder}: one checkpoint is required, bert_model.ckpt.index; there "
+            f"is {found}"
         )
     prefix = indices[0].with_suffix("")
     shards = sorted(folder.glob(f"{prefix.name}.data-*"))

@@ -174,7 +174,7 @@ def _origin(folder: Path) -> str:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(
             f"{folder}: no such folder; a work directory, a Hugging Face folder or "
-            "one with Google's bert_config.json and bert_model.ckpt.* is wanted"
+            "one with Google's bert_config.json and bert_model.ckpt.* is required"
         ) from error
     if storage.in_bucket(folder) and names & {google.CONFIG, *_WEIGHT_FILES}:
         raise UserError(

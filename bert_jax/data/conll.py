@@ -106,7 +106,7 @@ def read_columns(
             tags.append(fields[tag].strip(" "))
     end_sentence(len(lines) + 1)
     if not found:
-        raise UserError(f"{path}: no sentence in it: a word a line is wanted")
+        raise UserError(f"{path}: no sentence in it: a word a line is required")
     return ColumnFile(lines, separator, tuple(found), documents)
 
 

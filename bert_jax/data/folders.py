@@ -28,7 +28,7 @@ def read_folders(folder: str | Path) -> list[LabelledText]:
     paths = sorted(path for path in found if path.parent.name != _UNLABELLED)
     if not paths:
         raise UserError(
-            f"{folder}: no text there; CLASS/*.txt is wanted, such as pos/0_9.txt"
+            f"{folder}: no text there; CLASS/*.txt is required, such as pos/0_9.txt"
         )
     return [
         LabelledText(str(path), _content(path), None, path.parent.name)

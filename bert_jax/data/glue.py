@@ -198,7 +198,7 @@ def _from_file(name: str, path: Path, split: str, told: Counter[str]) -> _Fields
             continue
         if len(row) != len(header):
             raise UserError(
-                f"{path}:{number}: {len(row)} columns, {len(header)} are wanted "
+                f"{path}:{number}: {len(row)} columns, {len(header)} are required "
                 f"({', '.join(header)})"
             )
         values = [row[where[column]] for column in wanted]
@@ -264,5 +264,5 @@ def _label(name: str, label: str, labels: Sequence[str], place: str) -> int | fl
     except ValueError:
         score = math.nan
     if not 0 <= score <= 5:
-        raise UserError(f"{place}: the score is {label!r}; 0 to 5 is wanted")
+        raise UserError(f"{place}: the score is {label!r}; 0 to 5 is required")
     return score

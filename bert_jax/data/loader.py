@@ -22,7 +22,7 @@ from bert_jax.config.phases import (
 )
 from bert_jax.data import masking, prepare, records, workers
 from bert_jax.data.prepare import Prepared
-from bert_jax.data.rows import EPOCHS, Places
+from bert_jax.data.rows import EPOCHS, RowIndex
 from bert_jax.errors import UserError
 
 Batch = dict[str, np.ndarray]
@@ -36,7 +36,7 @@ def dataset(
     phase: Phase,
     data: Prepared,
     split: str = "train",
-    rows: Places = slice(None),
+    rows: RowIndex = slice(None),
 ) -> grain.MapDataset:
     """The batches of a phase, the first one at index 0.
 
@@ -90,7 +90,7 @@ def batches(
     phase: Phase,
     data: Prepared,
     step: int,
-    rows: Places = slice(None),
+    rows: RowIndex = slice(None),
 ) -> Iterator[Batch]:
     """The batches of a phase from `step` to its end, read ahead while a step runs."""
     # On few cores a second reader only takes the time of the step.

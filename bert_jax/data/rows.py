@@ -14,7 +14,7 @@ from bert_jax.data import workers
 Batch = dict[str, np.ndarray]
 
 # Of a global batch, the rows that a process holds.
-Places = slice | Int[np.ndarray, "local"]
+RowIndex = slice | Int[np.ndarray, "local"]
 
 # As good as without end; Grain's own endless repetition has no length in batches of 1.
 EPOCHS = 1_000_000
@@ -114,7 +114,7 @@ class Rows:
         self,
         step: int,
         size: int,
-        rows: Places,
+        rows: RowIndex,
         seed: int,
         *,
         limit: int,
@@ -143,7 +143,7 @@ class Rows:
         return iter(order.batch(size).map(batch)[step:].to_iter_dataset(ahead))
 
     def each_once(
-        self, size: int, rows: Places, *, limit: int, to_limit: bool = False
+        self, size: int, rows: RowIndex, *, limit: int, to_limit: bool = False
     ) -> Iterator[Batch]:
         """Batches with every row once, in the order of `by_length`."""
         for indices in self.by_length(size):

@@ -227,7 +227,9 @@ def _keep_standard_output() -> None:
 def _number(environment: Any, name: str, default: int, least: int) -> int:
     text = environment.get(name) or str(default)
     if not text.isdigit() or int(text) < least:
-        raise UserError(f"{name}={text}: a whole number of at least {least} is wanted")
+        raise UserError(
+            f"{name}={text}: a whole number of at least {least} is required"
+        )
     return int(text)
 
 

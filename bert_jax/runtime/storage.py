@@ -1,4 +1,4 @@
-"""Places: folders of a file system, and of a bucket (gs://BUCKET/...).
+"""RowIndex: folders of a file system, and of a bucket (gs://BUCKET/...).
 
 A bucket has no folders to make or to rename, and nothing is appended to an object: it
 is there, whole, once its writer has closed it. What needs more is done in a folder of
@@ -63,7 +63,7 @@ def check(flag: str, text: str) -> None:
         return
     if not in_bucket(text) or not text.removeprefix(_BUCKETS).strip("/"):
         raise UserError(
-            f"{flag}={text}: a folder, or {_BUCKETS}BUCKET/FOLDER, is wanted; mount "
+            f"{flag}={text}: a folder, or {_BUCKETS}BUCKET/FOLDER, is required; mount "
             "other storage, and name that folder"
         )
     _make_ready(f"{flag}={text}")

@@ -4,7 +4,7 @@ Accuracy, F1 and the Matthews correlation equal scikit-learn's accuracy_score, f
 and matthews_corrcoef; Pearson and Spearman equal scipy.stats'. Where one of two series
 is constant no correlation is defined: scipy gives nan, here it is 0.0, as scikit-learn
 has it for the Matthews correlation, so that checkpoints can be compared by it. At least
-one example is wanted.
+one example is required.
 """
 
 import math

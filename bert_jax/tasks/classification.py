@@ -185,7 +185,7 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         return {name: functions[name](labels, guesses) for name in self.score_names}
 
     def baseline(self, split: str, examples: Sequence[TextExample]) -> dict[str, float]:
-        """The scores of always giving the split's commonest label (or mean score)."""
+        """The scores of always giving the split's majority label (or mean score)."""
         labels = [example.label for example in examples]
         if not labels or None in labels:
             return {}
@@ -219,7 +219,7 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         """`text`, and `text_b` for a pair."""
         text, text_b = row.get("text"), row.get("text_b")
         if not isinstance(text, str):
-            raise ValueError('"text" is wanted, a string')
+            raise ValueError('"text" is required, a string')
         if text_b is not None and not isinstance(text_b, str):
             raise ValueError('"text_b" is no string')
         return TextExample(0, text, text_b)
@@ -247,9 +247,9 @@ class Classification(Finetuning[TextExample, np.ndarray]):
     def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
         longest = self.config.task.max_seq_length
         if not a:
-            self.told[f"{split}: texts without any piece"] += 1
+            self.notices[f"{split}: texts without any piece"] += 1
         if len(a) + len(b) > longest - (3 if b else 2):
-            self.told[f"{split}: texts longer than max_seq_length, cut"] += 1
+            self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
             if b:
                 first, second = pair_lengths(len(a), len(b), longest - 3)
                 a, b = a[:first], b[:second]

@@ -52,7 +52,7 @@ class FillMask(Predictor):
           ValueError: it has no text, or is longer than the model's positions.
         """
         if not isinstance(row.get("text"), str):
-            raise ValueError('an object with a string "text" is wanted')
+            raise ValueError('an object with a string "text" is required')
         if not isinstance(row.get("text_b"), str | None):
             raise ValueError('"text_b" is no string')
         length = len(self._encode(row).ids)

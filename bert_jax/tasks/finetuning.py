@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data.rows import Batch, Feature, Places, Rows
+from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import (
     BertWithHeads,
@@ -46,7 +46,7 @@ class Finetuning(Task, Generic[Example, Answer]):
       labels: the names of the model's outputs, in their order.
       facts: what a run learns besides its weights, such as a threshold; JSON, kept in
         the work directory's task.json.
-      told: how many records of which split were cut, or otherwise not taken as they
+      notices: how many records of which split were cut, or otherwise not taken as they
         are; printed at the start.
     """
 
@@ -67,7 +67,7 @@ class Finetuning(Task, Generic[Example, Answer]):
         self.config = config
         self._tokenizer = tokenizer or tokenization.required(config)
         self.facts: dict[str, Any] = {}
-        self.told: Counter[str] = Counter()
+        self.notices: Counter[str] = Counter()
         self._examples: dict[str, Sequence[Example]] = {}
         self._encoded: dict[str, list[Feature]] = {}
         self._tables: dict[str, Rows] = {}
@@ -97,7 +97,7 @@ class Finetuning(Task, Generic[Example, Answer]):
         """Examples as features, those of one example one after the other.
 
         Args:
-          split: whose they are, for `told`; `train`'s have labels, `predict`'s none.
+          split: whose they are, for `notices`; `train`'s have labels, `predict`'s none.
         """
 
     @abc.abstractmethod
@@ -204,13 +204,13 @@ class Finetuning(Task, Generic[Example, Answer]):
     def init_params(self, key: Key[Array, ""]) -> dict:
         return init_with_heads(self.model, key)
 
-    def batches(self, step: int, rows: Places, seed: int) -> Iterator[Batch]:
+    def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """See `Rows.batches`; the same for the same (config, seed, step)."""
         size = self.config.train.batch_size
         return self._rows("train").batches(step, size, rows, seed, **self._lengths)
 
     def evaluation_batches(
-        self, split: str, step: int, rows: Places
+        self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
         del step
         size = self.config.evaluate.batch_size
@@ -266,7 +266,7 @@ class Finetuning(Task, Generic[Example, Answer]):
         return -math.inf if math.isnan(value) else value
 
     def collapsed(self, numbers: Mapping[str, int | float]) -> bool:
-        """Whether the first split's main score is no better than the commonest
+        """Whether the first split's main score is no better than the majority
         answer's."""
         split = self.dev_splits[0]
         baseline = self.baseline(split, self.examples(split))
@@ -298,7 +298,7 @@ class Finetuning(Task, Generic[Example, Answer]):
         *rows, length = shapes["input_ids"]
         return math.prod(rows) * encoder_flops(self.model_config, length)
 
-    def stretches(self) -> list[tuple[int, Shapes]]:
+    def phases(self) -> list[tuple[int, Shapes]]:
         """All steps, at the length that texts are cut to."""
         shape = (self.config.train.batch_size, self.config.task.max_seq_length)
         return [(self.config.train.num_steps, {"input_ids": shape})]

@@ -53,7 +53,7 @@ class Glue(Classification):
                 "config.task.data_dir is empty: name the folder of "
                 f"{self.glue.title}'s files, or tfds:glue/{task.name}"
             )
-        records = glue.read(task.name, task.data_dir, split, self.labels, self.told)
+        records = glue.read(task.name, task.data_dir, split, self.labels, self.notices)
         return None if records is None else [TextExample(*x) for x in records]
 
     def write(

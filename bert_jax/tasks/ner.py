@@ -75,7 +75,8 @@ class Ner(Finetuning[Example, Tags]):
         for sentence in file.sentences:
             self._check_prefixes(path, sentence)
         if task.document_context and not file.sentences[-1].document:
-            self.told[f"{split}: files without -DOCSTART-, taken as one document"] += 1
+            what = f"{split}: files without -DOCSTART-, taken as one document"
+            self.notices[what] += 1
         self._files[split] = file
         return [Example(sentence) for sentence in file.sentences]
 
@@ -109,7 +110,8 @@ class Ner(Finetuning[Example, Tags]):
             labels = self._label_ids(sentence, known, split)
             cut = list(parts(sizes, begin, end, room))
             if len(cut) > 1:
-                self.told[f"{split}: sentences longer than max_seq_length, split"] += 1
+                what = f"{split}: sentences longer than max_seq_length, split"
+                self.notices[what] += 1
             for first, last in cut:
                 left, right = widen(sizes, (first, last), around[index], room)
                 ids = itertools.chain.from_iterable(pieces[left:right])
@@ -166,7 +168,7 @@ class Ner(Finetuning[Example, Tags]):
         return scores.entity_scores(gold, answers) | accuracy
 
     def baseline(self, split: str, examples: Sequence[Example]) -> dict[str, float]:
-        """The scores of the split's commonest tag, nearly always O, for every word."""
+        """The scores of the split's majority tag, nearly always O, for every word."""
         tags = Counter(t for e in examples for t in e.sentence.tags or ())
         if not tags:
             return {}
@@ -191,7 +193,7 @@ class Ner(Finetuning[Example, Tags]):
         """`{"words": [...]}` or `{"text": "..."}`, whose words are BERT's: what stands
         between spaces and punctuation, and every punctuation mark."""
         if ("words" in row) == ("text" in row):
-            raise ValueError('either "words" or "text" is wanted')
+            raise ValueError('either "words" or "text" is required')
         if "words" in row:
             words = row["words"]
             if not isinstance(words, list) or not words:
@@ -258,7 +260,8 @@ class Ner(Finetuning[Example, Tags]):
                     f"config.task.labels={self.labels}: add it there, or leave that "
                     "empty"
                 )
-            self.told[f"{split}: tags that are not in training, scored as wrong"] += 1
+            what = f"{split}: tags that are not in training, scored as wrong"
+            self.notices[what] += 1
         return [known.get(tag, _NO_LABEL) for tag in sentence.tags or ()]
 
     def _pieces(self, examples: Sequence[Example], split: str) -> list[list[int]]:
@@ -269,9 +272,9 @@ class Ner(Finetuning[Example, Tags]):
         ids = {w: e.ids for w, e in zip(unique, self.tokenize(unique), strict=True)}
         for word in words:
             if not ids[word]:
-                self.told[f"{split}: words without a piece, [UNK]"] += 1
+                self.notices[f"{split}: words without a piece, [UNK]"] += 1
             if len(ids[word]) > room:
-                self.told[f"{split}: words longer than max_seq_length, cut"] += 1
+                self.notices[f"{split}: words longer than max_seq_length, cut"] += 1
         return [ids[word][:room] or [self.special.unk] for word in words]
 
     def _documents(

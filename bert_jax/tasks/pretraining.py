@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import loader
-from bert_jax.data.rows import Places
+from bert_jax.data.rows import RowIndex
 from bert_jax.data.run_data import RunData
 from bert_jax.data.writing import held_out
 from bert_jax.errors import UserError
@@ -52,7 +52,7 @@ class Pretraining(Task):
         """
         self.config = config
         self.facts: dict[str, Any] = {}
-        self.told: Counter[str] = Counter()
+        self.notices: Counter[str] = Counter()
         given = tokenizer or tokenization.of_config(config)
         self._data = RunData(config, given)
         # A trained one is as large as asked.
@@ -142,7 +142,7 @@ class Pretraining(Task):
         judges = self.config.corpus.nsp and not missing
         return FillMask(self.config, self.model, self.tokenizer, judges_pairs=judges)
 
-    def batches(self, step: int, rows: Places, seed: int) -> Iterator[Batch]:
+    def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """The batches from `step` on, through both phases."""
         config = self.config.copy_and_resolve_references()
         config.seed = seed
@@ -162,7 +162,7 @@ class Pretraining(Task):
         return loader.phase_at(self.config, step).micro_batches
 
     def evaluation_batches(
-        self, split: str, step: int, rows: Places
+        self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
         """The dev split at the length of the last step that was taken."""
         phase = loader.phase_at(self.config, max(step - 1, 0))
@@ -176,7 +176,7 @@ class Pretraining(Task):
         predictions = shapes["masked_lm_positions"][1]
         return batch * pretraining_flops(self.model_config, length, predictions)
 
-    def stretches(self) -> list[tuple[int, Shapes]]:
+    def phases(self) -> list[tuple[int, Shapes]]:
         """The phases."""
         return [
             (
@@ -322,7 +322,7 @@ class Pretraining(Task):
         return np.log(counts / counts.sum()).astype(np.float32)
 
 
-def _share(rows: Places, whole: int, size: int) -> Places:
+def _share(rows: RowIndex, whole: int, size: int) -> RowIndex:
     """The same share of `size` rows that `rows` is of `whole`."""
     held = np.zeros(whole, bool)
     held[rows] = True

@@ -63,11 +63,12 @@ class Squad(Finetuning[Example, Prediction]):
             return None
         examples, counts = squad.read(path)
         for what, count in counts.items():
-            self.told[f"{split}: {what}"] += count
+            self.notices[f"{split}: {what}"] += count
         if split != "train" and not self.config.task.null_answers:
             bare = sum(example.answers == () for example in examples)
             if bare:
-                self.told[f"{split}: questions without an answer, not scored"] += bare
+                what = f"{split}: questions without an answer, not scored"
+                self.notices[what] += bare
         return examples
 
     def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
@@ -83,7 +84,7 @@ class Squad(Finetuning[Example, Prediction]):
             zip(examples, tokens, strict=True)
         ):
             if len(question) > task.max_query_length:
-                self.told[f"{split}: questions cut to max_query_length"] += 1
+                self.notices[f"{split}: questions cut to max_query_length"] += 1
                 question = question[: task.max_query_length]
             rows = squad_windows.rows(
                 question,
@@ -99,7 +100,7 @@ class Squad(Finetuning[Example, Prediction]):
                 found = squad_features.answer(
                     example, ids, offsets, gold, null_answers=task.null_answers
                 )
-                self.told.update(f"train: {what}" for what in found.told)
+                self.notices.update(f"train: {what}" for what in found.told)
                 if found.left_out:
                     continue
                 answer = found.tokens
@@ -113,7 +114,7 @@ class Squad(Finetuning[Example, Prediction]):
                     columns |= {"start_positions": start, "end_positions": end}
                 features.append(Feature(number, columns, window))
         if not features:
-            why = "; ".join(f"{what}: {n}" for what, n in self.told.items())
+            why = "; ".join(f"{what}: {n}" for what, n in self.notices.items())
             raise UserError(
                 f"{task.train_file}: no question has an answer that can be trained on "
                 f"({why}); for SQuAD 2.0 set config.task.null_answers"
@@ -277,7 +278,7 @@ class Squad(Finetuning[Example, Prediction]):
         if not isinstance(kept, int | float) or math.isnan(kept):
             raise UserError(
                 f"null_threshold={kept!r:.80}, kept beside the weights (task.json, or "
-                "bert_jax in an export's config.json), is no number; remove it there"
+                "bert_jax in an export's config.json), is not a number; remove it there"
             )
         return kept
 

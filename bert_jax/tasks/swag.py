@@ -136,13 +136,13 @@ class Swag(Finetuning[Choices, np.ndarray]):
         """`context`, and `endings`: two or more."""
         context, endings = row.get("context"), row.get("endings")
         if not isinstance(context, str):
-            raise ValueError('"context" is wanted, a string')
+            raise ValueError('"context" is required, a string')
         if (
             not isinstance(endings, list)
             or len(endings) < 2
             or not all(isinstance(ending, str) for ending in endings)
         ):
-            raise ValueError('"endings" is wanted, a list of two or more strings')
+            raise ValueError('"endings" is required, a list of two or more strings')
         return Choices(context, tuple(endings))
 
     def result(self, example: Choices, answer: np.ndarray) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
         shares = special.softmax(answer.astype(np.float64))
         return {"choice": int(np.argmax(answer)), "scores": shares.tolist()}
 
-    def stretches(self) -> list[tuple[int, Shapes]]:
+    def phases(self) -> list[tuple[int, Shapes]]:
         """A sequence for each ending."""
         train, length = self.config.train, self.config.task.max_seq_length
         return [(train.num_steps, {"input_ids": (train.batch_size, CHOICES, length)})]
@@ -172,9 +172,9 @@ class Swag(Finetuning[Choices, np.ndarray]):
         sequences = []
         for a, b in pairs:
             if not b:
-                self.told[f"{split}: endings without any piece"] += 1
+                self.notices[f"{split}: endings without any piece"] += 1
             if len(a) + len(b) > longest - 3:
-                self.told[
+                self.notices[
                     f"{split}: endings cut, with their context, to max_seq_length"
                 ] += 1
             first, second = pair_lengths(len(a), len(b), longest - 3)

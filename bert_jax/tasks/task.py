@@ -9,7 +9,7 @@ from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data.rows import Batch, Places
+from bert_jax.data.rows import Batch, RowIndex
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime.storage import (
     Path,
@@ -46,7 +46,7 @@ class Task(abc.ABC):
     config: ConfigDict
     model_config: BertConfig
     facts: dict[str, Any]  # what a run learns besides its weights; JSON
-    told: Counter[str]  # records that were not taken as they are, and how many
+    notices: Counter[str]  # records that were not taken as they are, and how many
 
     @property
     @abc.abstractmethod
@@ -104,7 +104,7 @@ class Task(abc.ABC):
         """Initial parameters, boxed with their logical axis names."""
 
     @abc.abstractmethod
-    def batches(self, step: int, rows: Places, seed: int) -> Iterator[Batch]:
+    def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """The training batches from `step` on; of each, these rows of
         `config.train.batch_size`, or the same share where a batch is of another size.
         """
@@ -132,7 +132,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def evaluation_batches(
-        self, split: str, step: int, rows: Places
+        self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
         """The batches of a split, every record once, as after `step` steps."""
 
@@ -192,5 +192,5 @@ class Task(abc.ABC):
         """Model FLOPs of a training step on a batch of these shapes."""
 
     @abc.abstractmethod
-    def stretches(self) -> list[tuple[int, Shapes]]:
+    def phases(self) -> list[tuple[int, Shapes]]:
         """Numbers of steps and the shapes of their batches."""

@@ -68,7 +68,7 @@ class Text(Classification):
             told = ", ".join(map(repr, names)) or "none"
             raise UserError(
                 f"config.task: labels in the training data: {told}; at least {least} "
-                "are wanted: name the file and the column that have them"
+                "are required: name the file and the column that have them"
             )
         return texts.sorted_labels(names)
 
@@ -81,9 +81,8 @@ class Text(Classification):
         known = {name: index for index, name in enumerate(names)}
         missing = sum(text.label is None for text in found)
         if 0 < missing < len(found):
-            self.told[f"{split}: records without a label, so that none is scored"] += (
-                missing
-            )
+            what = f"{split}: records without a label, so that none is scored"
+            self.notices[what] += missing
         return [
             TextExample(index, text.text, text.text_b, self._target_of(text, known))
             for index, text in enumerate(found)
@@ -163,7 +162,7 @@ class Imdb(Text):
             whole = self._whole("train")
             parts = texts.hold_out(whole, task.dev_fraction, self._groups(whole))
             if task.data_dir.startswith("tfds:") and parts[1]:
-                self.told[_NO_FILMS] = len(parts[1])
+                self.notices[_NO_FILMS] = len(parts[1])
             return parts[split == "dev"] or None
         folder = storage.path(task.data_dir) / split
         if task.data_dir.startswith("tfds:") or folder.exists():

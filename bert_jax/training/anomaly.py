@@ -1,4 +1,4 @@
-"""Losses that are no number and spikes: what they are, and what is done about them.
+"""Losses that are not finite and spikes: what they are, and what is done about them.
 
 A step is an anomaly where its loss or its gradient's norm is not finite or, with
 `train.spike_factor`, more than so many times its usual value. The compiled step finds
@@ -34,7 +34,7 @@ _OWN = ("anomaly", "usual_loss", "usual_grad_norm")
 _SHOWN = ("loss", "grad_norm", "usual_loss", "usual_grad_norm")
 
 
-class Usual(NamedTuple):
+class RunningStats(NamedTuple):
     """Running means over the good steps; a part of the state, saved and restored."""
 
     loss: Float[Array, "*seeds"] | np.ndarray = np.zeros((), np.float32)
@@ -54,11 +54,11 @@ def check(config: ConfigDict, processes: int = 1) -> None:
 
 
 def judge(
-    usual: Usual,
+    usual: RunningStats,
     loss: Float[Array, ""],
     grad_norm: Float[Array, ""],
     spike_factor: int | float,
-) -> tuple[Bool[Array, ""], Usual, dict[str, Array]]:
+) -> tuple[Bool[Array, ""], RunningStats, dict[str, Array]]:
     """Whether a step is an anomaly, what is usual after it, and what the host is told.
 
     Args:
@@ -81,7 +81,7 @@ def judge(
     after = jax.tree.map(
         lambda same, new: jnp.where(bad, same, new),
         usual._replace(recent=recent + 1),
-        Usual(mean_loss, mean_norm, usual.steps + 1, recent),
+        RunningStats(mean_loss, mean_norm, usual.steps + 1, recent),
     )
     told = dict(zip(_OWN, (jnp.where(bad, after.recent, 0.0), *known), strict=True))
     return bad, after, told
@@ -144,12 +144,13 @@ class Anomalies:
         def counter(x: Array, count: int | float) -> Array:
             return jax.device_put(jnp.full(x.shape, count, x.dtype), x.sharding)
 
+        stats = state.running_stats
         return state._replace(
             step=counter(state.step, self.step),
             opt_state=jax.tree.map(
                 lambda x: x if _is_float(x) else counter(x, self.step), state.opt_state
             ),
-            usual=state.usual._replace(recent=counter(state.usual.recent, self.recent)),
+            running_stats=stats._replace(recent=counter(stats.recent, self.recent)),
         )
 
     def _look(self, step: int, metrics: dict[str, Array]) -> bool:

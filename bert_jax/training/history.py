@@ -27,7 +27,7 @@ from bert_jax.workdir import (
 FLAT = 0.05
 
 
-class History:
+class BestScore:
     """The quality of each evaluation, those of a run that is resumed included.
 
     Losses at two sequence lengths do not compare: where the schedule comes to batches
@@ -37,11 +37,11 @@ class History:
 
     def __init__(self, task: Task, folder: Path, split: tuple[str, ...]):
         self._task = task
-        ends = itertools.accumulate(steps for steps, _ in task.stretches())
+        ends = itertools.accumulate(steps for steps, _ in task.phases())
         self._ends = list(ends)
         self._shapes = [
             {name: shape[1:] for name, shape in shapes.items()}
-            for _, shapes in task.stretches()
+            for _, shapes in task.phases()
         ]
         self._seen: list[tuple[int, float]] = []  # step, quality
         for name in split:

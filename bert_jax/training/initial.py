@@ -127,13 +127,13 @@ def restored(
     memory.require(task.config, trains=False)
     abstract = sharding.abstract_params(task.init_params, mesh)
     if not has_checkpoint(folder):
-        begun = read(task, abstract, checkpoint_name(task.config))
-        if begun is None:
+        loaded = read(task, abstract, checkpoint_name(task.config))
+        if loaded is None:
             raise UserError(
                 f"--workdir={folder}: no checkpoint there; train one first, or name "
                 "weights with --config.init_from"
             )
-        params, report = begun
+        params, report = loaded
         task.facts.update(report.facts)
         yield Restored(mesh, whole(params, report, unused), 0, report.missing)
         return

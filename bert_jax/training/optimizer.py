@@ -53,7 +53,7 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
         if second.warmup_steps:
             raise UserError(
                 f"config.phase2.warmup_steps={second.warmup_steps} is of a schedule of "
-                "its own: config.phase2.learning_rate is wanted too"
+                "its own: config.phase2.learning_rate is required too"
             )
         return _rise_and_fall(peak, _warmup_steps(config, num_steps), num_steps, power)
     change = phase2_start(config)

@@ -26,14 +26,16 @@ from bert_jax.training.evaluator import (
     asking,
 )
 from bert_jax.training.seeds import (
-    Log,
+    RunLog,
 )
 from bert_jax.workdir import (
     folder as workdir,
 )
 
 
-def close(evaluator: Evaluator, folder: Path, params: Any, now: int, log: Log) -> None:
+def close(
+    evaluator: Evaluator, folder: Path, params: Any, now: int, log: RunLog
+) -> None:
     """Ends a run: every split's scores, printed, and its prediction files."""
     task, seeds = evaluator.task, evaluator.seeds
     folders = [path / "predictions" for path in seeds.folders(folder)]

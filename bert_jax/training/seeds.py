@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 from ml_collections import ConfigDict
 
-from bert_jax.data.rows import Places
+from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
 from bert_jax.runtime import (
     processes,
@@ -103,7 +103,7 @@ class Seeds:
             for i in range(self.count)
         ]
 
-    def batches(self, task: Task, step: int, rows: Places) -> Iterator[Batch]:
+    def batches(self, task: Task, step: int, rows: RowIndex) -> Iterator[Batch]:
         """Each seed's own batches, padded to the longest of them and stacked."""
         streams = [task.batches(step, rows, seed) for seed in self.numbers]
         if self.count == 1:
@@ -146,7 +146,7 @@ class Seeds:
                 checkpoints.save(own.items(), now)
 
 
-class Log:
+class RunLog:
     """metrics.jsonl of a run; with several seeds, of each, and their means above."""
 
     def __init__(

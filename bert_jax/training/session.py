@@ -14,7 +14,7 @@ from bert_jax import (
 from bert_jax.convert import (
     merge,
 )
-from bert_jax.data.rows import Places
+from bert_jax.data.rows import RowIndex
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import (
     processes,
@@ -52,11 +52,11 @@ from bert_jax.training.due import (
     Due,
 )
 from bert_jax.training.history import (
-    History,
+    BestScore,
     Speed,
 )
 from bert_jax.training.seeds import (
-    Log,
+    RunLog,
     Seeds,
 )
 from bert_jax.types import Batch
@@ -88,7 +88,7 @@ class Session:
     state: step.TrainState
     now: int
     anomalies: anomaly.Anomalies
-    _rows: Places
+    _rows: RowIndex
 
     def __init__(self, task: Task, folder: Path, first_seed: int):
         self.task, self.folder = task, folder
@@ -133,7 +133,7 @@ class Session:
         """The step for such a batch: (state, batch, seeds) -> (state, metrics)."""
         micro_batches = self.task.micro_batches(self.now)
         compiled = self._compiled.for_batch(self.state, batch, micro_batches)
-        self.progress.tell(self.task.told)
+        self.progress.tell(self.task.notices)
         return compiled
 
     def evaluate(self) -> None:
@@ -150,7 +150,7 @@ class Session:
                 self._best.save_params(self.state.params, self.now)
                 self._best.wait()  # before the line that says so
             means = self.log.write(self.now, split, numbers)
-            self.progress.tell(self.task.told)
+            self.progress.tell(self.task.notices)
             self.progress.note(report.one_line(self.now, split, means))
 
     def write_metrics(self, metrics: dict[str, Array]) -> None:
@@ -244,10 +244,10 @@ class Session:
         self.state, self.now = restored or (self._first_state(self._weights), 0)
         self._resumes = restored is not None
         resume_step = self.now if self._resumes else None
-        self.log = Log(self.seeds, folder, resume_step, is_first)
+        self.log = RunLog(self.seeds, folder, resume_step, is_first)
         stack.callback(self.log.close)
         processes.barrier()  # the log holds what is gone on from, and all read that
-        self.history = History(task, folder, dev[:1])
+        self.history = BestScore(task, folder, dev[:1])
         self.progress = Progress(self.due.num_steps, self.now, active=is_first)
         stack.callback(self.progress.close)
         self.anomalies = anomaly.Anomalies(

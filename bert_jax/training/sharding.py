@@ -12,7 +12,7 @@ import optax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
-from bert_jax.data.rows import Places
+from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
 from bert_jax.training.step import (
     TrainState,
@@ -154,7 +154,7 @@ def parameter_shardings(boxed: Any, mesh: Mesh) -> Any:
     )
 
 
-def local_rows(mesh: Mesh, batch_size: int) -> Places:
+def local_rows(mesh: Mesh, batch_size: int) -> RowIndex:
     """The rows of a global batch that this process's devices hold, in their order.
 
     On a TPU slice they need not lie side by side: the mesh follows the wires, not the
@@ -164,7 +164,7 @@ def local_rows(mesh: Mesh, batch_size: int) -> Places:
     return united([index[0] for index in indices.values() if index], batch_size)
 
 
-def united(spans: Sequence[slice], batch_size: int) -> Places:
+def united(spans: Sequence[slice], batch_size: int) -> RowIndex:
     """The rows that are in any of the spans: a slice where they lie side by side."""
     held = np.zeros(batch_size, bool)
     for span in spans:
@@ -252,7 +252,7 @@ def abstract_state(
             step=whole,
             params=shardings,
             opt_state=opt_shardings,
-            usual=jax.tree.map(lambda _: whole, state.usual),
+            running_stats=jax.tree.map(lambda _: whole, state.running_stats),
         ),
     )
 

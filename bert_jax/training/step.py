@@ -26,12 +26,15 @@ class TrainState(NamedTuple):
     step: Int[Array, ""]
     params: Params
     opt_state: optax.OptState
-    usual: anomaly.Usual = anomaly.Usual()
+    running_stats: anomaly.RunningStats = anomaly.RunningStats()
 
     def items(self) -> dict[str, Any]:
         """What is saved of it: all but `step`, which is the checkpoint's name."""
-        usual = self.usual._asdict()
-        return {"params": self.params, "opt_state": self.opt_state, "usual": usual}
+        return {
+            "params": self.params,
+            "opt_state": self.opt_state,
+            "running_stats": self.running_stats._asdict(),
+        }
 
     def restored(self, items: Mapping[str, Any], step: int) -> "TrainState":
         """The state of a checkpoint's items, placed as this one is."""
@@ -40,13 +43,13 @@ class TrainState(NamedTuple):
             jax.device_put(counter, self.step.sharding),
             items["params"],
             items["opt_state"],
-            anomaly.Usual(**items["usual"]),
+            anomaly.RunningStats(**items["running_stats"]),
         )
 
 
 def init_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
     """The state before the first step."""
-    usual = jax.tree.map(jnp.asarray, anomaly.Usual())
+    usual = jax.tree.map(jnp.asarray, anomaly.RunningStats())
     return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), usual)
 
 
@@ -115,7 +118,7 @@ def train_step(
         "grad_norm": optax.tree.norm(grads),
     }
     bad, usual, told = anomaly.judge(
-        state.usual, metrics["loss"], metrics["grad_norm"], spike_factor
+        state.running_stats, metrics["loss"], metrics["grad_norm"], spike_factor
     )
     params, opt_state = anomaly.unless(
         bad,

@@ -83,7 +83,7 @@ class Checkpoints:
                 barrier_sync_key_prefix=name
             ),
         )
-        items = ("params", "opt_state", "usual")
+        items = ("params", "opt_state", "running_stats")
         make = functools.partial(ocp.CheckpointManager, item_names=items)
         with _quietly():  # of what read_only leaves out
             self._manager = self._listed(lambda: make(self._folder, options=options))

@@ -16,7 +16,7 @@ diagnostic.tsv lies beside its files (or in ../diagnostic), or later --mode=eval
 with `task=ax`, --config.init_from=RUN and --workdir=FOLDER, a folder for AX.tsv.
 
 From random values size=tiny reaches an accuracy of 80.6 on SST-2's dev set in its one
-epoch, minutes on a CPU; the commonest class has 50.9:
+epoch, minutes on a CPU; the majority class has 50.9:
 
     python -m bert_jax.main --config=configs/finetune/glue.py:size=tiny,task=sst2 \
         --config.task.data_dir=glue_data/SST-2 --config.tokenizer.vocab_file=VOCAB

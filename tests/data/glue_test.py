@@ -228,7 +228,7 @@ def test_line_breaks_inside_of_quotes(tmp_path, as_tfds, lines, left_out):
 def test_no_test_record_is_left_out(tmp_path):
     text = "id\tquestion1\tquestion2\n1\ta\n"
     (tmp_path / "test.tsv").write_text(text)
-    with pytest.raises(UserError, match=r"test.tsv:2: 2 columns, 3 are wanted"):
+    with pytest.raises(UserError, match=r"test.tsv:2: 2 columns, 3 are required"):
         read("qqp", tmp_path, "test")
 
 
@@ -237,10 +237,10 @@ def test_no_test_record_is_left_out(tmp_path):
     [
         ("rte", "index\tsentence1\tlabel\n", r"train.tsv:1: no column 'sentence2'"),
         ("sst2", "a text\t1\n", r"train.tsv:1: no column 'sentence'"),
-        ("sst2", "sentence\tlabel\na\t1\t0\n", r"train.tsv:2: 3 columns, 2 are wanted"),
+        ("sst2", "sentence\tlabel\na\t1\t0\n", r"train.tsv:2: 3 columns, 2 are req"),
         ("sst2", "sentence\tlabel\na\t1\nb\t2\n", r"train.tsv:3: the label is '2'"),
         ("sst2", "sentence\tlabel\n", "the train split holds no record"),
-        ("cola", "gj04\t1\ta\n", r"train.tsv:1: 3 columns, 4 are wanted"),
+        ("cola", "gj04\t1\ta\n", r"train.tsv:1: 3 columns, 4 are required"),
         ("stsb", "sentence1\tsentence2\tscore\na\tb\tx\n", r":2: the score is 'x'"),
         ("stsb", "sentence1\tsentence2\tscore\na\tb\tnan\n", r":2: the score is 'nan'"),
         ("stsb", "sentence1\tsentence2\tscore\na\tb\t6\n", r":2: the score is '6'"),

@@ -207,7 +207,7 @@ def test_folders(tmp_path):
     with pytest.raises(UserError, match=r"pos/8_8.txt: byte 3 is not UTF-8; convert"):
         read_folders(tmp_path)
     for nothing in (tmp_path / "none", tmp_path / "neg"):
-        with pytest.raises(UserError, match=r"no text there; CLASS/\*.txt is wanted"):
+        with pytest.raises(UserError, match=r"no text there; CLASS/\*.txt is required"):
             read_folders(nothing)
 
 

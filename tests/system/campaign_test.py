@@ -22,6 +22,7 @@ SOME = ("pretraining", "squad2")
 COUNTS = {"inputs": 60, "faults": 2, "signals": 6}
 
 
+@pytest.mark.slow
 def test_a_slice_of_the_campaign():
     results = campaign.run(SECONDS, SEED, tasks=SOME, most=COUNTS)
     told = campaign.report(results, SEED)

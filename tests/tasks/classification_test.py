@@ -78,7 +78,7 @@ def test_what_is_cut_is_counted(make):
         ([CLS, SEP], [0, 0]),
         ([CLS, A, B, C, SEP, A, B, SEP], [0] * 5 + [1] * 3),
     ]
-    assert task.told == {
+    assert task.notices == {
         "dev: texts longer than max_seq_length, cut": 2,
         "dev: texts without any piece": 1,
     }
@@ -98,7 +98,7 @@ def test_odd_texts(make):
 def test_exactly_as_long_is_not_cut(make):
     task = make()
     sequences(task, ("a b c d a b",), ("a b c", "a b"))
-    assert not task.told
+    assert not task.notices
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def labelled(*labels):
     return [TextExample(i, "a", label=label) for i, label in enumerate(labels)]
 
 
-def test_the_commonest_answer(make):
+def test_the_majority_baseline(make):
     numbers = make().baseline("dev", labelled(1, 0, 1))
     expected = {"accuracy": 2 / 3, "f1": 0.8, "matthews": 0.0}
     assert numbers == pytest.approx(expected)
@@ -258,8 +258,8 @@ def test_f1_is_of_the_second_label_in_sorted_order(make, names):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({}, '"text" is wanted'),
-        ({"text": 1}, '"text" is wanted'),
+        ({}, '"text" is required'),
+        ({"text": 1}, '"text" is required'),
         ({"text": "a", "text_b": ["b"]}, '"text_b" is no string'),
     ],
 )

@@ -205,7 +205,7 @@ def test_splits_of_mnli(make, tmp_path):
     task = make("mnli", tmp_path)
     task.resolve()
     assert task.splits == ("dev", "dev_mismatched", "ax")
-    assert task.told[f"test: files missing in {tmp_path}, nothing predicted"] == 1
+    assert task.notices[f"test: files missing in {tmp_path}, nothing predicted"] == 1
 
 
 def test_ax_is_asked_without_a_training_set(make, tmp_path):

@@ -98,7 +98,7 @@ def test_words_of_no_piece_and_of_many_keep_their_tags(task):
     assert sum(pieces(made, f).count("[SEP]") for f in features) == len(features)
     answers = made.answers(made.examples("dev"), features, gold_outputs(made, features))
     assert answers == [["B-X", "I-X", "O", "B-Y"]]
-    assert made.told == {
+    assert made.notices == {
         "dev: words without a piece, [UNK]": 1,
         "dev: words longer than max_seq_length, cut": 1,
         "dev: sentences longer than max_seq_length, split": 1,
@@ -142,13 +142,13 @@ def test_document_context(task):
         f"[CLS]{words}[SEP]"
         for words in ("ABcde", "bCDef", "bcdEf", "bcdeF", "GHi", "ghI")
     ]
-    assert not any(line.startswith("dev") for line in made.told)
+    assert not any(line.startswith("dev") for line in made.notices)
     alone = encoded(task(dev=DOCUMENTS), "dev")
     assert [len(f.columns["input_ids"]) for f in alone] == [4, 4, 3, 3, 4, 3]
     made = task(dev=TRAIN, document_context=True)
     encoded(made, "dev")
     told = {"files without -DOCSTART-, taken as one document"}
-    assert {line.partition(": ")[2] for line in made.told} == told
+    assert {line.partition(": ")[2] for line in made.notices} == told
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_scores_and_the_file(task, tmp_path):
     assert text == "a\tB-X\tB-X\nb\tI-X\tI-X\n\nc\tB-Y\tO\n"
 
 
-def test_baseline_is_the_commonest_tag(task):
+def test_baseline_is_the_majority_tag(task):
     made = task(dev="a\tB-X\n\nb\tO\nc\tO\nd\tO\n")
     baseline = made.baseline("dev", made.examples("dev"))
     assert baseline == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "accuracy": 0.75}
@@ -232,7 +232,7 @@ def test_a_tag_that_training_never_saw_counts_as_wrong(task):
     (feature,) = encoded(made, "dev")
     assert list(feature.columns["labels"]) == [-1, -1, -1, 1, -1]
     told = "dev: tags that are not in training, scored as wrong"
-    assert made.told == {told: 2}
+    assert made.notices == {told: 2}
     scores = made.scores("dev", made.examples("dev"), [["O", "O", "B-X"]])
     assert scores["recall"] == 0.5
     assert scores["accuracy"] == pytest.approx(1 / 3)

@@ -280,7 +280,7 @@ def test_answers_in_windows(config, write):
     # Room for seven tokens after [CLS] e ? [SEP]: a to g, d to h.
     assert found == [(0, 6, 7), (0, 0, 0), (1, 0, 0), (3, 3, 3), (4, 0, 0)]
     assert features[-1].columns["input_ids"].tolist() == [2, 5, 3, 3]
-    assert task.told == {
+    assert task.notices == {
         "train: empty questions": 1,
         "train: questions cut to max_query_length": 1,
         "train: questions of several answers, the first one used": 1,
@@ -304,7 +304,7 @@ def test_without_null_answers(config, write):
     assert [answer.guesses[0].text for answer in answers] == ["b", "c"]
     assert task.scores("dev", examples, answers) == {"exact_match": 100.0, "f1": 100.0}
     assert task.baseline("dev", examples) == {}
-    assert task.told == {
+    assert task.notices == {
         "train: questions without an answer (task.null_answers is off), left out": 1,
         "dev: questions without an answer, not scored": 1,
     }
@@ -353,7 +353,7 @@ def test_the_text_is_cut_out_of_the_context(shared_data):
 def test_a_threshold_that_is_no_number(config, kept):
     task = Squad(config)
     task.facts["null_threshold"] = kept
-    with pytest.raises(UserError, match=r"null_threshold=.* is no number"):
+    with pytest.raises(UserError, match=r"null_threshold=.* is not a number"):
         _ = task._threshold
 
 

@@ -92,7 +92,7 @@ def test_features(config, examples, limit):
 def test_what_was_cut_is_counted(config):
     task = Swag(config)
     task.encode(EXAMPLES, "dev")
-    assert task.told == {
+    assert task.notices == {
         "dev: endings cut, with their context, to max_seq_length": 1,
         "dev: endings without any piece": 1,
     }
@@ -206,7 +206,7 @@ def test_prediction_takes_any_number_of_endings(config, params):
     ],
 )
 def test_rows_that_are_no_choices(config, row):
-    with pytest.raises(ValueError, match="wanted"):
+    with pytest.raises(ValueError, match="required"):
         Swag(config).parse(row)
 
 
@@ -224,6 +224,6 @@ def test_files_are_read_by_split(config, tmp_path):
     config.task.dev_file = config.task.test_file
     with pytest.raises(Exception, match="no column 'label'"):
         task.read("dev")
-    assert task.stretches()[0][1] == {"input_ids": (16, 4, 12)}
+    assert task.phases()[0][1] == {"input_ids": (16, 4, 12)}
     task.resolve()
     assert config.train.num_steps == 1

@@ -124,7 +124,7 @@ def test_a_test_file_without_labels(config, tmp_path, labels):
     task.resolve()
     _, answers = evaluate(task, "test")
     assert task.numbers("test", answers) == {}
-    assert not task.told
+    assert not task.notices
     task.write_predictions(tmp_path, "test", answers)
     rows = rows_of(tmp_path / "test.jsonl")
     assert [set(row) for row in rows] == [{"index", "label", "scores"}] * 2
@@ -136,7 +136,7 @@ def test_some_records_without_a_label_are_told(config, tmp_path):
     task = Text(config)
     task.resolve()
     assert [x.label for x in task.read("test")] == [1, None, None]
-    assert task.told == {"test: records without a label, so that none is scored": 2}
+    assert task.notices == {"test: records without a label, so that none is scored": 2}
 
 
 def test_several_labels(config, tmp_path):
@@ -226,7 +226,7 @@ def test_fields_that_are_wrong(config, field, value, told):
 
 def test_one_class_is_too_few(config, tmp_path):
     config.task.train_file = write(tmp_path / "one.csv", [("a", "x"), ("b", "x")])
-    with pytest.raises(UserError, match="'x'; at least 2 are wanted"):
+    with pytest.raises(UserError, match="'x'; at least 2 are required"):
         Text(config).resolve()
 
 
@@ -239,7 +239,7 @@ def test_awkward_texts_are_counted(config, tmp_path, truncation):
     config.task.train_file = write(tmp_path / "train.csv", rows)
     task = Text(config)
     features = task.encode(task.read("train"), "train")
-    assert task.told == {
+    assert task.notices == {
         "train: texts longer than max_seq_length, cut": 1,
         "train: texts without any piece": 2,
     }
@@ -366,8 +366,8 @@ def test_imdb_from_tfds(reviews, make_builder, tmp_path, shared_data):
         assert Counter(x.label for x in dev) == {
             label: sum(row["label"] == label for row in rows) // 10 for label in (0, 1)
         }
-        (told,) = task.told
-        assert "does not tell their films" in told and task.told[told] == len(dev)
+        (told,) = task.notices
+        assert "does not tell their films" in told and task.notices[told] == len(dev)
         held.append(sorted(x.text for x in dev))
     assert held[0] == held[1]
 
@@ -384,7 +384,7 @@ def test_movie_reviews(reviews, shared_data, tmp_path):
         examples = task.examples(split)
         assert Counter(x.label for x in examples) == {0: count // 2, 1: count // 2}
     features = task.encode(task.examples("dev"), "dev")
-    assert task.told == {"dev: texts longer than max_seq_length, cut": 200}
+    assert task.notices == {"dev: texts longer than max_seq_length, cut": 200}
     assert set(Rows(features, {}).lengths) == {16}
 
 
