@@ -7,17 +7,9 @@ import flax.linen as nn
 import jax
 
 from bert_jax.models.heads import count_parameters
-from bert_jax.runtime import (
-    processes,
-    storage,
-    terminal,
-)
+from bert_jax.runtime import processes, storage, terminal
 from bert_jax.tasks.task import Task
-from bert_jax.training import (
-    memory,
-    optimizer,
-    sharding,
-)
+from bert_jax.training import memory, optimizer, sharding
 
 
 def describe(task: Task, target: str) -> None:

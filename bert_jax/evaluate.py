@@ -3,33 +3,15 @@
 import json
 import logging
 
-from bert_jax.runtime import (
-    processes,
-    signals,
-)
-from bert_jax.runtime.clock import (
-    Stopwatch,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime import processes, signals
+from bert_jax.runtime.clock import Stopwatch
+from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training import (
-    asked,
-    initial,
-)
-from bert_jax.training.evaluator import (
-    Evaluator,
-)
-from bert_jax.training.seeds import (
-    Seeds,
-)
-from bert_jax.workdir import (
-    folder as workdir,
-)
-from bert_jax.workdir.checkpoint import (
-    has_checkpoint,
-)
+from bert_jax.training import asked, initial
+from bert_jax.training.evaluator import Evaluator
+from bert_jax.training.seeds import Seeds
+from bert_jax.workdir import folder as workdir
+from bert_jax.workdir.checkpoint import has_checkpoint
 
 log = logging.getLogger(__name__)
 

@@ -1,9 +1,6 @@
 """python -m bert_jax.main --config=configs/base.py [--mode=MODE] [...]"""
 
-from bert_jax.runtime import (
-    environment,
-    signals,
-)
+from bert_jax.runtime import environment, signals
 
 if __name__ == "__main__":  # what follows takes its time
     environment.prepare()
@@ -21,14 +18,9 @@ from absl import flags
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
-from bert_jax.config import (
-    configuration,
-)
+from bert_jax.config import configuration
 from bert_jax.errors import Interrupted, UserError
-from bert_jax.runtime import (
-    processes,
-    storage,
-)
+from bert_jax.runtime import processes, storage
 
 ASKS = ("evaluate", "predict", "export")
 MODES = ("train", "prepare", *ASKS, "describe")
@@ -114,23 +106,10 @@ def _run(argv: Sequence[str]) -> None:
     # Imported here so that bad flags fail before JAX is imported.
     import jax
 
-    from bert_jax import (
-        describe,
-        evaluate,
-        predict,
-        train,
-    )
-    from bert_jax.runtime import (
-        compilation_cache,
-        notice,
-    )
-    from bert_jax.training import (
-        asked,
-        initial,
-    )
-    from bert_jax.workdir import (
-        folder as workdirs,
-    )
+    from bert_jax import describe, evaluate, predict, train
+    from bert_jax.runtime import compilation_cache, notice
+    from bert_jax.training import asked, initial
+    from bert_jax.workdir import folder as workdirs
 
     signals.raise_interrupted()
     if values["mode"] != "prepare":
@@ -167,16 +146,9 @@ def _run(argv: Sequence[str]) -> None:
 
 
 def _export(workdir: storage.Path, config: ConfigDict, target: str) -> None:
-    from bert_jax.convert import (
-        weights,
-    )
-    from bert_jax.training import (
-        asked,
-    )
-    from bert_jax.workdir.checkpoint import (
-        checkpoint_name,
-        has_checkpoint,
-    )
+    from bert_jax.convert import weights
+    from bert_jax.training import asked
+    from bert_jax.workdir.checkpoint import checkpoint_name, has_checkpoint
 
     _require_one_process("export")
     if target == "-":

@@ -9,22 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    outside,
-    processes,
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime import outside, processes, storage
+from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training import (
-    initial,
-    sharding,
-)
-from bert_jax.training.evaluator import (
-    asking,
-)
+from bert_jax.training import initial, sharding
+from bert_jax.training.evaluator import asking
 
 
 def predict(task: Task, folder: Path, source: str, target: str) -> None:

@@ -10,19 +10,13 @@ import numpy as np
 from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
-from bert_jax import (
-    tokenization,
-)
-from bert_jax.convert import (
-    weights,
-)
+from bert_jax import tokenization
+from bert_jax.convert import weights
 from bert_jax.convert.layout import Weights
 from bert_jax.data.rows import padded
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime.storage import Path
 
 _BATCH = 32  # texts that `encode` computes at once
 

@@ -18,13 +18,8 @@ from tokenizers import (
 )
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    outside,
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime import outside, storage
+from bert_jax.runtime.storage import Path
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Longer words become [UNK]: WordpieceTokenizer in tokenization.py.

@@ -3,26 +3,13 @@
 import contextlib
 
 from bert_jax.errors import Interrupted, UserError
-from bert_jax.runtime import (
-    processes,
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime import processes, storage
+from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training.history import (
-    collapsed,
-)
-from bert_jax.training.session import (
-    Session,
-)
-from bert_jax.workdir import (
-    folder as workdir,
-)
-from bert_jax.workdir import (
-    lock as workdir_lock,
-)
+from bert_jax.training.history import collapsed
+from bert_jax.training.session import Session
+from bert_jax.workdir import folder as workdir
+from bert_jax.workdir import lock as workdir_lock
 
 
 def train(task: Task, folder: Path) -> None:

@@ -28,23 +28,12 @@ import numpy as np
 import torch
 import transformers
 
-from bert_jax import (
-    train,
-)
-from bert_jax.config import (
-    configuration,
-)
-from bert_jax.runtime import (
-    terminal,
-)
+from bert_jax import train
+from bert_jax.config import configuration
+from bert_jax.runtime import terminal
 from bert_jax.tasks.classification import Classification
-from bert_jax.training import (
-    initial,
-    optimizer,
-)
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax.training import initial, optimizer
+from bert_jax.workdir import metrics
 
 
 def network(task: Classification, model: str, dropout: float | None = None) -> Any:

@@ -25,13 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.runtime import (
-    local,
-    terminal,
-)
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax.runtime import local, terminal
+from bert_jax.workdir import metrics
 
 STEPS, BATCH, STOP = 30, 16, 13
 

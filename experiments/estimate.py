@@ -16,20 +16,11 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from bert_jax import (
-    tasks,
-)
+from bert_jax import tasks
 from bert_jax.tasks.task import Task
-from bert_jax.training import (
-    optimizer,
-    sharding,
-)
-from bert_jax.training.memory import (
-    bytes_per_device,
-)
-from bert_jax.training.step import (
-    TrainState,
-)
+from bert_jax.training import optimizer, sharding
+from bert_jax.training.memory import bytes_per_device
+from bert_jax.training.step import TrainState
 
 # Values of config.model.remat.
 NO_REMAT, FULL_REMAT = "none", "full"

@@ -25,12 +25,8 @@ from typing import Any, NamedTuple
 
 from bert_jax.data.glue import TASKS
 from bert_jax.errors import UserError
-from bert_jax.runtime.storage import (
-    write_atomically,
-)
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax.runtime.storage import write_atomically
+from bert_jax.workdir import metrics
 from experiments import glue_table
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.data.glue import TASKS
-from bert_jax.runtime import (
-    terminal,
-)
+from bert_jax.runtime import terminal
 
 # Table 1 of the paper: test scores of BERT-Base and BERT-Large, in percent.
 PAPER = {

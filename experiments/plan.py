@@ -25,23 +25,13 @@ from flax.traverse_util import flatten_dict
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from bert_jax import (
-    tasks,
-)
-from bert_jax.config import (
-    configuration,
-)
+from bert_jax import tasks
+from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
-from bert_jax.runtime.terminal import (
-    table,
-)
-from bert_jax.training import (
-    sharding,
-)
-from bert_jax.training.memory import (
-    bytes_per_device,
-)
+from bert_jax.runtime.terminal import table
+from bert_jax.training import sharding
+from bert_jax.training.memory import bytes_per_device
 from experiments import estimate
 from experiments.devices import DEVICES, Device
 

@@ -19,15 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import (
-    main,
-)
-from bert_jax.runtime import (
-    processes,
-)
-from bert_jax.training import (
-    seeds,
-)
+from bert_jax import main
+from bert_jax.runtime import processes
+from bert_jax.training import seeds
 
 
 def record(folder: Path, stop: int) -> None:

@@ -22,33 +22,18 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax import (
-    tokenization,
-)
-from bert_jax.convert.merge import (
-    whole,
-)
+from bert_jax import tokenization
+from bert_jax.convert.merge import whole
 from bert_jax.data.rows import Feature
 from bert_jax.data.squad import Example
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    signals,
-)
-from bert_jax.runtime.clock import (
-    Stopwatch,
-)
+from bert_jax.runtime import signals
+from bert_jax.runtime.clock import Stopwatch
 from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.squad import Squad
-from bert_jax.training import (
-    initial,
-    sharding,
-)
-from bert_jax.training.evaluator import (
-    Evaluator,
-)
-from bert_jax.training.seeds import (
-    Seeds,
-)
+from bert_jax.training import initial, sharding
+from bert_jax.training.evaluator import Evaluator
+from bert_jax.training.seeds import Seeds
 
 
 class Windows(Squad):

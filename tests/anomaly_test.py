@@ -13,16 +13,9 @@ import runs
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.pretraining import Pretraining
-from bert_jax.training import (
-    anomaly,
-    step,
-)
-from bert_jax.workdir import (
-    metrics,
-)
-from bert_jax.workdir.checkpoint import (
-    Checkpoints,
-)
+from bert_jax.training import anomaly, step
+from bert_jax.workdir import metrics
+from bert_jax.workdir.checkpoint import Checkpoints
 
 
 def judged(values, factor):

@@ -171,9 +171,7 @@ def test_google_s_checkpoint_is_exported_without_a_run(shared_data, tmp_path):
     transformers = pytest.importorskip("transformers", reason="the parity extra")
     import torch
 
-    from bert_jax.convert import (
-        weights,
-    )
+    from bert_jax.convert import weights
 
     source = shared_data("weights/tf1-keras-bert-tiny/bert_config.json").parent
     target = tmp_path / "out"

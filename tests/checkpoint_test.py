@@ -13,12 +13,8 @@ import optax
 import pytest
 
 from bert_jax.errors import UserError
-from bert_jax.training import (
-    step,
-)
-from bert_jax.workdir.checkpoint import (
-    Checkpoints,
-)
+from bert_jax.training import step
+from bert_jax.workdir.checkpoint import Checkpoints
 
 
 @pytest.fixture

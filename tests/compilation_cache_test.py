@@ -10,12 +10,8 @@ import jax
 import pytest
 import runs
 
-from bert_jax.runtime import (
-    compilation_cache,
-)
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax.runtime import compilation_cache
+from bert_jax.workdir import metrics
 
 
 def start(micro, workdir, cache):

@@ -9,18 +9,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bert_jax import (
-    tasks,
-)
-from bert_jax.training import (
-    compilation,
-    memory,
-    optimizer,
-    sharding,
-)
-from bert_jax.training.seeds import (
-    Seeds,
-)
+from bert_jax import tasks
+from bert_jax.training import compilation, memory, optimizer, sharding
+from bert_jax.training.seeds import Seeds
 from configs import large
 
 # Sizes that no two things share, so that a shape tells what it is of.

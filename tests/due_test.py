@@ -3,9 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.training.due import (
-    Due,
-)
+from bert_jax.training.due import Due
 
 counts = st.integers(1, 40)
 

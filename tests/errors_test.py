@@ -6,16 +6,9 @@ import shutil
 import jax
 import pytest
 
-from bert_jax import (
-    main,
-)
-from bert_jax.training import (
-    step,
-)
-from bert_jax.workdir.checkpoint import (
-    Checkpoints,
-    has_checkpoint,
-)
+from bert_jax import main
+from bert_jax.training import step
+from bert_jax.workdir.checkpoint import Checkpoints, has_checkpoint
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 

@@ -8,18 +8,10 @@ import numpy as np
 import pytest
 
 from bert_jax.tasks.squad import Squad
-from bert_jax.training import (
-    optimizer,
-)
-from bert_jax.training.step import (
-    init_state,
-)
-from bert_jax.workdir import (
-    folder as workdir,
-)
-from bert_jax.workdir.checkpoint import (
-    Checkpoints,
-)
+from bert_jax.training import optimizer
+from bert_jax.training.step import init_state
+from bert_jax.workdir import folder as workdir
+from bert_jax.workdir.checkpoint import Checkpoints
 from configs.finetune import squad
 from experiments import squad_ensemble
 

@@ -6,17 +6,10 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
-from bert_jax import (
-    main,
-)
-from bert_jax.config import (
-    configuration,
-    fields,
-)
+from bert_jax import main
+from bert_jax.config import configuration, fields
 from bert_jax.errors import UserError
-from bert_jax.training import (
-    memory,
-)
+from bert_jax.training import memory
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMON = str(ROOT / "configs" / "common.py")

@@ -10,12 +10,8 @@ import pytest
 import runs
 from runs import losses
 
-from bert_jax.workdir import (
-    metrics,
-)
-from bert_jax.workdir.checkpoint import (
-    Checkpoints,
-)
+from bert_jax.workdir import metrics
+from bert_jax.workdir.checkpoint import Checkpoints
 
 GOOD, BAD = ["fine", "lovely", "great", "superb"], ["dull", "poor", "awful", "bad"]
 PLAIN = ["the", "a", "film", "story", "was", "is", "very", "and", "it", "plot"]
@@ -347,12 +343,8 @@ def test_training_takes_the_steps_of_torch(folder, finished, tmp_path):
     """Same weights, batches and schedule, no dropout: the losses of transformers."""
     pytest.importorskip("torch", reason="the parity extra")
     pytest.importorskip("transformers", reason="the parity extra")
-    from bert_jax.config import (
-        configuration,
-    )
-    from bert_jax.training import (
-        initial,
-    )
+    from bert_jax.config import configuration
+    from bert_jax.training import initial
     from experiments import beside_transformers
 
     model = tmp_path / "model"

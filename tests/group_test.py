@@ -7,10 +7,7 @@ import time
 import pytest
 
 from bert_jax.errors import Interrupted
-from bert_jax.runtime import (
-    group,
-    lifeline,
-)
+from bert_jax.runtime import group, lifeline
 
 
 class Service:

@@ -7,15 +7,9 @@ import time
 
 import pytest
 
-from bert_jax.runtime import (
-    heartbeat,
-)
-from bert_jax.runtime.clock import (
-    Stopwatch,
-)
-from bert_jax.runtime.heartbeat import (
-    Heartbeat,
-)
+from bert_jax.runtime import heartbeat
+from bert_jax.runtime.clock import Stopwatch
+from bert_jax.runtime.heartbeat import Heartbeat
 
 
 def until(condition):

@@ -6,9 +6,7 @@ from unittest import mock
 import pytest
 
 from bert_jax.tasks.task import Task
-from bert_jax.training.history import (
-    BestScore,
-)
+from bert_jax.training.history import BestScore
 
 LONG, SHORT = ({"input_ids": (8, size)} for size in (32, 16))
 

@@ -8,9 +8,7 @@ import time
 
 import pytest
 
-from bert_jax.runtime import (
-    local,
-)
+from bert_jax.runtime import local
 
 
 def program(*each):

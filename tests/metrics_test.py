@@ -13,19 +13,10 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from bert_jax.errors import UserError
-from bert_jax.runtime.clock import (
-    Stopwatch,
-)
-from bert_jax.runtime.terminal import (
-    Progress,
-    table,
-)
-from bert_jax.workdir import (
-    metrics,
-)
-from bert_jax.workdir.metrics import (
-    MetricWriter,
-)
+from bert_jax.runtime.clock import Stopwatch
+from bert_jax.runtime.terminal import Progress, table
+from bert_jax.workdir import metrics
+from bert_jax.workdir.metrics import MetricWriter
 
 
 def read(workdir):

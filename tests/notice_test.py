@@ -8,12 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from runs import LIMIT, run
 
-from bert_jax.runtime import (
-    notice,
-)
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax.runtime import notice
+from bert_jax.workdir import metrics
 
 LONG = ["--config.train.num_steps=100000"]
 

@@ -8,17 +8,11 @@ import optax
 import pytest
 from ml_collections import ConfigDict
 
-from bert_jax import (
-    tasks,
-)
-from bert_jax.config.phases import (
-    phases,
-)
+from bert_jax import tasks
+from bert_jax.config.phases import phases
 from bert_jax.errors import UserError
 from bert_jax.models.encoder import stack_layers
-from bert_jax.training import (
-    optimizer,
-)
+from bert_jax.training import optimizer
 from configs import lamb, tiny
 
 

@@ -9,13 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import (
-    main,
-)
+from bert_jax import main
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    storage,
-)
+from bert_jax.runtime import storage
 
 
 @pytest.fixture

@@ -6,13 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import (
-    main,
-    tasks,
-)
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax import main, tasks
+from bert_jax.workdir import metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 ASKS = {"DESC:manner": "how", "NUM:count": "many", "HUM:ind": "who"}

@@ -13,18 +13,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bert_jax import (
-    tasks,
-)
-from bert_jax.config import (
-    configuration,
-)
-from bert_jax.training import (
-    memory,
-    optimizer,
-    sharding,
-    step,
-)
+from bert_jax import tasks
+from bert_jax.config import configuration
+from bert_jax.training import memory, optimizer, sharding, step
 from experiments import estimate, plan
 from experiments.devices import DEVICES
 

@@ -10,16 +10,10 @@ import numpy as np
 import pytest
 from runs import finish, finish_all, losses, start, start_together, wait_for_lines
 
-from bert_jax import (
-    main,
-)
+from bert_jax import main
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    processes,
-)
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax.runtime import processes
+from bert_jax.workdir import metrics
 from experiments import equal_runs
 
 

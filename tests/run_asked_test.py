@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from runs import losses, run
 
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax.workdir import metrics
 
 
 def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path, monkeypatch):

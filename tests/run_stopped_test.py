@@ -8,13 +8,8 @@ import threading
 from runs import LIMIT, MESH, ZERO1, finish, losses, run, start, wait_for_lines
 
 from bert_jax.tasks.pretraining import Pretraining
-from bert_jax.training import (
-    compilation,
-    evaluator,
-)
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax.training import compilation, evaluator
+from bert_jax.workdir import metrics
 
 
 def test_a_signal_saves_the_step_and_the_run_goes_on_elsewhere(

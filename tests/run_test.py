@@ -7,9 +7,7 @@ import pytest
 from runs import MESH, ZERO1, finish, here, losses, run, start
 
 from bert_jax.tasks.pretraining import Pretraining
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax.workdir import metrics
 
 NO_DROPOUT = (
     "--config.model.hidden_dropout_prob=0.0",

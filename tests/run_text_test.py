@@ -6,12 +6,8 @@ import shutil
 import pytest
 from runs import losses, run
 
-from bert_jax.workdir import (
-    folder as workdirs,
-)
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax.workdir import folder as workdirs
+from bert_jax.workdir import metrics
 
 
 def own_text(tmp_path):

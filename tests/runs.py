@@ -14,12 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax import (
-    main,
-)
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax import main
+from bert_jax.workdir import metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 MAIN = (sys.executable, "-m", "bert_jax.main")

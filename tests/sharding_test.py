@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from bert_jax import (
-    tasks,
-)
+from bert_jax import tasks
 from bert_jax.errors import UserError
-from bert_jax.training import (
-    memory,
-    optimizer,
-    sharding,
-)
+from bert_jax.training import memory, optimizer, sharding
 from configs import base, tiny
 
 

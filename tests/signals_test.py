@@ -10,17 +10,11 @@ import time
 import pytest
 from runs import LIMIT, ROOT, finish, run, start
 
-from bert_jax import (
-    main,
-)
+from bert_jax import main
 from bert_jax.errors import Interrupted
-from bert_jax.runtime import (
-    signals,
-)
+from bert_jax.runtime import signals
 from bert_jax.tasks.pretraining import Pretraining
-from bert_jax.workdir import (
-    checkpoint,
-)
+from bert_jax.workdir import checkpoint
 
 
 def send(number):

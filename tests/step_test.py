@@ -8,9 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from bert_jax.training import (
-    step,
-)
+from bert_jax.training import step
 
 
 def loss(params, batch, key):

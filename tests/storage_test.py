@@ -15,21 +15,13 @@ from fake_gcs import FakeGcs, serving
 from google.protobuf import json_format, struct_pb2
 from runs import finish, finish_all, losses, start_together
 
-from bert_jax import (
-    main,
-)
+from bert_jax import main
 from bert_jax.data import corpus as corpora
 from bert_jax.data import folders, lines, tfds_source
 from bert_jax.errors import Interrupted, UserError
-from bert_jax.runtime import (
-    storage,
-)
-from bert_jax.workdir import (
-    metrics,
-)
-from bert_jax.workdir.checkpoint import (
-    Checkpoints,
-)
+from bert_jax.runtime import storage
+from bert_jax.workdir import metrics
+from bert_jax.workdir.checkpoint import Checkpoints
 
 
 @pytest.fixture(scope="module")

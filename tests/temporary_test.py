@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax.data import whole
-from bert_jax.runtime import (
-    temporary,
-)
+from bert_jax.runtime import temporary
 
 ROOT = Path(__file__).resolve().parent.parent
 WRITER = """

@@ -10,28 +10,15 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from bert_jax import (
-    pretrained,
-    tokenization,
-)
-from bert_jax.convert import (
-    layout,
-    merge,
-    weights,
-)
+from bert_jax import pretrained, tokenization
+from bert_jax.convert import layout, merge, weights
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
-from bert_jax.training.step import (
-    TrainState,
-)
-from bert_jax.workdir import (
-    folder as workdir,
-)
-from bert_jax.workdir.checkpoint import (
-    Checkpoints,
-)
+from bert_jax.training.step import TrainState
+from bert_jax.workdir import folder as workdir
+from bert_jax.workdir.checkpoint import Checkpoints
 from configs import tiny
 
 CONFIG = BertConfig(

@@ -14,21 +14,11 @@ from pathlib import Path
 import pytest
 from fake_gcs import serving
 
-from bert_jax import (
-    main,
-)
+from bert_jax import main
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    signals,
-    storage,
-    temporary,
-)
-from bert_jax.workdir import (
-    folder as workdir,
-)
-from bert_jax.workdir import (
-    lock as workdir_lock,
-)
+from bert_jax.runtime import signals, storage, temporary
+from bert_jax.workdir import folder as workdir
+from bert_jax.workdir import lock as workdir_lock
 
 ROOT = Path(__file__).resolve().parent.parent
 HOLDER = """

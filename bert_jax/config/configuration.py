@@ -17,9 +17,7 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from bert_jax.config import (
-    fields,
-)
+from bert_jax.config import fields
 from bert_jax.errors import Interrupted, UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"

@@ -5,9 +5,7 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import (
-    outside,
-)
+from bert_jax.runtime import outside
 
 # The constructors' defaults, for fields that a file leaves out: BertConfig in
 # modeling.py and in `transformers`, which differ in type_vocab_size only.

@@ -10,16 +10,11 @@ from typing import Any
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from bert_jax import (
-    tokenization,
-)
+from bert_jax import tokenization
 from bert_jax.convert import config as theirs
 from bert_jax.convert import huggingface, layout
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    outside,
-    temporary,
-)
+from bert_jax.runtime import outside, temporary
 
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
 _FILES = {

@@ -13,9 +13,7 @@ from bert_jax.convert import layout
 from bert_jax.convert.config import bert_config
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import (
-    outside,
-)
+from bert_jax.runtime import outside
 
 CONFIG = "bert_config.json"
 DIALECT = "google"

@@ -12,9 +12,7 @@ from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import stack_layers
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime.storage import Path
 
 
 class Report(NamedTuple):

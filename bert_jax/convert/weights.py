@@ -8,28 +8,17 @@ import flax.linen as nn
 import jax
 from tokenizers import Tokenizer
 
-from bert_jax import (
-    tokenization,
-)
-from bert_jax.config import (
-    configuration,
-)
+from bert_jax import tokenization
+from bert_jax.config import configuration
 from bert_jax.convert import config as theirs
 from bert_jax.convert import export as huggingface_export
 from bert_jax.convert import google, huggingface, layout
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import (
-    outside,
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
-from bert_jax.workdir import (
-    folder as workdir,
-)
+from bert_jax.runtime import outside, storage
+from bert_jax.runtime.storage import Path
+from bert_jax.workdir import folder as workdir
 
 _CHECKPOINTS = "checkpoints"
 _WEIGHT_FILES = (
@@ -201,10 +190,7 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
     """
     # Imported here: reading the other two needs neither Orbax nor the data's libraries.
     from bert_jax import tasks
-    from bert_jax.workdir.checkpoint import (
-        Checkpoints,
-        checkpoint_name,
-    )
+    from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 
     config = configuration.complete(workdir.read_config(folder))
     name = name or checkpoint_name(config)

@@ -10,9 +10,7 @@ from bert_jax.data import corpus, pieces, vocabulary
 from bert_jax.data.corpus import Document
 from bert_jax.data.shards import Chunk
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    storage,
-)
+from bert_jax.runtime import storage
 
 # Bytes of text to a chunk, hence to a shard (some 6 MB of records at length 128): a
 # constant, so that the number of cores changes nothing. A random B comes from its A's

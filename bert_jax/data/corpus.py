@@ -21,13 +21,8 @@ import tensorflow_datasets as tfds
 from bert_jax.data import digests, pydocs, tfds_source, wikipedia
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    outside,
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime import outside, storage
+from bert_jax.runtime.storage import Path
 
 
 class Document(NamedTuple):

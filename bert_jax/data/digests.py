@@ -5,13 +5,8 @@ import json
 import time
 from collections.abc import Mapping
 
-from bert_jax.runtime import (
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Found,
-    Path,
-)
+from bert_jax.runtime import storage
+from bert_jax.runtime.storage import Found, Path
 
 # Reading terabytes at each start would take hours: digests are kept beside the prepared
 # data, by the name, size and time of each file.

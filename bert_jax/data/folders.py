@@ -5,12 +5,8 @@ from collections.abc import Sequence
 from bert_jax.data.lines import read_lines
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime import storage
+from bert_jax.runtime.storage import Path
 
 _BOM = b"\xef\xbb\xbf"
 _UNLABELLED = "unsup"  # IMDb's further reviews, of no class

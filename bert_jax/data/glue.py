@@ -14,12 +14,8 @@ from typing import Any, NamedTuple
 from bert_jax.data import tfds_source
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime import storage
+from bert_jax.runtime.storage import Path
 
 
 class Record(NamedTuple):

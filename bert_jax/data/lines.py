@@ -7,12 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime import storage
+from bert_jax.runtime.storage import Path
 
 _BOM = b"\xef\xbb\xbf"
 

@@ -15,11 +15,7 @@ from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from bert_jax import tokenization
-from bert_jax.config.phases import (
-    Phase,
-    phase_at,
-    phases,
-)
+from bert_jax.config.phases import Phase, phase_at, phases
 from bert_jax.data import masking, prepare, records, workers
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, RowIndex

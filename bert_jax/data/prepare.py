@@ -22,14 +22,10 @@ from jaxtyping import Int64
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import (
-    tokenization,
-)
+from bert_jax import tokenization
 from bert_jax.data import chunks, corpus, pairs, vocabulary, whole, writing
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    storage,
-)
+from bert_jax.runtime import storage
 
 FORMAT = 2  # to be raised when the same settings would give other records
 _REPORT = "preparation.json"

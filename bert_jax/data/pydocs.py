@@ -21,9 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.data import workers
-from bert_jax.runtime import (
-    storage,
-)
+from bert_jax.runtime import storage
 
 # What the main install brings, whatever else stands beside it: one test tool more does
 # not change the corpus. A distribution that is absent is left out.

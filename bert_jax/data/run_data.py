@@ -7,9 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.config.phases import (
-    phases,
-)
+from bert_jax.config.phases import phases
 from bert_jax.data import prepare
 from bert_jax.data.prepare import Prepared
 from bert_jax.errors import UserError

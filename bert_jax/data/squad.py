@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    outside,
-)
+from bert_jax.runtime import outside
 
 # Characters between where an answer is said to begin and where it does. COVID-QA is
 # off by one where the text begins with a space; counts of bytes are off by more.

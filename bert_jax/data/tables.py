@@ -20,9 +20,7 @@ import tensorflow_datasets as tfds
 from bert_jax.data import tfds_source
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    outside,
-)
+from bert_jax.runtime import outside
 
 
 class Record(NamedTuple):

@@ -8,9 +8,7 @@ from typing import Any
 import tensorflow_datasets as tfds
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    storage,
-)
+from bert_jax.runtime import storage
 
 
 def builder(name: str) -> tfds.core.DatasetBuilder:

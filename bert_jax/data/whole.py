@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    storage,
-    temporary,
-)
+from bert_jax.runtime import storage, temporary
 
 
 def fingerprint(identity: dict[str, Any]) -> str:

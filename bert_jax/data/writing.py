@@ -19,14 +19,7 @@ from tokenizers import Tokenizer
 from tqdm import tqdm
 
 from bert_jax.data import chunks, overlap, pairs, records, workers
-from bert_jax.data.shards import (
-    Chunk,
-    Job,
-    Shard,
-    first_pass,
-    part_path,
-    write_shard,
-)
+from bert_jax.data.shards import Chunk, Job, Shard, first_pass, part_path, write_shard
 from bert_jax.errors import UserError
 
 

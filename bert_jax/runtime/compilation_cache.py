@@ -18,9 +18,7 @@ from typing import Any, TextIO
 
 import jax
 
-from bert_jax.runtime import (
-    storage,
-)
+from bert_jax.runtime import storage
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from bert_jax.errors import Interrupted
-from bert_jax.runtime import (
-    lifeline,
-    signals,
-)
+from bert_jax.runtime import lifeline, signals
 
 _BEAT = 2.0  # seconds between two signs of life
 

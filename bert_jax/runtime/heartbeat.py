@@ -6,16 +6,9 @@ import threading
 import time
 from types import TracebackType
 
-from bert_jax.runtime.clock import (
-    Stopwatch,
-)
-from bert_jax.runtime.storage import (
-    Path,
-    write_atomically,
-)
-from bert_jax.runtime.terminal import (
-    say,
-)
+from bert_jax.runtime.clock import Stopwatch
+from bert_jax.runtime.storage import Path, write_atomically
+from bert_jax.runtime.terminal import say
 
 SECONDS = 5.0  # between two heartbeats
 

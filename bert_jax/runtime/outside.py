@@ -7,9 +7,7 @@ from typing import Any
 from etils import epath
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    storage,
-)
+from bert_jax.runtime import storage
 
 # A config of a thousand labels has some 50 kB; an index of a thousand layers 2 MB.
 MAX_JSON_BYTES = 5_000_000

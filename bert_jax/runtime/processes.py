@@ -24,12 +24,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    signals,
-)
-from bert_jax.runtime.group import (
-    Group,
-)
+from bert_jax.runtime import signals
+from bert_jax.runtime.group import Group
 
 _START = 300  # seconds in which all processes must have come
 

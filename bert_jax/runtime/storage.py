@@ -21,9 +21,7 @@ from typing import Any, NamedTuple, TextIO, TypeAlias
 from etils import epath
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    temporary,
-)
+from bert_jax.runtime import temporary
 
 Path: TypeAlias = pathlib.Path | epath.Path
 

@@ -20,15 +20,9 @@ from tokenizers import Encoding, Tokenizer
 from bert_jax import tokenization
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.errors import UserError
-from bert_jax.models.architectures import (
-    BertWithHeads,
-    init_with_heads,
-    uses_pooler,
-)
+from bert_jax.models.architectures import BertWithHeads, init_with_heads, uses_pooler
 from bert_jax.models.config import BertConfig, encoder_flops
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
 from bert_jax.tasks.task import Shapes, Task
 from bert_jax.types import Sums

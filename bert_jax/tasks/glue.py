@@ -8,10 +8,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.data import glue
 from bert_jax.errors import UserError
-from bert_jax.runtime.storage import (
-    Path,
-    write_atomically,
-)
+from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.classification import Classification, TextExample
 
 # Of MNLI, whose test sets and diagnostic set are handed in each by itself.

@@ -20,10 +20,7 @@ from bert_jax.data import conll
 from bert_jax.data.ner_windows import parts, widen
 from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
-from bert_jax.runtime.storage import (
-    Path,
-    write_atomically,
-)
+from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import entities as scores
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.types import Sums

@@ -22,10 +22,7 @@ from bert_jax.data.writing import held_out
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
-from bert_jax.runtime.storage import (
-    Path,
-    write_atomically,
-)
+from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.task import Ask, Batch, Shapes, Step, Task
 from bert_jax.types import Sums

@@ -18,10 +18,7 @@ from bert_jax.data import squad, squad_windows
 from bert_jax.data.rows import Feature
 from bert_jax.data.squad import Example
 from bert_jax.errors import UserError
-from bert_jax.runtime.storage import (
-    Path,
-    write_atomically,
-)
+from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import squad as scores
 from bert_jax.tasks import squad_answers, squad_features
 from bert_jax.tasks.finetuning import Finetuning, Outputs

@@ -12,10 +12,7 @@ from scipy import special
 
 from bert_jax.data.rows import Feature
 from bert_jax.data.swag import CHOICES, Choices, read_choices
-from bert_jax.runtime.storage import (
-    Path,
-    write_atomically,
-)
+from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
 from bert_jax.tasks.classification import pair_lengths
 from bert_jax.tasks.finetuning import Finetuning, Outputs

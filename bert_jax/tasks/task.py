@@ -11,9 +11,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Batch, RowIndex
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime.storage import Path
 from bert_jax.types import Sums
 
 Outputs = dict[str, Any]

@@ -11,13 +11,8 @@ from tokenizers import Tokenizer
 from bert_jax.data import folders, texts
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Path,
-    write_atomically,
-)
+from bert_jax.runtime import storage
+from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.classification import Classification, TextExample
 
 Target = int | float | tuple[int, ...] | None  # as TextExample's

@@ -12,29 +12,14 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.config import (
-    configuration,
-    fields,
-)
-from bert_jax.config.configuration import (
-    field_of,
-)
-from bert_jax.convert import (
-    weights,
-)
+from bert_jax.config import configuration, fields
+from bert_jax.config.configuration import field_of
+from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
-from bert_jax.workdir import (
-    folder as workdir,
-)
-from bert_jax.workdir.checkpoint import (
-    has_checkpoint,
-)
+from bert_jax.runtime import storage
+from bert_jax.runtime.storage import Path
+from bert_jax.workdir import folder as workdir
+from bert_jax.workdir.checkpoint import has_checkpoint
 
 log = logging.getLogger(__name__)
 

@@ -8,24 +8,12 @@ import jax
 import optax
 from jax.sharding import Mesh
 
-from bert_jax.runtime import (
-    signals,
-)
-from bert_jax.runtime.clock import (
-    Stopwatch,
-)
-from bert_jax.runtime.terminal import (
-    Progress,
-)
+from bert_jax.runtime import signals
+from bert_jax.runtime.clock import Stopwatch
+from bert_jax.runtime.terminal import Progress
 from bert_jax.tasks.task import Task
-from bert_jax.training import (
-    memory,
-    sharding,
-    step,
-)
-from bert_jax.training.seeds import (
-    Seeds,
-)
+from bert_jax.training import memory, sharding, step
+from bert_jax.training.seeds import Seeds
 from bert_jax.types import Batch
 
 

@@ -8,19 +8,11 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from bert_jax.runtime import (
-    signals,
-)
-from bert_jax.runtime.clock import (
-    Stopwatch,
-)
+from bert_jax.runtime import signals
+from bert_jax.runtime.clock import Stopwatch
 from bert_jax.tasks.task import Ask, Batch, Outputs, Step, Task
-from bert_jax.training import (
-    sharding,
-)
-from bert_jax.training.seeds import (
-    Seeds,
-)
+from bert_jax.training import sharding
+from bert_jax.training.seeds import Seeds
 
 
 class Evaluator:

@@ -9,19 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.runtime import (
-    processes,
-)
-from bert_jax.runtime.clock import (
-    Stopwatch,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime import processes
+from bert_jax.runtime.clock import Stopwatch
+from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax.workdir import metrics
 
 # A run whose loss has fallen by less than this share has not learnt.
 FLAT = 0.05

@@ -9,36 +9,15 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import (
-    tasks,
-    tokenization,
-)
-from bert_jax.convert import (
-    layout,
-    weights,
-)
-from bert_jax.convert.merge import (
-    Report,
-    merge,
-    whole,
-)
+from bert_jax import tasks, tokenization
+from bert_jax.convert import layout, weights
+from bert_jax.convert.merge import Report, merge, whole
 from bert_jax.errors import UserError
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training import (
-    memory,
-    sharding,
-)
-from bert_jax.workdir import (
-    folder as workdir,
-)
-from bert_jax.workdir.checkpoint import (
-    Checkpoints,
-    checkpoint_name,
-    has_checkpoint,
-)
+from bert_jax.training import memory, sharding
+from bert_jax.workdir import folder as workdir
+from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
 
 def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:

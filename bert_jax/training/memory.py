@@ -9,9 +9,7 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
-from bert_jax.training.step import (
-    TrainState,
-)
+from bert_jax.training.step import TrainState
 
 
 def bytes_per_device(tree: Any) -> int:

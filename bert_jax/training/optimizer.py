@@ -11,9 +11,7 @@ import optax
 from jaxtyping import PyTree
 from ml_collections import ConfigDict
 
-from bert_jax.config.phases import (
-    phase2_start,
-)
+from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
 
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with

@@ -9,28 +9,13 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from bert_jax.runtime import (
-    processes,
-    storage,
-    terminal,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime import processes, storage, terminal
+from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Ask, Step
-from bert_jax.training import (
-    sharding,
-)
-from bert_jax.training.evaluator import (
-    Evaluator,
-    asking,
-)
-from bert_jax.training.seeds import (
-    RunLog,
-)
-from bert_jax.workdir import (
-    folder as workdir,
-)
+from bert_jax.training import sharding
+from bert_jax.training.evaluator import Evaluator, asking
+from bert_jax.training.seeds import RunLog
+from bert_jax.workdir import folder as workdir
 
 
 def close(

@@ -12,26 +12,13 @@ from ml_collections import ConfigDict
 
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    processes,
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime import processes, storage
+from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Batch, Task
-from bert_jax.training.step import (
-    TrainState,
-)
-from bert_jax.workdir import (
-    folder as workdir,
-)
-from bert_jax.workdir.checkpoint import (
-    Checkpoints,
-)
-from bert_jax.workdir.metrics import (
-    MetricWriter,
-)
+from bert_jax.training.step import TrainState
+from bert_jax.workdir import folder as workdir
+from bert_jax.workdir.checkpoint import Checkpoints
+from bert_jax.workdir.metrics import MetricWriter
 
 
 class Seeds:

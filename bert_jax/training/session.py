@@ -8,32 +8,15 @@ import flax.linen as nn
 import jax
 from jaxtyping import Array
 
-from bert_jax import (
-    tokenization,
-)
-from bert_jax.convert import (
-    merge,
-)
+from bert_jax import tokenization
+from bert_jax.convert import merge
 from bert_jax.data.rows import RowIndex
 from bert_jax.models.heads import count_parameters
-from bert_jax.runtime import (
-    processes,
-    signals,
-    storage,
-)
-from bert_jax.runtime.clock import (
-    Stopwatch,
-)
-from bert_jax.runtime.heartbeat import (
-    Heartbeat,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
-from bert_jax.runtime.terminal import (
-    Progress,
-    table,
-)
+from bert_jax.runtime import processes, signals, storage
+from bert_jax.runtime.clock import Stopwatch
+from bert_jax.runtime.heartbeat import Heartbeat
+from bert_jax.runtime.storage import Path
+from bert_jax.runtime.terminal import Progress, table
 from bert_jax.tasks.task import Task
 from bert_jax.training import (
     anomaly,
@@ -45,29 +28,13 @@ from bert_jax.training import (
     sharding,
     step,
 )
-from bert_jax.training import (
-    optimizer as optimizers,
-)
-from bert_jax.training.due import (
-    Due,
-)
-from bert_jax.training.history import (
-    BestScore,
-    Speed,
-)
-from bert_jax.training.seeds import (
-    RunLog,
-    Seeds,
-)
+from bert_jax.training import optimizer as optimizers
+from bert_jax.training.due import Due
+from bert_jax.training.history import BestScore, Speed
+from bert_jax.training.seeds import RunLog, Seeds
 from bert_jax.types import Batch
-from bert_jax.workdir import (
-    folder as workdir,
-)
-from bert_jax.workdir.checkpoint import (
-    Checkpoints,
-    checkpoint_name,
-    has_checkpoint,
-)
+from bert_jax.workdir import folder as workdir
+from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
 # Of the pieces of the training data; bert-base-uncased finds some 0.01% in English.
 MANY_UNKNOWN = 0.02

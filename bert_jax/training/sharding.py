@@ -14,10 +14,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
-from bert_jax.training.step import (
-    TrainState,
-    init_state,
-)
+from bert_jax.training.step import TrainState, init_state
 
 AXES = ("data", "fsdp", "tensor")
 

@@ -12,9 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Int, Key
 
-from bert_jax.training import (
-    anomaly,
-)
+from bert_jax.training import anomaly
 from bert_jax.types import Batch, Params, Sums
 
 LossFunction = Callable[[Params, Batch, Key[Array, ""] | None], Sums]

@@ -22,13 +22,8 @@ from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    processes,
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime import processes, storage
+from bert_jax.runtime.storage import Path
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +62,7 @@ class Checkpoints:
         *,
         read_only: bool = False,
     ):
-        self._folder = storage.absolute(workdir) / name
-        self._read_only = read_only
+        self._folder, self._read_only = storage.absolute(workdir) / name, read_only
         storage.require_bucket(self._folder)
         _check_folder(self._folder)
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
@@ -77,8 +71,7 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             preservation_policy=policies.AnyPreservationPolicy(kept),
             read_only=read_only,
-            # Two of them may be saving at once, and processes must not mistake the
-            # one's barriers for the other's.
+            # Two may be saving at once: their barriers are not to be mistaken.
             multiprocessing_options=ocp.options.MultiprocessingOptions(
                 barrier_sync_key_prefix=name
             ),

@@ -10,18 +10,10 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import (
-    tokenization,
-)
+from bert_jax import tokenization
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    outside,
-    storage,
-)
-from bert_jax.runtime.storage import (
-    Path,
-    write_atomically,
-)
+from bert_jax.runtime import outside, storage
+from bert_jax.runtime.storage import Path, write_atomically
 
 # Where and on what a run goes on, and how it is asked: none of it shapes its numbers,
 # but for what is done about anomalies, which a run that has met one decides anew.

@@ -19,14 +19,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    environment,
-    storage,
-    temporary,
-)
-from bert_jax.runtime.storage import (
-    Path,
-)
+from bert_jax.runtime import environment, storage, temporary
+from bert_jax.runtime.storage import Path
 
 NAME = ".lock"
 BEAT_SECONDS = 15.0

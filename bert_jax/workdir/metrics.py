@@ -16,12 +16,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto import event_pb2, summary_pb2
 
 from bert_jax.errors import UserError
-from bert_jax.runtime.storage import (
-    Path,
-    in_bucket,
-    put,
-    require_file,
-)
+from bert_jax.runtime.storage import Path, in_bucket, put, require_file
 
 COPY_SECONDS = 60  # between two copies to a bucket
 _NOT_FINITE = ("nan", "inf", "-inf")  # as text, since JSON has none of them

@@ -21,9 +21,7 @@ from datetime import date
 from importlib import metadata
 from pathlib import Path
 
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax.workdir import metrics
 
 TIMES = 2  # each side is run
 

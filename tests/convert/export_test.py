@@ -9,14 +9,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from bert_jax import (
-    tokenization,
-)
-from bert_jax.convert import (
-    export,
-    layout,
-    weights,
-)
+from bert_jax import tokenization
+from bert_jax.convert import export, layout, weights
 from bert_jax.errors import UserError
 
 

@@ -8,13 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import (
-    pretrained,
-)
-from bert_jax.convert import (
-    export,
-    weights,
-)
+from bert_jax import pretrained
+from bert_jax.convert import export, weights
 from bert_jax.errors import UserError
 
 FIELDS = {

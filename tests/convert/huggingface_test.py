@@ -10,12 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from bert_jax import (
-    pretrained,
-)
-from bert_jax.convert import (
-    weights,
-)
+from bert_jax import pretrained
+from bert_jax.convert import weights
 from bert_jax.errors import UserError
 
 CASES = [

@@ -11,15 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from bert_jax import (
-    pretrained,
-    tokenization,
-)
-from bert_jax.convert import (
-    export,
-    layout,
-    weights,
-)
+from bert_jax import pretrained, tokenization
+from bert_jax.convert import export, layout, weights
 
 torch = pytest.importorskip("torch", reason="needs the parity extra")
 transformers = pytest.importorskip("transformers", reason="needs the parity extra")

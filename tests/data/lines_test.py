@@ -4,20 +4,11 @@ import os
 
 import pytest
 
-from bert_jax import (
-    main,
-    tokenization,
-)
+from bert_jax import main, tokenization
 from bert_jax.data import lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import (
-    outside,
-    signals,
-    storage,
-)
-from bert_jax.workdir import (
-    metrics,
-)
+from bert_jax.runtime import outside, signals, storage
+from bert_jax.workdir import metrics
 
 
 @pytest.fixture

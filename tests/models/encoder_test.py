@@ -12,11 +12,7 @@ from scipy.special import erf
 
 from bert_jax.errors import UserError
 from bert_jax.models.config import REMATS, BertConfig, pretraining_flops
-from bert_jax.models.heads import (
-    BertForPreTraining,
-    count_parameters,
-    init_pretraining,
-)
+from bert_jax.models.heads import BertForPreTraining, count_parameters, init_pretraining
 from configs import base, large, tiny
 
 CONFIG = BertConfig(

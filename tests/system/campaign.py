@@ -27,9 +27,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bert_jax.runtime.terminal import (
-    table,
-)
+from bert_jax.runtime.terminal import table
 from tests.system import faults, inputs, start_signals
 from tests.system.forked import Server
 from tests.system.inputs import Result

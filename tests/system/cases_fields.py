@@ -7,9 +7,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.config import (
-    configuration,
-)
+from bert_jax.config import configuration
 from tests.system import malformed_values as values
 from tests.system.cases import Case, Draw, begin
 from tests.system.micro_data import KINDS

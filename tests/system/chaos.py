@@ -52,9 +52,7 @@ from pathlib import Path
 
 import jax
 
-from bert_jax.runtime.terminal import (
-    table,
-)
+from bert_jax.runtime.terminal import table
 from tests.system.chaos_process import (
     Fault,
     Lost,

@@ -5,9 +5,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.config import (
-    fields,
-)
+from bert_jax.config import fields
 
 LONG = "x" * 5000
 HALF = "\ud800"  # half of a surrogate pair

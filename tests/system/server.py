@@ -20,10 +20,7 @@ import sys
 import tempfile
 from typing import Any
 
-from bert_jax.runtime import (
-    environment,
-    signals,
-)
+from bert_jax.runtime import environment, signals
 
 
 def serve(source: int, sink: int) -> dict[str, Any] | None:
@@ -91,22 +88,9 @@ def _import() -> None:
     import sentencex
     import tensorflow_datasets
 
-    from bert_jax import (
-        describe,
-        evaluate,
-        main,
-        predict,
-        tasks,
-        train,
-    )
-    from bert_jax.runtime import (
-        compilation_cache,
-        notice,
-    )
-    from bert_jax.training import (
-        asked,
-        initial,
-    )
+    from bert_jax import describe, evaluate, main, predict, tasks, train
+    from bert_jax.runtime import compilation_cache, notice
+    from bert_jax.training import asked, initial
 
     del array_record, grain, jax, optax, orbax, safetensors, scipy, sentencex
     del tensorflow_datasets, asked, compilation_cache, describe, evaluate, initial
