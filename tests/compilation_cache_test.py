@@ -42,7 +42,7 @@ def test_killed_and_resumed_with_what_was_compiled(micro, plain, tmp_path):
 
 DAMAGE = """
 import jax
-from bert_jax import compilation_cache
+from bert_jax.runtime import compilation_cache
 
 def compute():
     jax.clear_caches()  # forgets what is compiled in memory
