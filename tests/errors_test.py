@@ -140,6 +140,10 @@ TINY = "from configs import tiny\n\ndef get_config():\n    config = tiny.get_con
             ["own.py:2", "RecursionError"],
         ),
         (
+            'extends = "tiny"\ndef get_config(c): c.__dict__.clear()\n',
+            ["own.py:1", "RecursionError"],
+        ),
+        (
             "class Own(Exception):\n    def __str__(self): 1 / 0\n\nraise Own\n",
             ["own.py:4", "Own", "cannot be printed"],
         ),
@@ -302,3 +306,17 @@ def test_a_work_directory_that_is_a_file(refused, tmp_path):
     path = tmp_path / "file"
     path.write_text("x")
     refused(workdir=path, words=["file", "not a folder"])
+
+
+@pytest.mark.parametrize("mode", ["predict", "evaluate", "export"])
+def test_a_recorded_config_of_impossible_values(micro, plain, tmp_path, capfd, mode):
+    folder = tmp_path / "damaged"
+    shutil.copytree(plain, folder)
+    path = folder / "config.json"
+    fields = json.loads(path.read_text())
+    fields["train"]["seeds"] = None
+    path.write_text(json.dumps(fields))
+    flags = [f"--workdir={folder}", f"--mode={mode}", f"--output={tmp_path / 'out'}"]
+    assert main.main(flags) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"error: {path}: damaged: config.train.seeds=None: ")

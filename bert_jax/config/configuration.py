@@ -8,6 +8,7 @@ A config file defines `get_config()`, which returns a ConfigDict, or `extends = 
 
 import importlib.util
 import inspect
+import os
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,16 +51,24 @@ def defaults() -> ConfigDict:
     return _load_file(str(CONFIGS / "common.py"))
 
 
-def complete(recorded: Mapping[str, Any]) -> ConfigDict:
+def complete(recorded: Mapping[str, Any], where: str | os.PathLike) -> ConfigDict:
     """The config of a run's config.json; a field that it does not know yet is as in
-    configs/common.py."""
+    configs/common.py.
+
+    Args:
+      where: the file, for errors.
+
+    Raises:
+      UserError: a value is none that its field can have.
+    """
     config = defaults()
     config.task = ConfigDict()
     try:
         config.update(_tuples(recorded))
-    except (AttributeError, TypeError, ValueError) as error:
+        fields.check(config)
+    except (AttributeError, TypeError, ValueError, UserError) as error:
         text = " ".join(str(error).split())
-        raise UserError(f"a recorded config is damaged: {text}") from error
+        raise UserError(f"{where}: damaged: {text}") from error
     return config
 
 
@@ -105,6 +114,10 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
                 f"{', '.join(parameters) or 'none'}"
             )
         config = function(*args, **given)
+        if config is None and base is not None:
+            config = args[0]
+        if isinstance(config, ConfigDict):
+            return config.unlock()
     except (UserError, Interrupted):
         raise
     # The file is the user's code: whatever it raises, be it SystemExit, is told with
@@ -118,11 +131,7 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
         raise UserError(
             f"{path}:{lines[-1]}: {type(error).__name__}: {_text(error)}"
         ) from error
-    if config is None and base is not None:
-        config = args[0]
-    if not isinstance(config, ConfigDict):
-        raise UserError(f"{path}: get_config returned no ConfigDict")
-    return config.unlock()
+    raise UserError(f"{path}: get_config returned no ConfigDict")
 
 
 def _text(error: BaseException) -> str:

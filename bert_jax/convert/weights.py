@@ -192,7 +192,7 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
     from bert_jax import tasks
     from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 
-    config = configuration.complete(workdir.read_config(folder))
+    config = configuration.complete(workdir.read_config(folder), folder / "config.json")
     name = name or checkpoint_name(config)
     task = tasks.create(config, tokenization.load(folder / "tokenizer.json"))
     model_config = task.model_config

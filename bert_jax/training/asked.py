@@ -67,7 +67,7 @@ def of_run(
     Raises:
       UserError: another task; a field that the run decides; a run of several seeds.
     """
-    config = configuration.complete(workdir.read_config(folder))
+    config = _recorded(folder)
     name = config.task.name
     if given is not None and given.task.name != name:
         raise UserError(
@@ -96,7 +96,7 @@ def of_run(
 
 def again(folder: Path, overrides: Sequence[str]) -> ConfigDict:
     """The config of the run in `folder`, to go on with it."""
-    config = configuration.complete(workdir.read_config(folder))
+    config = _recorded(folder)
     for override in overrides:
         configuration.override(config, override)
     fields.check(config)
@@ -122,7 +122,7 @@ def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
     own = weights.recorded(config.init_from)
     config.model.update(weights.read_shape(config.init_from))
     if own is not None:
-        recorded = configuration.complete(own)
+        recorded = configuration.complete(own, config.init_from)
         recorded.init_from, recorded.mesh = config.init_from, config.mesh
         recorded.tokenizer = config.tokenizer
         config = recorded
@@ -163,11 +163,12 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     own = weights.recorded(config.init_from)
     if own is None:
         return asked
+    recorded = configuration.complete(own, config.init_from)
     if "evaluate.checkpoint" not in named:
-        asked.evaluate.checkpoint = configuration.complete(own).evaluate.checkpoint
+        asked.evaluate.checkpoint = recorded.evaluate.checkpoint
     if own["task"].get("name") != config.task.name:
         return asked
-    for name, value in configuration.complete(own).task.items():
+    for name, value in recorded.task.items():
         field = f"task.{name}"
         if field in DATA or name not in asked.task or asked.task[name] == value:
             continue
@@ -184,13 +185,18 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
 def beside(folder: Path, config: ConfigDict) -> str:
     """Where in `predictions` answers go that are not those of the run in `folder`: ""
     for its own data and checkpoint, else a name."""
-    own = configuration.complete(workdir.read_config(folder))
+    own = _recorded(folder)
     for field in EVALUATED:
         ours, theirs = (_place(c.task.get(field.split(".")[1])) for c in (config, own))
         if ours != theirs:
             return os.path.basename(ours or "").partition(".")[0] or "other"
     name = config.evaluate.checkpoint
     return "" if name == own.evaluate.checkpoint else name
+
+
+def _recorded(folder: Path) -> ConfigDict:
+    """What the run in `folder` was trained with."""
+    return configuration.complete(workdir.read_config(folder), folder / "config.json")
 
 
 def _place(value: Any) -> str | None:

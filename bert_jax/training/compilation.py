@@ -43,7 +43,7 @@ def lower_step(
         optimizer=optimizer,
         schedule=schedule,
         micro_batches=micro_batches,
-        spike_factor=task.config.train.spike_factor,
+        spike_factor=float(task.config.train.spike_factor),
     )
     jitted = jax.jit(
         seeds.each(one_seed),

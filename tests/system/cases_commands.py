@@ -138,7 +138,13 @@ _PROGRAMS = (
     *(_CHANGE + line for line in _CHANGES.strip().split("\n")),
 )
 # What there is nothing wrong with.
-_RIGHT = ("c.get_ref", "'x': [1]", "c.task.x = object()", "extends = 'tiny:'")
+_RIGHT = (
+    "c.get_ref",
+    "c.corpus.sources",
+    "'x': [1]",
+    "c.task.x = object()",
+    "extends = 'tiny:'",
+)
 
 
 def programs(draw: Draw) -> Case:
