@@ -4,15 +4,17 @@ import functools
 import itertools
 import os
 import random
+import select
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from tests.system import chaos
 from tests.system.chaos_process import Fault, Lost, Process
-from tests.system.forked import Server
+from tests.system.forked import Forked, Server
 from tests.system.inputs import Result
 from tests.system.micro_runs import Stages
 
@@ -49,8 +51,7 @@ class Runs:
             pipe = home / f"err{next(self._numbers)}"
             os.mkfifo(pipe)
             run = self._server.start(argv, home, ("/dev/null", "/dev/null", str(pipe)))
-            opened = functools.partial(pipe.open, encoding="utf-8", errors="replace")
-            return Process(run, opened, home)
+            return Process(run, functools.partial(_opened, pipe, run), home)
 
         return start
 
@@ -64,6 +65,17 @@ class Runs:
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _opened(pipe: Path, run: Forked) -> TextIO:
+    """The pipe to read from; it ends at once where the run ended before it wrote."""
+    number = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    waiting = select.poll()
+    waiting.register(number)
+    while run.poll() is None and not waiting.poll(50):
+        pass
+    os.set_blocking(number, True)
+    return open(number, encoding="utf-8", errors="replace")
 
 
 def one(runs: Runs, number: int, seed: int, folder: Path) -> list[Result]:
