@@ -13,6 +13,7 @@ import optax
 import pytest
 
 from bert_jax.errors import UserError
+from bert_jax.runtime import storage
 from bert_jax.training import step
 from bert_jax.workdir.checkpoint import Checkpoints
 
@@ -148,6 +149,28 @@ def test_readers_beside_a_run_that_saves_all_the_time(tmp_path, state):
         ended.set()
         thread.join()
     assert found == sorted(found) and found[-1] > found[0]
+
+
+def test_a_file_that_comes_and_goes_is_no_pipe(tmp_path):
+    """As the temporary files of a run that saves, seen by a reader of its folder."""
+    path, ended = tmp_path / "file", threading.Event()
+
+    def come_and_go():
+        while not ended.is_set():
+            path.touch()
+            path.unlink()
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        for _ in range(20_000):
+            storage.require_file(path)
+    finally:
+        ended.set()
+        thread.join()
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="a pipe or a device"):
+        storage.require_file(path)
 
 
 @pytest.mark.slow

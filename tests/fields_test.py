@@ -191,3 +191,23 @@ def test_a_model_too_large_ends_in_one_line(micro, tmp_path, capfd):
     assert status == 2 and "Traceback" not in err
     assert "error: config.model.hidden_size=8388608" in err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["mrpc", "imdb", "ner", "squad", "swag", "text"])
+def test_a_run_from_before_a_field_has_its_default(name):
+    schema = configuration._schema(name)
+    recorded = schema.to_dict() | {"task": {"name": name}}
+    assert configuration.complete(recorded, "config.json").task == schema.task
+    del recorded["task"]["name"]
+    with pytest.raises(UserError, match=r"^config\.json: damaged: .*task\.name"):
+        configuration.complete(recorded, "config.json")
+
+
+def test_a_config_file_without_a_field_of_its_task(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(
+        "extends = 'finetune/ner'\n"
+        "def get_config(config):\n    del config.task.scheme\n"
+    )
+    with pytest.raises(UserError, match=r"own\.py: the config has no task\.scheme"):
+        load(spec=str(path))

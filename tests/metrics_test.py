@@ -299,7 +299,9 @@ def test_table_refuses_a_ragged_row():
         '{"step": 1, "split": "train", "loss": [1]}',
         f'{{"step": 1{"0" * 30}, "split": "train"}}',
         f'{{"step": 1, "split": "train", "loss": 1{"0" * 400}}}',
+        f'{{"step": 1, "split": "train", "loss": {"[" * 10**5}{"]" * 10**5}}}',
     ],
+    ids=lambda line: line[:40],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path, line):
     good = '{"step": 1, "split": "train", "loss": "nan"}\n'

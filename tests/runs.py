@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +87,24 @@ def start_together(
         for address in [f"127.0.0.1:{free_port()}"]
         for index in range(number)
     ]
+
+
+@contextlib.contextmanager
+def ready(program: str, *arguments, **variables: str) -> Iterator[subprocess.Popen]:
+    """A Python program in a process of its own that has printed "ready"."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def finish(process: subprocess.Popen, status: int = 0) -> tuple[str, str]:

@@ -1,18 +1,14 @@
 """What a killed process leaves is deleted by the next writer of the same target."""
 
-import contextlib
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from runs import ready
 
 from bert_jax.data import whole
 from bert_jax.runtime import temporary
 
-ROOT = Path(__file__).resolve().parent.parent
 WRITER = """
 import pathlib, sys, time
 from bert_jax.runtime import temporary
@@ -26,24 +22,6 @@ with getattr(temporary, sys.argv[1])(target) as opened:
     print("ready", flush=True)
     time.sleep(600)
 """
-
-
-@contextlib.contextmanager
-def writing(kind, target):
-    """Another process, in the middle of its writing."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, kind, target],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout.readline() == "ready\n"
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 def leftovers(folder):
@@ -62,8 +40,8 @@ def write(kind, target):
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_a_killed_writer_s_temporary_is_deleted_and_a_live_one_s_is_not(tmp_path, kind):
     target = tmp_path / "target"
-    with writing(kind, target) as live:
-        with writing(kind, target) as killed:
+    with ready(WRITER, kind, target) as live:
+        with ready(WRITER, kind, target) as killed:
             assert len(leftovers(tmp_path)) == 2
             killed.send_signal(signal.SIGKILL)
             killed.wait()
@@ -112,7 +90,7 @@ def test_the_longest_name_has_a_temporary_too(tmp_path):
 
 def test_prepared_data_of_a_killed_preparation_is_deleted(tmp_path):
     target = tmp_path / "0123456789abcdef"
-    with writing("folder", target):
+    with ready(WRITER, "folder", target):
         pass
     assert len(leftovers(tmp_path)) == 1
     with whole.made_whole(target, "last") as new:
@@ -123,7 +101,7 @@ def test_prepared_data_of_a_killed_preparation_is_deleted(tmp_path):
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_a_file_system_without_locks(tmp_path, monkeypatch, kind):
-    with writing(kind, tmp_path / "target"):
+    with ready(WRITER, kind, tmp_path / "target"):
         pass
 
     def lockf(*_):

@@ -1,18 +1,15 @@
 """Two runs in one work directory: the second names the first and changes nothing."""
 
-import contextlib
 import json
 import os
 import platform
 import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from fake_gcs import serving
+from runs import ready
 
 from bert_jax import main
 from bert_jax.errors import UserError
@@ -20,7 +17,6 @@ from bert_jax.runtime import signals, storage, temporary
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import lock as workdir_lock
 
-ROOT = Path(__file__).resolve().parent.parent
 HOLDER = """
 import sys, time
 from bert_jax.runtime import storage
@@ -29,25 +25,6 @@ with workdir_lock.held(storage.path(sys.argv[1])):
     print("ready", flush=True)
     time.sleep(600)
 """
-
-
-@contextlib.contextmanager
-def holder(folder, **environment):
-    """Another process that holds the folder."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(folder)],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout.readline() == "ready\n"
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 @pytest.fixture
@@ -65,7 +42,7 @@ def content(folder):
 @pytest.mark.slow
 def test_a_second_run_is_refused_and_a_killed_one_is_followed(run, tmp_path, capfd):
     folder = tmp_path / "run"
-    with holder(folder) as process:
+    with ready(HOLDER, folder) as process:
         before = content(folder)
         assert run(folder) == 2
         assert content(folder) == before
@@ -155,7 +132,7 @@ def test_in_a_bucket_the_living_are_respected_and_the_dead_followed(bucket, capl
             pytest.fail("held twice")
     assert bucket.names("bucket") == []
 
-    with holder(FOLDER, **bucket.environment) as process:
+    with ready(HOLDER, FOLDER, **bucket.environment) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
         caplog.clear()

@@ -37,7 +37,7 @@ def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
     """
     config = _load_file(spec)
     try:
-        _check_fields(config, defaults(), spec)
+        _check_fields(config, spec)
         for text in overrides:
             override(config, text)
         fields.check(config)
@@ -51,9 +51,21 @@ def defaults() -> ConfigDict:
     return _load_file(str(CONFIGS / "common.py"))
 
 
+def _schema(task: str) -> ConfigDict:
+    """The defaults, with the fields that configs/finetune/ gives a task. It gives none
+    to pre-training and to a user's own task."""
+    config = defaults()
+    folder = CONFIGS / "finetune"
+    of_glue = task in _execute(folder / "glue.py").TASKS
+    file, argument = ("glue", f":task={task}") if of_glue else (task, "")
+    if file in {path.stem for path in folder.glob("*.py")}:
+        config.task = _load_file(f"{folder / file}.py{argument}").task
+    return config
+
+
 def complete(recorded: Mapping[str, Any], where: str | os.PathLike) -> ConfigDict:
     """The config of a run's config.json; a field that it does not know yet is as in
-    configs/common.py.
+    configs/.
 
     Args:
       where: the file, for errors.
@@ -61,8 +73,10 @@ def complete(recorded: Mapping[str, Any], where: str | os.PathLike) -> ConfigDic
     Raises:
       UserError: a value is none that its field can have.
     """
-    config = defaults()
-    config.task = ConfigDict()
+    task = recorded["task"].get("name")
+    if not isinstance(task, str):
+        raise UserError(f"{where}: damaged: it names no task.name")
+    config = _schema(task)
     try:
         config.update(_tuples(recorded))
         fields.check(config)
@@ -120,8 +134,7 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
             return config.unlock()
     except (UserError, Interrupted):
         raise
-    # The file is the user's code: whatever it raises, be it SystemExit, is told with
-    # its line.
+    # The file is the user's code: it may raise anything, SystemExit too.
     except BaseException as error:
         frames = traceback.extract_tb(error.__traceback__)
         here = path.resolve()
@@ -166,16 +179,18 @@ def _find(base: str, path: Path) -> Path:
     raise UserError(f"{path}: extends={base!r}: no such file beside it or in configs/")
 
 
-def _check_fields(config: ConfigDict, schema: ConfigDict, spec: str) -> None:
-    """The fields are those of common.py and of their types; a task has its own too.
+def _check_fields(config: ConfigDict, spec: str) -> None:
+    """The fields are those of configs/ and of their types; a task may have others too.
 
     Raises:
       UserError: one that is there and not here, or here and not there.
     """
-    known, found = dict(fields.each(schema)), dict(fields.each(config))
-    for group in schema:
+    for group in defaults():
         if group not in config:
             raise UserError(f"{spec}: the config has no {group}: configs/common.py has")
+    task = config.task.get("name") if isinstance(config.task, ConfigDict) else None
+    schema = _schema(str(task))
+    known, found = dict(fields.each(schema)), dict(fields.each(config))
     for name in sorted(found.keys() - known):
         group = name.rpartition(".")[0]
         if group.partition(".")[0] != "task":
@@ -186,7 +201,7 @@ def _check_fields(config: ConfigDict, schema: ConfigDict, spec: str) -> None:
             )
     for name, default in known.items():
         if name not in found:
-            raise UserError(f"{spec}: the config has no {name}: configs/common.py has")
+            raise UserError(f"{spec}: the config has no {name}: configs/ has")
         kind = type(default)
         if type(found[name]) is not kind and (kind, type(found[name])) != (float, int):
             raise UserError(

@@ -51,7 +51,7 @@ def read(
     path = folder / "config.json"
     fields = outside.read_json(folder, "config.json")
     architecture = _architecture(fields, path)
-    config = read_config(folder)
+    config = _bert_config(fields, path)
     labels = read_labels(fields, path)
     tensors = _Tensors(folder)
     layout.check_layers(tensors, config)
@@ -79,14 +79,19 @@ def read(
         labels=labels if set(parts) & set(layout.LABELLED_HEADS) else (),
         problem_type=problem if isinstance(problem, str) else None,
         left_over=tuple(sorted(set(tensors.shapes) - known)),
-        facts=provenance(folder).get("task", {}),
+        facts=_provenance(fields, path).get("task", {}),
     )
 
 
 def read_config(folder: Path) -> BertConfig:
     """The model's sizes; raises UserError where they are wrong or no model's here."""
-    fields = outside.read_json(folder, "config.json")
-    return bert_config(fields, folder / "config.json", type_vocab_size=2)
+    return _bert_config(
+        outside.read_json(folder, "config.json"), folder / "config.json"
+    )
+
+
+def _bert_config(fields: dict[str, Any], path: Path) -> BertConfig:
+    return bert_config(fields, path, type_vocab_size=2)
 
 
 def provenance(folder: Path) -> dict[str, Any]:
@@ -96,7 +101,11 @@ def provenance(folder: Path) -> dict[str, Any]:
     Raises:
       UserError: they are of another type.
     """
-    own = outside.read_json(folder, "config.json").get(PROVENANCE, {})
+    return _provenance(outside.read_json(folder, "config.json"), folder / "config.json")
+
+
+def _provenance(fields: dict[str, Any], path: Path) -> dict[str, Any]:
+    own = fields.get(PROVENANCE, {})
     named = own if isinstance(own, dict) else {"config": None}
     config, facts = named.get("config", {"task": {}}), named.get("task", {})
     if not (
@@ -106,7 +115,7 @@ def provenance(folder: Path) -> dict[str, Any]:
         and isinstance(config["task"].get("name", ""), str)
     ):
         raise UserError(
-            f"{folder / 'config.json'}: {PROVENANCE}={outside.shown(own)} is not what "
+            f"{path}: {PROVENANCE}={outside.shown(own)} is not what "
             "an export writes; remove this field"
         )
     return own

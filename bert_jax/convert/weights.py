@@ -71,11 +71,11 @@ def read_tokenizer(
       UserError: it is damaged, or does not go with the model.
     """
     folder = storage.path(path)
-    _origin(folder)
+    origin = _origin(folder)
     tokenizer = tokenization.of_folder(folder)
     if tokenizer is not None and config is not None:
         pieces = tokenizer.get_vocab_size()
-        if pieces != config.vocab_size and _origin(folder) != "workdir":
+        if pieces != config.vocab_size and origin != "workdir":
             raise UserError(
                 f"{folder}: its vocabulary has {pieces} pieces, but the model's "
                 f"vocab_size is {config.vocab_size}; where the model has spare rows, "

@@ -1,4 +1,4 @@
-"""RowIndex: folders of a file system, and of a bucket (gs://BUCKET/...).
+"""Places: folders of a file system, and of a bucket (gs://BUCKET/...).
 
 A bucket has no folders to make or to rename, and nothing is appended to an object: it
 is there, whole, once its writer has closed it. What needs more is done in a folder of
@@ -14,6 +14,7 @@ import io
 import logging
 import os
 import pathlib
+import stat
 import traceback
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TextIO, TypeAlias
@@ -123,14 +124,20 @@ def find(pattern: str) -> dict[str, Found]:
     names = filter(os.path.isfile, sorted(glob.glob(pattern, recursive=True)))
     stats = [(name, os.stat(name)) for name in names]
     return {
-        name: Found([os.path.abspath(name), stat.st_size, stat.st_mtime_ns], None)
-        for name, stat in stats
+        name: Found([os.path.abspath(name), about.st_size, about.st_mtime_ns], None)
+        for name, about in stats
     }
 
 
 def require_file(place: Path) -> None:
     """Raises OSError for a pipe or a device: data are read more than once."""
-    if in_bucket(place) or not place.exists() or place.is_file() or place.is_dir():
+    if in_bucket(place):
+        return
+    try:
+        mode = os.stat(place).st_mode  # once: the file may go away between two looks
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return
     reason = "a pipe or a device, which is read once; write it to a file, and name that"
     raise OSError(errno.EINVAL, reason, str(place))

@@ -22,7 +22,6 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
 
-ACTIONS = ("stop", "skip", "roll_back")
 DECAY = 0.99  # of the running means: they are about the last hundred good steps
 KNOWN_AFTER = 100  # good steps; before, nothing is known to be a spike
 # More than so many of about the last hundred steps are no accident: the run stops. Ten
@@ -102,7 +101,7 @@ class Anomalies:
     """The host's side: looks at each step, late, and acts.
 
     Args:
-      action: one of ACTIONS.
+      action: `config.train.on_anomaly`.
       floats: fetches metrics, those of each seed.
       write: takes the step and each seed's numbers, none where all is well.
       note: prints a line.

@@ -139,11 +139,15 @@ def source(folder: Path, config: ConfigDict) -> Path:
       UserError: there is no `init_from` either.
     """
     if not config.init_from:
-        raise UserError(
-            f"--workdir={folder}: no checkpoint there; train one first, or name "
-            "weights with --config.init_from"
-        )
+        raise nothing_to_ask(folder)
     return storage.path(config.init_from)
+
+
+def nothing_to_ask(folder: Path) -> UserError:
+    return UserError(
+        f"--workdir={folder}: no checkpoint there; train one first, or name weights "
+        "with --config.init_from"
+    )
 
 
 def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
@@ -168,8 +172,8 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
         asked.evaluate.checkpoint = recorded.evaluate.checkpoint
     if own["task"].get("name") != config.task.name:
         return asked
-    for name, value in recorded.task.items():
-        field = f"task.{name}"
+    for name in own["task"]:
+        field, value = f"task.{name}", recorded.task[name]
         if field in DATA or name not in asked.task or asked.task[name] == value:
             continue
         if field in named:

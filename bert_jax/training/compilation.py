@@ -1,6 +1,7 @@
 """The step of a run as the compiler gets it."""
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -59,7 +60,8 @@ class CompiledStep:
 
     Args:
       lower: state, batch and number of micro-batches -> `lower_step` of them.
-      progress: says what the longest batch takes of memory.
+      progress: says what the longest batch takes of memory, and the notices.
+      notices: of the task, on the data so far.
     """
 
     def __init__(
@@ -68,9 +70,10 @@ class CompiledStep:
         stop: signals.Stop,
         clock: Stopwatch,
         progress: Progress,
+        notices: Counter[str],
     ):
         self._lower, self._stop = lower, stop
-        self._clock, self._progress = clock, progress
+        self._clock, self._progress, self._notices = clock, progress, notices
         self._compiled: dict[tuple, jax.stages.Compiled] = {}
         self._widest = 0  # positions
 
@@ -94,4 +97,5 @@ class CompiledStep:
                 self._widest = positions
                 line = memory.of_step(self._compiled[shapes], batch)
                 self._progress.note(line)
+            self._progress.tell(self._notices)
         return self._compiled[shapes]

@@ -15,7 +15,7 @@ from bert_jax.convert.merge import Report, merge, whole
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training import memory, sharding
+from bert_jax.training import asked, memory, sharding
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
@@ -108,10 +108,7 @@ def restored(
     if not has_checkpoint(folder):
         loaded = read(task, abstract, checkpoint_name(task.config))
         if loaded is None:
-            raise UserError(
-                f"--workdir={folder}: no checkpoint there; train one first, or name "
-                "weights with --config.init_from"
-            )
+            raise asked.nothing_to_ask(folder)
         params, report = loaded
         task.facts.update(report.facts)
         yield Restored(mesh, whole(params, report, unused), 0, report.missing)

@@ -99,9 +99,7 @@ class Session:
     def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:
         """The step for such a batch: (state, batch, seeds) -> (state, metrics)."""
         micro_batches = self.task.micro_batches(self.now)
-        compiled = self._compiled.for_batch(self.state, batch, micro_batches)
-        self.progress.tell(self.task.notices)
-        return compiled
+        return self._compiled.for_batch(self.state, batch, micro_batches)
 
     def evaluate(self) -> None:
         """Evaluates the dev splits that have not been at this step; keeps the best."""
@@ -229,7 +227,7 @@ class Session:
         self._rows = sharding.local_rows(self.mesh, config.train.batch_size)
         self._batches = self.seeds.batches(task, self.now, self._rows)
         self._compiled = compilation.CompiledStep(
-            self._lower, self.stop, self.clock, self.progress
+            self._lower, self.stop, self.clock, self.progress, task.notices
         )
         self.speed = Speed(self.clock)
 

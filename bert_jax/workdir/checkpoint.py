@@ -274,8 +274,6 @@ def _check_folder(folder: Path) -> None:
         for path in (os.path.join(place, name) for name in names):
             try:
                 storage.require_file(storage.path(path))
-            except FileNotFoundError:  # a run that goes on has just deleted it
-                continue
             except OSError as error:
                 raise UserError(f"{path}: {error.strerror}") from error
 

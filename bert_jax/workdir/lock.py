@@ -42,31 +42,43 @@ def held(workdir: Path) -> Iterator[None]:
         return
     folder = pathlib.Path(workdir)
     made = [x for x in (folder, *folder.parents) if not x.exists()]
+    file = None
+    try:
+        file = _lock(folder)
+        if file is not None:
+            _write(file, workdir)
+        yield
+    finally:
+        if file is not None:
+            (folder / NAME).unlink(missing_ok=True)
+            os.close(file)
+        for path in made:
+            with contextlib.suppress(OSError):  # not empty
+                path.rmdir()
+
+
+def _lock(folder: pathlib.Path) -> int | None:
+    """The locked file, open; None where the file system has no locks.
+
+    Raises:
+      UserError: another process holds it, or nothing can be written there.
+    """
     try:
         storage.make_folder(folder)
         file = temporary.lock(folder / NAME)
     except (FileExistsError, NotADirectoryError) as error:
-        raise UserError(f"--workdir={workdir}: not a folder") from error
+        raise UserError(f"--workdir={folder}: not a folder") from error
     except OSError as error:
         if error.errno not in temporary.NO_LOCKS:
-            raise UserError(f"--workdir={workdir}: {error.strerror}") from error
+            raise UserError(f"--workdir={folder}: {error.strerror}") from error
         log.warning(
             "%s: its file system has no locks; let one run at a time train there",
-            workdir,
+            folder,
         )
-        yield
-        return
+        return None
     if file is None:
-        raise _refusal(workdir, _read(folder / NAME))
-    try:
-        _write(file, workdir)
-        yield
-    finally:
-        (folder / NAME).unlink(missing_ok=True)
-        os.close(file)
-        for path in made:
-            with contextlib.suppress(OSError):  # not empty
-                path.rmdir()
+        raise _refusal(folder, _holder(_content(folder / NAME)))
+    return file
 
 
 def _me() -> dict[str, Any]:
@@ -82,11 +94,18 @@ def _write(file: int, workdir: Path) -> None:
         raise UserError(f"--workdir={workdir}: {error.strerror}") from error
 
 
-def _read(path: pathlib.Path) -> dict[str, Any]:
-    """Who holds it, as far as that can be read; its holder may be ending."""
+def _content(path: pathlib.Path) -> bytes:
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return path.read_bytes()
+    except FileNotFoundError:  # its holder has just ended
+        return b""
+
+
+def _holder(content: bytes) -> dict[str, Any]:
+    """Who holds it, as far as its file says."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):  # half written, or not ours
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -153,11 +172,7 @@ class _Object:
         blob = self._bucket.get_blob(self._name)
         if blob is None:
             return 0, {}
-        try:
-            found = json.loads(blob.download_as_bytes())
-        except ValueError:
-            found = {}
-        return blob.generation, found if isinstance(found, dict) else {}
+        return blob.generation, _holder(blob.download_as_bytes())
 
     def _replace(self, **options: Any) -> bool:
         """Writes the object anew; False where another process was faster."""
@@ -210,5 +225,5 @@ def _has_ended(holder: dict[str, Any]) -> bool:
     except ProcessLookupError:
         return True
     except (PermissionError, KeyError, TypeError, OverflowError):
-        return False
+        pass  # it lives as another user's, or its number is none
     return False

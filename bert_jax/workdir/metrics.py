@@ -1,6 +1,5 @@
-"""What a run shows: metrics.jsonl, TensorBoard, the progress line, times, tables."""
+"""The numbers that a run leaves: metrics.jsonl, and TensorBoard's events beside it."""
 
-import contextlib
 import json
 import math
 import numbers
@@ -152,15 +151,19 @@ def _lines_until(path: Path, last: int | float) -> dict[bytes, dict[str, Any]]:
     require_file(path)
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else ()
     for number, line in enumerate(lines, start=1):
-        with contextlib.suppress(ValueError):  # half a line
+        try:
             values = json.loads(line)
-            if not _is_record(values):
-                raise UserError(
-                    f"{path}:{number}: not a record of metrics (a step, a split and "
-                    "numbers); remove this line"
-                )
-            if line.endswith(b"\n") and values["step"] <= last:
-                found[line] = values
+        except ValueError:  # half a line
+            continue
+        except RecursionError:
+            values = None
+        if not _is_record(values):
+            raise UserError(
+                f"{path}:{number}: not a record of metrics (a step, a split and "
+                "numbers); remove this line"
+            )
+        if line.endswith(b"\n") and values["step"] <= last:
+            found[line] = values
     return found
 
 

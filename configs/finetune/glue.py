@@ -26,7 +26,7 @@ from ml_collections import ConfigDict
 
 from configs.finetune import common
 
-_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
+TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
 
 def get_config(size: str = "base", task: str = "mnli") -> ConfigDict:
@@ -36,8 +36,8 @@ def get_config(size: str = "base", task: str = "mnli") -> ConfigDict:
       size: tiny, base or large.
       task: one of the ten.
     """
-    if task not in _TASKS:
-        raise ValueError(f"task={task}: choose one of {', '.join(_TASKS)}")
+    if task not in TASKS:
+        raise ValueError(f"task={task}: choose one of {', '.join(TASKS)}")
     config = common.get_config(size)
     config.task.name = task
     config.task.data_dir = ""  # the folder of the task's files, or tfds:glue/NAME

@@ -22,6 +22,16 @@ FLAGS = (
 )
 
 
+def catches(process: int) -> bool | None:
+    """Whether the process has asked for SIGTERM; None where it is gone."""
+    try:
+        text = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return None
+    masks = [line.split()[1] for line in text.splitlines() if line.startswith("SigCgt")]
+    return bool(int(masks[0], 16) >> (signal.SIGTERM - 1) & 1) if masks else None
+
+
 def surroundings(cache: Path) -> dict[str, str]:
     """The environment of a run: one simulated device, compiled programs kept."""
     kept = {

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.system.forked import ROOT, Server
+from tests.system.forked import ROOT, Server, catches
 from tests.system.inputs import Result
 from tests.system.micro_runs import Stages
 
@@ -31,16 +31,6 @@ COMMANDS = {
     "export": ["--mode=export", "--output=exported"],
 }
 _WRONG = ("Traceback", "Exception", "Fatal", "terminate called", "Warning")
-
-
-def catches(process: int) -> bool | None:
-    """Whether the process has asked for SIGTERM; None where it is gone."""
-    try:
-        text = Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return None
-    masks = [line.split()[1] for line in text.splitlines() if line.startswith("SigCgt")]
-    return bool(int(masks[0], 16) >> (signal.SIGTERM - 1) & 1) if masks else None
 
 
 def fault(mode: str, number: int, caught: bool, status: int, err: str) -> str:
