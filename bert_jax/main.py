@@ -7,23 +7,17 @@ if __name__ == "__main__":  # what follows takes its time
     signals.remember()
 
 import logging
-import os
 import pathlib
-import re
 import sys
 import traceback
 from collections.abc import Sequence
 
-from absl import flags
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
-from bert_jax.config import configuration
+from bert_jax.config import command_line, configuration
 from bert_jax.errors import Interrupted, UserError
-from bert_jax.runtime import processes, storage
-
-ASKS = ("evaluate", "predict", "export")
-MODES = ("train", "prepare", *ASKS, "describe")
+from bert_jax.runtime import failures, processes, storage
 
 
 def main(argv: Sequence[str]) -> int:
@@ -47,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         if isinstance(error, BrokenPipeError) and environment.output_is_closed():
             processes.fail(environment.CLOSED_PIPE, "nobody reads standard output")
             return environment.CLOSED_PIPE
-        status, text = _told(error)
+        status, text = failures.describe(error)
         # Before it is printed: what another process has to say may be the cause.
         processes.fail(status or 1, text)
         if status is None and processes.count() == 1:
@@ -62,43 +56,9 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _told(error: Exception) -> tuple[int | None, str]:
-    """Exit status and line for an error that a user can cause; None for another."""
-    match error:
-        case UserError():
-            return 2, str(error)
-        case _ if storage.is_trouble(error):
-            return 2, (
-                f"Google Cloud Storage: {type(error).__name__}: {str(error)[:300]}; is "
-                "the bucket's name right, and may this machine use it (gcloud auth "
-                "application-default login)?"
-            )
-        case OSError():  # a full disk, a folder that may not be written
-            place = error.filename or "writing"
-            return 2, f"{place}: {error.strerror or error}"
-        case MemoryError():
-            return 2, (
-                "this machine's memory does not hold this: lower the batch size or "
-                f"the size of the data ({str(error)[:150]})"
-            )
-        case RuntimeError() if "RESOURCE_EXHAUSTED" in str(error):  # JAX's
-            return 2, (
-                "the device's memory does not hold this: raise "
-                "config.train.micro_batches or config.mesh.fsdp, lower "
-                "config.train.batch_size, or set config.model.remat=full "
-                f"({str(error).splitlines()[0][:150]})"
-            )
-        # A program that runs at once raises what JAX else wraps: a ValueError.
-        case RuntimeError() | ValueError() if processes.is_loss(error):
-            processes.hear()
-            line = str(error).splitlines()[0][:150]
-            return 1, f"another process of this run has ended ({line})"
-    return None, f"{type(error).__name__}: {str(error)[:150]}"
-
-
 def _run(argv: Sequence[str]) -> None:
-    values, spec, overrides = _parse(argv)
-    given = configuration.load(spec, overrides) if spec else None
+    line = command_line.parse(argv)
+    given = configuration.load(line.config, line.overrides) if line.config else None
     environment.check()
     processes.start()
     if not processes.is_first():
@@ -112,23 +72,21 @@ def _run(argv: Sequence[str]) -> None:
     from bert_jax.workdir import folder as workdirs
 
     signals.raise_interrupted()
-    if values["mode"] != "prepare":
+    if line.mode != "prepare":
         environment.require_devices()
-    mode, source, target = (values[name] for name in ("mode", "input", "output"))
-    if (mode, source) == ("predict", "-"):
-        _require_one_process(mode)
-    values["workdir"] = _workdir(values["workdir"], spec)
-    workdir = storage.path(values["workdir"])
-    asks = mode in ASKS
-    config = asked.config(workdir, given, overrides, asks=asks)
-    _check_places(values, config)
-    if mode == "export":
-        _export(workdir, config, target)
+    if line.mode == "export" or (line.mode, line.input) == ("predict", "-"):
+        _require_one_process(line.mode)
+    workdir = storage.path(line.workdir)
+    asks = line.mode in command_line.ASKS
+    config = asked.config(workdir, given, line.overrides, asks=asks)
+    asked.check_places(line, config)
+    if line.mode == "export":
+        _export(workdir, config, line.output)
         return
     compilation_cache.keep()
     task = initial.resolve(config, workdir, from_data=not asks)
     processes.check_same("the config", workdirs.fields(task.config))
-    match mode:
+    match line.mode:
         case "train":
             notice.watch(jax.default_backend())
             train.train(task, workdir)
@@ -140,9 +98,9 @@ def _run(argv: Sequence[str]) -> None:
         case "evaluate":
             evaluate.evaluate(task, workdir)
         case "predict":
-            predict.predict(task, workdir, source, target)
+            predict.predict(task, workdir, line.input, line.output)
         case "describe":
-            describe.describe(task, target)
+            describe.describe(task, line.output)
 
 
 def _export(workdir: storage.Path, config: ConfigDict, target: str) -> None:
@@ -150,7 +108,6 @@ def _export(workdir: storage.Path, config: ConfigDict, target: str) -> None:
     from bert_jax.training import asked
     from bert_jax.workdir.checkpoint import checkpoint_name, has_checkpoint
 
-    _require_one_process("export")
     if target == "-":
         raise UserError("--output=DIR is required, the folder to write")
     is_run = has_checkpoint(workdir)
@@ -166,70 +123,6 @@ def _require_one_process(mode: str) -> None:
             f"--mode={mode}: several processes write no folder and share no standard "
             "input; start one, or name --input=FILE"
         )
-
-
-def _parse(argv: Sequence[str]) -> tuple[dict[str, str], str, list[str]]:
-    """The flags, the value of --config, and the `--config.FIELD=VALUE`."""
-    values = flags.FlagValues()
-    flags.DEFINE_multi_string("config", [], "a config file", flag_values=values)
-    flags.DEFINE_string("workdir", "", "the run's folder", flag_values=values)
-    flags.DEFINE_enum("mode", "train", MODES, "what to do", flag_values=values)
-    flags.DEFINE_string("input", "-", "JSON lines, or -", flag_values=values)
-    flags.DEFINE_string("output", "-", "file, folder or -", flag_values=values)
-    is_field = re.compile("--?config[.]").match
-    if any(re.match("--?undefok(=|$)", text) for text in argv):  # absl's own
-        raise UserError("--undefok: every flag must be one that there is")
-    try:
-        positional = values(["bert_jax.main", *(x for x in argv if not is_field(x))])
-    except flags.Error as error:
-        text = " ".join(str(error).split())
-        if re.search("flag 'config.", text):
-            text += "; fields are set by --config.FIELD=VALUE"
-        raise UserError(text) from error
-    if positional[1:]:
-        raise UserError(f"{positional[1]!r}: flags begin with --")
-    given = values.flag_values_dict()
-    for name in ("workdir", "input", "output"):
-        if given[name].startswith("--"):  # the flag after one that ends the line early
-            raise UserError(f"--{name} {given[name]}: --{name}=VALUE is required")
-    specs: list[str] = given.pop("config")
-    if len(specs) > 1 or "" in specs:
-        raise UserError("--config=FILE is required once, and not more")
-    return given, "".join(specs), [x for x in argv if is_field(x)]
-
-
-def _workdir(given: str, spec: str) -> str:
-    """The work directory; by default that of the config's name."""
-    if given or not spec:
-        return given or "runs"
-    return f"runs/{configuration.name(spec)}"
-
-
-def _check_places(values: dict[str, str], config: ConfigDict) -> None:
-    """Raises UserError where a place is of a kind that cannot be used there."""
-    if values["mode"] == "export" and "://" in values["output"]:
-        raise UserError(
-            f"--output={values['output']}: an export is a folder of this machine; "
-            "write it here and copy it"
-        )
-    places = {f"--{name}": values[name] for name in ("workdir", "input", "output")}
-    places |= {
-        "--config.corpus.data_dir": config.corpus.data_dir,
-        "--config.init_from": config.init_from,
-        "--config.tokenizer.vocab_file": config.tokenizer.vocab_file,
-    }
-    places |= {
-        f"--config.task.{name}": value
-        for name, value in config.task.items()
-        if isinstance(value, str)
-    }
-    for name in ("JAX_COMPILATION_CACHE_DIR", "TFDS_DATA_DIR"):
-        places[name] = os.environ.get(name, "")
-    sources = [source.partition(":")[2] for source in config.corpus.sources]
-    named = [("--config.corpus.sources", source) for source in sources]
-    for flag, place in (*places.items(), *named):
-        if place not in ("", "-"):
-            storage.check(flag, place.removeprefix("tfds:"))
 
 
 if __name__ == "__main__":

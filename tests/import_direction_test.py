@@ -36,6 +36,7 @@ RANKED = {
         ("anomaly",),
     ),
     "runtime": (
+        ("failures",),
         ("local", "processes", "heartbeat"),
         ("group", "outside", "compilation_cache"),
         ("storage", "lifeline", "notice"),

@@ -13,6 +13,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax.config import configuration, fields
+from bert_jax.config.command_line import CommandLine
 from bert_jax.config.configuration import field_of
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 # The fields of the data that are evaluated, and of all that a task reads.
 EVALUATED = ("task.data_dir", "task.dev_file", "task.test_file")
 DATA = (*EVALUATED, "task.train_file")
+# What names a place, besides the fields of a task that are text.
+PLACES = ("corpus.data_dir", "init_from", "tokenizer.vocab_file")
+VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "TFDS_DATA_DIR")
 # Where and with what a model is asked. What it is, is not among them.
 MAY_DIFFER = (
     *("mesh.", "predict.", "evaluate.", "corpus.data_dir", *DATA),
@@ -130,6 +134,27 @@ def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
         configuration.override(config, override)
     fields.check(config)
     return config
+
+
+def check_places(line: CommandLine, config: ConfigDict) -> None:
+    """Raises UserError where a place is of a kind that cannot be used there."""
+    if line.mode == "export" and "://" in line.output:
+        raise UserError(
+            f"--output={line.output}: an export is a folder of this machine; write it "
+            "here and copy it"
+        )
+    places = [(f"--{n}", getattr(line, n)) for n in ("workdir", "input", "output")]
+    places += [
+        (f"--config.{name}", value)
+        for name, value in fields.each(config)
+        if name in PLACES or (name.startswith("task.") and isinstance(value, str))
+    ]
+    places += [(name, os.environ.get(name, "")) for name in VARIABLES]
+    for source in config.corpus.sources:
+        places.append(("--config.corpus.sources", source.partition(":")[2]))
+    for flag, place in places:
+        if place not in ("", "-"):
+            storage.check(flag, place.removeprefix("tfds:"))
 
 
 def source(folder: Path, config: ConfigDict) -> Path:

@@ -1,0 +1,61 @@
+"""The command line: flags, and `--config.FIELD=VALUE`."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from absl import flags
+
+from bert_jax.config import configuration
+from bert_jax.errors import UserError
+
+ASKS = ("evaluate", "predict", "export")  # these train nothing
+MODES = ("train", "prepare", *ASKS, "describe")
+
+
+class CommandLine(NamedTuple):
+    """What was asked for."""
+
+    mode: str
+    workdir: str
+    input: str
+    output: str
+    config: str  # of --config; empty: none was given
+    overrides: list[str]  # each --config.FIELD=VALUE
+
+
+def parse(argv: Sequence[str]) -> CommandLine:
+    """Reads the flags; nothing slow has been imported for it.
+
+    Raises:
+      UserError: a flag that is unknown, or has no value that it can have.
+    """
+    values = flags.FlagValues()
+    flags.DEFINE_multi_string("config", [], "a config file", flag_values=values)
+    flags.DEFINE_string("workdir", "", "the run's folder", flag_values=values)
+    flags.DEFINE_enum("mode", "train", MODES, "what to do", flag_values=values)
+    flags.DEFINE_string("input", "-", "JSON lines, or -", flag_values=values)
+    flags.DEFINE_string("output", "-", "file, folder or -", flag_values=values)
+    is_field = re.compile("--?config[.]").match
+    if any(re.match("--?undefok(=|$)", text) for text in argv):  # absl's own
+        raise UserError("--undefok: every flag must be one that there is")
+    try:
+        positional = values(["bert_jax.main", *(x for x in argv if not is_field(x))])
+    except flags.Error as error:
+        text = " ".join(str(error).split())
+        if re.search("flag 'config.", text):
+            text += "; fields are set by --config.FIELD=VALUE"
+        raise UserError(text) from error
+    if positional[1:]:
+        raise UserError(f"{positional[1]!r}: flags begin with --")
+    given = values.flag_values_dict()
+    for name in ("workdir", "input", "output"):
+        if given[name].startswith("--"):  # the flag after one that ends the line early
+            raise UserError(f"--{name} {given[name]}: --{name}=VALUE is required")
+    specs: list[str] = given.pop("config")
+    if len(specs) > 1 or "" in specs:
+        raise UserError("--config=FILE is required once, and not more")
+    spec = "".join(specs)
+    default = f"runs/{configuration.name(spec)}" if spec else "runs"
+    given["workdir"] = given["workdir"] or default
+    return CommandLine(config=spec, overrides=[x for x in argv if is_field(x)], **given)
