@@ -1,4 +1,4 @@
-"""WordPiece with BERT's normaliser: load a vocabulary, compare two, save one.
+"""WordPiece with BERT's normaliser: load a vocabulary, build one, save one.
 
 The rules are those of google-research/bert, tokenization.py, as the `tokenizers`
 library runs them.
@@ -59,10 +59,10 @@ def load(path: str | Path, lowercase: bool = True) -> Tokenizer:
         storage.require_file(path)
         content = path.read_bytes().decode("utf-8")
     except OSError as error:
+        why = error.strerror or type(error).__name__
         raise UserError(
-            f"{path}: cannot read the vocabulary "
-            f"({error.strerror or type(error).__name__}); "
-            "set tokenizer.vocab_file to a vocab.txt or tokenizer.json"
+            f"{path}: cannot read the vocabulary ({why}); set tokenizer.vocab_file to "
+            "a vocab.txt or tokenizer.json"
         ) from error
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
@@ -101,11 +101,10 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
     if storage.in_bucket(folder):  # a work directory, or nothing that is read there
         own = folder / "tokenizer.json"
         return load(own) if own.exists() else None
-    for name in ("tokenizer.json", "vocab.txt"):
-        path = outside.inside(folder, name, outside.MAX_VOCABULARY_BYTES)
-        if path is not None:
-            break
-    else:
+    limit, names = outside.MAX_VOCABULARY_BYTES, ("tokenizer.json", "vocab.txt")
+    paths = (outside.inside(folder, name, limit) for name in names)
+    path = next(filter(None, paths), None)
+    if path is None:
         return None
     fields: dict[str, Any] = {}
     if outside.inside(folder, "tokenizer_config.json") is not None:
@@ -114,8 +113,8 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
     if path.suffix != ".json":
         fields = {"do_lower_case": not _is_cased(tokenizer), **fields}
         if (folder / "config.json").exists():  # not of Google's code
-            limit = _TRANSFORMERS_MAX_CHARACTERS
-            tokenizer.model.max_input_chars_per_word = limit  # type: ignore[attr-defined]
+            characters = _TRANSFORMERS_MAX_CHARACTERS
+            tokenizer.model.max_input_chars_per_word = characters  # type: ignore[attr-defined]
     _set_normalizer(tokenizer, fields)
     return tokenizer
 
@@ -172,37 +171,9 @@ def summary(tokenizer: Tokenizer) -> str:
     return ", ".join(said)
 
 
-def check_same(
-    tokenizer: Tokenizer, theirs: Tokenizer | None, source: str | Path
-) -> None:
-    """Raises UserError where a run has another vocabulary than the weights it begins
-    with, or prepares its texts otherwise; pieces that fill up the end, [unusedN], do
-    not count."""
-    if theirs is None:
-        return
-    keep = "leave config.tokenizer.vocab_file empty to keep the checkpoint's"
-    mine, there = _pieces(tokenizer), _pieces(theirs)
-    for index in range(max(len(mine), len(there))):
-        pair = [x[index] if index < len(x) else None for x in (mine, there)]
-        if pair[0] != pair[1]:
-            raise UserError(
-                f"the vocabulary is not that of {source}: piece {index} is {pair[0]!r} "
-                f"here and {pair[1]!r} there; {keep}"
-            )
-    rules, other = map(normalization, (tokenizer, theirs))
-    for name in sorted(rules.keys() | other.keys()):
-        if rules.get(name) != other.get(name):
-            raise UserError(
-                f"the tokenizer is not that of {source}: its normaliser has {name}="
-                f"{rules.get(name)} here and {other.get(name)} there; {keep}, or set "
-                "config.tokenizer.lowercase as it is there"
-            )
-
-
 def files(tokenizer: Tokenizer) -> dict[str, str]:
     """What is kept of a tokenizer: the texts of `vocab.txt` and `tokenizer.json`."""
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    lines = "".join(f"{p}\n" for p in sorted(vocabulary, key=lambda p: vocabulary[p]))
+    lines = "".join(f"{piece}\n" for piece in pieces_of(tokenizer))
     return {"vocab.txt": lines, "tokenizer.json": tokenizer.to_str(pretty=True)}
 
 
@@ -227,12 +198,11 @@ def _read_vocabulary(path: Path, content: str) -> list[str]:
         raise UserError(f"{path}: the vocabulary is empty; it needs a piece a line")
     lines: dict[str, int] = {}
     for number, piece in enumerate(pieces, 1):
-        if piece in lines:
+        if (first := lines.setdefault(piece, number)) != number:
             raise UserError(
-                f"{path}:{number}: {piece!r} stands already in line {lines[piece]}; "
-                "remove one of the two"
+                f"{path}:{number}: {piece!r} stands already in line {first}; remove "
+                "one of the two"
             )
-        lines[piece] = number
     return pieces
 
 
@@ -250,12 +220,10 @@ def _from_json(path: Path, content: str) -> Tokenizer:
     return tokenizer
 
 
-def _pieces(tokenizer: Tokenizer) -> list[str]:
+def pieces_of(tokenizer: Tokenizer) -> list[str]:
+    """The vocabulary, a piece's place in the list being its id."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    pieces = sorted(vocabulary, key=lambda piece: vocabulary[piece])
-    while pieces and pieces[-1].startswith("[unused"):
-        pieces.pop()
-    return pieces
+    return sorted(vocabulary, key=lambda piece: vocabulary[piece])
 
 
 def _check_ids(path: Path, tokenizer: Tokenizer) -> None:
@@ -275,7 +243,7 @@ def _check_ids(path: Path, tokenizer: Tokenizer) -> None:
 
 
 def _is_cased(tokenizer: Tokenizer) -> bool:
-    pieces = tokenizer.get_vocab(with_added_tokens=True).keys() - set(SPECIAL_TOKENS)
+    pieces = set(pieces_of(tokenizer)) - set(SPECIAL_TOKENS)
     words = [p for p in pieces if not p.startswith("[unused")]
     changed = sum(piece.lower() != piece for piece in words)
     return changed > _CASED_FROM * len(words)
@@ -320,8 +288,7 @@ def build(pieces: list[str], lowercase: bool) -> Tokenizer:
     tokenizer.normalizer = bert_normalizer(lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    present = [token for token in SPECIAL_TOKENS if token in vocabulary]
-    tokenizer.add_special_tokens(present)
+    tokenizer.add_special_tokens([t for t in SPECIAL_TOKENS if t in vocabulary])
     if "[CLS]" in vocabulary and "[SEP]" in vocabulary:
         tokenizer.post_processor = processors.TemplateProcessing(
             single="[CLS] $A [SEP]",

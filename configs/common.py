@@ -10,15 +10,30 @@ from ml_collections import ConfigDict
 
 def get_config() -> ConfigDict:
     config = ConfigDict()
-
     config.seed = 0  # of parameters, dropout, training order and training masks
 
     # A work directory, a Hugging Face folder or one of Google's checkpoints to begin
     # with; empty: random values.
     config.init_from = ""
 
-    # Named as in bert_config.json.
-    config.model = model = ConfigDict()
+    config.model = _model()
+    config.tokenizer = _tokenizer()
+    config.corpus = _corpus()
+    config.masking = _masking()
+    config.phase2 = _phase2()
+    config.task = _task()
+    config.optimizer = _optimizer()
+    config.train = _train()
+    config.evaluate = _evaluate()
+    config.checkpoint = _checkpoint()
+    config.predict = _predict()
+    config.mesh = _mesh()
+    return config
+
+
+def _model() -> ConfigDict:
+    """Named as in bert_config.json."""
+    model = ConfigDict()
     model.vocab_size = 0  # rows of the embedding matrix; 0: the tokenizer's size
     model.hidden_size = 768
     model.num_hidden_layers = 12
@@ -38,14 +53,20 @@ def get_config() -> ConfigDict:
     # each layer), dots (what is between its matrix products, and attention).
     model.remat = "none"
     model.scan_layers = False  # one compiled layer, parameters stacked
+    return model
 
-    config.tokenizer = tokenizer = ConfigDict()
+
+def _tokenizer() -> ConfigDict:
+    tokenizer = ConfigDict()
     tokenizer.vocab_file = ""  # a vocab.txt or tokenizer.json; empty: train one
     tokenizer.vocab_size = 30522  # pieces to train, special tokens included
     tokenizer.lowercase = True  # and strip accents, as the uncased models do
     tokenizer.sample_bytes = 30_000_000  # of text, drawn evenly, to train it on
+    return tokenizer
 
-    config.corpus = corpus = ConfigDict()
+
+def _corpus() -> ConfigDict:
+    corpus = ConfigDict()
     # sentences:GLOB, text:GLOB, jsonl:GLOB, tfds:NAME, pydocs
     corpus.sources = ("tfds:wikipedia/20230601.en", "tfds:pg19")
     corpus.language = "en"  # whose rules split sentences
@@ -61,16 +82,22 @@ def get_config() -> ConfigDict:
     corpus.seed = 0
     corpus.dev_fraction = 0.005  # of the documents, held back whole
     corpus.nsp = True  # sentence pairs and the next sentence loss
+    return corpus
 
-    config.masking = masking = ConfigDict()
+
+def _masking() -> ConfigDict:
+    masking = ConfigDict()
     masking.masked_lm_prob = 0.15  # of the tokens are predicted
     masking.max_predictions_per_seq = 20  # 20 at length 128, 77 at 512
     masking.whole_word = False  # a word's pieces are chosen together
     masking.mask_fraction = 0.8  # of the predicted become [MASK]
     masking.random_fraction = 0.1  # become a random piece; the rest stay
+    return masking
 
-    # The last steps at another length (appendix A.2: 90% at 128, 10% at 512).
-    config.phase2 = phase2 = ConfigDict()
+
+def _phase2() -> ConfigDict:
+    """The last steps at another length (appendix A.2: 90% at 128, 10% at 512)."""
+    phase2 = ConfigDict()
     phase2.fraction = 0.0  # of train.num_steps; 0: one phase
     phase2.max_seq_length = 512
     phase2.max_predictions_per_seq = 77
@@ -80,11 +107,17 @@ def get_config() -> ConfigDict:
     # for another batch size; 0: the first phase's goes on.
     phase2.learning_rate = 0.0
     phase2.warmup_steps = 0  # of its own schedule
+    return phase2
 
-    config.task = task = ConfigDict()
+
+def _task() -> ConfigDict:
+    task = ConfigDict()
     task.name = "pretraining"
+    return task
 
-    config.optimizer = optimizer = ConfigDict()
+
+def _optimizer() -> ConfigDict:
+    optimizer = ConfigDict()
     optimizer.name = "bert_adam"  # bert_adam (no bias correction), adamw or lamb
     optimizer.learning_rate = 1e-4
     optimizer.warmup_steps = 10_000  # either this ...
@@ -95,8 +128,11 @@ def get_config() -> ConfigDict:
     optimizer.beta2 = 0.999
     optimizer.eps = 1e-6
     optimizer.clip_norm = 1.0  # global norm; 0: no clipping
+    return optimizer
 
-    config.train = train = ConfigDict()
+
+def _train() -> ConfigDict:
+    train = ConfigDict()
     train.num_steps = 1_000_000  # 0: by num_epochs
     train.num_epochs = 0.0  # passes over the training data, of a fine-tuning task
     train.batch_size = 256  # sequences, over all devices
@@ -115,28 +151,40 @@ def get_config() -> ConfigDict:
     # A loss or gradient norm so many times its running mean is a spike; 0: none is.
     train.spike_factor = 0.0
     train.stall_seconds = 300.0  # without progress are told; 0: never
+    return train
 
-    config.evaluate = evaluate = ConfigDict()
+
+def _evaluate() -> ConfigDict:
+    evaluate = ConfigDict()
     evaluate.batch_size = 256  # sequences, over all devices
     evaluate.splits = ("dev",)
     # Which checkpoint the final predictions, `predict` and `export` take: last, or
     # best, the one with the best score on dev (of two phases, among the last one's:
     # losses at two lengths do not compare).
     evaluate.checkpoint = "last"
+    return evaluate
 
-    config.checkpoint = checkpoint = ConfigDict()
+
+def _checkpoint() -> ConfigDict:
+    checkpoint = ConfigDict()
     checkpoint.save_every = 5_000  # steps
     checkpoint.keep = 3  # newest checkpoints
     checkpoint.keep_every = 0  # steps: those at its multiples stay for good; 0: none
+    return checkpoint
 
-    config.predict = predict = ConfigDict()
+
+def _predict() -> ConfigDict:
+    predict = ConfigDict()
     predict.top_k = 5  # guesses for each [MASK]
     predict.batch_size = 32
+    return predict
 
-    config.mesh = mesh = ConfigDict()  # devices along each axis; -1: what is left
+
+def _mesh() -> ConfigDict:
+    """Devices along each axis; -1: what is left."""
+    mesh = ConfigDict()
     mesh.data = -1  # the batch is split
     mesh.fsdp = 1  # the batch, parameters and optimizer state are split
     mesh.tensor = 1  # heads, intermediate size and vocabulary are split
     mesh.optimizer = "as_parameters"  # or zero1: its state is split over data too
-
-    return config
+    return mesh

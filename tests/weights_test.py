@@ -169,15 +169,15 @@ def vocabulary(path, pieces):
 
 def test_vocabularies_are_compared(tmp_path):
     mine = vocabulary(tmp_path / "vocab.txt", PIECES)
-    tokenization.check_same(mine, None, "there")
+    merge.check_tokenizer(mine, None, "there")
     filled = vocabulary(tmp_path / "vocab.txt", [*PIECES, "[unused0]", "[unused1]"])
-    tokenization.check_same(mine, filled, "there")
+    merge.check_tokenizer(mine, filled, "there")
     swapped = vocabulary(tmp_path / "vocab.txt", [*PIECES[:5], *PIECES[:4:-1]])
     with pytest.raises(UserError, match="piece 5 is 'a' here and 'o' there"):
-        tokenization.check_same(mine, swapped, "there")
+        merge.check_tokenizer(mine, swapped, "there")
     longer = vocabulary(tmp_path / "vocab.txt", [*PIECES, "p"])
     with pytest.raises(UserError, match="piece 20 is None here and 'p' there"):
-        tokenization.check_same(mine, longer, "there")
+        merge.check_tokenizer(mine, longer, "there")
 
 
 @pytest.mark.slow

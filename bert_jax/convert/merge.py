@@ -1,5 +1,6 @@
 """Weights that were read, put in the place of a run's own parameters."""
 
+import itertools
 import json
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
@@ -7,7 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
+from tokenizers import Tokenizer
 
+from bert_jax import tokenization
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -164,3 +167,37 @@ def _check_shapes(
                 f"{'/'.join(path)} has the shape {theirs[path].shape} in {source}, but "
                 f"the config asks for {leaf.shape}"
             )
+
+
+def check_tokenizer(
+    tokenizer: Tokenizer, theirs: Tokenizer | None, source: str | Path
+) -> None:
+    """Raises UserError where a run has another vocabulary than the weights it begins
+    with, or prepares its texts otherwise; pieces that fill up the end, [unusedN], do
+    not count."""
+    if theirs is None:
+        return
+    keep = "leave config.tokenizer.vocab_file empty to keep the checkpoint's"
+    mine, there = map(_used, (tokenizer, theirs))
+    for index, (ours, other) in enumerate(itertools.zip_longest(mine, there)):
+        if ours != other:
+            raise UserError(
+                f"the vocabulary is not that of {source}: piece {index} is {ours!r} "
+                f"here and {other!r} there; {keep}"
+            )
+    rules, its = map(tokenization.normalization, (tokenizer, theirs))
+    for name in sorted(rules.keys() | its.keys()):
+        if rules.get(name) != its.get(name):
+            raise UserError(
+                f"the tokenizer is not that of {source}: its normaliser has {name}="
+                f"{rules.get(name)} here and {its.get(name)} there; {keep}, or set "
+                "config.tokenizer.lowercase as it is there"
+            )
+
+
+def _used(tokenizer: Tokenizer) -> list[str]:
+    """Its pieces, but for those that fill up the end."""
+    pieces = tokenization.pieces_of(tokenizer)
+    while pieces and pieces[-1].startswith("[unused"):
+        pieces.pop()
+    return pieces

@@ -56,58 +56,73 @@ def read_columns(
     """
     lines = tuple(line for _, line in read_lines(path))
     separator = "\t" if any("\t" in x for x in lines if x.strip(_BLANK)) else " "
+    columns = _Columns(path, separator, token_column, tag_column, labelled)
     found: list[Sentence] = []
     documents: dict[int, str] = {}
-    document = width = first = 0
+    document = 0
     words: list[str] = []
     tags: list[str] = []
-
-    def end_sentence(number: int) -> None:
-        if words:
-            known = tuple(tags) if tags else None
-            line = number - len(words)
-            found.append(Sentence(tuple(words), known, document, line))
-            words.clear()
-            tags.clear()
-
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate((*lines, ""), 1):
         fields = _fields(line, separator)
-        if not fields or fields[0].startswith(_DOCUMENT):
-            end_sentence(number)
-            if fields:
-                document += 1
-                tag = _index(tag_column, len(fields))
-                if tag:
-                    documents[number] = fields[tag]
+        if fields and not fields[0].startswith(_DOCUMENT):
+            word, tag = columns.pick(fields, number)
+            words.append(word)
+            tags.extend(tag)
             continue
-        width, first = width or len(fields), first or number
-        if len(fields) != width:
-            raise UserError(
-                f"{path}:{number}: {_columns(len(fields), separator)}, where line "
-                f"{first} has {width}; mend the line"
-            )
-        word, tag = _index(token_column, width), _index(tag_column, width)
-        if word is None:
-            raise UserError(
-                f"{path}:{number}: {_columns(width, separator)}; there is no "
-                f"config.task.token_column={token_column}"
-            )
-        if labelled and (tag is None or tag == word):
-            raise UserError(
-                f"{path}:{number}: {_columns(width, separator)}; "
-                f"config.task.tag_column={tag_column} is no column with tags"
-            )
-        if not fields[word]:
-            raise UserError(f"{path}:{number}: the word is empty; mend the line")
-        words.append(fields[word])
-        if tag is not None and tag != word:
-            if not fields[tag].strip(" "):
-                raise UserError(f"{path}:{number}: the tag is empty; mend the line")
-            tags.append(fields[tag].strip(" "))
-    end_sentence(len(lines) + 1)
+        if words:
+            known, first = tuple(tags) if tags else None, number - len(words)
+            found.append(Sentence(tuple(words), known, document, first))
+            words, tags = [], []
+        if fields:
+            document += 1
+            if index := _index(tag_column, len(fields)):
+                documents[number] = fields[index]
     if not found:
         raise UserError(f"{path}: no sentence in it: a word a line is required")
     return ColumnFile(lines, separator, tuple(found), documents)
+
+
+class _Columns:
+    """Where in a line its word and its tag stand; the first line says how many columns
+    each has."""
+
+    def __init__(
+        self, path: str | Path, separator: str, word: int, tag: int, labelled: bool
+    ):
+        self._path, self._separator, self._labelled = path, separator, labelled
+        self._word, self._tag = word, tag
+        self._width = self._first = 0
+
+    def pick(self, fields: Sequence[str], number: int) -> tuple[str, list[str]]:
+        """The word of line `number`, and its tag if there is one.
+
+        Raises:
+          UserError: see `read_columns`.
+        """
+        if not self._width:
+            self._width, self._first = len(fields), number
+        where = f"{self._path}:{number}"
+        there = f"{where}: {_columns(len(fields), self._separator)}"
+        if len(fields) != self._width:
+            raise UserError(
+                f"{there}, where line {self._first} has {self._width}; mend the line"
+            )
+        word, tag = _index(self._word, self._width), _index(self._tag, self._width)
+        if word is None:
+            raise UserError(
+                f"{there}; there is no config.task.token_column={self._word}"
+            )
+        if not fields[word]:
+            raise UserError(f"{where}: the word is empty; mend the line")
+        if tag is not None and tag != word:
+            if not fields[tag].strip(" "):
+                raise UserError(f"{where}: the tag is empty; mend the line")
+            return fields[word], [fields[tag].strip(" ")]
+        if self._labelled:
+            raise UserError(
+                f"{there}; config.task.tag_column={self._tag} is no column with tags"
+            )
+        return fields[word], []
 
 
 def with_column(file: ColumnFile, tags: Sequence[Sequence[str]]) -> str:

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tasks, tokenization
 from bert_jax.convert import layout, weights
-from bert_jax.convert.merge import Report, merge, whole
+from bert_jax.convert.merge import Report, check_tokenizer, merge, whole
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
@@ -76,7 +76,7 @@ def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Report] | None
         return None
     found = weights.read(source, name=name)
     theirs = weights.read_tokenizer(source, found.config)
-    tokenization.check_same(task.tokenizer, theirs, source)
+    check_tokenizer(task.tokenizer, theirs, source)
     labels = tuple(task.config.task.get("labels", ()))
     if labels and not _same(found.labels, labels):
         found = _without(found, layout.LABELLED_HEADS)
