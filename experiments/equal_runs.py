@@ -232,9 +232,7 @@ def handed_out(folder: Path, num_steps: int, size: int) -> tuple[int, int, int, 
     assert sorted(batches) == list(range(num_steps)), f"{folder}: {sorted(batches)}"
     for step, batch in batches.items():
         assert sorted(batch) == list(range(size)), f"{folder}: step {step}"
-    stream = [
-        batches[step][place] for step in range(num_steps) for place in range(size)
-    ]
+    stream = [batches[i][place] for i in range(num_steps) for place in range(size)]
     every = set(stream)
     epoch = len(every)
     epochs = [stream[i : i + epoch] for i in range(0, len(stream) - epoch + 1, epoch)]
