@@ -31,6 +31,12 @@ ARCHITECTURES: dict[str, tuple[str, ...]] = {
     "BertForQuestionAnswering": ("question_answering",),
     "BertForMultipleChoice": ("pooler", "multiple_choice"),
 }
+# What config.json calls each kind of task of a classifier of texts.
+PROBLEM_TYPES = {
+    "classification": "single_label_classification",
+    "multilabel": "multi_label_classification",
+    "regression": "regression",
+}
 # Heads that stand under a name of their own, so that any file may hold them.
 SHARED_HEADS = ("masked_lm", "next_sentence")
 # Heads with as many outputs as there are labels.

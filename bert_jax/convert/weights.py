@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import flax.linen as nn
 import jax
+from flax.traverse_util import flatten_dict
+from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
@@ -188,14 +189,11 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
     Args:
       name: of the folder of checkpoints; empty: as the run's own config says.
     """
-    # Imported here: reading the other two needs neither Orbax nor the data's libraries.
-    from bert_jax import tasks
+    # Imported here: reading the other two does not need Orbax.
     from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 
     config = configuration.complete(workdir.read_config(folder), folder / "config.json")
     name = name or checkpoint_name(config)
-    task = tasks.create(config, tokenization.load(folder / "tokenizer.json"))
-    model_config = task.model_config
     if config.train.seeds > 1:
         raise UserError(
             f"{folder}: a run of {config.train.seeds} seeds; name one of them, such as "
@@ -203,27 +201,44 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
         )
     # On one device, whatever mesh it was trained on.
     sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    boxed = jax.eval_shape(task.init_params, jax.random.key(0))
-    abstract = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-        nn.meta.unbox(boxed),
-    )
     with Checkpoints.of_another(folder, name) as checkpoints:
-        restored = checkpoints.restore_params(abstract)
+        restored = checkpoints.restore_saved(sharding)
     if restored is None:
         raise UserError(f"{folder}: no checkpoint there yet")
     params, step = jax.device_get(restored[0]), restored[1]
+    vocabulary = tokenization.load(folder / "tokenizer.json").get_vocab_size()
+    model_config = BertConfig.create(config.model, vocabulary)
     if model_config.scan_layers:
         params = _unstacked(params, model_config.num_hidden_layers)
+    _check_shapes(params, model_config, folder)
     found = Weights(
         config=dataclasses.replace(model_config, scan_layers=False, remat="none"),
         params=params,
         architecture=_architecture(params),
-        labels=_labels(task, params),
-        problem_type=getattr(task, "problem_type", None),
+        labels=_labels(config, params),
+        problem_type=_problem_type(config, params),
         facts=workdir.read_facts(folder, step),
     )
     return found, step
+
+
+def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -> None:
+    """Raises UserError where config.json is of another model than the checkpoint."""
+    labelled = params.keys() & set(layout.LABELLED_HEADS)
+    labels = [len(params[head]["bias"]) for head in labelled]
+    by_config = {
+        "/".join(parameter.path): parameter.shape
+        for part in (*params, *({"pooler"} & params["bert"].keys()))
+        for parameter in layout.parameters(part, config, *labels)
+    }
+    there = {name: x.shape for name, x in flatten_dict(params, sep="/").items()}
+    for name in sorted(by_config.keys() | there):
+        ours, saved = by_config.get(name), there.get(name)
+        if ours != saved:
+            raise UserError(
+                f"{folder}: {name} has the shape {saved} in the checkpoint, {ours} by "
+                "config.json; restore the run's own"
+            )
 
 
 def _architecture(params: Mapping[str, Any]) -> str:
@@ -234,13 +249,23 @@ def _architecture(params: Mapping[str, Any]) -> str:
     raise UserError(f"a model with the heads {', '.join(sorted(heads))} has no name")
 
 
-def _labels(task: Any, params: Mapping[str, Any]) -> tuple[str, ...]:
+def _labels(config: ConfigDict, params: Mapping[str, Any]) -> tuple[str, ...]:
     """The task's names of a classifier's outputs; LABEL_0 ... where it has none."""
     for head in layout.LABELLED_HEADS:
         if head in params:
             number = len(params[head]["bias"])
-            return tuple(getattr(task, "labels", ()) or layout.default_labels(number))
+            given = tuple(config.task.get("labels", ()))
+            return given or layout.default_labels(number)
     return ()
+
+
+def _problem_type(config: ConfigDict, params: Mapping[str, Any]) -> str | None:
+    """What config.json calls the task of a classifier of texts."""
+    classifier = params.get("sequence_classification")
+    if classifier is None:
+        return None
+    kind = "regression" if len(classifier["bias"]) == 1 else "classification"
+    return layout.PROBLEM_TYPES[config.task.get("kind", kind)]
 
 
 def _unstacked(params: Mapping[str, Any], num_layers: int) -> dict[str, Any]:

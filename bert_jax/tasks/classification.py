@@ -24,12 +24,6 @@ from bert_jax.scores import classification as scores
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.types import Sums
 
-# How each kind is called in a Hugging Face config.json.
-PROBLEM_TYPES = {
-    "classification": "single_label_classification",
-    "multilabel": "multi_label_classification",
-    "regression": "regression",
-}
 SCORES: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {
         "accuracy": scores.accuracy,
@@ -82,9 +76,8 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         kind: str = "classification",
     ):
         super().__init__(config, tokenizer)
-        self.kind = _choice(config, "kind", tuple(PROBLEM_TYPES), kind)
+        self.kind = _choice(config, "kind", tuple(SCORES), kind)
         self.truncation = _choice(config, "truncation", TRUNCATIONS, "head")
-        self.problem_type = PROBLEM_TYPES[self.kind]
         self.main_score = _MAIN_SCORES[self.kind]
 
     @property

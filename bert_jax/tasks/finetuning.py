@@ -46,7 +46,6 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     head: ClassVar[str]  # one of models.architectures.HEADS
     main_score: str  # of `scores`: the higher, the better the checkpoint
-    problem_type: str | None = None  # as in a Hugging Face config.json
     fill: Mapping[str, int] = {}  # what a column is padded with, where that is not 0
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):

@@ -6,7 +6,6 @@ only wants the weights does not read the optimizer's two thirds.
 
 import contextlib
 import functools
-import gc
 import logging
 import os
 import shutil
@@ -17,17 +16,19 @@ from typing import Any, TypeVar
 
 import jax
 import orbax.checkpoint as ocp
-from absl import logging as absl_logging
 from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
+from bert_jax.workdir import quiet
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+# Of a step: the shapes, dtypes and shardings to restore to, by name.
+Abstract = Callable[[int], Mapping[str, Any]]
 
 _LISTINGS = 4  # of the checkpoints of a run that may go on meanwhile
 
@@ -78,7 +79,7 @@ class Checkpoints:
         )
         items = ("params", "opt_state", "running_stats")
         make = functools.partial(ocp.CheckpointManager, item_names=items)
-        with _quietly():  # of what read_only leaves out
+        with quiet.quietly():  # of what read_only leaves out
             self._manager = self._listed(lambda: make(self._folder, options=options))
 
     def _listed(self, read: Callable[[], Result]) -> Result:
@@ -95,7 +96,7 @@ class Checkpoints:
 
     def __enter__(self) -> "Checkpoints":
         self._hook = sys.unraisablehook
-        sys.unraisablehook = functools.partial(_but_closed_loops, self._hook)
+        sys.unraisablehook = functools.partial(quiet.but_closed_loops, self._hook)
         return self
 
     def __exit__(
@@ -173,8 +174,9 @@ class Checkpoints:
         try:
             yield
         except (OSError, RuntimeError, ValueError) as error:
+            why = quiet.first_line(error)
             raise UserError(
-                f"{self._folder}: a checkpoint cannot be written: {_first_line(error)}"
+                f"{self._folder}: a checkpoint cannot be written: {why}"
             ) from error
 
     def save_params(self, params: Any, step: int) -> None:
@@ -195,6 +197,30 @@ class Checkpoints:
         Raises:
           UserError: there are checkpoints, but none can be read.
         """
+        return self._restore_newest(lambda step: abstract)
+
+    def restore_params(self, abstract: Any) -> tuple[Any, int] | None:
+        """As `restore`, the parameters only."""
+        found = self.restore({"params": abstract})
+        return None if found is None else (found[0]["params"], found[1])
+
+    def restore_saved(self, sharding: jax.sharding.Sharding) -> tuple[Any, int] | None:
+        """As `restore_params`, of whatever tree was saved, each array placed so."""
+
+        def saved(step: int) -> dict[str, Any]:
+            folder = self._folder / str(step) / "params"
+            metadata = ocp.StandardCheckpointHandler().metadata(folder)
+            return {
+                "params": jax.tree.map(
+                    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+                    metadata.tree,
+                )
+            }
+
+        found = self._restore_newest(saved)
+        return None if found is None else (found[0]["params"], found[1])
+
+    def _restore_newest(self, abstract: Abstract) -> tuple[dict, int] | None:
         for _ in range(_LISTINGS - 1 if self._read_only else 0):
             steps = self._manager.all_steps()
             try:
@@ -206,12 +232,7 @@ class Checkpoints:
                     raise
         return self._restore_listed(abstract)
 
-    def restore_params(self, abstract: Any) -> tuple[Any, int] | None:
-        """As `restore`, the parameters only."""
-        found = self.restore({"params": abstract})
-        return None if found is None else (found[0]["params"], found[1])
-
-    def _restore_listed(self, abstract: Mapping[str, Any]) -> tuple[dict, int] | None:
+    def _restore_listed(self, abstract: Abstract) -> tuple[dict, int] | None:
         damaged = []
         for step in sorted(self._manager.all_steps(), reverse=True):
             restored, reason = self._restore(step, abstract)
@@ -235,13 +256,14 @@ class Checkpoints:
         return None
 
     def _restore(
-        self, step: int, abstract: Mapping[str, Any]
+        self, step: int, abstract: Abstract
     ) -> tuple[dict[str, Any] | None, str]:
         """A checkpoint's items; or None, in every process, and the reason."""
-        args = {k: ocp.args.StandardRestore(v) for k, v in abstract.items()}
         items, reason = None, "another process could not read it"
         try:
-            with _reported_once():
+            with quiet.reported_once():
+                trees = abstract(step).items()
+                args = {k: ocp.args.StandardRestore(v) for k, v in trees}
                 found = self._manager.restore(step, args=ocp.args.Composite(**args))
                 items = dict(found.items())
         except jax.errors.JaxRuntimeError:
@@ -249,7 +271,7 @@ class Checkpoints:
         # Whatever a damaged file makes Orbax or TensorStore raise; if no checkpoint
         # can be read, the first of these errors is shown.
         except Exception as error:
-            reason = _first_line(error)
+            reason = quiet.first_line(error)
         return (items if processes.all_true(items is not None) else None), reason
 
     def _set_aside(self, step: int) -> None:
@@ -276,43 +298,3 @@ def _check_folder(folder: Path) -> None:
                 storage.require_file(storage.path(path))
             except OSError as error:
                 raise UserError(f"{path}: {error.strerror}") from error
-
-
-def _but_closed_loops(hook: Callable[[Any], object], unraisable: Any) -> None:
-    """Tells what nobody can catch, but for TensorStore's complaint, once for each write
-    under way, that Orbax no longer listens: Orbax stops at the first write that fails,
-    and that failure is raised where the save is waited for."""
-    error = unraisable.exc_value
-    if not (isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
-        hook(unraisable)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).partition(" See full TensorStore details")[0]
-    return next(iter(text.splitlines()), type(error).__name__)[:200]
-
-
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Keeps Orbax's warnings back."""
-    verbosity = absl_logging.get_verbosity()
-    absl_logging.set_verbosity(absl_logging.FATAL)
-    try:
-        yield
-    finally:
-        absl_logging.set_verbosity(verbosity)
-
-
-@contextlib.contextmanager
-def _reported_once() -> Iterator[None]:
-    """Keeps Orbax from telling of one damaged file once for each of its readers."""
-    hook = sys.unraisablehook
-    sys.unraisablehook = lambda unraisable: log.debug("%s", unraisable.exc_value)
-    with _quietly():
-        try:
-            yield
-        except Exception:
-            gc.collect()  # the readers report when they are collected
-            raise
-        finally:
-            sys.unraisablehook = hook
