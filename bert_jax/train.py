@@ -16,7 +16,7 @@ def train(task: Task, folder: Path) -> None:
     """Trains to `config.train.num_steps`, from the newest checkpoint if there is one.
 
     A run that has learnt nothing is said to have collapsed; `config.train.restarts`
-    times it is put aside and begun anew with the next seed.
+    times it is archived and restarted with the next seed.
 
     Args:
       task: its config is resolved.
@@ -30,14 +30,14 @@ def train(task: Task, folder: Path) -> None:
     if restarts and storage.in_bucket(folder):
         raise UserError(
             f"config.train.restarts={restarts}: in a bucket ({folder}) no run can be "
-            "put aside at once; take a --workdir of a file system, or restarts=0"
+            "archived; take a --workdir of a file system, or restarts=0"
         )
     is_first = processes.is_first()
     with workdir_lock.held(folder) if is_first else contextlib.nullcontext():
         if is_first:
-            workdir.finish_putting_aside(folder)
+            workdir.finish_archiving(folder)
         processes.barrier()
-        first = min(workdir.runs_put_aside(folder), restarts)
+        first = min(workdir.archived_runs(folder), restarts)
         for attempt in range(first, restarts + 1):
             with Session(task, folder, task.config.seed + attempt) as session:
                 try:
@@ -51,7 +51,7 @@ def train(task: Task, folder: Path) -> None:
                 break
             processes.barrier()  # all have read what is moved now
             if is_first:
-                workdir.put_aside(folder, attempt)
+                workdir.archive(folder, attempt)
             processes.barrier()
 
 

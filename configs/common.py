@@ -150,7 +150,7 @@ def _train() -> ConfigDict:
     train.on_anomaly = "stop"
     # A loss or gradient norm so many times its running mean is a spike; 0: none is.
     train.spike_factor = 0.0
-    train.stall_seconds = 300.0  # without progress are told; 0: never
+    train.stall_seconds = 300.0  # without progress bring a warning; 0: never
     return train
 
 

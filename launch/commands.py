@@ -67,7 +67,7 @@ class Commands:
         return self.gcloud("delete", self.name, "--quiet")
 
     def create(self, node: Mapping[str, Any]) -> list[str]:
-        """Creates such a slice as `describe` has told of (the API's resource Node)."""
+        """Creates such a slice as `describe` shows (the API's resource Node)."""
         scheduling = node.get("schedulingConfig", {})
         network = node.get("networkConfig", {})
         account = node.get("serviceAccount", {})

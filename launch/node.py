@@ -56,11 +56,11 @@ class Node:
 
     def wait_until_ready(self) -> None:
         """A slice that was stopped is started; one that is gone is waited for."""
-        told = ""
+        said = ""
         while (state := self.state()) != "READY":
-            if state != told:
+            if state != said:
                 say(f"{self.commands.name} is {state}")
-                told = state
+                said = state
             if state == "STOPPED":
                 run(self.commands.start_node())
             if state == "PREEMPTED" and self.recreate:
@@ -70,7 +70,7 @@ class Node:
 
     def _create_again(self) -> None:
         delete, create = self.commands.delete(), self.commands.create(self._described)
-        # Told first: whoever ends this program in between needs the second one. The
+        # Printed first: whoever ends this program in between needs the second one. The
         # metadata may hold keys.
         shown = [word for word in create if not word.startswith("--metadata=")]
         say(f"{shlex.join(delete)}\n{shlex.join(shown)}")

@@ -87,19 +87,19 @@ def test_where_files_cannot_be_locked_a_run_warns(tmp_path, monkeypatch, caplog)
     assert message.startswith(f"{tmp_path}: its file system has no locks")
 
 
-def test_a_run_killed_while_it_was_put_aside_is_put_aside(tmp_path):
+def test_a_run_killed_while_it_was_archived_is_archived(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "metrics.jsonl").write_text("lines")
     (tmp_path / "config.json").write_text("{}")
     aside = tmp_path / ".collapsed"
     aside.mkdir()
     (tmp_path / "checkpoints").rename(aside / "checkpoints")
-    workdir.finish_putting_aside(tmp_path)
+    workdir.finish_archiving(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"collapsed_0", "config.json"}
     names = {path.name for path in (tmp_path / "collapsed_0").iterdir()}
     assert names == {"checkpoints", "metrics.jsonl"}
-    workdir.finish_putting_aside(tmp_path)
-    assert workdir.runs_put_aside(tmp_path) == 1
+    workdir.finish_archiving(tmp_path)
+    assert workdir.archived_runs(tmp_path) == 1
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What files hold, told by MD5: the same text has the same digest wherever it lies."""
+"""What files hold, by MD5: the same text has the same digest wherever it lies."""
 
 import hashlib
 import json

@@ -102,7 +102,7 @@ _NO_GOLD = "-"
 
 
 def read(
-    name: str, source: str, split: str, labels: Sequence[str], told: Counter[str]
+    name: str, source: str, split: str, labels: Sequence[str], notices: Counter[str]
 ) -> list[Record] | None:
     """The records of a split, in the order of the file.
 
@@ -111,7 +111,7 @@ def read(
       source: the folder of the task's files, or "tfds:" and a data set.
       split: train, dev or test; of MNLI also dev_mismatched, test_mismatched and ax.
       labels: the classes in the order of the model's outputs.
-      told: what is not taken as it stands is counted here.
+      notices: counts the records that are not taken as they are.
 
     Returns:
       None where there is no file: of train and dev there must be one.
@@ -128,15 +128,15 @@ def read(
     if source.startswith("tfds:"):
         fields = _from_tfds(name, source.removeprefix("tfds:"), split)
     else:
-        fields = _from_files(name, storage.path(source), split, told)
+        fields = _from_files(name, storage.path(source), split, notices)
     if fields is None:
-        told[f"{split}: files missing in {source}, nothing predicted"] += 1
+        notices[f"{split}: files missing in {source}, nothing predicted"] += 1
         return None
     labelled = _labelled(split)
     records = []
     for place, index, texts, label in fields:
         if labelled and label == _NO_GOLD and name == "mnli":
-            told[f"{split}: records without a gold label, left out"] += 1
+            notices[f"{split}: records without a gold label, left out"] += 1
             continue
         text, text_b = [*texts, None][:2]
         assert text is not None
@@ -152,13 +152,13 @@ _Fields = Iterator[tuple[str, int | str, Sequence[str], str]]
 
 
 def _from_files(
-    name: str, folder: Path, split: str, told: Counter[str]
+    name: str, folder: Path, split: str, notices: Counter[str]
 ) -> _Fields | None:
     names = _FILES.get(name, {}).get(split, (f"{split}.tsv",))
     paths = [folder / f"{file}{end}" for file in names for end in ("", ".gz")]
     for path in paths:
         if path.is_file():
-            return _from_file(name, path, split, told)
+            return _from_file(name, path, split, notices)
     if split in ("train", "dev"):
         raise UserError(
             f"{paths[0]}: no such file, nor {paths[1].name}; set config.task.data_dir "
@@ -167,7 +167,7 @@ def _from_files(
     return None
 
 
-def _from_file(name: str, path: Path, split: str, told: Counter[str]) -> _Fields:
+def _from_file(name: str, path: Path, split: str, notices: Counter[str]) -> _Fields:
     task, labelled = TASKS[name], _labelled(split)
     wanted = (*task.texts, task.label) if labelled else task.texts
     lines = read_lines(path)
@@ -186,11 +186,11 @@ def _from_file(name: str, path: Path, split: str, told: Counter[str]) -> _Fields
     for number, line in lines:
         row = line.split("\t")
         if row == [""]:
-            told[f"{split}: empty lines, left out"] += 1
+            notices[f"{split}: empty lines, left out"] += 1
             continue
         if name == "qqp" and labelled and len(row) < len(header):
             # Some records have a line end inside of a text; TFDS has none of them.
-            told[f"{split}: lines that hold no whole record, left out"] += 1
+            notices[f"{split}: lines that hold no whole record, left out"] += 1
             continue
         if len(row) != len(header):
             raise UserError(

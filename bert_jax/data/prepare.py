@@ -127,8 +127,8 @@ def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str])
         if one == other:
             continue
         files = one[0] not in ("tfds", "pydocs") and one[1] != other[1]
-        told = f"{one[1]} files then, {other[1]} now" if files else "other text"
-        found.append(f"{source} ({told})")
+        change = f"{one[1]} files then, {other[1]} now" if files else "other text"
+        found.append(f"{source} ({change})")
     for name in ("tokenizer", "libraries", "format"):
         if before[name] != now[name] and (name != "tokenizer" or not found):
             found.append(name)

@@ -92,7 +92,7 @@ def held_out(dev: dict[str, int]) -> str:
 def _write_train(
     job: Job, config: ConfigDict, aside: Path, progress: tqdm
 ) -> tuple[list[Shard], Int64[np.ndarray, " vocab"], UInt64[np.ndarray, " sentences"]]:
-    """Writes train, and puts dev's chunks aside.
+    """Writes train, and keeps dev's chunks in files for `_write_dev`.
 
     Returns:
       train's shards, the ids' counts in all of them, and the keys of dev's sentences;
@@ -100,7 +100,7 @@ def _write_train(
     """
     found = chunks.chunks(chunks.documents(config), chunks.split_rule(config))
 
-    def putting_aside() -> Iterator[Chunk]:
+    def with_dev_kept() -> Iterator[Chunk]:
         for chunk in found:
             if chunk.split == "dev":
                 with _place(aside, chunk.number).open("wb") as file:
@@ -109,7 +109,7 @@ def _write_train(
 
     shards, held_back = [], []
     counts = np.zeros(job.tokenizer.get_vocab_size(), np.int64)
-    results = workers.ordered_map(first_pass, job, putting_aside())
+    results = workers.ordered_map(first_pass, job, with_dev_kept())
     with contextlib.closing(results), (aside / "train").open("wb") as keys:
         for shard in results:
             if shard.split == "dev":
@@ -124,7 +124,7 @@ def _write_train(
 
 
 def _write_dev(job: Job, aside: Path, progress: tqdm) -> list[Shard]:
-    """Writes the chunks that were put aside, without the sentences of `job.known`."""
+    """Writes the kept chunks, without the sentences of `job.known`."""
     shards = []
     results = workers.ordered_map(write_shard, job, _kept(aside))
     with contextlib.closing(results):

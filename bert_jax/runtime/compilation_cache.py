@@ -69,13 +69,13 @@ def default_folder() -> Path:
 
 def _processor() -> str:
     """A name for this kind of processor, with all that it can do."""
-    told = {platform.machine(), platform.processor()}
+    facts = {platform.machine(), platform.processor()}
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         # x86 says flags, ARM Features; alike on every core.
-        wanted = ("model name", "flags", "Features", "CPU part", "CPU implementer")
-        told |= {line for line in lines if line.startswith(wanted)}
-    return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()[:16]
+        kinds = ("model name", "flags", "Features", "CPU part", "CPU implementer")
+        facts |= {line for line in lines if line.startswith(kinds)}
+    return hashlib.sha256("\n".join(sorted(facts)).encode()).hexdigest()[:16]
 
 
 def _drop_old(folder: Path) -> None:

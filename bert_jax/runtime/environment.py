@@ -58,8 +58,8 @@ def _check_xla_flags(given: str) -> None:
         check=False,
     )
     if done.returncode:
-        told = done.stderr.decode(errors="replace").strip().splitlines() or [""]
-        raise UserError(f"XLA_FLAGS={given}: {told[0].partition('] ')[2][:200]}")
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or [""]
+        raise UserError(f"XLA_FLAGS={given}: {lines[0].partition('] ')[2][:200]}")
 
 
 def require_devices() -> None:
@@ -75,11 +75,11 @@ def require_devices() -> None:
     # JAX asserts that a platform that it knows is there.
     except (RuntimeError, AssertionError) as error:
         given = os.environ.get("JAX_PLATFORMS", "")
-        told = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"JAX_PLATFORMS={given}: no such device can be used here"
-            f"{f' ({told})' if told else ''}; without that variable JAX takes what is "
-            "there"
+            f"{f' ({reason})' if reason else ''}; without that variable JAX takes what "
+            "is there"
         ) from error
 
 

@@ -96,8 +96,8 @@ def parse(text: str | bytes, where: str, hint: str = "") -> Any:
             f"{where}: {half!a} is half of a surrogate pair; write the character itself"
         ) from error
     except (ValueError, RecursionError) as error:
-        told = " ".join(str(error).split())[:200]
-        raise UserError(f"{where}: not JSON ({told}){hint}") from error
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{where}: not JSON ({reason}){hint}") from error
     return value
 
 

@@ -68,14 +68,14 @@ def check(flag: str, text: str) -> None:
     _make_ready(f"{flag}={text}")
 
 
-def _make_ready(told: str) -> None:
+def _make_ready(place: str) -> None:
     """Sets the libraries up, before the first of them is asked.
 
     Args:
-      told: the place, for the error where a library is missing.
+      place: what the error names where a library is missing.
     """
     if importlib.util.find_spec("gcsfs") is None:
-        raise UserError(f"{told}: buckets need the extra: pip install '.[gcs]'")
+        raise UserError(f"{place}: buckets need the extra: pip install '.[gcs]'")
     import fsspec
 
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # what it tells it raises too

@@ -58,7 +58,7 @@ def judge(
     grad_norm: Float[Array, ""],
     spike_factor: int | float,
 ) -> tuple[Bool[Array, ""], RunningStats, dict[str, Array]]:
-    """Whether a step is an anomaly, what is usual after it, and what the host is told.
+    """Whether a step is an anomaly, the running means after it, and its metrics.
 
     Args:
       usual: before the step.
@@ -82,8 +82,8 @@ def judge(
         usual._replace(recent=recent + 1),
         RunningStats(mean_loss, mean_norm, usual.steps + 1, recent),
     )
-    told = dict(zip(_OWN, (jnp.where(bad, after.recent, 0.0), *known), strict=True))
-    return bad, after, told
+    metrics = dict(zip(_OWN, (jnp.where(bad, after.recent, 0.0), *known), strict=True))
+    return bad, after, metrics
 
 
 def unless(bad: Bool[Array, ""], new: Any, old: Any) -> Any:
@@ -165,27 +165,27 @@ class Anomalies:
         ]
         self._write(step, each)
         worst = next(one for one in each if one)
-        told = (
+        event = (
             f"step {step}: loss {worst['loss']:.4g} (usually {worst['usual_loss']:.4g})"
             f", gradient norm {worst['grad_norm']:.4g} (usually "
             f"{worst['usual_grad_norm']:.4g})"
         )
         if self._action == "stop":
             raise UserError(
-                f"{told}; stopped, and nothing of it saved. The batch is "
+                f"{event}; stopped, and nothing of it saved. The batch is "
                 f"batch_at(config, {step - 1}); the same command with --config.train."
                 "on_anomaly=skip leaves such batches out, with roll_back those since "
                 "the last checkpoint too"
             )
         if recent > TOO_MANY:
             raise UserError(
-                f"{told}; there were too many of late, so it is not the batch: lower "
+                f"{event}; there were too many of late, so it is not the batch: lower "
                 "config.optimizer.learning_rate, warm up longer or raise "
                 "config.train.spike_factor, with another --workdir"
             )
         skips = self._action == "skip"
         since = "" if skips else " and those since the last checkpoint"
-        self._note(f"{told}; this batch{since} left out")
+        self._note(f"{event}; this batch{since} left out")
         if self._action == "roll_back":
             self._pending = None  # the step after it is not to be
             return True

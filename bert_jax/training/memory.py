@@ -75,8 +75,8 @@ def _there() -> int:
 def of_state(state: TrainState) -> str:
     """A line on what parameters and optimizer take all the while."""
     parts = {"parameters": state.params, "optimizer": state.opt_state}
-    told = [f"{name} {_share(tree)}" for name, tree in parts.items()]
-    return f"on each device: {', '.join(told)}"
+    shares = [f"{name} {_share(tree)}" for name, tree in parts.items()]
+    return f"on each device: {', '.join(shares)}"
 
 
 def of_step(compiled: jax.stages.Compiled, batch: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ FREE_FIELDS = (
     "train.stall_seconds",
 )
 
-# What a run leaves in its folder, and takes with it when it is put aside.
+# What a run leaves in its folder, and takes with it when it is archived.
 _OF_A_RUN = ("checkpoints", "best", "metrics.jsonl", "events*", "predictions")
 _ASIDE = ".collapsed"  # while they are moved
 
@@ -101,11 +101,11 @@ def check(workdir: Path, config: ConfigDict) -> None:
         if theirs.get(field) != ours.get(field) and not field.startswith(FREE_FIELDS)
     )
     if fields:
-        told = ", ".join(
+        differences = ", ".join(
             f"{f} ({theirs.get(f)!r} there, {ours.get(f)!r} now)" for f in fields
         )
         raise UserError(
-            f"--workdir={workdir} belongs to a run of another config: {told}; "
+            f"--workdir={workdir} belongs to a run of another config: {differences}; "
             f"take another --workdir"
         )
 
@@ -138,15 +138,15 @@ def read_data(workdir: Path) -> dict[str, Any]:
     return _read_json(path) if path.exists() else {}
 
 
-def runs_put_aside(workdir: Path) -> int:
+def archived_runs(workdir: Path) -> int:
     """How many runs have collapsed there; an empty folder of that name is none."""
     found = workdir.glob("collapsed_*")
     names = {path.name for path in found if (path / "metrics.jsonl").exists()}
     return next(n for n in itertools.count() if f"collapsed_{n}" not in names)
 
 
-def put_aside(workdir: Path, attempt: int) -> None:
-    """Makes room for the next attempt: moves a run's files to `collapsed_<attempt>`.
+def archive(workdir: Path, attempt: int) -> None:
+    """Archives a collapsed run: moves a run's files to `collapsed_<attempt>`.
 
     Raises:
       UserError: something else is there.
@@ -154,7 +154,7 @@ def put_aside(workdir: Path, attempt: int) -> None:
     target = workdir / f"collapsed_{attempt}"
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise UserError(
-            f"{target}: the run that has collapsed is to be moved there, but it is no "
+            f"{target}: the run that has collapsed must be moved there, but it is no "
             "empty folder; move it away and start the same command again"
         )
     aside = workdir / _ASIDE
@@ -165,10 +165,10 @@ def put_aside(workdir: Path, attempt: int) -> None:
     aside.rename(target)
 
 
-def finish_putting_aside(workdir: Path) -> None:
-    """Does what `put_aside` was killed in the middle of."""
+def finish_archiving(workdir: Path) -> None:
+    """Does what `archive` was killed in the middle of."""
     if not storage.in_bucket(workdir) and (workdir / _ASIDE).exists():
-        put_aside(workdir, runs_put_aside(workdir))
+        archive(workdir, archived_runs(workdir))
 
 
 def drop_best(workdir: Path) -> None:
