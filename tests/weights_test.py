@@ -9,35 +9,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
+from micro import bert_config
 
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import layout, merge, weights
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
-from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
 from configs import tiny
 
-CONFIG = BertConfig(
+CONFIG = bert_config(
     vocab_size=20,
     hidden_size=12,
     num_hidden_layers=2,
     num_attention_heads=3,
     intermediate_size=16,
     max_position_embeddings=8,
-    type_vocab_size=2,
-    hidden_act="gelu",
-    hidden_dropout_prob=0.1,
-    attention_probs_dropout_prob=0.1,
-    initializer_range=0.02,
-    layer_norm_eps=1e-12,
-    dtype="float32",
-    attention="einsum",
-    remat="none",
-    scan_layers=False,
 )
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from micro import bert_config
 from scipy.special import erf
 
 from bert_jax.errors import UserError
@@ -15,23 +16,13 @@ from bert_jax.models.config import REMATS, BertConfig, pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, count_parameters, init_pretraining
 from configs import base, large, tiny
 
-CONFIG = BertConfig(
+CONFIG = bert_config(
     vocab_size=50,
     hidden_size=12,
     num_hidden_layers=3,
     num_attention_heads=3,
     intermediate_size=20,
     max_position_embeddings=16,
-    type_vocab_size=2,
-    hidden_act="gelu",
-    hidden_dropout_prob=0.1,
-    attention_probs_dropout_prob=0.1,
-    initializer_range=0.02,
-    layer_norm_eps=1e-12,
-    dtype="float32",
-    attention="einsum",
-    remat="none",
-    scan_layers=False,
 )
 
 

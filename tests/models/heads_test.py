@@ -8,29 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from micro import bert_config
 
 from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
-from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.models.layers import Dense
 
-CONFIG = BertConfig(
+CONFIG = bert_config(
     vocab_size=50,
     hidden_size=256,
     num_hidden_layers=1,
     num_attention_heads=4,
     intermediate_size=64,
     max_position_embeddings=128,
-    type_vocab_size=2,
-    hidden_act="gelu",
-    hidden_dropout_prob=0.1,
-    attention_probs_dropout_prob=0.1,
-    initializer_range=0.02,
-    layer_norm_eps=1e-12,
     dtype="bfloat16",
-    attention="einsum",
-    remat="none",
-    scan_layers=False,
 )
 LINEAR = [head for head in HEADS if head != "masked_lm"]
 POOLED = ("next_sentence", "sequence_classification", "multiple_choice")
