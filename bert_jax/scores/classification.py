@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float, Int, Num
-from scipy import stats
 
 
 def accuracy(labels: Num[np.ndarray, "n"], guesses: Num[np.ndarray, "n"]) -> float:
@@ -45,11 +44,15 @@ def matthews(labels: Int[np.ndarray, "n"], guesses: Int[np.ndarray, "n"]) -> flo
 
 def pearson(labels: Float[np.ndarray, "n"], guesses: Float[np.ndarray, "n"]) -> float:
     """Pearson's correlation; 0.0 where one series is constant."""
+    from scipy import stats  # takes a second to import
+
     return _correlation(stats.pearsonr, labels, guesses)
 
 
 def spearman(labels: Float[np.ndarray, "n"], guesses: Float[np.ndarray, "n"]) -> float:
     """Spearman's rank correlation, ties at their mean rank; 0.0 as `pearson`."""
+    from scipy import stats
+
     return _correlation(stats.spearmanr, labels, guesses)
 
 

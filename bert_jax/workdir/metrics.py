@@ -11,9 +11,6 @@ import time
 from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto import event_pb2, summary_pb2
-
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, in_bucket, put, require_file
 
@@ -57,17 +54,7 @@ class MetricWriter:
         if path.exists():
             _replace(self._here / path.name, b"".join(lines))
         self._lines = (self._here / path.name).open("a", encoding="utf-8")
-        # Not SummaryWriter: its thread keeps a full disk's error to itself. The process
-        # id, because names differ by the second only and two runs may start in one.
-        self._events = EventsWriter(str(self._here / "events"), f".{os.getpid()}")
-        # TensorBoard hides what earlier files hold for this step and later ones.
-        self._events.write_event(
-            event_pb2.Event(
-                wall_time=time.time(),
-                step=last + 1,
-                session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START),
-            )
-        )
+        self._events = _Events(self._here, last + 1)
         self._copied, self._is_ahead = 0.0, True  # of what is in the bucket
         self.flush()
 
@@ -91,15 +78,8 @@ class MetricWriter:
         line |= {name: _finite_or_text(value) for name, value in plain.items()}
         self._lines.write(json.dumps(line, allow_nan=False) + "\n")
         self._lines.flush()
-        scalars = [
-            summary_pb2.Summary.Value(tag=f"{split}/{name}", simple_value=value)
-            for name, value in plain.items()
-        ]
-        summary = summary_pb2.Summary(value=scalars)
-        self._events.write_event(
-            event_pb2.Event(wall_time=now, step=step, summary=summary)
-        )
-        self._events.flush()
+        scalars = {f"{split}/{name}": value for name, value in plain.items()}
+        self._events.write(now, step, scalars)
         self._is_ahead = True
         if time.monotonic() - self._copied > COPY_SECONDS:
             self.flush()
@@ -128,6 +108,38 @@ class MetricWriter:
             finally:
                 if self._here is not self._workdir:
                     shutil.rmtree(self._here)
+
+
+class _Events:
+    """A new TensorBoard event file in a folder, of a run that goes on from `step`."""
+
+    def __init__(self, folder: Path, step: int):
+        # Imported late: it imports torch too, where that is installed.
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2, summary_pb2
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        # Not SummaryWriter: its thread keeps a full disk's error to itself. The process
+        # id, because names differ by the second only and two runs may start in one.
+        self._writer = EventsWriter(str(folder / "events"), f".{os.getpid()}")
+        # TensorBoard hides what earlier files hold for this step and later ones.
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._writer.write_event(
+            self._event(wall_time=time.time(), step=step, session_log=start)
+        )
+
+    def write(self, now: float, step: int, scalars: Mapping[str, int | float]) -> None:
+        """Writes scalars by their tags; `now` is in seconds since 1970."""
+        values = [
+            self._summary.Value(tag=tag, simple_value=value)
+            for tag, value in scalars.items()
+        ]
+        summary = self._summary(value=values)
+        self._writer.write_event(self._event(wall_time=now, step=step, summary=summary))
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def read(workdir: Path, split: str) -> list[dict[str, int | float]]:
