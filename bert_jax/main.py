@@ -58,6 +58,7 @@ def main(argv: Sequence[str]) -> int:
             environment.say(f"error: {' '.join(text.splitlines())}")
         return status or 1
     finally:
+        processes.leave()
         bring_back()
     return 0
 
@@ -90,7 +91,6 @@ def _told(error: Exception) -> tuple[int | None, str]:
             )
         # A program that runs at once raises what JAX else wraps: a ValueError.
         case RuntimeError() | ValueError() if processes.is_loss(error):
-            processes.hear()
             line = str(error).splitlines()[0][:150]
             return 1, f"another process of this run has ended ({line})"
     return None, f"{type(error).__name__}: {str(error)[:150]}"

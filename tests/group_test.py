@@ -1,43 +1,58 @@
 """Processes as threads around a coordination service in memory."""
 
-import socket
+import collections
+import contextlib
 import threading
 import time
 
 import pytest
 
 from bert_jax.errors import Interrupted
-from bert_jax.runtime import group, lifeline
+from bert_jax.runtime import group
 
 
 class Service:
-    """What is used of JAX's client: words under keys, each written once."""
+    """What is used of JAX's client: words under keys, written once, and barriers."""
 
-    def __init__(self):
-        self._words = {}
+    def __init__(self, count):
+        self._count = count
+        self._words, self._waiting = {}, collections.Counter()
         self._change = threading.Condition()
+        self._shut_down = False
 
-    def key_value_set(self, key, value, allow_overwrite=False):
+    def key_value_set(self, key, value):
         with self._change:
-            if key in self._words and not allow_overwrite:
+            if key in self._words:
                 raise RuntimeError(f"ALREADY_EXISTS: {key}")
             self._words[key] = value
             self._change.notify_all()
-
-    def key_value_increment(self, key, number):
-        with self._change:
-            self._words[key] = str(int(self._words.get(key, 0)) + number)
-            return int(self._words[key])
 
     def key_value_dir_get(self, folder):
         with self._change:
             return [(k, v) for k, v in self._words.items() if k.startswith(folder)]
 
     def blocking_key_value_get(self, key, milliseconds):
+        self._wait_for(lambda: key in self._words, milliseconds)
+        return self._words[key]
+
+    def wait_at_barrier(self, name, milliseconds):
         with self._change:
-            if self._change.wait_for(lambda: key in self._words, milliseconds / 1000):
-                return self._words[key]
-            raise RuntimeError("DEADLINE_EXCEEDED")
+            self._waiting[name] += 1
+            self._change.notify_all()
+        self._wait_for(lambda: self._waiting[name] == self._count, milliseconds)
+
+    def shut_down(self):
+        with self._change:
+            self._shut_down = True
+            self._change.notify_all()
+
+    def _wait_for(self, condition, milliseconds):
+        with self._change:
+            self._change.wait_for(
+                lambda: self._shut_down or condition(), milliseconds / 1000
+            )
+            if not condition():
+                raise RuntimeError("CANCELLED")
 
 
 @pytest.fixture
@@ -45,23 +60,20 @@ def make(monkeypatch):
     """Makes the processes of a run; those that end themselves are noted."""
     ended, made = [], []
 
-    def noted(self, status, text):
-        ended.append((self.index, status, text))
+    def noted(self, words):
+        ended.append((self.index, words))
 
     monkeypatch.setattr(group.Group, "_exit", noted)
-    monkeypatch.setattr(group.Group, "_let_them_hear", lambda self: None)
-    monkeypatch.setattr(group, "_BEAT", 0.05)
 
-    def make(count, patience=20):
-        service = Service()
-        made.extend(group.Group(service, i, count, patience) for i in range(count))
+    def make(count):
+        service = Service(count)
+        monkeypatch.setattr(group, "_shut_down", service.shut_down)
+        made.extend(group.Group(service, index, count) for index in range(count))
         return made, ended
 
     yield make
-    if made and made[0]._listener.is_alive():
-        made[0].tell("bye")
     for one in made:
-        one._listener.join(5)
+        one.close()
 
 
 def run_all(groups, loop):
@@ -163,40 +175,15 @@ def test_barrier_and_leaving_together(make):
 
 def test_the_words_of_one_that_fails_reach_the_others(make):
     groups, ended = make(3)
+    groups[0].stop.signal_number = 15
+    with contextlib.suppress(Interrupted):  # a signal before it
+        groups[0].stop.check()
     groups[1].fail(2, "no data\nhere")
+    groups[2].fail(1, "another has gone")  # not the first
     deadline = time.monotonic() + 10
     while len(ended) < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert sorted(ended)[0] == (0, 2, "process 1: no data here")
-
-
-def test_silence_is_noticed(monkeypatch):
-    now = 0.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    heard = group.Heard(2)
-    now = 0.1
-    assert heard.silent({"alive/0": "1", "alive/1": "1"}, 0.2) == []
-    now = 0.35
-    assert heard.silent({"alive/0": "2", "alive/1": "1"}, 0.2) == ["1"]
-
-
-def test_a_lifeline_breaks_with_its_process_and_strangers_do_not_matter():
-    lost = []
-    held = lifeline.hold("localhost", lost.append)
-    port = int(held.split()[0])
-    with socket.create_connection(("127.0.0.1", port)) as stranger:
-        stranger.sendall(b"wrong 3\n")
-    gone, before = threading.Event(), set(threading.enumerate())
-    lifeline.grasp("localhost", held, 1, gone.set)
-    assert len(set(threading.enumerate()) - before) == 1
-    with socket.create_connection(("127.0.0.1", port)) as other:
-        other.sendall(f"{held.split()[1]} 2\n".encode())
-        time.sleep(0.2)
-        assert lost == []
-    deadline = time.monotonic() + 5
-    while not lost and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert lost == ["2"] and not gone.is_set()
+    assert sorted(ended) == [(i, "2 process 1: no data here") for i in range(3)]
 
 
 def test_one_that_says_no_and_what_process_0_says(make):

@@ -38,7 +38,7 @@ RANKED = {
     "runtime": (
         ("local", "processes", "heartbeat"),
         ("group", "outside", "compilation_cache"),
-        ("storage", "lifeline", "notice"),
+        ("storage", "notice"),
         ("clock", "environment", "signals", "temporary", "terminal"),
     ),
 }

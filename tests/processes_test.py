@@ -95,7 +95,6 @@ def test_a_process_that_is_killed_takes_the_other_down(micro, tmp_path, victim):
 @pytest.mark.parametrize("kind", [RuntimeError, ValueError])
 def test_a_lost_connection_is_told_whatever_jax_makes_of_it(kind, monkeypatch):
     monkeypatch.setattr(processes, "_group", object())
-    monkeypatch.setattr(processes, "hear", lambda: None)
     error = kind("UNKNOWN: Gloo all-reduce failed: [pair.cc:538] Read error")
     status, line = main._told(error)
     assert status == 1 and line.startswith("another process of this run has ended")

@@ -1,194 +1,130 @@
-"""A process among the others of its run: the words that go between them.
+"""A process among the others of its run: what JAX's coordination service lacks.
 
-Stopping at the same step. The loop passes the same points in every process: the ends of
-steps, evaluation batches, compilations. A signal to any process is told to all. Each
+Signs of life, barriers and the words under keys are JAX's. JAX can also stop all at one
+step (`reached_preemption_sync_point`), but for SIGTERM alone, with a handler of its own
+that would take the signal from ours, and at steps only: an evaluation, or a compilation
+of minutes, would outlast the half minute that a preempted machine has. So that is here.
+
+Stopping at the same point. The loop passes the same points in every process: the ends
+of steps, evaluation batches, compilations. A signal to any process is told to all. Each
 then says which point is the next it can stop at, and holds its loop until all have
 said so; all stop at the furthest of these. So no process is left alone in a collective,
 all save the same step, and a step costs nothing more than counting it.
 """
 
 import contextlib
+import functools
 import itertools
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from bert_jax.errors import Interrupted
-from bert_jax.runtime import lifeline, signals
+from bert_jax.runtime import signals
 
-_BEAT = 2.0  # seconds between two signs of life
+# Milliseconds that a wait may take: years, since process 0 may prepare data for days,
+# and a run may go on for months. Who waits for the dead is ended by JAX.
+_EVER = 10 * 365 * 24 * 3600 * 1000
+_PARTING = 5.0  # seconds in which processes that fail leave together
+_HINT = "every process ends, and the same command goes on from the last checkpoint"
 
 
 class Group:
     """This process among the others.
 
-    Words stand under word/0, word/1, ... of the coordination service, each written
-    once: `stop NUMBER`, a signal; `end STATUS TEXT`, a failure; `bye`.
+    Two keys are set by whoever has something to say, the first one counts: `stop`, a
+    signal's number; `end`, a failure's exit status and words. A thread waits for each.
     """
 
-    def __init__(
-        self, client: Any, index: int, count: int, patience: int, host: str = ""
-    ):
+    def __init__(self, client: Any, index: int, count: int):
         self.index, self.count = index, count
-        self.stop = _Stop(self)
-        self._client, self._patience = client, patience
+        self.stop = _Stop(client, index, count)
+        self._client = client
         self._waits = itertools.count()
         self._end = threading.Lock()  # held by whoever ends this process
         self._closing = False
-        if host and index == 0:
-            self.set("lifeline", lifeline.hold(host, self._lost))
-        elif host and (held := self.get("lifeline", patience)):
-            lifeline.grasp(host, held, index, self._lost)
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        self._threads = [
+            threading.Thread(target=self._listen, args=given, daemon=True)
+            for given in (("stop", self.stop.agree), ("end", self._exit))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def barrier(self) -> None:
-        wait = next(self._waits)
-        if self._client.key_value_increment(f"at/{wait}", 1) == self.count:
-            self._client.key_value_set(f"go/{wait}", "go")
-        while self.get(f"go/{wait}", 1.0) is None:
-            pass  # in short spells, so that a signal is noticed between them
+        self._wait(self._client.wait_at_barrier, f"barrier/{next(self._waits)}")
 
     def all_true(self, value: bool) -> bool:
         """Whether it is true in every process; all ask."""
-        question = next(self._waits)
+        question = f"no/{next(self._waits)}/"
         if not value:
-            self.set(f"no/{question}/{self.index}", "no")
+            self._client.key_value_set(f"{question}{self.index}", "no")
         self.barrier()
-        return not self._client.key_value_dir_get(f"no/{question}/")
+        return not self._client.key_value_dir_get(question)
 
     def first(self, value: str) -> str:
         """What process 0 gives; all give something."""
-        question = next(self._waits)
+        question = f"first/{next(self._waits)}"
         if self.index == 0:
-            self.set(f"first/{question}", value)
-        while (given := self.get(f"first/{question}", 1.0)) is None:
-            pass
-        return given
-
-    def get(self, key: str, seconds: int | float) -> str | None:
-        """What stands there, as soon as it does; None where it takes too long."""
-        try:
-            return self._client.blocking_key_value_get(key, int(1000 * seconds))
-        except RuntimeError as error:
-            if "DEADLINE_EXCEEDED" in str(error):
-                return None
-            raise
-
-    def set(self, key: str, value: str) -> None:
-        self._client.key_value_set(key, value)
-
-    def tell(self, word: str) -> None:
-        """Says a word to all, after those said before."""
-        for place in itertools.count():
-            try:
-                self._client.key_value_set(f"word/{place}", word)
-                return
-            except RuntimeError as error:
-                if "ALREADY_EXISTS" not in str(error):
-                    raise
+            self._client.key_value_set(question, value)
+        return self._wait(self._client.blocking_key_value_get, question)
 
     def close(self) -> None:
-        self.barrier()
+        """Leaves together with the others, after a barrier."""
         self._closing = True
-        if self.index == 0:
-            self.tell("bye")
-        self._listener.join()
-        import jax
-
-        jax.distributed.shutdown()
+        _shut_down()
+        for thread in self._threads:
+            thread.join()  # its wait is cancelled
 
     def fail(self, status: int, text: str) -> None:
+        """Tells the others that this process ends, which is `leave`'s then."""
         self._end.acquire()  # and never released
-        with contextlib.suppress(RuntimeError):
-            self.tell(f"end {status} process {self.index}: {' '.join(text.split())}")
-        self._let_them_hear()
+        words = f"{status} process {self.index}: {' '.join(text.split())}"
+        _tell(self._client, "end", words)
 
-    def _lost(self, index: str = "0") -> None:
-        """The connection to another process has broken."""
-        if self._closing:
-            return
-        if self.index == 0:
-            self.tell(f"end 1 process {index} has ended without a word")
-        else:
-            self._exit(1, _NO_SERVICE)
+    def leave(self) -> None:
+        """Leaves after a failure, together with those that still can."""
 
-    def _listen(self) -> None:
-        heard = Heard(self.count)
-        words, beat = itertools.count(), itertools.count()
-        place = next(words)
+        def leave() -> None:
+            with contextlib.suppress(OSError, RuntimeError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+                _shut_down()
+
+        thread = threading.Thread(target=leave, daemon=True)
+        thread.start()
+        thread.join(_PARTING)
+
+    def _wait(self, wait: Callable[..., Any], key: str) -> Any:
+        """Waits in a thread: in compiled code no signal would be noticed."""
+        wait = functools.partial(wait, key, _EVER)
+        return signals.run_interruptibly(wait, signals.Stop())
+
+    def _listen(self, key: str, act: Callable[[str], None]) -> None:
         try:
-            while True:
-                self._client.key_value_set(
-                    f"alive/{self.index}", str(next(beat)), allow_overwrite=True
-                )
-                if self.index == 0:
-                    entries = self._client.key_value_dir_get("alive/")
-                    silent = heard.silent(dict(entries), self._patience)
-                    if silent:
-                        self.tell(
-                            f"end 1 process {silent[0]} has given no sign of life for "
-                            f"{self._patience} s"
-                        )
-                word = self.get(f"word/{place}", _BEAT)
-                if word is None:
-                    continue
-                place = next(words)
-                match word.split(maxsplit=2):
-                    case ["stop", number]:
-                        self.stop.agree(int(number), self._patience)
-                    case ["end", status, text]:
-                        self._exit(int(status), text)
-                    case _:
-                        return
-        except RuntimeError:
-            self._exit(1, _NO_SERVICE)
+            act(self._client.blocking_key_value_get(key, _EVER))
+        except RuntimeError as error:
+            if not self._closing:
+                time.sleep(3.0)  # mostly JAX ends this process first
+                self._exit(f"1 process 0 cannot be reached ({str(error)[:150]})")
 
-    def _exit(self, status: int, text: str) -> NoReturn:
-        """Ends this process from the listening thread."""
+    def _exit(self, words: str) -> None:
+        """Ends this process from a thread that listens."""
         self._end.acquire()
-        os.write(2, f"error: {text}{_ADVICE}\n".encode())
-        if text != _NO_SERVICE:  # JAX aborts where it notices that first
-            self._let_them_hear()
-        os._exit(status)
-
-    def _let_them_hear(self) -> None:
-        """Stays until the others have heard, process 0 longest: the service is its."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        time.sleep(0.5 if self.index else 1.0)
-
-
-_NO_SERVICE = "process 0 has ended without a word"
-_ADVICE = "; every process ends, and the same command goes on from the last checkpoint"
-
-
-class Heard:
-    """When each process was last heard."""
-
-    def __init__(self, count: int):
-        now = time.monotonic()
-        self._last = {str(index): ("", now) for index in range(count)}
-
-    def silent(self, entries: dict[str, str], patience: int | float) -> list[str]:
-        """The processes whose sign of life has been the same for too long."""
-        now = time.monotonic()
-        for key, beat in entries.items():
-            index = key.rpartition("/")[2]
-            if self._last[index][0] != beat:
-                self._last[index] = (beat, now)
-        return [i for i, (_, when) in self._last.items() if now - when > patience]
+        status, _, text = words.partition(" ")
+        os.write(2, f"error: {text}; {_HINT}\n".encode())
+        self.leave()
+        os._exit(int(status))
 
 
 class _Stop(signals.Stop):
     """A signal that all processes act on at the same point; see above."""
 
-    def __init__(self, group: "Group"):
+    def __init__(self, client: Any, index: int, count: int):
         super().__init__()
-        self._group = group
+        self._client, self._index, self._count = client, index, count
         self._lock = threading.Lock()
         self._point = 0  # how many the loop has come to
         self._stays = False  # it is still at the last of them
@@ -231,27 +167,35 @@ class _Stop(signals.Stop):
         """One process alone may not leave: the wait is gone through to its end."""
         yield
 
-    def agree(self, signal_number: int, patience: int | float) -> None:
+    def agree(self, signal_number: str) -> None:
         """Finds the point to stop at, together with the other processes."""
         with self._lock:
-            if self._last is not None:
-                return
             mine = self._point if self._stays else self._point + 1
-            self._group.set(f"stop/{self._group.index}", str(mine))
+            self._client.key_value_set(f"point/{self._index}", str(mine))
             points = [
-                self._group.get(f"stop/{index}", patience)
-                for index in range(self._group.count)
+                int(self._client.blocking_key_value_get(f"point/{index}", _EVER))
+                for index in range(self._count)
             ]
-            if None in points:
-                raise RuntimeError("a process does not answer")
-            self._agreed = signal_number
-            self._last = max(int(point) for point in points if point)
+            self._agreed, self._last = int(signal_number), max(points)
 
     def _tell(self) -> None:
         if self.signal_number is not None and not self._told:
             self._told = True
-            self._group.tell(f"stop {self.signal_number}")
+            _tell(self._client, "stop", str(self.signal_number))
 
     def _raise_if_last(self) -> None:
         if self._last is not None and self._point >= self._last:
             raise Interrupted(self._agreed)
+
+
+def _tell(client: Any, key: str, words: str) -> None:
+    """Says it to all, where nobody has yet."""
+    with contextlib.suppress(RuntimeError):  # another was first, or process 0 has gone
+        client.key_value_set(key, words)
+
+
+def _shut_down() -> None:
+    """Disconnects from JAX's service, once all do: who goes alone counts as dead."""
+    import jax
+
+    jax.distributed.shutdown()

@@ -1,7 +1,8 @@
 """Several processes as one run: they start, wait, stop and end together.
 
-Process 0 keeps JAX's coordination service. Through it a few short words go from process
-to process; nothing here touches the devices, and one process alone does none of it.
+All of it rests on JAX's coordination service, which process 0 keeps; nothing here
+touches the devices, and one process alone does none of it. JAX ends every process where
+one has died; what a process that fails has to say is told to all.
 
 Cloud TPU slices, Slurm (`srun`, a task for each GPU) and Open MPI start processes that
 find each other. Elsewhere each is told by environment variables:
@@ -9,8 +10,8 @@ find each other. Elsewhere each is told by environment variables:
 - `BERT_JAX_COORDINATOR=HOST:PORT`: of process 0, which listens there;
 - `BERT_JAX_PROCESSES`: how many there are; 1 alone makes a run of its own anywhere;
 - `BERT_JAX_PROCESS_ID`: 0, 1, ...;
-- `BERT_JAX_HEARTBEAT`: after so many seconds without a sign of life a process counts as
-  dead (default 40).
+- `BERT_JAX_HEARTBEAT`: after so many seconds without a sign of life (JAX's) a process
+  counts as dead (default 40).
 """
 
 import contextlib
@@ -19,7 +20,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -64,9 +64,7 @@ def start() -> None:
         jax.distributed.initialize,
         **given,
         initialization_timeout=_START,
-        # Only where this file's own sign of life has not been noticed to stop.
-        heartbeat_timeout_seconds=patience + 20,
-        shutdown_timeout_seconds=patience,
+        heartbeat_timeout_seconds=patience,
     )
     try:
         with signals.deferred(signals.Stop()) as alone:
@@ -78,10 +76,7 @@ def start() -> None:
         ) from error
     state = distributed.global_state
     if state.num_processes > 1:
-        host = str(state.coordinator_address).rpartition(":")[0]
-        _group = Group(
-            state.client, state.process_id, state.num_processes, patience, host
-        )
+        _group = Group(state.client, state.process_id, state.num_processes)
 
 
 def count() -> int:
@@ -141,14 +136,22 @@ def close() -> None:
     """Leaves together with the others; afterwards this process may end."""
     global _group
     if _group:
-        _group.close()
-        _group = None
+        _group.barrier()
+        with signals.deferred(signals.Stop()):  # from here all go, whatever comes
+            group, _group = _group, None
+            group.close()
 
 
 def fail(status: int, text: str) -> None:
-    """Tells the others that this process ends, so that they do; it ends next."""
+    """Tells the others that this process ends, so that they do; `leave` comes next."""
     if _group:
         _group.fail(status, text)
+
+
+def leave() -> None:
+    """Leaves where `close` was not come to; afterwards this process may end."""
+    if _group:
+        _group.leave()
 
 
 def interrupted(signal_number: int) -> None:
@@ -161,15 +164,9 @@ def interrupted(signal_number: int) -> None:
         fail(128 + signal_number, f"signal {signal_number}")
 
 
-def hear() -> None:
-    """Gives the others the time to say what has happened, which ends this process."""
-    if _group:
-        time.sleep(3.0)
-
-
 def is_loss(error: BaseException) -> bool:
     """Whether a device's error means that another process has gone."""
-    signs = ("Gloo", "NCCL", "Connection closed by peer", "coordination service")
+    signs = ("Gloo", "NCCL", "Connection closed by peer", "CoordinationService")
     return _group is not None and any(sign in str(error) for sign in signs)
 
 
