@@ -37,7 +37,7 @@ RANKED = {
     ),
     "runtime": (
         ("local", "processes", "heartbeat"),
-        ("group", "outside", "compilation_cache"),
+        ("agreement", "outside", "compilation_cache"),
         ("storage", "notice"),
         ("clock", "environment", "signals", "temporary", "terminal"),
     ),

@@ -5,6 +5,7 @@ import shutil
 import signal
 import sys
 import time
+from itertools import count
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from runs import finish, finish_all, losses, start, start_together, wait_for_lin
 from bert_jax import main
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes
+from bert_jax.runtime.agreement import Stop
 from bert_jax.workdir import metrics
 from experiments import equal_runs
 
@@ -87,6 +89,52 @@ def test_a_process_that_is_killed_takes_the_other_down(micro, tmp_path, victim):
         return
     assert status == 1, err
     assert err.count("error: another process of this run has ended (") == 1, err
+
+
+ASKS = """
+import os, sys, threading, time
+from bert_jax.runtime import processes
+
+before = set(threading.enumerate())
+processes.start()
+index = int(os.environ["BERT_JAX_PROCESS_ID"])
+path = sys.argv[1]
+for _ in range(3):
+    time.sleep(0.1 * index)
+    with open(path, "a") as file:
+        file.write("came ")
+    processes.barrier()
+    with open(path, "a") as file:
+        file.write("went ")
+    processes.barrier()
+with processes.first_alone():
+    with open(path, "a") as file:
+        file.write(f"{processes.is_first()} ")
+print([processes.all_true(value) for value in (index != 1, True, index == 0, True)])
+try:
+    processes.check_same("the seed", {"seed": index})
+except Exception as error:
+    print(error)
+processes.close()
+print(processes.count(), set(threading.enumerate()) - before)
+"""
+
+
+@pytest.mark.slow
+def test_what_three_processes_ask_each_other(tmp_path):
+    program, path = [sys.executable, "-c", ASKS], tmp_path / "log"
+    ended = finish_all(start_together(3, str(path), program=program))
+    together = "came came came went went went " * 3
+    assert path.read_text() == f"{together}True False False "
+    for index, (status, out, err) in enumerate(ended):
+        assert (status, err) == (0, "")
+        answers, *differs, left = out.splitlines()
+        assert answers == "[False, True, False, True]"
+        words = (
+            f"the seed of process 0 and of {index} differ: seed (0 there, {index} here)"
+        )
+        assert differs == ([words] if index else [])
+        assert left == "1 set()"
 
 
 # Process argv[0] ends by argv[1]; the other waits for nothing but the end.
@@ -214,14 +262,13 @@ def test_a_checkpoint_that_is_damaged_is_left_by_both(micro, plain, tmp_path):
 
 
 def test_processes_that_were_started_differently(monkeypatch):
-    class Second:
-        index, count = 1, 2
-
-        def first(self, value):
+    class Client:
+        def blocking_key_value_get(self, key, milliseconds):
             return json.dumps({"seed": 1, "mesh.data": -1, "task.labels": ["a"]})
 
     processes.check_same("the config", {"seed": 0})  # one alone
-    monkeypatch.setattr(processes, "_group", Second())
+    second = processes._Group(Client(), 1, 2, Stop(Client(), 1, 2), count(), ())
+    monkeypatch.setattr(processes, "_group", second)
     same = {"seed": 1, "mesh.data": -1, "task.labels": ("a",)}
     processes.check_same("the config", same)
     with pytest.raises(UserError, match=r"of 1 differ: seed \(1 there, 0 here\)$"):

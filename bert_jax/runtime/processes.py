@@ -16,18 +16,22 @@ find each other. Elsewhere each is told by environment variables:
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import signals
-from bert_jax.runtime.group import Group
+from bert_jax.runtime import agreement, signals
 
 _START = 300  # seconds in which all processes must have come
+_PARTING = 5.0  # seconds in which processes that fail leave together
+_HINT = "every process ends, and the same command goes on from the last checkpoint"
 
 # Variables by which JAX knows the launchers that are taken without being asked
 # (jax/_src/clusters), and where each says how many processes there are.
@@ -35,6 +39,21 @@ _LAUNCHERS = {
     "SLURM_NTASKS": ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID"),
     "OMPI_COMM_WORLD_SIZE": ("OMPI_COMM_WORLD_RANK",),
 }
+
+
+class _Group(NamedTuple):
+    """This process among the others."""
+
+    client: Any  # of JAX's service
+    index: int
+    count: int
+    stop: agreement.Stop
+    names: Iterator[int]  # of waits; the same in every process
+    threads: tuple[threading.Thread, ...]
+
+
+_group: _Group | None = None
+_end = threading.Lock()  # held by the thread that ends this process after a failure
 
 
 def start() -> None:
@@ -51,13 +70,13 @@ def start() -> None:
     import jax
     from jax._src import distributed
 
-    patience = _number(os.environ, "BERT_JAX_HEARTBEAT", default=40, least=5)
     # A signal is told by the loop itself, not by JAX's own handler of SIGTERM.
     jax.config.update("jax_enable_preemption_service", False)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # Two programs under way at once may meet in another order in each process, and
     # wait for each other for ever; on the CPU nothing else keeps their order.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
+    patience = _number(os.environ, "BERT_JAX_HEARTBEAT", default=40, least=5)
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         _keep_standard_output()
     initialize = functools.partial(
@@ -70,13 +89,22 @@ def start() -> None:
         with signals.deferred(signals.Stop()) as alone:
             signals.run_interruptibly(initialize, alone)
     except (RuntimeError, ValueError, OSError) as error:
+        line = next(iter(str(error).splitlines()), type(error).__name__)[:200]
         raise UserError(
-            f"the run's processes have not come together: {_first_line(error)}; "
+            f"the run's processes have not come together: {line}; "
             "BERT_JAX_PROCESSES=1 runs this one alone"
         ) from error
     state = distributed.global_state
     if state.num_processes > 1:
-        _group = Group(state.client, state.process_id, state.num_processes)
+        place = (state.client, state.process_id, state.num_processes)
+        stop = agreement.Stop(*place)
+        threads = tuple(
+            threading.Thread(target=_listen, args=(state.client, *given), daemon=True)
+            for given in (("stop", stop.agree), ("end", _exit))
+        )
+        _group = _Group(*place, stop, itertools.count(), threads)
+        for thread in threads:
+            thread.start()
 
 
 def count() -> int:
@@ -92,12 +120,18 @@ def is_first() -> bool:
 def barrier() -> None:
     """Waits until every process is here."""
     if _group:
-        _group.barrier()
+        _wait(_group.client.wait_at_barrier, f"barrier/{next(_group.names)}")
 
 
 def all_true(value: bool) -> bool:
     """Whether it is true in every process; all must ask."""
-    return _group.all_true(value) if _group else value
+    if _group is None:
+        return value
+    question = f"no/{next(_group.names)}/"
+    if not value:
+        _group.client.key_value_set(f"{question}{_group.index}", "no")
+    barrier()
+    return not _group.client.key_value_dir_get(question)
 
 
 def check_same(what: str, facts: Mapping[str, Any]) -> None:
@@ -107,8 +141,11 @@ def check_same(what: str, facts: Mapping[str, Any]) -> None:
     """
     if _group is None:
         return
-    ours = json.loads(json.dumps(facts))
-    theirs = json.loads(_group.first(json.dumps(ours)))
+    question, said = f"first/{next(_group.names)}", json.dumps(facts)
+    if _group.index == 0:
+        _group.client.key_value_set(question, said)
+    ours = json.loads(said)
+    theirs = json.loads(_wait(_group.client.blocking_key_value_get, question))
     differ = sorted(n for n in ours.keys() | theirs if ours.get(n) != theirs.get(n))
     if differ:
         told = ", ".join(
@@ -135,28 +172,34 @@ def stop() -> signals.Stop:
 def close() -> None:
     """Leaves together with the others; afterwards this process may end."""
     global _group
-    if _group:
-        _group.barrier()
-        with signals.deferred(signals.Stop()):  # from here all go, whatever comes
-            group, _group = _group, None
-            group.close()
+    barrier()
+    with signals.deferred(signals.Stop()):  # from here all go, whatever comes
+        group, _group = _group, None
+        if group:
+            _shut_down()
+            for thread in group.threads:
+                thread.join()  # its wait is cancelled
 
 
 def fail(status: int, text: str) -> None:
     """Tells the others that this process ends, so that they do; `leave` comes next."""
     if _group:
-        _group.fail(status, text)
+        _end.acquire()  # and never released
+        words = f"{status} process {_group.index}: {' '.join(text.split())}"
+        agreement.tell(_group.client, "end", words)
 
 
 def leave() -> None:
-    """Leaves where `close` was not come to; afterwards this process may end."""
+    """Leaves where `close` was not come to, with those of the others that still can."""
     if _group:
-        _group.leave()
+        thread = threading.Thread(target=_shut_down, daemon=True)
+        thread.start()
+        thread.join(_PARTING)
 
 
 def interrupted(signal_number: int) -> None:
     """Leaves after a signal: with the others where all stopped at the same point."""
-    if _group and _group.stop.is_agreed:
+    if _group and _group.stop.last is not None:
         for number in signals.SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # the others are on their way too
         close()
@@ -168,6 +211,42 @@ def is_loss(error: BaseException) -> bool:
     """Whether a device's error means that another process has gone."""
     signs = ("Gloo", "NCCL", "Connection closed by peer", "CoordinationService")
     return _group is not None and any(sign in str(error) for sign in signs)
+
+
+def _wait(wait: Callable[..., Any], name: str) -> Any:
+    """Waits in a thread: in compiled code no signal would be noticed."""
+    wait = functools.partial(wait, name, agreement.EVER)
+    return signals.run_interruptibly(wait, signals.Stop())
+
+
+def _listen(client: Any, key: str, act: Callable[[str], None]) -> None:
+    """Acts on what is said under a key, by whoever is first; in a thread."""
+    try:
+        act(client.blocking_key_value_get(key, agreement.EVER))
+    except RuntimeError as error:
+        if _group:
+            time.sleep(3.0)  # mostly JAX ends this process first
+            _exit(f"1 process 0 cannot be reached ({str(error)[:150]})")
+
+
+def _exit(words: str) -> None:
+    """Ends this process, from a thread."""
+    _end.acquire()
+    status, _, text = words.partition(" ")
+    os.write(2, f"error: {text}; {_HINT}\n".encode())
+    leave()
+    os._exit(int(status))
+
+
+def _shut_down() -> None:
+    """Disconnects from JAX's service, once all do: who goes alone counts as dead."""
+    import jax
+
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    with contextlib.suppress(RuntimeError):
+        jax.distributed.shutdown()
 
 
 def arguments(environment: Any) -> dict[str, Any] | None:
@@ -224,10 +303,3 @@ def _number(environment: Any, name: str, default: int, least: int) -> int:
             f"{name}={text}: a whole number of at least {least} is required"
         )
     return int(text)
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
-
-
-_group: Group | None = None
