@@ -37,7 +37,7 @@ RANKED = {
     ),
     "runtime": (
         ("local", "processes", "heartbeat"),
-        ("agreement", "outside", "compilation_cache"),
+        ("agreement", "launchers", "outside", "compilation_cache"),
         ("storage", "notice"),
         ("clock", "environment", "signals", "temporary", "terminal"),
     ),

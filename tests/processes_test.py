@@ -13,7 +13,7 @@ from runs import finish, finish_all, losses, start, start_together, wait_for_lin
 
 from bert_jax import main
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes
+from bert_jax.runtime import launchers, processes
 from bert_jax.runtime.agreement import Stop
 from bert_jax.workdir import metrics
 from experiments import equal_runs
@@ -212,7 +212,7 @@ def test_an_error_in_one_process_ends_the_other_with_its_words(micro, tmp_path):
 def test_variables_that_do_not_fit(variables, words):
     given = {f"BERT_JAX_{name}": value for name, value in variables.items()}
     with pytest.raises(UserError, match=words):
-        processes.arguments(given)
+        launchers.arguments(given)
 
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]", "SLURM_PROCID": "1"}
@@ -229,11 +229,11 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]", "SLURM_PROCID": "
     ],
 )
 def test_who_starts_processes(variables, expected):
-    assert processes.arguments(variables) == expected
+    assert launchers.arguments(variables) == expected
 
 
 def test_arguments_for_jax():
-    given = processes.arguments(
+    given = launchers.arguments(
         {
             "BERT_JAX_COORDINATOR": "host:1234",
             "BERT_JAX_PROCESSES": "3",

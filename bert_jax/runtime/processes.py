@@ -3,18 +3,10 @@
 All of it rests on JAX's coordination service, which process 0 keeps; nothing here
 touches the devices, and one process alone does none of it. JAX ends every process where
 one has died; what a process that fails has to say is told to all.
-
-Cloud TPU slices, Slurm (`srun`, a task for each GPU) and Open MPI start processes that
-find each other. Elsewhere each is told by environment variables:
-
-- `BERT_JAX_COORDINATOR=HOST:PORT`: of process 0, which listens there;
-- `BERT_JAX_PROCESSES`: how many there are; 1 alone makes a run of its own anywhere;
-- `BERT_JAX_PROCESS_ID`: 0, 1, ...;
-- `BERT_JAX_HEARTBEAT`: after so many seconds without a sign of life (JAX's) a process
-  counts as dead (default 40).
 """
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import json
@@ -24,24 +16,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import agreement, signals
+from bert_jax.runtime import agreement, launchers, signals
 
 _START = 300  # seconds in which all processes must have come
 _PARTING = 5.0  # seconds in which processes that fail leave together
 _HINT = "every process ends, and the same command goes on from the last checkpoint"
 
-# Variables by which JAX knows the launchers that are taken without being asked
-# (jax/_src/clusters), and where each says how many processes there are.
-_LAUNCHERS = {
-    "SLURM_NTASKS": ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID"),
-    "OMPI_COMM_WORLD_SIZE": ("OMPI_COMM_WORLD_RANK",),
-}
 
-
-class _Group(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class _Group:
     """This process among the others."""
 
     client: Any  # of JAX's service
@@ -64,7 +50,7 @@ def start() -> None:
       Interrupted: a signal came before they did.
     """
     global _group
-    given = arguments(os.environ)
+    given = launchers.arguments(os.environ)
     if given is None:
         return
     import jax
@@ -76,14 +62,13 @@ def start() -> None:
     # Two programs under way at once may meet in another order in each process, and
     # wait for each other for ever; on the CPU nothing else keeps their order.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
-    patience = _number(os.environ, "BERT_JAX_HEARTBEAT", default=40, least=5)
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         _keep_standard_output()
     initialize = functools.partial(
         jax.distributed.initialize,
         **given,
         initialization_timeout=_START,
-        heartbeat_timeout_seconds=patience,
+        heartbeat_timeout_seconds=launchers.heartbeat(os.environ),
     )
     try:
         with signals.deferred(signals.Stop()) as alone:
@@ -249,57 +234,9 @@ def _shut_down() -> None:
         jax.distributed.shutdown()
 
 
-def arguments(environment: Any) -> dict[str, Any] | None:
-    """What JAX must be told to bring the processes together; None for one alone."""
-    names = ("COORDINATOR", "PROCESSES", "PROCESS_ID")
-    named = [n for n in names if environment.get(f"BERT_JAX_{n}")]
-    if named:
-        number = _number(environment, "BERT_JAX_PROCESSES", default=2, least=1)
-        if number == 1:
-            return None
-        if len(named) < 3:
-            (missing, *_) = (n for n in names if n not in named)
-            raise UserError(
-                f"BERT_JAX_{named[0]} is set and BERT_JAX_{missing} is not: several "
-                "processes need BERT_JAX_COORDINATOR=HOST:PORT, BERT_JAX_PROCESSES and "
-                "BERT_JAX_PROCESS_ID"
-            )
-        index = _number(environment, "BERT_JAX_PROCESS_ID", default=0, least=0)
-        address = environment["BERT_JAX_COORDINATOR"]
-        if index >= number or not address.rpartition(":")[2].isdigit():
-            raise UserError(
-                f"BERT_JAX_COORDINATOR={address} BERT_JAX_PROCESSES={number} "
-                f"BERT_JAX_PROCESS_ID={index}: HOST:PORT, and an id below the number"
-            )
-        return {
-            "coordinator_address": address,
-            "num_processes": number,
-            "process_id": index,
-            "cluster_detection_method": "deactivate",
-        }
-    for size, others in _LAUNCHERS.items():
-        if all(name in environment for name in (size, *others)):
-            return {} if int(environment[size]) > 1 else None
-    if environment.get("JAX_PLATFORMS", "tpu").startswith("tpu"):
-        from jax._src import cloud_tpu_init
-
-        if cloud_tpu_init.running_in_cloud_tpu_vm:
-            return {}
-    return None
-
-
 def _keep_standard_output() -> None:
     """Keeps Gloo from printing who is connected among what this program prints."""
     sys.stdout.flush()
     sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), 1)
-
-
-def _number(environment: Any, name: str, default: int, least: int) -> int:
-    text = environment.get(name) or str(default)
-    if not text.isdigit() or int(text) < least:
-        raise UserError(
-            f"{name}={text}: a whole number of at least {least} is required"
-        )
-    return int(text)
