@@ -36,11 +36,12 @@ class Stop(signals.Stop):
 
     def __init__(self, client: Any, index: int, count: int):
         super().__init__()
-        self.last: int | None = None  # the point to stop at, once all know
+        self.stops = False  # all do, at the point that this one is at
         self._client, self._index, self._count = client, index, count
         self._lock = threading.Lock()
         self._point = 0  # how many the loop has come to
         self._stays = False  # it is still at the last of them
+        self._last: int | None = None  # the point to stop at, once all know
         self._agreed = 0  # the signal
         self._told = False
 
@@ -83,10 +84,11 @@ class Stop(signals.Stop):
                 int(self._client.blocking_key_value_get(f"point/{index}", EVER))
                 for index in range(self._count)
             ]
-            self._agreed, self.last = int(signal_number), max(points)
+            self._agreed, self._last = int(signal_number), max(points)
 
     def _raise_if_last(self) -> None:
-        if self.last is not None and self._point >= self.last:
+        if self._last is not None and self._point >= self._last:
+            self.stops = True
             raise Interrupted(self._agreed)
 
 

@@ -179,12 +179,12 @@ def leave() -> None:
     if _group:
         thread = threading.Thread(target=_shut_down, daemon=True)
         thread.start()
-        thread.join(_PARTING)
+        thread.join(_PARTING + (2.0 if is_first() else 0.0))  # whose service it is
 
 
 def interrupted(signal_number: int) -> None:
     """Leaves after a signal: with the others where all stopped at the same point."""
-    if _group and _group.stop.last is not None:
+    if _group and _group.stop.stops and not signals.insisted():
         for number in signals.SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # the others are on their way too
         close()
