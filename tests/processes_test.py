@@ -5,7 +5,6 @@ import shutil
 import signal
 import sys
 import time
-from itertools import count
 
 import numpy as np
 import pytest
@@ -267,9 +266,32 @@ def test_processes_that_were_started_differently(monkeypatch):
             return json.dumps({"seed": 1, "mesh.data": -1, "task.labels": ["a"]})
 
     processes.check_same("the config", {"seed": 0})  # one alone
-    second = processes._Group(Client(), 1, 2, Stop(Client(), 1, 2), count(), ())
+    second = processes._Group(Client(), 1, 2, Stop(Client(), 1, 2))
     monkeypatch.setattr(processes, "_group", second)
     same = {"seed": 1, "mesh.data": -1, "task.labels": ("a",)}
     processes.check_same("the config", same)
     with pytest.raises(UserError, match=r"of 1 differ: seed \(1 there, 0 here\)$"):
         processes.check_same("the config", {**same, "seed": 0})
+
+
+@pytest.mark.parametrize(
+    ("stops", "insisted", "way"),
+    [
+        (True, False, "close"),
+        (False, False, "fail"),  # where one alone was interrupted
+        (True, True, "fail"),  # from a save that the others wait in
+    ],
+)
+def test_who_is_interrupted_goes_with_the_others_or_ends_them(
+    stops, insisted, way, monkeypatch
+):
+    stop, went = Stop(None, 1, 2), []
+    stop.stops = stops
+    monkeypatch.setattr(processes, "_group", processes._Group(None, 1, 2, stop))
+    monkeypatch.setattr(processes.signals, "insisted", lambda: insisted)
+    for name in ("close", "fail"):
+        monkeypatch.setattr(processes, name, lambda *_, name=name: went.append(name))
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "signal", lambda *_: None)
+        processes.interrupted(signal.SIGINT)
+    assert went == [way]

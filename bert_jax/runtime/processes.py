@@ -21,7 +21,6 @@ from typing import Any
 from bert_jax.errors import UserError
 from bert_jax.runtime import agreement, launchers, signals
 
-_START = 300  # seconds in which all processes must have come
 _PARTING = 5.0  # seconds in which processes that fail leave together
 _HINT = "every process ends, and the same command goes on from the last checkpoint"
 
@@ -34,8 +33,8 @@ class _Group:
     index: int
     count: int
     stop: agreement.Stop
-    names: Iterator[int]  # of waits; the same in every process
-    threads: tuple[threading.Thread, ...]
+    names: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+    threads: list[threading.Thread] = dataclasses.field(default_factory=list)
 
 
 _group: _Group | None = None
@@ -46,7 +45,7 @@ def start() -> None:
     """Joins the other processes, if there are to be any; before JAX's first device.
 
     Raises:
-      UserError: variables that do not fit each other; the others have not come.
+      UserError: variables that do not fit; the others have not come in five minutes.
       Interrupted: a signal came before they did.
     """
     global _group
@@ -67,7 +66,6 @@ def start() -> None:
     initialize = functools.partial(
         jax.distributed.initialize,
         **given,
-        initialization_timeout=_START,
         heartbeat_timeout_seconds=launchers.heartbeat(os.environ),
     )
     try:
@@ -82,14 +80,12 @@ def start() -> None:
     state = distributed.global_state
     if state.num_processes > 1:
         place = (state.client, state.process_id, state.num_processes)
-        stop = agreement.Stop(*place)
-        threads = tuple(
-            threading.Thread(target=_listen, args=(state.client, *given), daemon=True)
-            for given in (("stop", stop.agree), ("end", _exit))
-        )
-        _group = _Group(*place, stop, itertools.count(), threads)
-        for thread in threads:
+        _group = _Group(*place, agreement.Stop(*place))
+        for key, act in (("stop", _group.stop.agree), ("end", _exit)):
+            heard = (state.client, key, act)
+            thread = threading.Thread(target=_listen, args=heard, daemon=True)
             thread.start()
+            _group.threads.append(thread)
 
 
 def count() -> int:
