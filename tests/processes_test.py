@@ -145,6 +145,7 @@ from bert_jax.runtime import environment, processes
 
 def run(argv):
     processes.start()
+    processes.barrier()
     if processes.is_first() == (argv[0] == "0"):
         if argv[1] == "kill":
             os.kill(os.getpid(), 9)
