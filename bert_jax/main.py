@@ -52,6 +52,7 @@ def main(argv: Sequence[str]) -> int:
             environment.say(f"error: {' '.join(text.splitlines())}")
         return status or 1
     finally:
+        processes.leave()
         bring_back()
     return 0
 

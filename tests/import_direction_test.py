@@ -37,8 +37,8 @@ RANKED = {
     "runtime": (
         ("failures",),
         ("local", "processes", "heartbeat"),
-        ("group", "outside", "compilation_cache"),
-        ("storage", "lifeline", "notice"),
+        ("agreement", "launchers", "outside", "compilation_cache"),
+        ("storage", "notice"),
         ("clock", "environment", "signals", "temporary", "terminal"),
     ),
 }

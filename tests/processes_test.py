@@ -12,7 +12,8 @@ from runs import finish, finish_all, losses, start, start_together, wait_for_lin
 
 from bert_jax import main
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes
+from bert_jax.runtime import launchers, processes
+from bert_jax.runtime.agreement import Stop
 from bert_jax.workdir import metrics
 from experiments import equal_runs
 
@@ -80,22 +81,108 @@ def test_a_process_that_is_killed_takes_the_other_down(micro, tmp_path, victim):
     wait_for_lines(workdir, 2, *started)
     started[victim].kill()
     begun = time.monotonic()
-    results = finish_all(started)
-    assert time.monotonic() - begun < 30
-    status, _, err = results[1 - victim]
-    if victim == 0 and status == -signal.SIGABRT:
-        # With process 0 JAX's coordination service is gone, and JAX was faster to see.
+    status, _, err = finish_all(started)[1 - victim]
+    assert time.monotonic() - begun < 60
+    if status == -signal.SIGABRT:  # JAX was faster to see it
         assert "another task died" in err
         return
     assert status == 1, err
-    assert err.count("error: ") == 1, err
-    assert f"error: process {victim} has ended without a word" in err
+    assert err.count("error: another process of this run has ended (") == 1, err
+
+
+ASKS = """
+import os, sys, threading, time
+from bert_jax.runtime import processes
+
+before = set(threading.enumerate())
+processes.start()
+index = int(os.environ["BERT_JAX_PROCESS_ID"])
+path = sys.argv[1]
+for _ in range(3):
+    time.sleep(0.1 * index)
+    with open(path, "a") as file:
+        file.write("came ")
+    processes.barrier()
+    with open(path, "a") as file:
+        file.write("went ")
+    processes.barrier()
+with processes.first_alone():
+    with open(path, "a") as file:
+        file.write(f"{processes.is_first()} ")
+print([processes.all_true(value) for value in (index != 1, True, index == 0, True)])
+try:
+    processes.check_same("the seed", {"seed": index})
+except Exception as error:
+    print(error)
+processes.close()
+print(processes.count(), set(threading.enumerate()) - before)
+"""
+
+
+@pytest.mark.slow
+def test_what_three_processes_ask_each_other(tmp_path):
+    program, path = [sys.executable, "-c", ASKS], tmp_path / "log"
+    ended = finish_all(start_together(3, str(path), program=program))
+    together = "came came came went went went " * 3
+    assert path.read_text() == f"{together}True False False "
+    for index, (status, out, err) in enumerate(ended):
+        assert (status, err) == (0, "")
+        answers, *differs, left = out.splitlines()
+        assert answers == "[False, True, False, True]"
+        words = (
+            f"the seed of process 0 and of {index} differ: seed (0 there, {index} here)"
+        )
+        assert differs == ([words] if index else [])
+        assert left == "1 set()"
+
+
+# Process argv[0] ends by argv[1]; the other waits for nothing but the end.
+ONE_ENDS = """
+import os, sys, time
+from bert_jax import main
+from bert_jax.errors import UserError
+from bert_jax.runtime import environment, processes
+
+def run(argv):
+    processes.start()
+    processes.barrier()
+    if processes.is_first() == (argv[0] == "0"):
+        if argv[1] == "kill":
+            os.kill(os.getpid(), 9)
+        raise UserError("no data")
+    time.sleep(600)
+
+main._run = run
+environment.end(main.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_the_words_of_a_process_that_fails_end_the_other(victim):
+    program = [sys.executable, "-c", ONE_ENDS]
+    ended = finish_all(start_together(2, str(victim), "error", program=program))
+    assert ended[victim] == (2, "", "error: no data\n")
+    status, out, err = ended[1 - victim]
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: process {victim}: no data; every process ends")
+    assert err.count("\n") == 1, err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_jax_ends_who_waits_where_another_was_killed(victim):
+    program = [sys.executable, "-c", ONE_ENDS]
+    ended = finish_all(start_together(2, str(victim), "kill", program=program))
+    assert ended[victim][0] == -signal.SIGKILL
+    status, _, err = ended[1 - victim]
+    assert status == -signal.SIGABRT and "another task died" in err
+    assert victim == 0 or "stopped sending heartbeats" in err
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, ValueError])
 def test_a_lost_connection_is_told_whatever_jax_makes_of_it(kind, monkeypatch):
     monkeypatch.setattr(processes, "_group", object())
-    monkeypatch.setattr(processes, "hear", lambda: None)
     error = kind("UNKNOWN: Gloo all-reduce failed: [pair.cc:538] Read error")
     status, line = main._told(error)
     assert status == 1 and line.startswith("another process of this run has ended")
@@ -125,7 +212,7 @@ def test_an_error_in_one_process_ends_the_other_with_its_words(micro, tmp_path):
 def test_variables_that_do_not_fit(variables, words):
     given = {f"BERT_JAX_{name}": value for name, value in variables.items()}
     with pytest.raises(UserError, match=words):
-        processes.arguments(given)
+        launchers.arguments(given)
 
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]", "SLURM_PROCID": "1"}
@@ -142,11 +229,11 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]", "SLURM_PROCID": "
     ],
 )
 def test_who_starts_processes(variables, expected):
-    assert processes.arguments(variables) == expected
+    assert launchers.arguments(variables) == expected
 
 
 def test_arguments_for_jax():
-    given = processes.arguments(
+    given = launchers.arguments(
         {
             "BERT_JAX_COORDINATOR": "host:1234",
             "BERT_JAX_PROCESSES": "3",
@@ -175,15 +262,37 @@ def test_a_checkpoint_that_is_damaged_is_left_by_both(micro, plain, tmp_path):
 
 
 def test_processes_that_were_started_differently(monkeypatch):
-    class Second:
-        index, count = 1, 2
-
-        def first(self, value):
+    class Client:
+        def blocking_key_value_get(self, key, milliseconds):
             return json.dumps({"seed": 1, "mesh.data": -1, "task.labels": ["a"]})
 
     processes.check_same("the config", {"seed": 0})  # one alone
-    monkeypatch.setattr(processes, "_group", Second())
+    second = processes._Group(Client(), 1, 2, Stop(Client(), 1, 2))
+    monkeypatch.setattr(processes, "_group", second)
     same = {"seed": 1, "mesh.data": -1, "task.labels": ("a",)}
     processes.check_same("the config", same)
     with pytest.raises(UserError, match=r"of 1 differ: seed \(1 there, 0 here\)$"):
         processes.check_same("the config", {**same, "seed": 0})
+
+
+@pytest.mark.parametrize(
+    ("stops", "insisted", "way"),
+    [
+        (True, False, "close"),
+        (False, False, "fail"),  # where one alone was interrupted
+        (True, True, "fail"),  # from a save that the others wait in
+    ],
+)
+def test_who_is_interrupted_goes_with_the_others_or_ends_them(
+    stops, insisted, way, monkeypatch
+):
+    stop, went = Stop(None, 1, 2), []
+    stop.stops = stops
+    monkeypatch.setattr(processes, "_group", processes._Group(None, 1, 2, stop))
+    monkeypatch.setattr(processes.signals, "insisted", lambda: insisted)
+    for name in ("close", "fail"):
+        monkeypatch.setattr(processes, name, lambda *_, name=name: went.append(name))
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "signal", lambda *_: None)
+        processes.interrupted(signal.SIGINT)
+    assert went == [way]

@@ -32,7 +32,6 @@ def describe(error: Exception) -> tuple[int | None, str]:
             )
         # A program that runs at once raises what JAX else wraps: a ValueError.
         case RuntimeError() | ValueError() if processes.is_loss(error):
-            processes.hear()
             line = str(error).splitlines()[0][:150]
             return 1, f"another process of this run has ended ({line})"
     return None, f"{type(error).__name__}: {str(error)[:150]}"

@@ -1,57 +1,60 @@
 """Several processes as one run: they start, wait, stop and end together.
 
-Process 0 keeps JAX's coordination service. Through it a few short words go from process
-to process; nothing here touches the devices, and one process alone does none of it.
-
-Cloud TPU slices, Slurm (`srun`, a task for each GPU) and Open MPI start processes that
-find each other. Elsewhere each is told by environment variables:
-
-- `BERT_JAX_COORDINATOR=HOST:PORT`: of process 0, which listens there;
-- `BERT_JAX_PROCESSES`: how many there are; 1 alone makes a run of its own anywhere;
-- `BERT_JAX_PROCESS_ID`: 0, 1, ...;
-- `BERT_JAX_HEARTBEAT`: after so many seconds without a sign of life a process counts as
-  dead (default 40).
+All of it rests on JAX's coordination service, which process 0 keeps; nothing here
+touches the devices, and one process alone does none of it. JAX ends every process where
+one has died; what a process that fails has to say is told to all.
 """
 
 import contextlib
+import dataclasses
 import functools
+import itertools
 import json
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import signals
-from bert_jax.runtime.group import Group
+from bert_jax.runtime import agreement, launchers, signals
 
-_START = 300  # seconds in which all processes must have come
+_PARTING = 5.0  # seconds in which processes that fail leave together
+_HINT = "every process ends, and the same command goes on from the last checkpoint"
 
-# Variables by which JAX knows the launchers that are taken without being asked
-# (jax/_src/clusters), and where each says how many processes there are.
-_LAUNCHERS = {
-    "SLURM_NTASKS": ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID"),
-    "OMPI_COMM_WORLD_SIZE": ("OMPI_COMM_WORLD_RANK",),
-}
+
+@dataclasses.dataclass(frozen=True)
+class _Group:
+    """This process among the others."""
+
+    client: Any  # of JAX's service
+    index: int
+    count: int
+    stop: agreement.Stop
+    names: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+    threads: list[threading.Thread] = dataclasses.field(default_factory=list)
+
+
+_group: _Group | None = None
+_end = threading.Lock()  # held by the thread that ends this process after a failure
 
 
 def start() -> None:
     """Joins the other processes, if there are to be any; before JAX's first device.
 
     Raises:
-      UserError: variables that do not fit each other; the others have not come.
+      UserError: variables that do not fit; the others have not come in five minutes.
       Interrupted: a signal came before they did.
     """
     global _group
-    given = arguments(os.environ)
+    given = launchers.arguments(os.environ)
     if given is None:
         return
     import jax
     from jax._src import distributed
 
-    patience = _number(os.environ, "BERT_JAX_HEARTBEAT", default=40, least=5)
     # A signal is told by the loop itself, not by JAX's own handler of SIGTERM.
     jax.config.update("jax_enable_preemption_service", False)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -63,25 +66,26 @@ def start() -> None:
     initialize = functools.partial(
         jax.distributed.initialize,
         **given,
-        initialization_timeout=_START,
-        # Only where this file's own sign of life has not been noticed to stop.
-        heartbeat_timeout_seconds=patience + 20,
-        shutdown_timeout_seconds=patience,
+        heartbeat_timeout_seconds=launchers.heartbeat(os.environ),
     )
     try:
         with signals.deferred(signals.Stop()) as alone:
             signals.run_interruptibly(initialize, alone)
     except (RuntimeError, ValueError, OSError) as error:
+        line = next(iter(str(error).splitlines()), type(error).__name__)[:200]
         raise UserError(
-            f"the run's processes have not come together: {_first_line(error)}; "
+            f"the run's processes have not come together: {line}; "
             "BERT_JAX_PROCESSES=1 runs this one alone"
         ) from error
     state = distributed.global_state
     if state.num_processes > 1:
-        host = str(state.coordinator_address).rpartition(":")[0]
-        _group = Group(
-            state.client, state.process_id, state.num_processes, patience, host
-        )
+        place = (state.client, state.process_id, state.num_processes)
+        _group = _Group(*place, agreement.Stop(*place))
+        for key, act in (("stop", _group.stop.agree), ("end", _exit)):
+            heard = (state.client, key, act)
+            thread = threading.Thread(target=_listen, args=heard, daemon=True)
+            thread.start()
+            _group.threads.append(thread)
 
 
 def count() -> int:
@@ -97,12 +101,18 @@ def is_first() -> bool:
 def barrier() -> None:
     """Waits until every process is here."""
     if _group:
-        _group.barrier()
+        _wait(_group.client.wait_at_barrier, f"barrier/{next(_group.names)}")
 
 
 def all_true(value: bool) -> bool:
     """Whether it is true in every process; all must ask."""
-    return _group.all_true(value) if _group else value
+    if _group is None:
+        return value
+    question = f"no/{next(_group.names)}/"
+    if not value:
+        _group.client.key_value_set(f"{question}{_group.index}", "no")
+    barrier()
+    return not _group.client.key_value_dir_get(question)
 
 
 def check_same(what: str, facts: Mapping[str, Any]) -> None:
@@ -112,8 +122,11 @@ def check_same(what: str, facts: Mapping[str, Any]) -> None:
     """
     if _group is None:
         return
-    ours = json.loads(json.dumps(facts))
-    theirs = json.loads(_group.first(json.dumps(ours)))
+    question, said = f"first/{next(_group.names)}", json.dumps(facts)
+    if _group.index == 0:
+        _group.client.key_value_set(question, said)
+    ours = json.loads(said)
+    theirs = json.loads(_wait(_group.client.blocking_key_value_get, question))
     differ = sorted(n for n in ours.keys() | theirs if ours.get(n) != theirs.get(n))
     if differ:
         told = ", ".join(
@@ -140,20 +153,34 @@ def stop() -> signals.Stop:
 def close() -> None:
     """Leaves together with the others; afterwards this process may end."""
     global _group
-    if _group:
-        _group.close()
-        _group = None
+    barrier()
+    with signals.deferred(signals.Stop()):  # from here all go, whatever comes
+        group, _group = _group, None
+        if group:
+            _shut_down()
+            for thread in group.threads:
+                thread.join()  # its wait is cancelled
 
 
 def fail(status: int, text: str) -> None:
-    """Tells the others that this process ends, so that they do; it ends next."""
+    """Tells the others that this process ends, so that they do; `leave` comes next."""
     if _group:
-        _group.fail(status, text)
+        _end.acquire()  # and never released
+        words = f"{status} process {_group.index}: {' '.join(text.split())}"
+        agreement.tell(_group.client, "end", words)
+
+
+def leave() -> None:
+    """Leaves where `close` was not come to, with those of the others that still can."""
+    if _group:
+        thread = threading.Thread(target=_shut_down, daemon=True)
+        thread.start()
+        thread.join(_PARTING + (2.0 if is_first() else 0.0))  # whose service it is
 
 
 def interrupted(signal_number: int) -> None:
     """Leaves after a signal: with the others where all stopped at the same point."""
-    if _group and _group.stop.is_agreed:
+    if _group and _group.stop.stops and not signals.insisted():
         for number in signals.SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # the others are on their way too
         close()
@@ -161,55 +188,46 @@ def interrupted(signal_number: int) -> None:
         fail(128 + signal_number, f"signal {signal_number}")
 
 
-def hear() -> None:
-    """Gives the others the time to say what has happened, which ends this process."""
-    if _group:
-        time.sleep(3.0)
-
-
 def is_loss(error: BaseException) -> bool:
     """Whether a device's error means that another process has gone."""
-    signs = ("Gloo", "NCCL", "Connection closed by peer", "coordination service")
+    signs = ("Gloo", "NCCL", "Connection closed by peer", "CoordinationService")
     return _group is not None and any(sign in str(error) for sign in signs)
 
 
-def arguments(environment: Any) -> dict[str, Any] | None:
-    """What JAX must be told to bring the processes together; None for one alone."""
-    names = ("COORDINATOR", "PROCESSES", "PROCESS_ID")
-    named = [n for n in names if environment.get(f"BERT_JAX_{n}")]
-    if named:
-        number = _number(environment, "BERT_JAX_PROCESSES", default=2, least=1)
-        if number == 1:
-            return None
-        if len(named) < 3:
-            (missing, *_) = (n for n in names if n not in named)
-            raise UserError(
-                f"BERT_JAX_{named[0]} is set and BERT_JAX_{missing} is not: several "
-                "processes need BERT_JAX_COORDINATOR=HOST:PORT, BERT_JAX_PROCESSES and "
-                "BERT_JAX_PROCESS_ID"
-            )
-        index = _number(environment, "BERT_JAX_PROCESS_ID", default=0, least=0)
-        address = environment["BERT_JAX_COORDINATOR"]
-        if index >= number or not address.rpartition(":")[2].isdigit():
-            raise UserError(
-                f"BERT_JAX_COORDINATOR={address} BERT_JAX_PROCESSES={number} "
-                f"BERT_JAX_PROCESS_ID={index}: HOST:PORT, and an id below the number"
-            )
-        return {
-            "coordinator_address": address,
-            "num_processes": number,
-            "process_id": index,
-            "cluster_detection_method": "deactivate",
-        }
-    for size, others in _LAUNCHERS.items():
-        if all(name in environment for name in (size, *others)):
-            return {} if int(environment[size]) > 1 else None
-    if environment.get("JAX_PLATFORMS", "tpu").startswith("tpu"):
-        from jax._src import cloud_tpu_init
+def _wait(wait: Callable[..., Any], name: str) -> Any:
+    """Waits in a thread: in compiled code no signal would be noticed."""
+    wait = functools.partial(wait, name, agreement.EVER)
+    return signals.run_interruptibly(wait, signals.Stop())
 
-        if cloud_tpu_init.running_in_cloud_tpu_vm:
-            return {}
-    return None
+
+def _listen(client: Any, key: str, act: Callable[[str], None]) -> None:
+    """Acts on what is said under a key, by whoever is first; in a thread."""
+    try:
+        act(client.blocking_key_value_get(key, agreement.EVER))
+    except RuntimeError as error:
+        if _group:
+            time.sleep(3.0)  # mostly JAX ends this process first
+            _exit(f"1 process 0 cannot be reached ({str(error)[:150]})")
+
+
+def _exit(words: str) -> None:
+    """Ends this process, from a thread."""
+    _end.acquire()
+    status, _, text = words.partition(" ")
+    os.write(2, f"error: {text}; {_HINT}\n".encode())
+    leave()
+    os._exit(int(status))
+
+
+def _shut_down() -> None:
+    """Disconnects from JAX's service, once all do: who goes alone counts as dead."""
+    import jax
+
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    with contextlib.suppress(RuntimeError):
+        jax.distributed.shutdown()
 
 
 def _keep_standard_output() -> None:
@@ -218,19 +236,3 @@ def _keep_standard_output() -> None:
     sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), 1)
-
-
-def _number(environment: Any, name: str, default: int, least: int) -> int:
-    text = environment.get(name) or str(default)
-    if not text.isdigit() or int(text) < least:
-        raise UserError(
-            f"{name}={text}: a whole number of at least {least} is required"
-        )
-    return int(text)
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
-
-
-_group: Group | None = None

@@ -115,6 +115,11 @@ def check() -> None:
     _process.check()
 
 
+def insisted() -> bool:
+    """Whether Ctrl-C has come twice: who asks twice does not wait for a save."""
+    return _process.interrupts > 1
+
+
 @contextlib.contextmanager
 def deferred(stop: Stop) -> Iterator[Stop]:
     """Within it signals are only remembered; of more, a second Ctrl-C goes through.
