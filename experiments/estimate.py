@@ -48,13 +48,11 @@ class Phase:
 
 def phases(task: Task) -> list[Phase]:
     """The phases of a pre-training run."""
-    found, step = [], 0
-    for steps, shapes in task.phases():
-        batch, length = shapes["input_ids"]
-        predictions = shapes["masked_lm_positions"][1]
-        parts = task.micro_batches(step)
-        found.append(Phase(steps, batch, length, predictions, parts))
-        step += steps
+    found = []
+    for own in task.phases():
+        batch, length = own.shapes["input_ids"]
+        predictions = own.shapes["masked_lm_positions"][1]
+        found.append(Phase(own.steps, batch, length, predictions, own.micro_batches))
     return found
 
 

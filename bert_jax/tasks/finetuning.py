@@ -24,7 +24,7 @@ from bert_jax.models.architectures import BertWithHeads, init_with_heads, uses_p
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
-from bert_jax.tasks.task import Shapes, Task
+from bert_jax.tasks.task import Phase, Shapes, Task
 from bert_jax.types import Sums
 
 Example = TypeVar("Example")
@@ -292,10 +292,16 @@ class Finetuning(Task, Generic[Example, Answer]):
         *rows, length = shapes["input_ids"]
         return math.prod(rows) * encoder_flops(self.model_config, length)
 
-    def phases(self) -> list[tuple[int, Shapes]]:
+    def phases(self) -> list[Phase]:
         """All steps, at the length that texts are cut to."""
-        shape = (self.config.train.batch_size, self.config.task.max_seq_length)
-        return [(self.config.train.num_steps, {"input_ids": shape})]
+        train = self.config.train
+        shapes = {"input_ids": (train.batch_size, *self.row_shape)}
+        return [Phase(0, train.num_steps, train.micro_batches, shapes)]
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """That of the longest row's `input_ids`."""
+        return (self.config.task.max_seq_length,)
 
     def examples(self, split: str) -> Sequence[Example]:
         """`read`, once; nothing where there is no such data."""

@@ -24,7 +24,7 @@ from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.fill_mask import FillMask
-from bert_jax.tasks.task import Ask, Batch, Shapes, Step, Task
+from bert_jax.tasks.task import Ask, Batch, Phase, Shapes, Step, Task
 from bert_jax.types import Sums
 
 EXAMPLES = 3  # held-out sentences in the report
@@ -150,14 +150,6 @@ class Pretraining(Task):
                 yield from loader.batches(config, phase, data, step, own)
                 step = phase.end_step
 
-    def batch_size(self, step: int) -> int:
-        """That of the phase."""
-        return loader.phase_at(self.config, step).batch_size
-
-    def micro_batches(self, step: int) -> int:
-        """Those of the phase."""
-        return loader.phase_at(self.config, step).micro_batches
-
     def evaluation_batches(
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
@@ -173,21 +165,16 @@ class Pretraining(Task):
         predictions = shapes["masked_lm_positions"][1]
         return batch * pretraining_flops(self.model_config, length, predictions)
 
-    def phases(self) -> list[tuple[int, Shapes]]:
-        """The phases."""
-        return [
-            (
-                phase.end_step - phase.first_step,
-                {
-                    "input_ids": (phase.batch_size, phase.max_seq_length),
-                    "masked_lm_positions": (
-                        phase.batch_size,
-                        phase.max_predictions_per_seq,
-                    ),
-                },
-            )
-            for phase in loader.phases(self.config)
-        ]
+    def phases(self) -> list[Phase]:
+        """Those of the config."""
+        found = []
+        for own in loader.phases(self.config):
+            shapes = {
+                "input_ids": (own.batch_size, own.max_seq_length),
+                "masked_lm_positions": (own.batch_size, own.max_predictions_per_seq),
+            }
+            found.append(Phase(own.first_step, own.end_step, own.micro_batches, shapes))
+        return found
 
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None

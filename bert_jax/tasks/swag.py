@@ -16,7 +16,6 @@ from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
 from bert_jax.tasks.classification import pair_lengths
 from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.tasks.task import Shapes
 from bert_jax.types import Sums
 
 Pair = tuple[list[int], list[int]]
@@ -148,10 +147,10 @@ class Swag(Finetuning[Choices, np.ndarray]):
         shares = special.softmax(answer.astype(np.float64))
         return {"choice": int(np.argmax(answer)), "scores": shares.tolist()}
 
-    def phases(self) -> list[tuple[int, Shapes]]:
+    @property
+    def row_shape(self) -> tuple[int, ...]:
         """A sequence for each ending."""
-        train, length = self.config.train, self.config.task.max_seq_length
-        return [(train.num_steps, {"input_ids": (train.batch_size, CHOICES, length)})]
+        return (CHOICES, self.config.task.max_seq_length)
 
     def _pairs(self, examples: Sequence[Choices]) -> Iterator[list[Pair]]:
         """The pieces of each example's context with those of each ending."""

@@ -3,7 +3,7 @@
 import abc
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxtyping import Array, Key
 from ml_collections import ConfigDict
@@ -18,6 +18,25 @@ Outputs = dict[str, Any]
 Step = Callable[[Any, Mapping[str, Array]], dict[str, Array]]
 Ask = Callable[[Batch], Outputs]
 Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Phase(NamedTuple):
+    """Steps of the schedule in which batches have one shape."""
+
+    first_step: int
+    end_step: int
+    micro_batches: int  # the parts that a batch is worked through in
+    shapes: Shapes  # of a whole batch, as `Task.flops` takes them
+
+    @property
+    def steps(self) -> int:
+        """Their number."""
+        return self.end_step - self.first_step
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a whole batch."""
+        return self.shapes["input_ids"][0]
 
 
 class Predictor(abc.ABC):
@@ -107,16 +126,6 @@ class Task(abc.ABC):
         `config.train.batch_size`, or the same share where a batch is of another size.
         """
 
-    def batch_size(self, step: int) -> int:
-        """Rows of the whole batch of a step."""
-        del step
-        return self.config.train.batch_size
-
-    def micro_batches(self, step: int) -> int:
-        """Into how many parts the batch of a step is cut."""
-        del step
-        return self.config.train.micro_batches
-
     @abc.abstractmethod
     def unknown_share(self) -> float:
         """Of the pieces of the training data (its first thousand rows, or all), the
@@ -190,5 +199,10 @@ class Task(abc.ABC):
         """Model FLOPs of a training step on a batch of these shapes."""
 
     @abc.abstractmethod
-    def phases(self) -> list[tuple[int, Shapes]]:
-        """Numbers of steps and the shapes of their batches."""
+    def phases(self) -> list[Phase]:
+        """The schedule: one phase or some, one after the other from step 0."""
+
+    def phase_at(self, step: int) -> Phase:
+        """The phase whose batch `step` takes (the last one, from its first step on)."""
+        *earlier, last = self.phases()
+        return next((phase for phase in earlier if step < phase.end_step), last)

@@ -1,7 +1,5 @@
 """How a run has gone so far: its best score, its speed, whether it learnt anything."""
 
-import bisect
-import itertools
 import math
 import sys
 from collections.abc import Mapping
@@ -29,12 +27,6 @@ class BestScore:
 
     def __init__(self, task: Task, folder: Path, split: tuple[str, ...]):
         self._task = task
-        ends = itertools.accumulate(steps for steps, _ in task.phases())
-        self._ends = list(ends)
-        self._shapes = [
-            {name: shape[1:] for name, shape in shapes.items()}
-            for _, shapes in task.phases()
-        ]
         self._seen: list[tuple[int, float]] = []  # step, quality
         for name in split:
             for line in metrics.read(folder, name):
@@ -77,8 +69,8 @@ class BestScore:
 
     def _shape(self, now: int) -> dict[str, tuple[int, ...]]:
         """That of the batch of the last step that was taken."""
-        place = bisect.bisect_left(self._ends, now)
-        return self._shapes[min(place, len(self._shapes) - 1)]
+        shapes = self._task.phase_at(now - 1).shapes
+        return {name: shape[1:] for name, shape in shapes.items()}
 
 
 class Speed:

@@ -93,12 +93,13 @@ class Session:
     def next_batch(self) -> dict[str, Array]:
         """The batch of the next step, on the devices; a signal ends the waiting."""
         with self.clock("data wait"), self.stop.at_once():
-            rows, size = next(self._batches), self.task.batch_size(self.now)
+            rows, phase = next(self._batches), self.task.phase_at(self.now)
+            size = phase.batch_size
             return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
 
     def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:
         """The step for such a batch: (state, batch, seeds) -> (state, metrics)."""
-        micro_batches = self.task.micro_batches(self.now)
+        micro_batches = self.task.phase_at(self.now).micro_batches
         return self._compiled.for_batch(self.state, batch, micro_batches)
 
     def evaluate(self) -> None:

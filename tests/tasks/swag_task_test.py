@@ -224,6 +224,6 @@ def test_files_are_read_by_split(config, tmp_path):
     config.task.dev_file = config.task.test_file
     with pytest.raises(Exception, match="no column 'label'"):
         task.read("dev")
-    assert task.phases()[0][1] == {"input_ids": (16, 4, 12)}
+    assert task.phases()[0].shapes == {"input_ids": (16, 4, 12)}
     task.resolve()
     assert config.train.num_steps == 1
