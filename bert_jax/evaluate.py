@@ -37,12 +37,10 @@ def evaluate(task: Task, folder: Path) -> None:
             task, Seeds.single(task.config), mesh, stop, clock, learns=learns
         )
         for split in task.splits:
-            (numbers,) = evaluator.numbers(params, split, now)
-            if not processes.is_first():
-                continue
-            print(json.dumps({"step": now, "split": split, **numbers}))
             (results,) = evaluator.results(params, split, now)
-            task.write_predictions(predictions, split, results)
+            if processes.is_first():
+                print(json.dumps({"step": now, "split": split, **results.scores}))
+                results.write(predictions)
         if learns and processes.is_first():
             workdir.write_facts(folder, task.facts, now)
     if predictions.is_dir() and processes.is_first():

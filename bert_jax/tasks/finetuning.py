@@ -24,6 +24,7 @@ from bert_jax.models.architectures import BertWithHeads, init_with_heads, uses_p
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
+from bert_jax.tasks.results import Answered
 from bert_jax.tasks.task import Phase, Shapes, Task
 from bert_jax.types import Sums
 
@@ -45,7 +46,6 @@ class Finetuning(Task, Generic[Example, Answer]):
     """
 
     head: ClassVar[str]  # one of models.architectures.HEADS
-    main_score: str  # of `scores`: the higher, the better the checkpoint
     problem_type: str | None = None  # as in a Hugging Face config.json
     fill: Mapping[str, int] = {}  # what a column is padded with, where that is not 0
 
@@ -146,6 +146,10 @@ class Finetuning(Task, Generic[Example, Answer]):
         del split, examples
         return {}
 
+    def learn(self, split: str, answers: Sequence[Answer]) -> None:
+        """Sets `facts` by the answers to the first dev split, before it is scored."""
+        del split, answers
+
     def find_labels(self) -> Sequence[str]:
         """The names of the model's outputs where `config.task.labels` is empty."""
         raise NotImplementedError
@@ -235,8 +239,20 @@ class Finetuning(Task, Generic[Example, Answer]):
     def outputs(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
         return self.logits(params, batch)
 
-    def collect(self, split: str, fetched: Sequence[Outputs]) -> list[Answer]:
-        """The batches' outputs as the answers to a split's examples, in their order."""
+    def results(
+        self, split: str, fetched: Sequence[Outputs], *, learns: bool = False
+    ) -> Answered:
+        """The answers to a split's examples, and their scores."""
+        features = self.features(split)
+        outputs = self.by_feature(split, fetched)
+        answers = self.answers(self.examples(split), features, outputs)
+        if learns:
+            self.learn(split, answers)
+        scores = self.scores(split, self.examples(split), answers)
+        return Answered(scores, self, split, answers)
+
+    def by_feature(self, split: str, fetched: Sequence[Outputs]) -> list[Outputs]:
+        """The outputs of a split's batches as those of each of its features."""
         table = self._rows(split)
         size = self.config.evaluate.batch_size
         ordered: list[Outputs] = [{} for _ in range(len(table))]
@@ -244,40 +260,7 @@ class Finetuning(Task, Generic[Example, Answer]):
             for place, index in enumerate(indices):
                 if index < len(table):
                     ordered[index] = {k: v[place] for k, v in outputs.items()}
-        return self.answers(self.examples(split), self._features(split), ordered)
-
-    def numbers(self, split: str, answers: Sequence[Answer]) -> dict[str, float]:
-        return self.scores(split, self.examples(split), answers)
-
-    def write_predictions(
-        self, folder: Path, split: str, answers: Sequence[Answer]
-    ) -> None:
-        self.write(folder, split, self.examples(split), answers)
-
-    def quality(self, numbers: Mapping[str, int | float]) -> float:
-        """The main score; a score that is none is the worst."""
-        value = numbers[self.main_score]
-        return -math.inf if math.isnan(value) else value
-
-    def collapsed(self, numbers: Mapping[str, int | float]) -> bool:
-        """Whether the first split's main score is no better than the majority
-        answer's."""
-        split = self.dev_splits[0]
-        baseline = self.baseline(split, self.examples(split))
-        score = baseline.get(self.main_score)
-        return score is not None and not numbers[self.main_score] > score
-
-    def summary_table(
-        self, split: str, numbers: Mapping[str, int | float]
-    ) -> tuple[list[tuple], tuple]:
-        baseline = self.baseline(split, self.examples(split))
-        rows: list[tuple] = []
-        for name, value in numbers.items():
-            row = (name, f"{value:.4g}")
-            common = f"{baseline[name]:.4g}" if name in baseline else ""
-            rows.append((*row, common) if baseline else row)
-        header = (split, "model", "majority baseline")
-        return rows, header if baseline else header[:2]
+        return ordered
 
     def predictor(self, missing: Collection[str] = ()) -> TaskPredictor:
         """What `--mode=predict` asks."""
@@ -326,7 +309,12 @@ class Finetuning(Task, Generic[Example, Answer]):
         """What each column is padded with, where that is not 0."""
         return {"input_ids": self.special.pad, **self.fill}
 
-    def _features(self, split: str) -> list[Feature]:
+    def features(self, split: str) -> list[Feature]:
+        """`encode`, once.
+
+        Raises:
+          UserError: there is no such data, or what `encode` finds wrong.
+        """
         if split not in self._encoded:
             if not self.examples(split):
                 raise UserError(
@@ -337,7 +325,7 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     def _rows(self, split: str) -> Rows:
         if split not in self._tables:
-            self._tables[split] = Rows(self._features(split), self.padding)
+            self._tables[split] = Rows(self.features(split), self.padding)
             if split == "train":  # only evaluation asks for more than the rows
                 del self._encoded[split]
         return self._tables[split]

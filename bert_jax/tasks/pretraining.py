@@ -24,15 +24,40 @@ from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.fill_mask import FillMask
+from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Ask, Batch, Phase, Shapes, Step, Task
 from bert_jax.types import Sums
 
 EXAMPLES = 3  # held-out sentences in the report
 
 
+class Guesses(Results):
+    """Of the held-out pieces and pairs, beside guesses by the pieces' counts alone."""
+
+    def table(
+        self, split: str, scores: Mapping[str, float]
+    ) -> tuple[list[tuple], tuple]:
+        """The rows and header of the closing report."""
+        del split
+        perplexity = math.exp(scores["unigram_loss"])
+        rows = [
+            ("masked LM loss (nats)", "masked_lm_loss", scores["unigram_loss"]),
+            ("masked LM perplexity", "perplexity", perplexity),
+            ("masked LM accuracy", "masked_lm_accuracy", scores["unigram_accuracy"]),
+        ]
+        table: list[tuple] = [
+            (name, f"{scores[key]:.4g}", f"{uni:.4g}") for name, key, uni in rows
+        ]
+        if "next_sentence_accuracy" in scores:
+            accuracy = f"{scores['next_sentence_accuracy']:.4g}"
+            table.append(("next sentence accuracy", accuracy, ""))
+        return table, ("", "model", "unigram")
+
+
 class Pretraining(Task):
     """Pre-training, as the loop, the evaluation and prediction see it."""
 
+    main_score = "loss"
     splits = ("dev",)
     epoch_size = 0
     padding: Mapping[str, int] = {}  # all batches of a step are of one length
@@ -204,52 +229,27 @@ class Pretraining(Task):
             sums["next_sentence_accuracy"] = (right, jnp.sum(real))
         return sums
 
-    def collect(self, split: str, fetched: Sequence[Any]) -> dict[str, float]:
-        """Adds the batches' sums and weights in double precision, divides once."""
-        del split
-        return {
+    def results(
+        self, split: str, fetched: Sequence[Sums], *, learns: bool = False
+    ) -> Results:
+        """Adds the batches' sums and weights in double precision, divides once.
+
+        The scores are these, `loss`, the sum of the losses, and the masked LM's
+        `perplexity`.
+        """
+        del split, learns
+        means = {
             name: math.fsum(float(batch[name][0]) for batch in fetched)
             / max(math.fsum(float(batch[name][1]) for batch in fetched), 1e-6)
             for name in fetched[0]
         }
+        loss = means["masked_lm_loss"] + means.get("next_sentence_loss", 0.0)
+        perplexity = math.exp(min(means["masked_lm_loss"], 700.0))
+        return Guesses({"loss": loss, **means, "perplexity": perplexity})
 
-    def numbers(self, split: str, results: dict[str, float]) -> dict[str, float]:
-        """Adds `loss`, the sum of the parts, and the masked LM's `perplexity`."""
-        del split
-        parts = [results["masked_lm_loss"], results.get("next_sentence_loss", 0.0)]
-        perplexity = math.exp(min(results["masked_lm_loss"], 700.0))
-        return {"loss": sum(parts), **results, "perplexity": perplexity}
-
-    def quality(self, numbers: Mapping[str, int | float]) -> float:
+    def quality(self, scores: Mapping[str, int | float]) -> float:
         """The lower the loss, the better."""
-        return -numbers["loss"]
-
-    def collapsed(self, numbers: Mapping[str, int | float]) -> bool:
-        """Never said of pre-training."""
-        del numbers
-        return False
-
-    def summary_table(
-        self, split: str, numbers: Mapping[str, int | float]
-    ) -> tuple[list[tuple], tuple]:
-        """The rows and header of the closing report."""
-        del split
-        perplexity = math.exp(numbers["unigram_loss"])
-        rows = [
-            ("masked LM loss (nats)", "masked_lm_loss", numbers["unigram_loss"]),
-            ("masked LM perplexity", "perplexity", perplexity),
-            ("masked LM accuracy", "masked_lm_accuracy", numbers["unigram_accuracy"]),
-        ]
-        table: list[tuple] = [
-            (name, f"{numbers[key]:.4g}", f"{uni:.4g}") for name, key, uni in rows
-        ]
-        if self.config.corpus.nsp:
-            accuracy = f"{numbers['next_sentence_accuracy']:.4g}"
-            table.append(("next sentence accuracy", accuracy, ""))
-        return table, ("", "model", "unigram")
-
-    def write_predictions(self, folder: Path, split: str, results: Any) -> None:
-        """Nothing but what `show` writes."""
+        return -scores["loss"]
 
     def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
         """A few guesses, which it keeps in dev.jsonl too."""

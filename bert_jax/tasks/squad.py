@@ -168,9 +168,9 @@ class Squad(Finetuning[Example, Prediction]):
             )
         return predictions
 
-    def learn(self, split: str, results: Sequence[Prediction]) -> None:
+    def learn(self, split: str, answers: Sequence[Prediction]) -> None:
         """Fits `null_threshold` for the best F1 (section 4.3)."""
-        pairs = list(zip(self.examples(split), results, strict=True))
+        pairs = list(zip(self.examples(split), answers, strict=True))
         golds = self._golds([example for example, _ in pairs])
         if golds and self.config.task.null_answers:
             best = {example.id: answer.best.text for example, answer in pairs}

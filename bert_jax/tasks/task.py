@@ -1,6 +1,7 @@
 """What the loop, the evaluation and prediction ask of a task."""
 
 import abc
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer
 from bert_jax.data.rows import Batch, RowIndex
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime.storage import Path
+from bert_jax.tasks.results import Results
 from bert_jax.types import Sums
 
 Outputs = dict[str, Any]
@@ -60,6 +62,7 @@ class Predictor(abc.ABC):
 class Task(abc.ABC):
     """Data, model, losses and scores of a run."""
 
+    main_score: str  # of the first dev split's scores, the one that `quality` is
     config: ConfigDict
     model_config: BertConfig
     facts: dict[str, Any]  # what a run learns besides its weights; JSON
@@ -148,34 +151,19 @@ class Task(abc.ABC):
         """What evaluation computes on the device for a batch."""
 
     @abc.abstractmethod
-    def collect(self, split: str, fetched: Sequence[Any]) -> Any:
-        """All the batches' outputs as results, in the order of the records."""
+    def results(
+        self, split: str, fetched: Sequence[Any], *, learns: bool = False
+    ) -> Results:
+        """What the outputs of all of a split's batches come to.
 
-    def learn(self, split: str, results: Any) -> None:
-        """Sets `facts` by the results on the first dev split, where there are any."""
-        del split, results
+        Args:
+          learns: `facts` are set by them first, where the task has any.
+        """
 
-    @abc.abstractmethod
-    def numbers(self, split: str, results: Any) -> dict[str, float]:
-        """The scores; none where there are no labels."""
-
-    @abc.abstractmethod
-    def quality(self, numbers: Mapping[str, int | float]) -> float:
-        """What the best checkpoint has most of."""
-
-    @abc.abstractmethod
-    def collapsed(self, numbers: Mapping[str, int | float]) -> bool:
-        """Whether a run has learnt nothing, to judge by its last scores."""
-
-    @abc.abstractmethod
-    def write_predictions(self, folder: Path, split: str, results: Any) -> None:
-        """Writes a split's prediction files."""
-
-    @abc.abstractmethod
-    def summary_table(
-        self, split: str, numbers: Mapping[str, int | float]
-    ) -> tuple[list[tuple], tuple]:
-        """The rows and header of the closing report."""
+    def quality(self, scores: Mapping[str, int | float]) -> float:
+        """What the best checkpoint has most of; a score that is none is the worst."""
+        value = scores[self.main_score]
+        return -math.inf if math.isnan(value) else value
 
     def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
         """Prints a few of the model's answers and keeps them; by default nothing.

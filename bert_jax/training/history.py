@@ -105,16 +105,21 @@ class Speed:
         return rates if peak_flops is None else {**rates, "mfu": flops / peak_flops}
 
 
-def collapsed(task: Task, folder: Path) -> bool:
+def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
     """Whether a finished run has learnt nothing, which it says aloud.
 
     That is: its last score is no better than the majority baseline's, and its loss has
     hardly fallen. It befalls some seeds on small data sets (section 4.1).
+
+    Args:
+      baseline: the scores on the first dev split of an answer that takes no model;
+        without the main one nothing is said.
     """
     losses = [line["loss"] for line in metrics.read(folder, "train")]
     dev = [line for s in task.dev_splits[:1] for line in metrics.read(folder, s)]
     quarter = len(losses) // 4
-    if not dev or not quarter or not task.collapsed(dev[-1]):
+    floor = baseline.get(task.main_score)
+    if not dev or not quarter or floor is None or dev[-1][task.main_score] > floor:
         return False
     if np.mean(losses[-quarter:]) < (1 - FLAT) * np.mean(losses[:quarter]):
         return False

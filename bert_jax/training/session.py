@@ -1,6 +1,7 @@
 """What surrounds the loop: a run opened from its config and folder, saved, closed."""
 
 import contextlib
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -110,12 +111,12 @@ class Session:
             if self.log.has(self.now, split):
                 continue
             self.progress.note(f"evaluating {split} at step {self.now}")
-            numbers = self._evaluator.numbers(self.state.params, split, self.now)
-            better = split == dev[0] and self.history.add(self.now, numbers[0])
+            scores = self._evaluator.scores(self.state.params, split, self.now)
+            better = split == dev[0] and self.history.add(self.now, scores[0])
             if better and self._best is not None:
                 self._best.save_params(self.state.params, self.now)
                 self._best.wait()  # before the line that says so
-            means = self.log.write(self.now, split, numbers)
+            means = self.log.write(self.now, split, scores)
             self.progress.tell(self.task.notices)
             self.progress.note(report.one_line(self.now, split, means))
 
@@ -160,8 +161,12 @@ class Session:
             f"saved step {self.now}; the same command goes on from there"
         )
 
-    def finish(self) -> None:
-        """Saves the last state, evaluates the weights that the run gives, reports."""
+    def finish(self) -> Mapping[str, float]:
+        """Saves the last state, evaluates the weights that the run gives, reports.
+
+        Returns:
+          The baseline's scores on the first dev split.
+        """
         self.save()
         with self.clock("checkpoint"):
             self._checkpoints.wait()
@@ -173,8 +178,11 @@ class Session:
             kept = self._best is not None
             self.progress.note(self.history.early_stop(self.now, step_taken, kept))
         self.progress.close()
-        report.close(self._evaluator, self.folder, params, step_taken, self.log)
+        baseline = report.close(
+            self._evaluator, self.folder, params, step_taken, self.log
+        )
         self.seeds.close(self.task, self.folder, self.state, self.now)
+        return baseline
 
     def _read_weights(self) -> tuple[Any, merge.Report] | None:
         return initial.read(self.task, self._abstract.params)

@@ -185,17 +185,18 @@ def test_from_records_to_scores(make, tmp_path, kind):
     params = nn.meta.unbox(task.init_params(jax.random.key(0)))
     outputs = jax.jit(lambda batch: task.outputs(params, batch))
     batches = list(task.evaluation_batches("dev", 0, slice(None)))
-    answers = task.collect("dev", [jax.device_get(outputs(batch)) for batch in batches])
+    results = task.results("dev", [jax.device_get(outputs(batch)) for batch in batches])
+    answers = results.answers
     together = Rows(task.encode(examples, "dev"), task.padding)
     (logits,) = outputs(together.batch(np.arange(5), 8)).values()
     np.testing.assert_allclose(np.array(answers), logits, atol=1e-5)
     guesses = [task.guess(answer) for answer in answers]
-    numbers = task.numbers("dev", answers)
+    numbers = results.scores
     assert task.main_score in numbers
     if kind != "regression":
         right = np.mean([g == t for g, t in zip(guesses, targets, strict=True)])
         assert numbers["accuracy"] == pytest.approx(right)
-    task.write_predictions(tmp_path, "dev", answers)
+    results.write(tmp_path)
     lines = (tmp_path / "dev.jsonl").read_text().splitlines()
     expected = [
         {"id": i, **task.result(examples[i], answers[i])} for i in range(len(examples))

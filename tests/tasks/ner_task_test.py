@@ -293,10 +293,12 @@ def test_evaluation_answers_in_the_order_of_the_file(task, tmp_path, size):
     made.config.evaluate.batch_size = size
     device = by_piece(made)
     batches = made.evaluation_batches("dev", 0, slice(None))
-    answers = made.collect("dev", [device(batch) for batch in batches])
+    results = made.results("dev", [device(batch) for batch in batches])
     tags = {"Pa": "B-X", "Ub": "I-X", "d": "B-Y"}
-    assert answers == [[tags.get(w, "O") for w in line.split()] for line in words]
-    made.write_predictions(tmp_path, "dev", answers)
+    assert results.answers == [
+        [tags.get(w, "O") for w in line.split()] for line in words
+    ]
+    results.write(tmp_path)
     written = (tmp_path / "dev.conll").read_text().split("\n")
     for line, read in zip(written, [*dev.split("\n"), ""], strict=True):
         word = read.partition("\t")[0]
