@@ -160,7 +160,7 @@ def _kept(config: str, length: int, predictions: int) -> list[tuple[tuple, float
 
     def pullback(params: Any, batch: Mapping[str, Any], key: Any) -> Any:
         def loss(params: Any) -> Any:
-            return sum(total for total, _ in task.loss(params, batch, key).values())
+            return sum(task.loss(params, batch, key).values())
 
         return jax.vjp(loss, params)[1]
 

@@ -64,6 +64,7 @@ def compiled(task, mesh, phase):
     function = functools.partial(
         step.train_step,
         loss=task.loss,
+        loss_weights=task.loss_weights,
         optimizer=optimizer.make(config),
         schedule=optimizer.learning_rate_schedule(config),
         micro_batches=phase.parts,

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
@@ -26,7 +27,7 @@ from bert_jax.runtime.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
 from bert_jax.tasks.results import Answered
 from bert_jax.tasks.task import Phase, Shapes, Task
-from bert_jax.types import Sums
+from bert_jax.types import Scalars
 
 Example = TypeVar("Example")
 Answer = TypeVar("Answer")
@@ -46,6 +47,7 @@ class Finetuning(Task, Generic[Example, Answer]):
     """
 
     head: ClassVar[str]  # one of models.architectures.HEADS
+    loss_name: str  # in metrics.jsonl
     problem_type: str | None = None  # as in a Hugging Face config.json
     fill: Mapping[str, int] = {}  # what a column is padded with, where that is not 0
 
@@ -95,10 +97,14 @@ class Finetuning(Task, Generic[Example, Answer]):
         """
 
     @abc.abstractmethod
-    def loss_sums(
+    def losses(
         self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Sums:
-        """Named sums of losses and their weights (`row_weights` is 0 for filling)."""
+    ) -> Float[Array, "batch *tokens"]:
+        """The loss of each row, or of each of its tokens."""
+
+    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch *tokens"]:
+        """What each of `losses` weighs in their mean: 0 for a row that is filling."""
+        return batch["row_weights"]
 
     @abc.abstractmethod
     def answers(
@@ -216,8 +222,12 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Sums:
-        return self.loss_sums(self.logits(params, batch, key), batch)
+    ) -> Scalars:
+        losses = self.losses(self.logits(params, batch, key), batch)
+        return {self.loss_name: jnp.sum(self.weights(batch) * losses)}
+
+    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+        return {self.loss_name: jnp.sum(self.weights(batch))}
 
     def logits(
         self,

@@ -26,7 +26,7 @@ from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Ask, Batch, Phase, Shapes, Step, Task
-from bert_jax.types import Sums
+from bert_jax.types import Scalars
 
 EXAMPLES = 3  # held-out sentences in the report
 
@@ -203,17 +203,27 @@ class Pretraining(Task):
 
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Sums:
+    ) -> Scalars:
         """`masked_lm_loss` and, with sentence pairs, `next_sentence_loss`: each the
-        sum of its cross entropies (nats) and their number."""
-        sums, _ = self._forward(params, batch, key)
-        return sums
+        sum of its cross entropies, in nats."""
+        return self._losses(self._forward(params, batch, key), batch)
 
-    def outputs(self, params: Any, batch: Mapping[str, Array]) -> Sums:
-        """The losses, the accuracies, and the unigram loss on the same positions."""
-        sums, outputs = self._forward(params, batch, None)
-        weights = batch["masked_lm_weights"]
-        total = jnp.sum(weights)
+    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+        """How many pieces, and how many pairs, are to be guessed."""
+        weights = {"masked_lm_loss": jnp.sum(batch["masked_lm_weights"])}
+        if self.config.corpus.nsp:
+            weights["next_sentence_loss"] = jnp.sum(_real(batch))
+        return weights
+
+    def outputs(
+        self, params: Any, batch: Mapping[str, Array]
+    ) -> dict[str, tuple[Array, Array]]:
+        """Sums and weights: the losses, the accuracies, and the unigram loss on the
+        same positions."""
+        outputs, totals = self._forward(params, batch, None), self.loss_weights(batch)
+        losses = self._losses(outputs, batch)
+        sums = {name: (loss, totals[name]) for name, loss in losses.items()}
+        weights, total = batch["masked_lm_weights"], totals["masked_lm_loss"]
         guesses = jnp.argmax(outputs["masked_lm_logits"], axis=-1)
         right = jnp.sum(weights * (guesses == batch["masked_lm_ids"]))
         unigram = -jnp.asarray(self._unigram_log_probs)[batch["masked_lm_ids"]]
@@ -222,15 +232,13 @@ class Pretraining(Task):
         commonest = batch["masked_lm_ids"] == int(np.argmax(self._unigram_log_probs))
         sums["unigram_accuracy"] = (jnp.sum(weights * commonest), total)
         if self.config.corpus.nsp:
-            labels = batch["next_sentence_labels"]
-            real = (labels != loader.PADDING_LABEL).astype(jnp.float32)
             guesses = jnp.argmax(outputs["next_sentence_logits"], axis=-1)
-            right = jnp.sum(real * (guesses == labels))
-            sums["next_sentence_accuracy"] = (right, jnp.sum(real))
+            right = jnp.sum(_real(batch) * (guesses == batch["next_sentence_labels"]))
+            sums["next_sentence_accuracy"] = (right, totals["next_sentence_loss"])
         return sums
 
     def results(
-        self, split: str, fetched: Sequence[Sums], *, learns: bool = False
+        self, split: str, fetched: Sequence[Any], *, learns: bool = False
     ) -> Results:
         """Adds the batches' sums and weights in double precision, divides once.
 
@@ -273,7 +281,7 @@ class Pretraining(Task):
 
     def _forward(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> tuple[Sums, dict[str, Array]]:
+    ) -> dict[str, Array]:
         outputs = self.model.apply(
             {"params": params},
             batch["input_ids"],
@@ -283,19 +291,22 @@ class Pretraining(Task):
             key,
         )
         assert isinstance(outputs, dict)
-        weights = batch["masked_lm_weights"]
+        return outputs
+
+    def _losses(
+        self, outputs: Mapping[str, Array], batch: Mapping[str, Array]
+    ) -> Scalars:
         losses = optax.softmax_cross_entropy_with_integer_labels(
             outputs["masked_lm_logits"], batch["masked_lm_ids"]
         )
-        sums = {"masked_lm_loss": (jnp.sum(weights * losses), jnp.sum(weights))}
+        sums = {"masked_lm_loss": jnp.sum(batch["masked_lm_weights"] * losses)}
         if self.config.corpus.nsp:
             labels = batch["next_sentence_labels"]
-            real = (labels != loader.PADDING_LABEL).astype(jnp.float32)
             losses = optax.softmax_cross_entropy_with_integer_labels(
                 outputs["next_sentence_logits"], jnp.maximum(labels, 0)
             )
-            sums["next_sentence_loss"] = (jnp.sum(real * losses), jnp.sum(real))
-        return sums, outputs
+            sums["next_sentence_loss"] = jnp.sum(_real(batch) * losses)
+        return sums
 
     @functools.cached_property
     def _unigram_log_probs(self) -> Float[np.ndarray, "vocab"]:
@@ -304,6 +315,11 @@ class Pretraining(Task):
         data = self._data.of(self.config.corpus.max_seq_length)
         counts = data.token_counts().astype(np.float64) + 1
         return np.log(counts / counts.sum()).astype(np.float32)
+
+
+def _real(batch: Mapping[str, Array]) -> Float[Array, "batch"]:
+    """0 for a row that only fills up the batch."""
+    return (batch["next_sentence_labels"] != loader.PADDING_LABEL).astype(jnp.float32)
 
 
 def _share(rows: RowIndex, whole: int, size: int) -> RowIndex:

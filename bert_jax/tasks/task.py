@@ -14,7 +14,7 @@ from bert_jax.data.rows import Batch, RowIndex
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.results import Results
-from bert_jax.types import Sums
+from bert_jax.types import Scalars
 
 Outputs = dict[str, Any]
 Step = Callable[[Any, Mapping[str, Array]], dict[str, Array]]
@@ -137,8 +137,12 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Sums:
-        """The named losses of a batch, as (sum, weight); the key is dropout's."""
+    ) -> Scalars:
+        """The named losses of a batch, summed over its rows; the key is dropout's."""
+
+    @abc.abstractmethod
+    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+        """Of each named loss what it is divided by, which the batch alone tells."""
 
     @abc.abstractmethod
     def evaluation_batches(

@@ -132,9 +132,9 @@ def loss(task, logits, labels):
     """Name, sum and weight of the loss, the last row being filling."""
     weights = jnp.ones(len(logits)).at[-1].set(0.0)
     batch = {"label": jnp.array(labels), "row_weights": weights}
-    sums = task.loss_sums({"logits": jnp.array(logits)}, batch)
-    ((name, (total, weight)),) = sums.items()
-    return name, float(total), float(weight)
+    losses = task.losses({"logits": jnp.array(logits)}, batch)
+    ((name, weight),) = task.loss_weights(batch).items()
+    return name, float(jnp.sum(task.weights(batch) * losses)), float(weight)
 
 
 def test_loss_of_classes(make):

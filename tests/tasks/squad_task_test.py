@@ -250,17 +250,17 @@ def test_loss_by_hand_whatever_the_padding(config, write):
             total -= np.log(special.softmax(real.astype(np.float64))[position]) / 2
     for length in (12, 20):
         batch = rows.batch(np.arange(5), length)  # the last row fills it up
-        sums = task.loss_sums(
+        batch = jax.tree.map(jnp.asarray, batch)
+        losses = task.losses(
             {
                 "start_logits": jnp.asarray(logits[0, :, :length]),
                 "end_logits": jnp.asarray(logits[1, :, :length]),
             },
-            jax.tree.map(jnp.asarray, batch),
+            batch,
         )
-        ((name, (loss, weight)),) = sums.items()
-        assert name == "span_loss"
+        loss = jnp.sum(task.weights(batch) * losses)
         assert float(loss) == pytest.approx(total, rel=1e-6)
-        assert float(weight) == 4
+        assert task.loss_weights(batch) == {"span_loss": 4}
 
 
 def test_answers_in_windows(config, write):

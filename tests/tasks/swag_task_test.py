@@ -106,13 +106,13 @@ def test_the_loss_is_cross_entropy_over_the_endings(config, params):
     logits = np.asarray(task.logits(params, batch)["logits"], np.float64)
     assert logits.shape == (3, 4)
     losses = -special.log_softmax(logits, axis=-1)[np.arange(3), batch["label"]]
-    total, weight = task.loss(params, batch, None)["choice_loss"]
+    total = task.loss(params, batch, None)["choice_loss"]
     np.testing.assert_allclose(total, losses.sum(), rtol=1e-5)
-    assert weight == 3
+    assert task.loss_weights(batch) == {"choice_loss": 3}
     batch["row_weights"] = jnp.array([1.0, 0.0, 1.0])
-    total, weight = task.loss(params, batch, None)["choice_loss"]
+    total = task.loss(params, batch, None)["choice_loss"]
     np.testing.assert_allclose(total, losses[[0, 2]].sum(), rtol=1e-5)
-    assert weight == 2
+    assert task.loss_weights(batch) == {"choice_loss": 2}
 
 
 def evaluate(task, params, split="dev"):
