@@ -28,7 +28,7 @@ def evaluate(task: Task, folder: Path) -> None:
     name = asked.beside(folder, task.config) if is_run else ""
     predictions = folder / "predictions" / name if name else folder / "predictions"
     task.recall(workdir.read_data(folder) if is_run else {})
-    with initial.restored(task, folder, task.unused, uses=("evaluate",)) as found:
+    with initial.restored(task, folder, task.unused(), uses=("evaluate",)) as found:
         mesh, params, now, _ = found
         stop, clock = signals.Stop(), Stopwatch()
         other_data = name not in ("", task.config.evaluate.checkpoint)

@@ -99,7 +99,7 @@ def windows(folder: Path, options: argparse.Namespace) -> list[tuple[Feature, Ou
     mesh = sharding.make_mesh(task.config, uses=("evaluate",))
     begun = initial.read(task, sharding.abstract_params(task.init_params, mesh))
     assert begun is not None
-    params = whole(*begun, task.unused)
+    params = whole(*begun, task.unused())
     stop, clock = signals.Stop(), Stopwatch()
     evaluator = Evaluator(task, Seeds.single(task.config), mesh, stop, clock)
     outputs = task.by_feature("dev", evaluator.fetch(params, "dev", 0))

@@ -7,8 +7,6 @@ prediction files. README, "Your own task in one file", makes one.
 
 import abc
 import functools
-import math
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -22,11 +20,11 @@ from bert_jax import tokenization
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads, uses_pooler
-from bert_jax.models.config import BertConfig, encoder_flops
+from bert_jax.models.config import BertConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
 from bert_jax.tasks.results import Answered
-from bert_jax.tasks.task import Phase, Shapes, Task
+from bert_jax.tasks.task import Data, Phase, Task
 from bert_jax.types import Scalars
 
 Example = TypeVar("Example")
@@ -35,16 +33,7 @@ Outputs = dict[str, np.ndarray]
 
 
 class Finetuning(Task, Generic[Example, Answer]):
-    """A fine-tuning task, as the loop, the evaluation and prediction see it.
-
-    Attributes:
-      config: the whole config; `resolve` fills in what it leaves open.
-      labels: the names of the model's outputs, in their order.
-      facts: what a run learns besides its weights, such as a threshold; JSON, kept in
-        the work directory's task.json.
-      notices: how many records of which split were cut, or otherwise not taken as they
-        are; printed at the start.
-    """
+    """A fine-tuning task, as the loop, the evaluation and prediction see it."""
 
     head: ClassVar[str]  # one of models.architectures.HEADS
     loss_name: str  # in metrics.jsonl
@@ -60,10 +49,8 @@ class Finetuning(Task, Generic[Example, Answer]):
         Raises:
           UserError: there is no vocabulary; the config asks for what cannot be.
         """
-        self.config = config
+        super().__init__(config)
         self._tokenizer = tokenizer or tokenization.required(config)
-        self.facts: dict[str, Any] = {}
-        self.notices: Counter[str] = Counter()
         self._examples: dict[str, Sequence[Example]] = {}
         self._encoded: dict[str, list[Feature]] = {}
         self._tables: dict[str, Rows] = {}
@@ -163,18 +150,17 @@ class Finetuning(Task, Generic[Example, Answer]):
     # What all tasks share.
 
     def resolve(self) -> None:
-        """Fills in what the config leaves to be found in the data."""
+        super().resolve()
         config = self.config
-        config.model.vocab_size = self.model_config.vocab_size
         if "labels" in config.task and not config.task.labels:
             config.task.labels = tuple(self.find_labels())
         if not config.train.num_steps:
-            epochs = config.train.num_epochs
-            steps = int(epochs * self.epoch_size / config.train.batch_size)
-            config.train.num_steps = max(1, steps)
+            rows = config.train.num_epochs * len(self._rows("train"))
+            config.train.num_steps = max(1, int(rows / config.train.batch_size))
 
     @property
     def labels(self) -> tuple[str, ...]:
+        """The names of the model's outputs, in their order."""
         return tuple(self.config.task.get("labels", ()))
 
     @property
@@ -192,18 +178,13 @@ class Finetuning(Task, Generic[Example, Answer]):
         """The splits of `config.evaluate.splits` that there are."""
         return tuple(s for s in self.config.evaluate.splits if self.examples(s))
 
-    @property
-    def unused(self) -> tuple[str, ...]:
+    def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
+        del predicts
         return () if uses_pooler(self.head) else ("bert/pooler",)
 
-    @property
-    def epoch_size(self) -> int:
-        """Rows of the training split."""
-        return len(self._rows("train"))
-
-    def prepare(self) -> list[str]:
-        self._rows("train")
-        return []  # there is nothing to keep
+    def training_data(self) -> Data:
+        rows = self._rows("train")
+        return Data(rows.share(self.special.unk, first=1000), len(rows))
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         return init_with_heads(self.model, key)
@@ -276,14 +257,6 @@ class Finetuning(Task, Generic[Example, Answer]):
         """What `--mode=predict` asks."""
         del missing  # nothing that an answer needs
         return TaskPredictor(self, self.config.task.max_seq_length)
-
-    def unknown_share(self) -> float:
-        return self._rows("train").share(self.special.unk, first=1000)
-
-    def flops(self, shapes: Shapes) -> int:
-        """Model FLOPs of training on a batch, those of the encoder."""
-        *rows, length = shapes["input_ids"]
-        return math.prod(rows) * encoder_flops(self.model_config, length)
 
     def phases(self) -> list[Phase]:
         """All steps, at the length that texts are cut to."""

@@ -3,7 +3,6 @@
 import functools
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.results import Results
-from bert_jax.tasks.task import Ask, Batch, Phase, Shapes, Step, Task
+from bert_jax.tasks.task import Ask, Batch, Data, Phase, Shapes, Step, Task
 from bert_jax.types import Scalars
 
 EXAMPLES = 3  # held-out sentences in the report
@@ -59,8 +58,6 @@ class Pretraining(Task):
 
     main_score = "loss"
     splits = ("dev",)
-    epoch_size = 0
-    padding: Mapping[str, int] = {}  # all batches of a step are of one length
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         """Checks the config; touches no data.
@@ -72,9 +69,7 @@ class Pretraining(Task):
           UserError: a sequence longer than the model's positions, or another value
             that does not fit the rest.
         """
-        self.config = config
-        self.facts: dict[str, Any] = {}
-        self.notices: Counter[str] = Counter()
+        super().__init__(config)
         given = tokenizer or tokenization.of_config(config)
         self._data = RunData(config, given)
         # A trained one is as large as asked.
@@ -123,40 +118,29 @@ class Pretraining(Task):
             )
         return tokenizer
 
-    def resolve(self) -> None:
-        """Fills in the vocabulary's size."""
-        self.config.model.vocab_size = self.model_config.vocab_size
-
-    def prepare(self) -> list[str]:
-        """Prepares the data of every phase; gives the folders."""
-        return [str(data.folder) for data in self._data.all()]
+    def training_data(self) -> Data:
+        """The sentence pairs of every phase; the share of [UNK] is the first one's."""
+        found = self._data.all()
+        counts = self._data.of(self.config.corpus.max_seq_length).token_counts()
+        unknown = tokenization.special_ids(self._data.tokenizer).unk
+        return Data(
+            unknown_share=float(counts[unknown] / max(1, counts.sum())),
+            record=self._data.record(),
+            folders=tuple(str(data.folder) for data in found),
+        )
 
     def recall(self, record: Mapping[str, Any]) -> None:
         """Goes on with the prepared data of the run; see `RunData.recall`."""
         self._data.recall(record)
 
-    def data_record(self) -> dict[str, Any]:
-        """What tells the prepared data from other."""
-        return self._data.record()
-
-    def unknown_share(self) -> float:
-        """Of the pieces of all sentence pairs."""
-        counts = self._data.of(self.config.corpus.max_seq_length).token_counts()
-        unknown = tokenization.special_ids(self.tokenizer).unk
-        return float(counts[unknown] / max(1, counts.sum()))
-
     def init_params(self, key: Key[Array, ""]) -> dict:
         """Initial parameters, boxed with their logical axis names."""
         return init_pretraining(self.model_config, key)
 
-    @property
-    def unused(self) -> tuple[str, ...]:
-        """Without sentence pairs, what judges them."""
-        return () if self.config.corpus.nsp else self.unused_by_predict
-
-    @property
-    def unused_by_predict(self) -> tuple[str, ...]:
-        """Masks are filled in without what judges sentence pairs."""
+    def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
+        """What judges sentence pairs: masks are filled in without it."""
+        if self.config.corpus.nsp and not predicts:
+            return ()
         return ("bert/pooler", "next_sentence")
 
     def predictor(self, missing: Collection[str] = ()) -> FillMask:

@@ -1,6 +1,7 @@
 """What the loop, the evaluation and prediction ask of a task."""
 
 import abc
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Batch, RowIndex
-from bert_jax.models.config import BertConfig
+from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.results import Results
 from bert_jax.types import Scalars
@@ -59,14 +60,45 @@ class Predictor(abc.ABC):
         """What is added to each row; `ask` runs `step` on up to `size` rows."""
 
 
-class Task(abc.ABC):
-    """Data, model, losses and scores of a run."""
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """What a run knows of its training data.
 
-    main_score: str  # of the first dev split's scores, the one that `quality` is
-    config: ConfigDict
+    Attributes:
+      unknown_share: of the pieces (of the first thousand rows, or all), that of [UNK].
+      epoch_size: rows; 0 where they are not counted in epochs.
+      record: what tells them from other data, for `Task.recall`; JSON.
+      folders: that they are kept in.
+    """
+
+    unknown_share: float
+    epoch_size: int = 0
+    record: dict[str, Any] = dataclasses.field(default_factory=dict)
+    folders: tuple[str, ...] = ()
+
+
+class Task(abc.ABC):
+    """Data, model, losses and scores of a run.
+
+    The abstract members are what a task must say; the others have a default.
+
+    Attributes:
+      config: the whole config; `resolve` fills in what it leaves open.
+      model_config: the model's sizes.
+      main_score: of the first dev split's scores, the one that counts.
+      facts: what a run learns besides its weights, such as a threshold; JSON, kept in
+        the work directory's task.json.
+      notices: how many records of which split were cut, or otherwise not taken as they
+        are; printed at the start.
+    """
+
     model_config: BertConfig
-    facts: dict[str, Any]  # what a run learns besides its weights; JSON
-    notices: Counter[str]  # records that were not taken as they are, and how many
+    main_score: str
+
+    def __init__(self, config: ConfigDict):
+        self.config = config
+        self.facts: dict[str, Any] = {}
+        self.notices: Counter[str] = Counter()
 
     @property
     @abc.abstractmethod
@@ -75,49 +107,16 @@ class Task(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def padding(self) -> Mapping[str, int]:
-        """What a batch's columns are padded with, where that is not 0."""
-
-    @property
-    @abc.abstractmethod
     def splits(self) -> tuple[str, ...]:
-        """What is evaluated; the first of dev is the one that `quality` is about."""
-
-    @property
-    def dev_splits(self) -> tuple[str, ...]:
-        """The splits that a run may choose by: those whose name begins with dev."""
-        return tuple(split for split in self.splits if split.startswith("dev"))
-
-    @property
-    def unused(self) -> tuple[str, ...]:
-        """Parts of the model, as `bert/pooler`, that its scores do not depend on."""
-        return ()
-
-    @property
-    def unused_by_predict(self) -> tuple[str, ...]:
-        """Parts of the model without which `predictor` has answers still."""
-        return self.unused
-
-    @property
-    @abc.abstractmethod
-    def epoch_size(self) -> int:
-        """Training rows; 0 where they are not counted in epochs."""
+        """What is evaluated; the first of dev is what a run chooses by."""
 
     @abc.abstractmethod
-    def resolve(self) -> None:
-        """Fills in what the config leaves to be found in the data."""
+    def training_data(self) -> Data:
+        """Prepares or reads the training data, once."""
 
     @abc.abstractmethod
-    def prepare(self) -> list[str]:
-        """Prepares or reads the data; gives the folders that it is kept in."""
-
-    def recall(self, record: Mapping[str, Any]) -> None:
-        """Takes the `data_record` of the run that goes on, before any data."""
-        del record
-
-    def data_record(self) -> dict[str, Any]:
-        """What a run keeps of its prepared data, for `recall`; JSON."""
-        return {}
+    def phases(self) -> list[Phase]:
+        """The schedule: one phase or some, one after the other from step 0."""
 
     @abc.abstractmethod
     def init_params(self, key: Key[Array, ""]) -> dict:
@@ -128,11 +127,6 @@ class Task(abc.ABC):
         """The training batches from `step` on; of each, these rows of
         `config.train.batch_size`, or the same share where a batch is of another size.
         """
-
-    @abc.abstractmethod
-    def unknown_share(self) -> float:
-        """Of the pieces of the training data (its first thousand rows, or all), the
-        share that is [UNK]."""
 
     @abc.abstractmethod
     def loss(
@@ -164,6 +158,43 @@ class Task(abc.ABC):
           learns: `facts` are set by them first, where the task has any.
         """
 
+    @abc.abstractmethod
+    def predictor(self, missing: Collection[str] = ()) -> Predictor:
+        """What `--mode=predict` asks.
+
+        Args:
+          missing: those of `unused(predicts=True)` that the weights do not have.
+        """
+
+    # What a task may say besides.
+
+    @property
+    def padding(self) -> Mapping[str, int]:
+        """What a batch's columns are padded with, where that is not 0."""
+        return {}
+
+    def resolve(self) -> None:
+        """Fills in what the config leaves to be found in the data."""
+        self.config.model.vocab_size = self.model_config.vocab_size
+
+    def recall(self, record: Mapping[str, Any]) -> None:
+        """Takes `Data.record` of the run that goes on, before any data."""
+        del record
+
+    def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
+        """Parts of the model, as `bert/pooler`, that its scores do not depend on.
+
+        Args:
+          predicts: those without which `predictor` has answers still.
+        """
+        del predicts
+        return ()
+
+    def flops(self, shapes: Shapes) -> int:
+        """Model FLOPs of a training step on a batch of these shapes: the encoder's."""
+        *rows, length = shapes["input_ids"]
+        return math.prod(rows) * encoder_flops(self.model_config, length)
+
     def quality(self, scores: Mapping[str, int | float]) -> float:
         """What the best checkpoint has most of; a score that is none is the worst."""
         value = scores[self.main_score]
@@ -178,21 +209,16 @@ class Task(abc.ABC):
         """
         del folder, run
 
-    @abc.abstractmethod
-    def predictor(self, missing: Collection[str] = ()) -> Predictor:
-        """What `--mode=predict` asks.
+    # What follows from these.
 
-        Args:
-          missing: those of `unused_by_predict` that the weights do not have.
-        """
+    def prepare(self) -> list[str]:
+        """The folders of the training data, for `--mode=prepare`."""
+        return list(self.training_data().folders)
 
-    @abc.abstractmethod
-    def flops(self, shapes: Shapes) -> int:
-        """Model FLOPs of a training step on a batch of these shapes."""
-
-    @abc.abstractmethod
-    def phases(self) -> list[Phase]:
-        """The schedule: one phase or some, one after the other from step 0."""
+    @property
+    def dev_splits(self) -> tuple[str, ...]:
+        """The splits that a run may choose by: those whose name begins with dev."""
+        return tuple(split for split in self.splits if split.startswith("dev"))
 
     def phase_at(self, step: int) -> Phase:
         """The phase whose batch `step` takes (the last one, from its first step on)."""

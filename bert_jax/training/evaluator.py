@@ -46,10 +46,10 @@ class Evaluator:
         return [found.scores for found in self.results(params, split, now)]
 
     def results(self, params: Any, split: str, now: int) -> Iterator[Results]:
-        """Each seed's results on a split, which ask for `task.facts`: they are that
-        seed's until the next one's results are taken.
+        """Each seed's results on a split; those of the last `now` are kept.
 
-        Those of the last `now` are kept.
+        Until the next ones are taken, `task.facts` are that seed's: files that the
+        results write may need them.
 
         Raises:
           Interrupted: a signal arrived between two batches or during compilation.

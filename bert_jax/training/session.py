@@ -8,6 +8,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 from jaxtyping import Array
+from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.convert import merge
@@ -73,7 +74,7 @@ class Session:
         is_new = not has_checkpoint(folder)
         self._weights = self._read_weights() if is_new else None
         self._claim(is_new)
-        self.due = Due.of(task)
+        self.due = Due.of(config, self._data.epoch_size)
         self.clock = Stopwatch()
 
     def __enter__(self) -> "Session":
@@ -181,7 +182,9 @@ class Session:
         baseline = report.close(
             self._evaluator, self.folder, params, step_taken, self.log
         )
-        self.seeds.close(self.task, self.folder, self.state, self.now)
+        self.seeds.close(
+            self.task, self._data.record, self.folder, self.state, self.now
+        )
         return baseline
 
     def _read_weights(self) -> tuple[Any, merge.Report] | None:
@@ -192,11 +195,11 @@ class Session:
         task, folder = self.task, self.folder
         task.recall(workdir.read_data(folder))
         with processes.first_alone():
-            task.prepare()
-        data, is_first = task.data_record(), processes.is_first()
-        processes.check_same("the prepared data", data)
+            self._data = task.training_data()
+        record, is_first = self._data.record, processes.is_first()
+        processes.check_same("the prepared data", record)
         with processes.first_alone():
-            workdir.claim(folder, task.config, task.tokenizer, data, write=is_first)
+            workdir.claim(folder, task.config, task.tokenizer, record, write=is_first)
             if is_new and is_first:
                 workdir.drop_best(folder)
 
@@ -212,7 +215,7 @@ class Session:
         dev = task.dev_splits
         takes_best = checkpoint_name(config) == "best"
         self._best = None
-        if dev and self.seeds.count == 1 and (takes_best or task.epoch_size):
+        if dev and self.seeds.count == 1 and (takes_best or self._data.epoch_size):
             self._best = stack.enter_context(Checkpoints(folder, 1, "best"))
         restored, is_first = self._newest(), processes.is_first()
         self.state, self.now = restored or (self._first_state(self._weights), 0)
@@ -250,7 +253,7 @@ class Session:
             f"{self.mesh.size} x {kind} ({shape})"
         )
         note(memory.of_state(self.state))
-        note(_tokenizer_line(self.task))
+        note(_tokenizer_line(self.task.tokenizer, self._data.unknown_share))
         if self._resumes:
             note(f"resuming at step {self.now} of {self.due.num_steps}")
         elif self._weights is not None:
@@ -295,10 +298,9 @@ class Session:
         )
 
 
-def _tokenizer_line(task: Task) -> str:
-    """What the run's texts are cut by, and a warning where they do not suit it."""
-    share = task.unknown_share()
-    line = f"tokenizer: {tokenization.summary(task.tokenizer)}; {share:.2%} [UNK]"
+def _tokenizer_line(tokenizer: Tokenizer, share: float) -> str:
+    """What the run's texts are cut by, and a warning where much of them is [UNK]."""
+    line = f"tokenizer: {tokenization.summary(tokenizer)}; {share:.2%} [UNK]"
     if share <= MANY_UNKNOWN:
         return line
     return (
