@@ -41,11 +41,11 @@ def gather(task: Task) -> dict[str, Any]:
     params = nn.meta.unbox(jax.eval_shape(task.init_params, jax.random.key(0)))
     phases = [
         {
-            "steps": steps,
-            "max_seq_length": shapes["input_ids"][-1],
-            "flops_per_step": task.flops(shapes),
+            "steps": phase.steps,
+            "max_seq_length": phase.shapes["input_ids"][-1],
+            "flops_per_step": task.flops(phase.shapes),
         }
-        for steps, shapes in task.phases()
+        for phase in task.phases()
     ]
     return {
         "config": config.to_dict(),

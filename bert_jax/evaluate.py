@@ -28,7 +28,7 @@ def evaluate(task: Task, folder: Path) -> None:
     name = asked.beside(folder, task.config) if is_run else ""
     predictions = folder / "predictions" / name if name else folder / "predictions"
     task.recall(workdir.read_data(folder) if is_run else {})
-    with initial.restored(task, folder, task.unused, uses=("evaluate",)) as found:
+    with initial.restored(task, folder, task.unused(), uses=("evaluate",)) as found:
         mesh, params, now, _ = found
         stop, clock = signals.Stop(), Stopwatch()
         other_data = name not in ("", task.config.evaluate.checkpoint)
@@ -37,12 +37,10 @@ def evaluate(task: Task, folder: Path) -> None:
             task, Seeds.single(task.config), mesh, stop, clock, learns=learns
         )
         for split in task.splits:
-            (numbers,) = evaluator.numbers(params, split, now)
-            if not processes.is_first():
-                continue
-            print(json.dumps({"step": now, "split": split, **numbers}))
             (results,) = evaluator.results(params, split, now)
-            task.write_predictions(predictions, split, results)
+            if processes.is_first():
+                print(json.dumps({"step": now, "split": split, **results.scores}))
+                results.write(predictions)
         if learns and processes.is_first():
             workdir.write_facts(folder, task.facts, now)
     if predictions.is_dir() and processes.is_first():

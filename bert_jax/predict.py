@@ -26,7 +26,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
     """
     with (
         _lines(source) as lines,
-        initial.restored(task, folder, task.unused_by_predict) as found,
+        initial.restored(task, folder, task.unused(predicts=True)) as found,
         _output(target) as output,
     ):
         predictor = task.predictor(found.missing)

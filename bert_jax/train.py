@@ -42,12 +42,12 @@ def train(task: Task, folder: Path) -> None:
             with Session(task, folder, task.config.seed + attempt) as session:
                 try:
                     loop(session)
-                    session.finish()
+                    baseline = session.finish()
                 except Interrupted:
                     session.save_on_signal()
                     raise
             processes.barrier()
-            if not collapsed(task, folder) or attempt == restarts:
+            if not collapsed(task, folder, baseline) or attempt == restarts:
                 break
             processes.barrier()  # all have read what is moved now
             if is_first:

@@ -94,7 +94,7 @@ def with_torch(task: Classification, model: str, seed: int) -> dict[str, float]:
             {"logits": trained(**inputs(batch)).logits.numpy()}
             for batch in task.evaluation_batches("dev", 0, slice(None))
         ]
-    return task.numbers("dev", task.collect("dev", fetched))
+    return task.results("dev", fetched).scores
 
 
 def inputs(batch: dict[str, np.ndarray]) -> dict[str, Any]:

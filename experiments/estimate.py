@@ -48,13 +48,11 @@ class Phase:
 
 def phases(task: Task) -> list[Phase]:
     """The phases of a pre-training run."""
-    found, step = [], 0
-    for steps, shapes in task.phases():
-        batch, length = shapes["input_ids"]
-        predictions = shapes["masked_lm_positions"][1]
-        parts = task.micro_batches(step)
-        found.append(Phase(steps, batch, length, predictions, parts))
-        step += steps
+    found = []
+    for own in task.phases():
+        batch, length = own.shapes["input_ids"]
+        predictions = own.shapes["masked_lm_positions"][1]
+        found.append(Phase(own.steps, batch, length, predictions, own.micro_batches))
     return found
 
 
@@ -162,7 +160,7 @@ def _kept(config: str, length: int, predictions: int) -> list[tuple[tuple, float
 
     def pullback(params: Any, batch: Mapping[str, Any], key: Any) -> Any:
         def loss(params: Any) -> Any:
-            return sum(total for total, _ in task.loss(params, batch, key).values())
+            return sum(task.loss(params, batch, key).values())
 
         return jax.vjp(loss, params)[1]
 

@@ -115,9 +115,8 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
         f"  ({device.source})",
     ]
     lower = higher = 0.0
-    stretches = task.phases()
-    for phase, (_, shapes) in zip(estimate.phases(task), stretches, strict=True):
-        flops = task.flops(shapes)
+    for phase, own in zip(estimate.phases(task), task.phases(), strict=True):
+        flops = task.flops(own.shapes)
         held = estimate.memory(config, mesh, phase)
         sent = estimate.traffic(config, mesh, phase)
         times = seconds(config, device, mesh, phase, flops, efficiency)

@@ -25,7 +25,6 @@ from ml_collections import ConfigDict
 from bert_jax import tokenization
 from bert_jax.convert.merge import whole
 from bert_jax.data.rows import Feature
-from bert_jax.data.squad import Example
 from bert_jax.errors import UserError
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
@@ -34,19 +33,6 @@ from bert_jax.tasks.squad import Squad
 from bert_jax.training import initial, sharding
 from bert_jax.training.evaluator import Evaluator
 from bert_jax.training.seeds import Seeds
-
-
-class Windows(Squad):
-    """Gives every window with its logits in the place of answers."""
-
-    def answers(
-        self,
-        examples: Sequence[Example],
-        features: Sequence[Feature],
-        outputs: Sequence[Outputs],
-    ) -> list:
-        del examples
-        return list(zip(features, outputs, strict=True))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -66,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
         else:
             task.facts["null_threshold"] = options.null_threshold
         numbers = task.scores("dev", examples, answers)
-        task.write_predictions(options.output, "dev", answers)
+        task.write(options.output, "dev", examples, answers)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -109,15 +95,15 @@ def settings(folder: Path, options: argparse.Namespace) -> ConfigDict:
 
 def windows(folder: Path, options: argparse.Namespace) -> list[tuple[Feature, Outputs]]:
     """Every window of the file with a member's logits."""
-    task = Windows(settings(folder, options))
+    task = Squad(settings(folder, options))
     mesh = sharding.make_mesh(task.config, uses=("evaluate",))
     begun = initial.read(task, sharding.abstract_params(task.init_params, mesh))
     assert begun is not None
-    params = whole(*begun, task.unused)
+    params = whole(*begun, task.unused())
     stop, clock = signals.Stop(), Stopwatch()
     evaluator = Evaluator(task, Seeds.single(task.config), mesh, stop, clock)
-    (found,) = evaluator.results(params, "dev", 0)
-    return found
+    outputs = task.by_feature("dev", evaluator.fetch(params, "dev", 0))
+    return list(zip(task.features("dev"), outputs, strict=True))
 
 
 def mean(members: Sequence[Sequence[Outputs]]) -> list[Outputs]:

@@ -1,11 +1,13 @@
 """What counts as better, and when a run has gone on without a gain for too long."""
 
+import functools
+import itertools
 import json
 from unittest import mock
 
 import pytest
 
-from bert_jax.tasks.task import Task
+from bert_jax.tasks.task import Phase, Task
 from bert_jax.training.history import BestScore
 
 LONG, SHORT = ({"input_ids": (8, size)} for size in (32, 16))
@@ -18,7 +20,12 @@ def make(tmp_path):
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / "metrics.jsonl").write_text(text)
         task = mock.create_autospec(Task, instance=True)
-        task.phases.return_value = list(phases)
+        ends = list(itertools.accumulate(steps for steps, _ in phases))
+        task.phases.return_value = [
+            Phase(end - steps, end, 1, shapes)
+            for end, (steps, shapes) in zip(ends, phases, strict=True)
+        ]
+        task.phase_at.side_effect = functools.partial(Task.phase_at, task)
         task.quality.side_effect = lambda numbers: numbers["q"]
         return BestScore(task, tmp_path, ("dev",))
 

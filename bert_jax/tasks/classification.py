@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from scipy import special
 from tokenizers import Tokenizer
@@ -22,7 +22,6 @@ from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
 from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.types import Sums
 
 SCORES: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {
@@ -79,6 +78,7 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         self.kind = _choice(config, "kind", tuple(SCORES), kind)
         self.truncation = _choice(config, "truncation", TRUNCATIONS, "head")
         self.main_score = _MAIN_SCORES[self.kind]
+        self.loss_name = f"{self.kind}_loss"
 
     @property
     def score_names(self) -> tuple[str, ...]:
@@ -113,23 +113,19 @@ class Classification(Finetuning[TextExample, np.ndarray]):
             features.append(Feature(index, columns))
         return features
 
-    def loss_sums(
+    def losses(
         self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Sums:
+    ) -> Float[Array, "batch"]:
         """Cross entropy; of several labels, the mean over them; or the squared error.
 
-        In nats, summed over the rows. Hugging Face's losses are the same.
+        In nats. Hugging Face's losses are the same.
         """
         outputs, labels = logits["logits"], batch["label"]
-        weights = batch["row_weights"]
         if self.kind == "classification":
-            losses = optax.softmax_cross_entropy_with_integer_labels(outputs, labels)
-        elif self.kind == "multilabel":
-            losses = optax.sigmoid_binary_cross_entropy(outputs, labels).mean(axis=-1)
-        else:
-            losses = jnp.square(outputs[:, 0] - labels)
-        name = f"{self.kind}_loss"
-        return {name: (jnp.sum(weights * losses), jnp.sum(weights))}
+            return optax.softmax_cross_entropy_with_integer_labels(outputs, labels)
+        if self.kind == "multilabel":
+            return optax.sigmoid_binary_cross_entropy(outputs, labels).mean(axis=-1)
+        return jnp.square(outputs[:, 0] - labels)
 
     def answers(
         self,

@@ -7,13 +7,12 @@ prediction files. README, "Your own task in one file", makes one.
 
 import abc
 import functools
-import math
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
@@ -21,11 +20,12 @@ from bert_jax import tokenization
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads, uses_pooler
-from bert_jax.models.config import BertConfig, encoder_flops
+from bert_jax.models.config import BertConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
-from bert_jax.tasks.task import Shapes, Task
-from bert_jax.types import Sums
+from bert_jax.tasks.results import Answered
+from bert_jax.tasks.task import Data, Phase, Task
+from bert_jax.types import Scalars
 
 Example = TypeVar("Example")
 Answer = TypeVar("Answer")
@@ -33,19 +33,10 @@ Outputs = dict[str, np.ndarray]
 
 
 class Finetuning(Task, Generic[Example, Answer]):
-    """A fine-tuning task, as the loop, the evaluation and prediction see it.
-
-    Attributes:
-      config: the whole config; `resolve` fills in what it leaves open.
-      labels: the names of the model's outputs, in their order.
-      facts: what a run learns besides its weights, such as a threshold; JSON, kept in
-        the work directory's task.json.
-      notices: how many records of which split were cut, or otherwise not taken as they
-        are; printed at the start.
-    """
+    """A fine-tuning task, as the loop, the evaluation and prediction see it."""
 
     head: ClassVar[str]  # one of models.architectures.HEADS
-    main_score: str  # of `scores`: the higher, the better the checkpoint
+    loss_name: str  # in metrics.jsonl
     fill: Mapping[str, int] = {}  # what a column is padded with, where that is not 0
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
@@ -57,10 +48,8 @@ class Finetuning(Task, Generic[Example, Answer]):
         Raises:
           UserError: there is no vocabulary; the config asks for what cannot be.
         """
-        self.config = config
+        super().__init__(config)
         self._tokenizer = tokenizer or tokenization.required(config)
-        self.facts: dict[str, Any] = {}
-        self.notices: Counter[str] = Counter()
         self._examples: dict[str, Sequence[Example]] = {}
         self._encoded: dict[str, list[Feature]] = {}
         self._tables: dict[str, Rows] = {}
@@ -94,10 +83,14 @@ class Finetuning(Task, Generic[Example, Answer]):
         """
 
     @abc.abstractmethod
-    def loss_sums(
+    def losses(
         self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Sums:
-        """Named sums of losses and their weights (`row_weights` is 0 for filling)."""
+    ) -> Float[Array, "batch *tokens"]:
+        """The loss of each row, or of each of its tokens."""
+
+    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch *tokens"]:
+        """What each of `losses` weighs in their mean: 0 for a row that is filling."""
+        return batch["row_weights"]
 
     @abc.abstractmethod
     def answers(
@@ -145,6 +138,10 @@ class Finetuning(Task, Generic[Example, Answer]):
         del split, examples
         return {}
 
+    def learn(self, split: str, answers: Sequence[Answer]) -> None:
+        """Sets `facts` by the answers to the first dev split, before it is scored."""
+        del split, answers
+
     def find_labels(self) -> Sequence[str]:
         """The names of the model's outputs where `config.task.labels` is empty."""
         raise NotImplementedError
@@ -152,18 +149,17 @@ class Finetuning(Task, Generic[Example, Answer]):
     # What all tasks share.
 
     def resolve(self) -> None:
-        """Fills in what the config leaves to be found in the data."""
+        super().resolve()
         config = self.config
-        config.model.vocab_size = self.model_config.vocab_size
         if "labels" in config.task and not config.task.labels:
             config.task.labels = tuple(self.find_labels())
         if not config.train.num_steps:
-            epochs = config.train.num_epochs
-            steps = int(epochs * self.epoch_size / config.train.batch_size)
-            config.train.num_steps = max(1, steps)
+            rows = config.train.num_epochs * len(self._rows("train"))
+            config.train.num_steps = max(1, int(rows / config.train.batch_size))
 
     @property
     def labels(self) -> tuple[str, ...]:
+        """The names of the model's outputs, in their order."""
         return tuple(self.config.task.get("labels", ()))
 
     @property
@@ -181,18 +177,13 @@ class Finetuning(Task, Generic[Example, Answer]):
         """The splits of `config.evaluate.splits` that there are."""
         return tuple(s for s in self.config.evaluate.splits if self.examples(s))
 
-    @property
-    def unused(self) -> tuple[str, ...]:
+    def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
+        del predicts
         return () if uses_pooler(self.head) else ("bert/pooler",)
 
-    @property
-    def epoch_size(self) -> int:
-        """Rows of the training split."""
-        return len(self._rows("train"))
-
-    def prepare(self) -> list[str]:
-        self._rows("train")
-        return []  # there is nothing to keep
+    def training_data(self) -> Data:
+        rows = self._rows("train")
+        return Data(rows.share(self.special.unk, first=1000), len(rows))
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         return init_with_heads(self.model, key)
@@ -211,8 +202,12 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Sums:
-        return self.loss_sums(self.logits(params, batch, key), batch)
+    ) -> Scalars:
+        losses = self.losses(self.logits(params, batch, key), batch)
+        return {self.loss_name: jnp.sum(self.weights(batch) * losses)}
+
+    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+        return {self.loss_name: jnp.sum(self.weights(batch))}
 
     def logits(
         self,
@@ -234,8 +229,20 @@ class Finetuning(Task, Generic[Example, Answer]):
     def outputs(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
         return self.logits(params, batch)
 
-    def collect(self, split: str, fetched: Sequence[Outputs]) -> list[Answer]:
-        """The batches' outputs as the answers to a split's examples, in their order."""
+    def results(
+        self, split: str, fetched: Sequence[Outputs], *, learns: bool = False
+    ) -> Answered:
+        """The answers to a split's examples, and their scores."""
+        features = self.features(split)
+        outputs = self.by_feature(split, fetched)
+        answers = self.answers(self.examples(split), features, outputs)
+        if learns:
+            self.learn(split, answers)
+        scores = self.scores(split, self.examples(split), answers)
+        return Answered(scores, self, split, answers)
+
+    def by_feature(self, split: str, fetched: Sequence[Outputs]) -> list[Outputs]:
+        """The outputs of a split's batches as those of each of its features."""
         table = self._rows(split)
         size = self.config.evaluate.batch_size
         ordered: list[Outputs] = [{} for _ in range(len(table))]
@@ -243,58 +250,23 @@ class Finetuning(Task, Generic[Example, Answer]):
             for place, index in enumerate(indices):
                 if index < len(table):
                     ordered[index] = {k: v[place] for k, v in outputs.items()}
-        return self.answers(self.examples(split), self._features(split), ordered)
-
-    def numbers(self, split: str, answers: Sequence[Answer]) -> dict[str, float]:
-        return self.scores(split, self.examples(split), answers)
-
-    def write_predictions(
-        self, folder: Path, split: str, answers: Sequence[Answer]
-    ) -> None:
-        self.write(folder, split, self.examples(split), answers)
-
-    def quality(self, numbers: Mapping[str, int | float]) -> float:
-        """The main score; a score that is none is the worst."""
-        value = numbers[self.main_score]
-        return -math.inf if math.isnan(value) else value
-
-    def collapsed(self, numbers: Mapping[str, int | float]) -> bool:
-        """Whether the first split's main score is no better than the majority
-        answer's."""
-        split = self.dev_splits[0]
-        baseline = self.baseline(split, self.examples(split))
-        score = baseline.get(self.main_score)
-        return score is not None and not numbers[self.main_score] > score
-
-    def summary_table(
-        self, split: str, numbers: Mapping[str, int | float]
-    ) -> tuple[list[tuple], tuple]:
-        baseline = self.baseline(split, self.examples(split))
-        rows: list[tuple] = []
-        for name, value in numbers.items():
-            row = (name, f"{value:.4g}")
-            common = f"{baseline[name]:.4g}" if name in baseline else ""
-            rows.append((*row, common) if baseline else row)
-        header = (split, "model", "majority baseline")
-        return rows, header if baseline else header[:2]
+        return ordered
 
     def predictor(self, missing: Collection[str] = ()) -> TaskPredictor:
         """What `--mode=predict` asks."""
         del missing  # nothing that an answer needs
         return TaskPredictor(self, self.config.task.max_seq_length)
 
-    def unknown_share(self) -> float:
-        return self._rows("train").share(self.special.unk, first=1000)
-
-    def flops(self, shapes: Shapes) -> int:
-        """Model FLOPs of training on a batch, those of the encoder."""
-        *rows, length = shapes["input_ids"]
-        return math.prod(rows) * encoder_flops(self.model_config, length)
-
-    def phases(self) -> list[tuple[int, Shapes]]:
+    def phases(self) -> list[Phase]:
         """All steps, at the length that texts are cut to."""
-        shape = (self.config.train.batch_size, self.config.task.max_seq_length)
-        return [(self.config.train.num_steps, {"input_ids": shape})]
+        train = self.config.train
+        shapes = {"input_ids": (train.batch_size, *self.row_shape)}
+        return [Phase(0, train.num_steps, train.micro_batches, shapes)]
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """That of the longest row's `input_ids`."""
+        return (self.config.task.max_seq_length,)
 
     def examples(self, split: str) -> Sequence[Example]:
         """`read`, once; nothing where there is no such data."""
@@ -319,7 +291,12 @@ class Finetuning(Task, Generic[Example, Answer]):
         """What each column is padded with, where that is not 0."""
         return {"input_ids": self.special.pad, **self.fill}
 
-    def _features(self, split: str) -> list[Feature]:
+    def features(self, split: str) -> list[Feature]:
+        """`encode`, once.
+
+        Raises:
+          UserError: there is no such data, or what `encode` finds wrong.
+        """
         if split not in self._encoded:
             if not self.examples(split):
                 raise UserError(
@@ -330,7 +307,7 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     def _rows(self, split: str) -> Rows:
         if split not in self._tables:
-            self._tables[split] = Rows(self._features(split), self.padding)
+            self._tables[split] = Rows(self.features(split), self.padding)
             if split == "train":  # only evaluation asks for more than the rows
                 del self._encoded[split]
         return self._tables[split]

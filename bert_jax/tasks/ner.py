@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -23,7 +23,6 @@ from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import entities as scores
 from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.types import Sums
 
 SCHEMES = ("entities", "none")
 _NO_LABEL = -1  # of pieces that are not tagged
@@ -43,6 +42,7 @@ class Ner(Finetuning[Example, Tags]):
     """Token tagging; an answer is the sentence's tags."""
 
     head = "token_classification"
+    loss_name = "tagging_loss"
     fill: Mapping[str, int] = {"labels": _NO_LABEL}
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
@@ -126,16 +126,17 @@ class Ner(Finetuning[Example, Tags]):
                 features.append(Feature(index, columns, positions))
         return features
 
-    def loss_sums(
+    def losses(
         self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Sums:
-        """Cross entropy in nats, the mean over all tagged words of the batch."""
-        labels = batch["labels"]
-        weights = (labels != _NO_LABEL) * batch["row_weights"][:, None]
-        losses = optax.softmax_cross_entropy_with_integer_labels(
-            logits["logits"], jnp.maximum(labels, 0)
+    ) -> Float[Array, "batch length"]:
+        """Cross entropy in nats."""
+        return optax.softmax_cross_entropy_with_integer_labels(
+            logits["logits"], jnp.maximum(batch["labels"], 0)
         )
-        return {"tagging_loss": (jnp.sum(weights * losses), jnp.sum(weights))}
+
+    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch length"]:
+        """1 for the first piece of each word, so that all tagged words count alike."""
+        return (batch["labels"] != _NO_LABEL) * batch["row_weights"][:, None]
 
     def answers(
         self,

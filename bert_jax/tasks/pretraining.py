@@ -3,7 +3,6 @@
 import functools
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,18 +23,41 @@ from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.fill_mask import FillMask
-from bert_jax.tasks.task import Ask, Batch, Shapes, Step, Task
-from bert_jax.types import Sums
+from bert_jax.tasks.results import Results
+from bert_jax.tasks.task import Ask, Batch, Data, Phase, Shapes, Step, Task
+from bert_jax.types import Scalars
 
 EXAMPLES = 3  # held-out sentences in the report
+
+
+class Guesses(Results):
+    """Of the held-out pieces and pairs, beside guesses by the pieces' counts alone."""
+
+    def table(
+        self, split: str, scores: Mapping[str, float]
+    ) -> tuple[list[tuple], tuple]:
+        """The rows and header of the closing report."""
+        del split
+        perplexity = math.exp(scores["unigram_loss"])
+        rows = [
+            ("masked LM loss (nats)", "masked_lm_loss", scores["unigram_loss"]),
+            ("masked LM perplexity", "perplexity", perplexity),
+            ("masked LM accuracy", "masked_lm_accuracy", scores["unigram_accuracy"]),
+        ]
+        table: list[tuple] = [
+            (name, f"{scores[key]:.4g}", f"{uni:.4g}") for name, key, uni in rows
+        ]
+        if "next_sentence_accuracy" in scores:
+            accuracy = f"{scores['next_sentence_accuracy']:.4g}"
+            table.append(("next sentence accuracy", accuracy, ""))
+        return table, ("", "model", "unigram")
 
 
 class Pretraining(Task):
     """Pre-training, as the loop, the evaluation and prediction see it."""
 
+    main_score = "loss"
     splits = ("dev",)
-    epoch_size = 0
-    padding: Mapping[str, int] = {}  # all batches of a step are of one length
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         """Checks the config; touches no data.
@@ -47,9 +69,7 @@ class Pretraining(Task):
           UserError: a sequence longer than the model's positions, or another value
             that does not fit the rest.
         """
-        self.config = config
-        self.facts: dict[str, Any] = {}
-        self.notices: Counter[str] = Counter()
+        super().__init__(config)
         given = tokenizer or tokenization.of_config(config)
         self._data = RunData(config, given)
         # A trained one is as large as asked.
@@ -98,40 +118,29 @@ class Pretraining(Task):
             )
         return tokenizer
 
-    def resolve(self) -> None:
-        """Fills in the vocabulary's size."""
-        self.config.model.vocab_size = self.model_config.vocab_size
-
-    def prepare(self) -> list[str]:
-        """Prepares the data of every phase; gives the folders."""
-        return [str(data.folder) for data in self._data.all()]
+    def training_data(self) -> Data:
+        """The sentence pairs of every phase; the share of [UNK] is the first one's."""
+        found = self._data.all()
+        counts = self._data.of(self.config.corpus.max_seq_length).token_counts()
+        unknown = tokenization.special_ids(self._data.tokenizer).unk
+        return Data(
+            unknown_share=float(counts[unknown] / max(1, counts.sum())),
+            record=self._data.record(),
+            folders=tuple(str(data.folder) for data in found),
+        )
 
     def recall(self, record: Mapping[str, Any]) -> None:
         """Goes on with the prepared data of the run; see `RunData.recall`."""
         self._data.recall(record)
 
-    def data_record(self) -> dict[str, Any]:
-        """What tells the prepared data from other."""
-        return self._data.record()
-
-    def unknown_share(self) -> float:
-        """Of the pieces of all sentence pairs."""
-        counts = self._data.of(self.config.corpus.max_seq_length).token_counts()
-        unknown = tokenization.special_ids(self.tokenizer).unk
-        return float(counts[unknown] / max(1, counts.sum()))
-
     def init_params(self, key: Key[Array, ""]) -> dict:
         """Initial parameters, boxed with their logical axis names."""
         return init_pretraining(self.model_config, key)
 
-    @property
-    def unused(self) -> tuple[str, ...]:
-        """Without sentence pairs, what judges them."""
-        return () if self.config.corpus.nsp else self.unused_by_predict
-
-    @property
-    def unused_by_predict(self) -> tuple[str, ...]:
-        """Masks are filled in without what judges sentence pairs."""
+    def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
+        """What judges sentence pairs: masks are filled in without it."""
+        if self.config.corpus.nsp and not predicts:
+            return ()
         return ("bert/pooler", "next_sentence")
 
     def predictor(self, missing: Collection[str] = ()) -> FillMask:
@@ -150,14 +159,6 @@ class Pretraining(Task):
                 yield from loader.batches(config, phase, data, step, own)
                 step = phase.end_step
 
-    def batch_size(self, step: int) -> int:
-        """That of the phase."""
-        return loader.phase_at(self.config, step).batch_size
-
-    def micro_batches(self, step: int) -> int:
-        """Those of the phase."""
-        return loader.phase_at(self.config, step).micro_batches
-
     def evaluation_batches(
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
@@ -173,35 +174,40 @@ class Pretraining(Task):
         predictions = shapes["masked_lm_positions"][1]
         return batch * pretraining_flops(self.model_config, length, predictions)
 
-    def phases(self) -> list[tuple[int, Shapes]]:
-        """The phases."""
-        return [
-            (
-                phase.end_step - phase.first_step,
-                {
-                    "input_ids": (phase.batch_size, phase.max_seq_length),
-                    "masked_lm_positions": (
-                        phase.batch_size,
-                        phase.max_predictions_per_seq,
-                    ),
-                },
-            )
-            for phase in loader.phases(self.config)
-        ]
+    def phases(self) -> list[Phase]:
+        """Those of the config."""
+        found = []
+        for own in loader.phases(self.config):
+            shapes = {
+                "input_ids": (own.batch_size, own.max_seq_length),
+                "masked_lm_positions": (own.batch_size, own.max_predictions_per_seq),
+            }
+            found.append(Phase(own.first_step, own.end_step, own.micro_batches, shapes))
+        return found
 
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Sums:
+    ) -> Scalars:
         """`masked_lm_loss` and, with sentence pairs, `next_sentence_loss`: each the
-        sum of its cross entropies (nats) and their number."""
-        sums, _ = self._forward(params, batch, key)
-        return sums
+        sum of its cross entropies, in nats."""
+        return self._losses(self._forward(params, batch, key), batch)
 
-    def outputs(self, params: Any, batch: Mapping[str, Array]) -> Sums:
-        """The losses, the accuracies, and the unigram loss on the same positions."""
-        sums, outputs = self._forward(params, batch, None)
-        weights = batch["masked_lm_weights"]
-        total = jnp.sum(weights)
+    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+        """How many pieces, and how many pairs, are to be guessed."""
+        weights = {"masked_lm_loss": jnp.sum(batch["masked_lm_weights"])}
+        if self.config.corpus.nsp:
+            weights["next_sentence_loss"] = jnp.sum(_real(batch))
+        return weights
+
+    def outputs(
+        self, params: Any, batch: Mapping[str, Array]
+    ) -> dict[str, tuple[Array, Array]]:
+        """Sums and weights: the losses, the accuracies, and the unigram loss on the
+        same positions."""
+        outputs, totals = self._forward(params, batch, None), self.loss_weights(batch)
+        losses = self._losses(outputs, batch)
+        sums = {name: (loss, totals[name]) for name, loss in losses.items()}
+        weights, total = batch["masked_lm_weights"], totals["masked_lm_loss"]
         guesses = jnp.argmax(outputs["masked_lm_logits"], axis=-1)
         right = jnp.sum(weights * (guesses == batch["masked_lm_ids"]))
         unigram = -jnp.asarray(self._unigram_log_probs)[batch["masked_lm_ids"]]
@@ -210,59 +216,32 @@ class Pretraining(Task):
         commonest = batch["masked_lm_ids"] == int(np.argmax(self._unigram_log_probs))
         sums["unigram_accuracy"] = (jnp.sum(weights * commonest), total)
         if self.config.corpus.nsp:
-            labels = batch["next_sentence_labels"]
-            real = (labels != loader.PADDING_LABEL).astype(jnp.float32)
             guesses = jnp.argmax(outputs["next_sentence_logits"], axis=-1)
-            right = jnp.sum(real * (guesses == labels))
-            sums["next_sentence_accuracy"] = (right, jnp.sum(real))
+            right = jnp.sum(_real(batch) * (guesses == batch["next_sentence_labels"]))
+            sums["next_sentence_accuracy"] = (right, totals["next_sentence_loss"])
         return sums
 
-    def collect(self, split: str, fetched: Sequence[Any]) -> dict[str, float]:
-        """Adds the batches' sums and weights in double precision, divides once."""
-        del split
-        return {
+    def results(
+        self, split: str, fetched: Sequence[Any], *, learns: bool = False
+    ) -> Results:
+        """Adds the batches' sums and weights in double precision, divides once.
+
+        The scores are these, `loss`, the sum of the losses, and the masked LM's
+        `perplexity`.
+        """
+        del split, learns
+        means = {
             name: math.fsum(float(batch[name][0]) for batch in fetched)
             / max(math.fsum(float(batch[name][1]) for batch in fetched), 1e-6)
             for name in fetched[0]
         }
+        loss = means["masked_lm_loss"] + means.get("next_sentence_loss", 0.0)
+        perplexity = math.exp(min(means["masked_lm_loss"], 700.0))
+        return Guesses({"loss": loss, **means, "perplexity": perplexity})
 
-    def numbers(self, split: str, results: dict[str, float]) -> dict[str, float]:
-        """Adds `loss`, the sum of the parts, and the masked LM's `perplexity`."""
-        del split
-        parts = [results["masked_lm_loss"], results.get("next_sentence_loss", 0.0)]
-        perplexity = math.exp(min(results["masked_lm_loss"], 700.0))
-        return {"loss": sum(parts), **results, "perplexity": perplexity}
-
-    def quality(self, numbers: Mapping[str, int | float]) -> float:
+    def quality(self, scores: Mapping[str, int | float]) -> float:
         """The lower the loss, the better."""
-        return -numbers["loss"]
-
-    def collapsed(self, numbers: Mapping[str, int | float]) -> bool:
-        """Never said of pre-training."""
-        del numbers
-        return False
-
-    def summary_table(
-        self, split: str, numbers: Mapping[str, int | float]
-    ) -> tuple[list[tuple], tuple]:
-        """The rows and header of the closing report."""
-        del split
-        perplexity = math.exp(numbers["unigram_loss"])
-        rows = [
-            ("masked LM loss (nats)", "masked_lm_loss", numbers["unigram_loss"]),
-            ("masked LM perplexity", "perplexity", perplexity),
-            ("masked LM accuracy", "masked_lm_accuracy", numbers["unigram_accuracy"]),
-        ]
-        table: list[tuple] = [
-            (name, f"{numbers[key]:.4g}", f"{uni:.4g}") for name, key, uni in rows
-        ]
-        if self.config.corpus.nsp:
-            accuracy = f"{numbers['next_sentence_accuracy']:.4g}"
-            table.append(("next sentence accuracy", accuracy, ""))
-        return table, ("", "model", "unigram")
-
-    def write_predictions(self, folder: Path, split: str, results: Any) -> None:
-        """Nothing but what `show` writes."""
+        return -scores["loss"]
 
     def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
         """A few guesses, which it keeps in dev.jsonl too."""
@@ -286,7 +265,7 @@ class Pretraining(Task):
 
     def _forward(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> tuple[Sums, dict[str, Array]]:
+    ) -> dict[str, Array]:
         outputs = self.model.apply(
             {"params": params},
             batch["input_ids"],
@@ -296,19 +275,22 @@ class Pretraining(Task):
             key,
         )
         assert isinstance(outputs, dict)
-        weights = batch["masked_lm_weights"]
+        return outputs
+
+    def _losses(
+        self, outputs: Mapping[str, Array], batch: Mapping[str, Array]
+    ) -> Scalars:
         losses = optax.softmax_cross_entropy_with_integer_labels(
             outputs["masked_lm_logits"], batch["masked_lm_ids"]
         )
-        sums = {"masked_lm_loss": (jnp.sum(weights * losses), jnp.sum(weights))}
+        sums = {"masked_lm_loss": jnp.sum(batch["masked_lm_weights"] * losses)}
         if self.config.corpus.nsp:
             labels = batch["next_sentence_labels"]
-            real = (labels != loader.PADDING_LABEL).astype(jnp.float32)
             losses = optax.softmax_cross_entropy_with_integer_labels(
                 outputs["next_sentence_logits"], jnp.maximum(labels, 0)
             )
-            sums["next_sentence_loss"] = (jnp.sum(real * losses), jnp.sum(real))
-        return sums, outputs
+            sums["next_sentence_loss"] = jnp.sum(_real(batch) * losses)
+        return sums
 
     @functools.cached_property
     def _unigram_log_probs(self) -> Float[np.ndarray, "vocab"]:
@@ -317,6 +299,11 @@ class Pretraining(Task):
         data = self._data.of(self.config.corpus.max_seq_length)
         counts = data.token_counts().astype(np.float64) + 1
         return np.log(counts / counts.sum()).astype(np.float32)
+
+
+def _real(batch: Mapping[str, Array]) -> Float[Array, "batch"]:
+    """0 for a row that only fills up the batch."""
+    return (batch["next_sentence_labels"] != loader.PADDING_LABEL).astype(jnp.float32)
 
 
 def _share(rows: RowIndex, whole: int, size: int) -> RowIndex:

@@ -23,7 +23,6 @@ from bert_jax.scores import squad as scores
 from bert_jax.tasks import squad_answers, squad_features
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.squad_answers import Prediction
-from bert_jax.types import Sums
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +35,7 @@ class Squad(Finetuning[Example, Prediction]):
     """
 
     head = "question_answering"
+    loss_name = "span_loss"
     main_score = "f1"
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
@@ -118,15 +118,14 @@ class Squad(Finetuning[Example, Prediction]):
             )
         return features
 
-    def loss_sums(
+    def losses(
         self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Sums:
-        """`span_loss`: the mean of the start's and the end's cross entropy.
+    ) -> Float[Array, "batch"]:
+        """The mean of the start's and the end's cross entropy.
 
         Google's code lets padding take part in the softmax; without it a batch's length
         makes no difference.
         """
-        weights = batch["row_weights"]
         start, end = (
             _cross_entropy(
                 logits[f"{side}_logits"],
@@ -135,7 +134,7 @@ class Squad(Finetuning[Example, Prediction]):
             )
             for side in ("start", "end")
         )
-        return {"span_loss": (jnp.sum(weights * (start + end) / 2), jnp.sum(weights))}
+        return (start + end) / 2
 
     def answers(
         self,
@@ -168,9 +167,9 @@ class Squad(Finetuning[Example, Prediction]):
             )
         return predictions
 
-    def learn(self, split: str, results: Sequence[Prediction]) -> None:
+    def learn(self, split: str, answers: Sequence[Prediction]) -> None:
         """Fits `null_threshold` for the best F1 (section 4.3)."""
-        pairs = list(zip(self.examples(split), results, strict=True))
+        pairs = list(zip(self.examples(split), answers, strict=True))
         golds = self._golds([example for example, _ in pairs])
         if golds and self.config.task.null_answers:
             best = {example.id: answer.best.text for example, answer in pairs}

@@ -4,10 +4,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 from scipy import special
 
 from bert_jax.data.rows import Feature
@@ -16,8 +15,6 @@ from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
 from bert_jax.tasks.classification import pair_lengths
 from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.tasks.task import Shapes
-from bert_jax.types import Sums
 
 Pair = tuple[list[int], list[int]]
 # Examples whose pieces are held as the tokenizer's objects at a time.
@@ -39,6 +36,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
     """
 
     head = "multiple_choice"
+    loss_name = "choice_loss"
     main_score = "accuracy"
 
     def read(self, split: str) -> list[Choices] | None:
@@ -64,15 +62,13 @@ class Swag(Finetuning[Choices, np.ndarray]):
             features.append(Feature(index, columns))
         return features
 
-    def loss_sums(
+    def losses(
         self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Sums:
+    ) -> Float[Array, "batch"]:
         """Cross entropy over the endings, in nats."""
-        losses = optax.softmax_cross_entropy_with_integer_labels(
+        return optax.softmax_cross_entropy_with_integer_labels(
             logits["logits"], batch["label"]
         )
-        weights = batch["row_weights"]
-        return {"choice_loss": (jnp.sum(weights * losses), jnp.sum(weights))}
 
     def answers(
         self,
@@ -148,10 +144,10 @@ class Swag(Finetuning[Choices, np.ndarray]):
         shares = special.softmax(answer.astype(np.float64))
         return {"choice": int(np.argmax(answer)), "scores": shares.tolist()}
 
-    def phases(self) -> list[tuple[int, Shapes]]:
+    @property
+    def row_shape(self) -> tuple[int, ...]:
         """A sequence for each ending."""
-        train, length = self.config.train, self.config.task.max_seq_length
-        return [(train.num_steps, {"input_ids": (train.batch_size, CHOICES, length)})]
+        return (CHOICES, self.config.task.max_seq_length)
 
     def _pairs(self, examples: Sequence[Choices]) -> Iterator[list[Pair]]:
         """The pieces of each example's context with those of each ending."""

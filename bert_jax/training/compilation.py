@@ -41,6 +41,7 @@ def lower_step(
     one_seed = functools.partial(
         step.train_step,
         loss=task.loss,
+        loss_weights=task.loss_weights,
         optimizer=optimizer,
         schedule=schedule,
         micro_batches=micro_batches,

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bert_jax.tasks.task import Task
+from ml_collections import ConfigDict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,16 +22,16 @@ class Due:
     epoch_size: int
 
     @classmethod
-    def of(cls, task: Task) -> "Due":
-        """As the config says."""
-        train = task.config.train
+    def of(cls, config: ConfigDict, epoch_size: int) -> "Due":
+        """As the config says, of data of so many rows."""
+        train = config.train
         return cls(
             num_steps=train.num_steps,
             log_every=train.log_every,
-            save_every=task.config.checkpoint.save_every,
+            save_every=config.checkpoint.save_every,
             evaluate_every=train.eval_every,
             batch_size=train.batch_size,
-            epoch_size=task.epoch_size if train.eval_every_epoch else 0,
+            epoch_size=epoch_size if train.eval_every_epoch else 0,
         )
 
     def log(self, step: int) -> bool:

@@ -1,6 +1,6 @@
 """Exact evaluation on the devices, for every task."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
+from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Ask, Batch, Outputs, Step, Task
 from bert_jax.training import sharding
 from bert_jax.training.seeds import Seeds
@@ -31,41 +32,42 @@ class Evaluator:
         """Takes what a run has.
 
         Args:
-          learns: `task.facts` are set by the first dev split's results.
+          learns: `task.facts` are set by the first dev split's outputs.
         """
         self.task, self.mesh, self.seeds, self.clock = task, mesh, seeds, clock
         self._learns = learns
         self._stop = stop
         self._compiled: dict[tuple, Callable] = {}
-        self._kept: tuple[int, dict[str, list[Any]]] = (-1, {})
+        self._kept: tuple[int, dict[str, list[Results]]] = (-1, {})
+        self._facts = [dict(task.facts) for _ in seeds.numbers]
 
-    def numbers(self, params: Any, split: str, now: int) -> list[dict[str, float]]:
+    def scores(self, params: Any, split: str, now: int) -> list[dict[str, float]]:
         """Each seed's scores on a split, after `now` steps; see `results`."""
-        results = self.results(params, split, now)
-        return [self.score(split, result) for result in results]
+        return [found.scores for found in self.results(params, split, now)]
 
-    def score(self, split: str, result: Any) -> dict[str, float]:
-        """The scores of one seed's results, by which `task.facts` are set first."""
-        if self._learns and split in self.task.dev_splits[:1]:
-            self.task.learn(split, result)
-        return self.task.numbers(split, result)
+    def results(self, params: Any, split: str, now: int) -> Iterator[Results]:
+        """Each seed's results on a split; those of the last `now` are kept.
 
-    def results(self, params: Any, split: str, now: int) -> list[Any]:
-        """Each seed's results for every record of a split, in the records' order.
-
-        Those of the last `now` are kept.
+        Until the next ones are taken, `task.facts` are that seed's: files that the
+        results write may need them.
 
         Raises:
           Interrupted: a signal arrived between two batches or during compilation.
         """
         if self._kept[0] != now:
             self._kept = (now, {})
-        if split not in self._kept[1]:
-            each = self.seeds.split(params)
-            self._kept[1][split] = [self._evaluate(one, split, now) for one in each]
-        return self._kept[1][split]
+        kept = self._kept[1].setdefault(split, [])
+        learns = self._learns and split in self.task.dev_splits[:1]
+        for seed, one in enumerate(self.seeds.split(params)):
+            self.task.facts = self._facts[seed]
+            if seed == len(kept):
+                fetched = self.fetch(one, split, now)
+                with self.clock("evaluation"):
+                    kept.append(self.task.results(split, fetched, learns=learns))
+            yield kept[seed]
 
-    def _evaluate(self, params: Any, split: str, now: int) -> Any:
+    def fetch(self, params: Any, split: str, now: int) -> list[Any]:
+        """The outputs of all batches of a split, of one seed's parameters."""
         size = self.task.config.evaluate.batch_size
         rows = sharding.local_rows(self.mesh, size)
         fetched: list[Any] = []
@@ -85,7 +87,7 @@ class Evaluator:
             self._stop.check()
         with self.clock("evaluation"):
             fetched.append(jax.device_get(ahead))
-            return self.task.collect(split, fetched)
+        return fetched
 
     def _compile(self, params: Any, batch: Mapping[str, Array]) -> Callable:
         jitted = jax.jit(

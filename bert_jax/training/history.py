@@ -1,7 +1,5 @@
 """How a run has gone so far: its best score, its speed, whether it learnt anything."""
 
-import bisect
-import itertools
 import math
 import sys
 from collections.abc import Mapping
@@ -29,12 +27,6 @@ class BestScore:
 
     def __init__(self, task: Task, folder: Path, split: tuple[str, ...]):
         self._task = task
-        ends = itertools.accumulate(steps for steps, _ in task.phases())
-        self._ends = list(ends)
-        self._shapes = [
-            {name: shape[1:] for name, shape in shapes.items()}
-            for _, shapes in task.phases()
-        ]
         self._seen: list[tuple[int, float]] = []  # step, quality
         for name in split:
             for line in metrics.read(folder, name):
@@ -77,8 +69,8 @@ class BestScore:
 
     def _shape(self, now: int) -> dict[str, tuple[int, ...]]:
         """That of the batch of the last step that was taken."""
-        place = bisect.bisect_left(self._ends, now)
-        return self._shapes[min(place, len(self._shapes) - 1)]
+        shapes = self._task.phase_at(now - 1).shapes
+        return {name: shape[1:] for name, shape in shapes.items()}
 
 
 class Speed:
@@ -113,16 +105,21 @@ class Speed:
         return rates if peak_flops is None else {**rates, "mfu": flops / peak_flops}
 
 
-def collapsed(task: Task, folder: Path) -> bool:
+def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
     """Whether a finished run has learnt nothing, which it says aloud.
 
     That is: its last score is no better than the majority baseline's, and its loss has
     hardly fallen. It befalls some seeds on small data sets (section 4.1).
+
+    Args:
+      baseline: the scores on the first dev split of an answer that takes no model;
+        without the main one nothing is said.
     """
     losses = [line["loss"] for line in metrics.read(folder, "train")]
     dev = [line for s in task.dev_splits[:1] for line in metrics.read(folder, s)]
     quarter = len(losses) // 4
-    if not dev or not quarter or not task.collapsed(dev[-1]):
+    floor = baseline.get(task.main_score)
+    if not dev or not quarter or floor is None or dev[-1][task.main_score] > floor:
         return False
     if np.mean(losses[-quarter:]) < (1 - FLAT) * np.mean(losses[:quarter]):
         return False

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import io
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jax.sharding import Mesh
@@ -20,25 +20,33 @@ from bert_jax.workdir import folder as workdir
 
 def close(
     evaluator: Evaluator, folder: Path, params: Any, now: int, log: RunLog
-) -> None:
-    """Ends a run: every split's scores, printed, and its prediction files."""
+) -> Mapping[str, float]:
+    """Ends a run: every split's scores, printed, and its prediction files.
+
+    Returns:
+      The baseline's scores on the first dev split.
+    """
     task, seeds = evaluator.task, evaluator.seeds
     folders = [path / "predictions" for path in seeds.folders(folder)]
+    baseline: Mapping[str, float] = {}
     for split in task.splits:
-        results = evaluator.results(params, split, now)
         each = []
-        for own, result in zip(folders, results, strict=True):
-            each.append(evaluator.score(split, result))
+        for own, found in zip(
+            folders, evaluator.results(params, split, now), strict=True
+        ):
+            each.append(found.scores)
             if processes.is_first():
-                task.write_predictions(own, split, result)
+                found.write(own)
                 workdir.write_facts(own.parent, task.facts, now)
+        if split in task.dev_splits[:1]:
+            baseline = found.baseline()
         if each[0]:
             means = seeds.means(split, each)
             if not log.has(now, split):
                 log.write(now, split, each)
             if processes.is_first():
                 print(f"\n{split} at step {now}")
-                print(terminal.table(*task.summary_table(split, means)))
+                print(terminal.table(*found.table(split, means)))
     if processes.is_first():
         totals = evaluator.clock.totals()
         spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
@@ -50,6 +58,7 @@ def close(
     written = [str(own) for own in folders if own.is_dir()]
     if written and processes.is_first():
         print(f"\npredictions: {', '.join(written)}")
+    return baseline
 
 
 @contextlib.contextmanager

@@ -118,15 +118,22 @@ class Seeds:
                 means[f"{name}_std"] = float(np.std(values, ddof=1))
         return means
 
-    def close(self, task: Task, folder: Path, state: TrainState, now: int) -> None:
-        """Leaves each seed's folder as its own run would have."""
+    def close(
+        self,
+        task: Task,
+        data: Mapping[str, Any],
+        folder: Path,
+        state: TrainState,
+        now: int,
+    ) -> None:
+        """Leaves each seed's folder as its own run would have; `data` is a record."""
         if self.count == 1:
             return
         states = zip(self.numbers, self.folders(folder), self.split(state), strict=True)
         for number, path, own in states:
             config = task.config.copy_and_resolve_references()
             config.seed, config.train.seeds = number, 1
-            data, first = task.data_record(), processes.is_first()
+            first = processes.is_first()
             with processes.first_alone():
                 workdir.claim(path, config, task.tokenizer, data, write=first)
             with Checkpoints(path, 1) as checkpoints:

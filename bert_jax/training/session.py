@@ -1,12 +1,14 @@
 """What surrounds the loop: a run opened from its config and folder, saved, closed."""
 
 import contextlib
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
 import flax.linen as nn
 import jax
 from jaxtyping import Array
+from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.convert import merge
@@ -72,7 +74,7 @@ class Session:
         is_new = not has_checkpoint(folder)
         self._weights = self._read_weights() if is_new else None
         self._claim(is_new)
-        self.due = Due.of(task)
+        self.due = Due.of(config, self._data.epoch_size)
         self.clock = Stopwatch()
 
     def __enter__(self) -> "Session":
@@ -93,12 +95,13 @@ class Session:
     def next_batch(self) -> dict[str, Array]:
         """The batch of the next step, on the devices; a signal ends the waiting."""
         with self.clock("data wait"), self.stop.at_once():
-            rows, size = next(self._batches), self.task.batch_size(self.now)
+            rows, phase = next(self._batches), self.task.phase_at(self.now)
+            size = phase.batch_size
             return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
 
     def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:
         """The step for such a batch: (state, batch, seeds) -> (state, metrics)."""
-        micro_batches = self.task.micro_batches(self.now)
+        micro_batches = self.task.phase_at(self.now).micro_batches
         return self._compiled.for_batch(self.state, batch, micro_batches)
 
     def evaluate(self) -> None:
@@ -109,12 +112,12 @@ class Session:
             if self.log.has(self.now, split):
                 continue
             self.progress.note(f"evaluating {split} at step {self.now}")
-            numbers = self._evaluator.numbers(self.state.params, split, self.now)
-            better = split == dev[0] and self.history.add(self.now, numbers[0])
+            scores = self._evaluator.scores(self.state.params, split, self.now)
+            better = split == dev[0] and self.history.add(self.now, scores[0])
             if better and self._best is not None:
                 self._best.save_params(self.state.params, self.now)
                 self._best.wait()  # before the line that says so
-            means = self.log.write(self.now, split, numbers)
+            means = self.log.write(self.now, split, scores)
             self.progress.tell(self.task.notices)
             self.progress.note(report.one_line(self.now, split, means))
 
@@ -159,8 +162,12 @@ class Session:
             f"saved step {self.now}; the same command goes on from there"
         )
 
-    def finish(self) -> None:
-        """Saves the last state, evaluates the weights that the run gives, reports."""
+    def finish(self) -> Mapping[str, float]:
+        """Saves the last state, evaluates the weights that the run gives, reports.
+
+        Returns:
+          The baseline's scores on the first dev split.
+        """
         self.save()
         with self.clock("checkpoint"):
             self._checkpoints.wait()
@@ -172,8 +179,13 @@ class Session:
             kept = self._best is not None
             self.progress.note(self.history.early_stop(self.now, step_taken, kept))
         self.progress.close()
-        report.close(self._evaluator, self.folder, params, step_taken, self.log)
-        self.seeds.close(self.task, self.folder, self.state, self.now)
+        baseline = report.close(
+            self._evaluator, self.folder, params, step_taken, self.log
+        )
+        self.seeds.close(
+            self.task, self._data.record, self.folder, self.state, self.now
+        )
+        return baseline
 
     def _read_weights(self) -> tuple[Any, merge.Report] | None:
         return initial.read(self.task, self._abstract.params)
@@ -183,11 +195,11 @@ class Session:
         task, folder = self.task, self.folder
         task.recall(workdir.read_data(folder))
         with processes.first_alone():
-            task.prepare()
-        data, is_first = task.data_record(), processes.is_first()
-        processes.check_same("the prepared data", data)
+            self._data = task.training_data()
+        record, is_first = self._data.record, processes.is_first()
+        processes.check_same("the prepared data", record)
         with processes.first_alone():
-            workdir.claim(folder, task.config, task.tokenizer, data, write=is_first)
+            workdir.claim(folder, task.config, task.tokenizer, record, write=is_first)
             if is_new and is_first:
                 workdir.drop_best(folder)
 
@@ -203,7 +215,7 @@ class Session:
         dev = task.dev_splits
         takes_best = checkpoint_name(config) == "best"
         self._best = None
-        if dev and self.seeds.count == 1 and (takes_best or task.epoch_size):
+        if dev and self.seeds.count == 1 and (takes_best or self._data.epoch_size):
             self._best = stack.enter_context(Checkpoints(folder, 1, "best"))
         restored, is_first = self._newest(), processes.is_first()
         self.state, self.now = restored or (self._first_state(self._weights), 0)
@@ -241,7 +253,7 @@ class Session:
             f"{self.mesh.size} x {kind} ({shape})"
         )
         note(memory.of_state(self.state))
-        note(_tokenizer_line(self.task))
+        note(_tokenizer_line(self.task.tokenizer, self._data.unknown_share))
         if self._resumes:
             note(f"resuming at step {self.now} of {self.due.num_steps}")
         elif self._weights is not None:
@@ -286,10 +298,9 @@ class Session:
         )
 
 
-def _tokenizer_line(task: Task) -> str:
-    """What the run's texts are cut by, and a warning where they do not suit it."""
-    share = task.unknown_share()
-    line = f"tokenizer: {tokenization.summary(task.tokenizer)}; {share:.2%} [UNK]"
+def _tokenizer_line(tokenizer: Tokenizer, share: float) -> str:
+    """What the run's texts are cut by, and a warning where much of them is [UNK]."""
+    line = f"tokenizer: {tokenization.summary(tokenizer)}; {share:.2%} [UNK]"
     if share <= MANY_UNKNOWN:
         return line
     return (

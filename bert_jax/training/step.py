@@ -1,9 +1,11 @@
 """One step of training and of evaluation: pure functions of (state, batch).
 
-A loss is a dict of named (sum, weight) pairs. The pairs are added over micro-batches
-and devices and divided once, so how a batch is cut makes no difference.
+A loss is a dict of named sums over the rows of a batch. They are added over
+micro-batches and devices and divided once by the whole batch's weights, so how a batch
+is cut makes no difference.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,9 +15,10 @@ import optax
 from jaxtyping import Array, Int, Key
 
 from bert_jax.training import anomaly
-from bert_jax.types import Batch, Params, Sums
+from bert_jax.types import Batch, Params, Scalars
 
-LossFunction = Callable[[Params, Batch, Key[Array, ""] | None], Sums]
+LossFunction = Callable[[Params, Batch, Key[Array, ""] | None], Scalars]
+WeightFunction = Callable[[Batch], Scalars]
 
 
 class TrainState(NamedTuple):
@@ -57,6 +60,7 @@ def train_step(
     seed: Int[Array, ""] | int,
     *,
     loss: LossFunction,
+    loss_weights: WeightFunction,
     optimizer: optax.GradientTransformation,
     schedule: optax.Schedule,
     micro_batches: int,
@@ -68,7 +72,8 @@ def train_step(
       state: not to be used afterwards (its buffers are donated).
       batch: arrays [batch, ...].
       seed: of the root key of dropout.
-      loss: gives the named sums and weights of a (part of a) batch.
+      loss: gives the named sums of a (part of a) batch.
+      loss_weights: gives what each of a whole batch is divided by.
       optimizer: from `optimizer.make`.
       schedule: the learning rate, for the log.
       micro_batches: the batch is worked through in so many parts.
@@ -79,35 +84,9 @@ def train_step(
       `learning_rate`; and what `anomaly.judge` tells.
     """
     key = jax.random.fold_in(jax.random.key(seed), state.step)
-    # The weights depend on the batch alone; the compiler drops the rest of this pass.
-    weights = {
-        name: jnp.maximum(weight, 1e-6)
-        for name, (_, weight) in loss(state.params, batch, None).items()
-    }
-
-    def part(params: Params, index: Int[Array, ""] | int, rows: Batch) -> tuple:
-        sums = loss(params, rows, jax.random.fold_in(key, index))
-        losses = {name: total / weights[name] for name, (total, _) in sums.items()}
-        return sum(losses.values()), losses
-
-    gradient = jax.grad(part, has_aux=True)
-    if micro_batches == 1:
-        grads, losses = gradient(state.params, 0, batch)
-    else:
-        parts = _cut(batch, micro_batches)
-
-        def add(carry: tuple, index_and_rows: tuple) -> tuple:
-            new = gradient(state.params, *index_and_rows)
-            return jax.tree.map(jnp.add, carry, new), None
-
-        zeros = jax.tree.map(
-            jnp.zeros_like,
-            jax.eval_shape(gradient, state.params, 0, jax.tree.map(_first, parts)),
-        )
-        (grads, losses), _ = jax.lax.scan(
-            add, zeros, (jnp.arange(micro_batches), parts)
-        )
-
+    grads, losses = _gradients(
+        state.params, batch, key, loss, loss_weights, micro_batches
+    )
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     metrics = {
         "loss": sum(losses.values()),
@@ -126,8 +105,41 @@ def train_step(
     return TrainState(state.step + 1, params, opt_state, usual), {**metrics, **told}
 
 
-def _first(x: Array) -> Array:
-    return x[0]
+def _gradients(
+    params: Params,
+    batch: Batch,
+    key: Key[Array, ""],
+    loss: LossFunction,
+    loss_weights: WeightFunction,
+    micro_batches: int,
+) -> tuple[Params, dict[str, Array]]:
+    """The gradients of the sum of the losses, and these by name."""
+    weights = {
+        name: jnp.maximum(weight, 1e-6) for name, weight in loss_weights(batch).items()
+    }
+
+    def part(params: Params, index: Int[Array, ""] | int, rows: Batch) -> tuple:
+        sums = loss(params, rows, jax.random.fold_in(key, index))
+        losses = {name: total / weights[name] for name, total in sums.items()}
+        return sum(losses.values()), losses
+
+    gradient = jax.grad(part, has_aux=True)
+    if micro_batches == 1:
+        return gradient(params, 0, batch)
+    parts = _cut(batch, micro_batches)
+    return _added(functools.partial(gradient, params), parts)
+
+
+def _added(function: Callable[..., tuple], parts: Batch) -> tuple:
+    """The sum of what (index, part) gives over parts [parts, rows, ...]."""
+
+    def add(carry: tuple, index_and_rows: tuple) -> tuple:
+        return jax.tree.map(jnp.add, carry, function(*index_and_rows)), None
+
+    first = {name: rows[0] for name, rows in parts.items()}
+    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(function, 0, first))
+    count = len(next(iter(parts.values())))
+    return jax.lax.scan(add, zeros, (jnp.arange(count), parts))[0]
 
 
 def _cut(batch: Batch, parts: int) -> dict[str, Array]:

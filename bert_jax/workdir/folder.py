@@ -39,7 +39,7 @@ def claim(
     """Makes the folder this run's: writes config.json, vocab.txt, tokenizer.json.
 
     Args:
-      data: the task's `data_record`, for `read_data`.
+      data: the record of the prepared data, for `read_data`.
       write: False where another process has just written them, for this one to see.
 
     Raises:

@@ -181,8 +181,8 @@ def test_a_second_phase_with_another_batch_size_on_several_hosts(config):
     config.phase2.max_predictions_per_seq = 10
     config.phase2.batch_size = 8
     task = Pretraining(config)
-    assert [task.batch_size(step) for step in (0, 89, 90, 100)] == [16, 16, 8, 8]
-    assert [shapes["input_ids"][0] for _, shapes in task.phases()] == [16, 8]
+    assert [task.phase_at(i).batch_size for i in (0, 89, 90, 100)] == [16, 16, 8, 8]
+    assert [(p.batch_size, p.steps) for p in task.phases()] == [(16, 90), (8, 10)]
     hosts = [task.batches(89, slice(8 * i, 8 * i + 8), 0) for i in range(2)]
     for step, size in ((89, 16), (90, 8), (91, 8)):
         parts = [next(host) for host in hosts]

@@ -132,9 +132,9 @@ def loss(task, logits, labels):
     """Name, sum and weight of the loss, the last row being filling."""
     weights = jnp.ones(len(logits)).at[-1].set(0.0)
     batch = {"label": jnp.array(labels), "row_weights": weights}
-    sums = task.loss_sums({"logits": jnp.array(logits)}, batch)
-    ((name, (total, weight)),) = sums.items()
-    return name, float(total), float(weight)
+    losses = task.losses({"logits": jnp.array(logits)}, batch)
+    ((name, weight),) = task.loss_weights(batch).items()
+    return name, float(jnp.sum(task.weights(batch) * losses)), float(weight)
 
 
 def test_loss_of_classes(make):
@@ -185,17 +185,18 @@ def test_from_records_to_scores(make, tmp_path, kind):
     params = nn.meta.unbox(task.init_params(jax.random.key(0)))
     outputs = jax.jit(lambda batch: task.outputs(params, batch))
     batches = list(task.evaluation_batches("dev", 0, slice(None)))
-    answers = task.collect("dev", [jax.device_get(outputs(batch)) for batch in batches])
+    results = task.results("dev", [jax.device_get(outputs(batch)) for batch in batches])
+    answers = results.answers
     together = Rows(task.encode(examples, "dev"), task.padding)
     (logits,) = outputs(together.batch(np.arange(5), 8)).values()
     np.testing.assert_allclose(np.array(answers), logits, atol=1e-5)
     guesses = [task.guess(answer) for answer in answers]
-    numbers = task.numbers("dev", answers)
+    numbers = results.scores
     assert task.main_score in numbers
     if kind != "regression":
         right = np.mean([g == t for g, t in zip(guesses, targets, strict=True)])
         assert numbers["accuracy"] == pytest.approx(right)
-    task.write_predictions(tmp_path, "dev", answers)
+    results.write(tmp_path)
     lines = (tmp_path / "dev.jsonl").read_text().splitlines()
     expected = [
         {"id": i, **task.result(examples[i], answers[i])} for i in range(len(examples))

@@ -255,7 +255,7 @@ def test_a_tag_that_training_never_saw_counts_as_wrong(task):
 def test_what_is_wrong_is_said(task, texts, fields, message):
     with pytest.raises(UserError, match=message):
         made = task(**texts, **fields)
-        made.epoch_size, made.splits  # noqa: B018
+        made.training_data(), made.splits
 
 
 def test_the_loss_is_the_mean_over_tagged_words(task):
@@ -267,13 +267,13 @@ def test_the_loss_is_the_mean_over_tagged_words(task):
     shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     losses = [-np.log(shares[0, 1, 2]), -np.log(shares[0, 3, 0])]
     losses += [-np.log(shares[1, 0, 1]), -np.log(shares[1, 1, 1])]
-    total, weight = made.loss_sums({"logits": jnp.array(logits)}, batch)["tagging_loss"]
-    assert float(total) == pytest.approx(np.sum(losses), rel=1e-6)
-    assert float(weight) == 4
+    found = made.losses({"logits": jnp.array(logits)}, batch) * made.weights(batch)
+    assert float(jnp.sum(found)) == pytest.approx(np.sum(losses), rel=1e-6)
+    assert made.loss_weights(batch) == {"tagging_loss": 4}
     batch["row_weights"] = jnp.array([1.0, 0.0])
-    total, weight = made.loss_sums({"logits": jnp.array(logits)}, batch)["tagging_loss"]
-    assert float(total) == pytest.approx(np.sum(losses[:2]), rel=1e-6)
-    assert float(weight) == 2
+    found = made.losses({"logits": jnp.array(logits)}, batch) * made.weights(batch)
+    assert float(jnp.sum(found)) == pytest.approx(np.sum(losses[:2]), rel=1e-6)
+    assert made.loss_weights(batch) == {"tagging_loss": 2}
 
 
 def by_piece(made):
@@ -293,10 +293,12 @@ def test_evaluation_answers_in_the_order_of_the_file(task, tmp_path, size):
     made.config.evaluate.batch_size = size
     device = by_piece(made)
     batches = made.evaluation_batches("dev", 0, slice(None))
-    answers = made.collect("dev", [device(batch) for batch in batches])
+    results = made.results("dev", [device(batch) for batch in batches])
     tags = {"Pa": "B-X", "Ub": "I-X", "d": "B-Y"}
-    assert answers == [[tags.get(w, "O") for w in line.split()] for line in words]
-    made.write_predictions(tmp_path, "dev", answers)
+    assert results.answers == [
+        [tags.get(w, "O") for w in line.split()] for line in words
+    ]
+    results.write(tmp_path)
     written = (tmp_path / "dev.conll").read_text().split("\n")
     for line, read in zip(written, [*dev.split("\n"), ""], strict=True):
         word = read.partition("\t")[0]

@@ -130,7 +130,7 @@ class Published:
 def test_features_as_published(shared_data, name):
     vocabulary, path = shared_data(VOCABULARY), shared_data(f"squad/{name}.json")
     task = task_for(path, vocabulary)
-    trained, features = task._features("train"), task._features("dev")
+    trained, features = task.features("train"), task.features("dev")
     published = Published(vocabulary)
     expected = (
         (paragraph["context"], feature)
@@ -199,7 +199,7 @@ def test_features_of_transformers(shared_data, tmp_path, name):
     task = task_for(path, vocabulary)
     (tmp_path / "vocab.txt").write_bytes(vocabulary.read_bytes())
     theirs = transformers.BertTokenizerFast.from_pretrained(tmp_path)
-    examples, features = task.examples("dev"), iter(task._features("dev"))
+    examples, features = task.examples("dev"), iter(task.features("dev"))
     for example in examples:
         question = len(theirs(example.question, add_special_tokens=False).input_ids)
         encoded = theirs(

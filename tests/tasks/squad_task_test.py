@@ -185,7 +185,7 @@ def test_gold_spans_as_logits(
     path = str(shared_data(f"squad/{name}.json"))
     config.task.train_file = config.task.dev_file = path
     task = Squad(config)
-    features, examples = task._features("train"), task.examples("dev")
+    features, examples = task.features("train"), task.examples("dev")
     predictions = task.answers(examples, features, list(gold_logits(features)))
 
     trained = [f for f in features if f.columns["start_positions"]]
@@ -237,7 +237,7 @@ def test_loss_by_hand_whatever_the_padding(config, write):
         ("a b c d", "e?", [("b c", 2)]), ("a b c d e f g h a b c", "e?", [("h", 14)])
     )
     task = Squad(config)
-    features = task._features("train")
+    features = task.features("train")
     assert [f.example for f in features] == [0, 1, 1, 1]
     rng = np.random.default_rng(0)
     rows = Rows(features, task.padding)
@@ -250,17 +250,17 @@ def test_loss_by_hand_whatever_the_padding(config, write):
             total -= np.log(special.softmax(real.astype(np.float64))[position]) / 2
     for length in (12, 20):
         batch = rows.batch(np.arange(5), length)  # the last row fills it up
-        sums = task.loss_sums(
+        batch = jax.tree.map(jnp.asarray, batch)
+        losses = task.losses(
             {
                 "start_logits": jnp.asarray(logits[0, :, :length]),
                 "end_logits": jnp.asarray(logits[1, :, :length]),
             },
-            jax.tree.map(jnp.asarray, batch),
+            batch,
         )
-        ((name, (loss, weight)),) = sums.items()
-        assert name == "span_loss"
+        loss = jnp.sum(task.weights(batch) * losses)
         assert float(loss) == pytest.approx(total, rel=1e-6)
-        assert float(weight) == 4
+        assert task.loss_weights(batch) == {"span_loss": 4}
 
 
 def test_answers_in_windows(config, write):
@@ -272,7 +272,7 @@ def test_answers_in_windows(config, write):
         ("", "a", []),
     )
     task = Squad(config)
-    features = task._features("train")
+    features = task.features("train")
     found = [
         (f.example, f.columns["start_positions"], f.columns["end_positions"])
         for f in features
@@ -294,13 +294,13 @@ def test_without_null_answers(config, write):
     config.task.train_file = write(("c b", "a", []), ("c b", "a", [("c", 0)]))
     config.task.dev_file = config.task.train_file
     task = Squad(config)
-    assert [f.example for f in task._features("train")] == [1]
+    assert [f.example for f in task.features("train")] == [1]
     examples = task.examples("dev")
     outputs = [
         {"start_logits": logits, "end_logits": logits}
         for logits in np.float32([[0, 0, 0, 1, 2, 0], [0, 0, 0, 2, 1, 0]])
     ]
-    answers = task.answers(examples, task._features("dev"), outputs)
+    answers = task.answers(examples, task.features("dev"), outputs)
     assert [answer.guesses[0].text for answer in answers] == ["b", "c"]
     assert task.scores("dev", examples, answers) == {"exact_match": 100.0, "f1": 100.0}
     assert task.baseline("dev", examples) == {}
@@ -310,7 +310,7 @@ def test_without_null_answers(config, write):
     }
     config.task.train_file = write(("a b", "c", []))
     with pytest.raises(UserError, match=r"file\.json: no question has an answer.*null"):
-        Squad(config)._features("train")
+        Squad(config).features("train")
 
 
 def test_unlabelled_questions_have_no_scores(config, write):
@@ -318,7 +318,7 @@ def test_unlabelled_questions_have_no_scores(config, write):
     task = Squad(config)
     examples = task.examples("dev")
     output = {name: np.zeros(6, np.float32) for name in ("start_logits", "end_logits")}
-    answers = task.answers(examples, task._features("dev"), [output])
+    answers = task.answers(examples, task.features("dev"), [output])
     assert task.scores("dev", examples, answers) == {}
     assert task.facts == {}
 
@@ -371,7 +371,7 @@ def test_files_and_threshold(config, write, tmp_path):
             ([2, 0, 0, 0, 2, 0], [2, 0, 0, 0, 2, 0]),
         )
     ]
-    answers = task.answers(examples, task._features("dev"), outputs)
+    answers = task.answers(examples, task.features("dev"), outputs)
     assert task._threshold == 0
     numbers = task.scores("dev", examples, answers)
     assert numbers == {
@@ -516,7 +516,7 @@ def test_scores_are_those_of_the_written_files(config, write, tmp_path):
         {name: rng.normal(size=8).astype(np.float32) * 3 for name in names}
         for names in [("start_logits", "end_logits")] * 30
     ]
-    answers = task.answers(examples, task._features("dev"), outputs)
+    answers = task.answers(examples, task.features("dev"), outputs)
     task.learn("dev", answers)
     numbers = task.scores("dev", examples, answers)
     task.write(tmp_path, "dev", examples, answers)

@@ -106,13 +106,13 @@ def test_the_loss_is_cross_entropy_over_the_endings(config, params):
     logits = np.asarray(task.logits(params, batch)["logits"], np.float64)
     assert logits.shape == (3, 4)
     losses = -special.log_softmax(logits, axis=-1)[np.arange(3), batch["label"]]
-    total, weight = task.loss(params, batch, None)["choice_loss"]
+    total = task.loss(params, batch, None)["choice_loss"]
     np.testing.assert_allclose(total, losses.sum(), rtol=1e-5)
-    assert weight == 3
+    assert task.loss_weights(batch) == {"choice_loss": 3}
     batch["row_weights"] = jnp.array([1.0, 0.0, 1.0])
-    total, weight = task.loss(params, batch, None)["choice_loss"]
+    total = task.loss(params, batch, None)["choice_loss"]
     np.testing.assert_allclose(total, losses[[0, 2]].sum(), rtol=1e-5)
-    assert weight == 2
+    assert task.loss_weights(batch) == {"choice_loss": 2}
 
 
 def evaluate(task, params, split="dev"):
@@ -121,12 +121,12 @@ def evaluate(task, params, split="dev"):
         jax.tree.map(np.asarray, step(params, batch))
         for batch in task.evaluation_batches(split, 0, slice(None))
     ]
-    return task.collect(split, fetched)
+    return task.results(split, fetched)
 
 
 @pytest.mark.slow
 def test_answers_are_in_the_order_of_the_records(config, params):
-    answers = evaluate(task_of(config, EXAMPLES), params)
+    answers = evaluate(task_of(config, EXAMPLES), params).answers
     for example, answer in zip(EXAMPLES, answers, strict=True):
         # One row at a time, without any padding.
         task = Swag(config)
@@ -146,9 +146,9 @@ def test_scores_and_files(config, tmp_path):
     answers = [
         np.array(x, np.float32) for x in ([0, 1, 2, 0], [1, 1, 0, 0], [4, 0, 3, 0])
     ]
-    assert task.numbers("dev", answers) == {"accuracy": pytest.approx(2 / 3)}
+    assert task.scores("dev", EXAMPLES, answers) == {"accuracy": pytest.approx(2 / 3)}
     assert task.baseline("dev", EXAMPLES) == {"accuracy": pytest.approx(2 / 3)}
-    task.write_predictions(tmp_path, "dev", answers)
+    task.write(tmp_path, "dev", EXAMPLES, answers)
     rows = [json.loads(line) for line in (tmp_path / "dev.jsonl").open()]
     assert [(row["index"], row["label"], row["gold"]) for row in rows] == [
         (0, 2, 2),
@@ -164,10 +164,10 @@ def test_a_test_split_without_labels(config, params, tmp_path):
     examples = [example._replace(label=None) for example in EXAMPLES]
     task = task_of(config, examples, "test")
     assert task.splits == ("test",)
-    answers = evaluate(task, params, "test")
-    assert task.numbers("test", answers) == {}
-    assert task.baseline("test", examples) == {}
-    task.write_predictions(tmp_path, "test", answers)
+    results = evaluate(task, params, "test")
+    assert results.scores == {}
+    assert results.baseline() == {}
+    results.write(tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "test.jsonl").open()]
     assert [set(row) for row in rows] == [{"index", "label", "scores"}] * 3
 
@@ -224,6 +224,6 @@ def test_files_are_read_by_split(config, tmp_path):
     config.task.dev_file = config.task.test_file
     with pytest.raises(Exception, match="no column 'label'"):
         task.read("dev")
-    assert task.phases()[0][1] == {"input_ids": (16, 4, 12)}
+    assert task.phases()[0].shapes == {"input_ids": (16, 4, 12)}
     task.resolve()
     assert config.train.num_steps == 1

@@ -60,7 +60,7 @@ def evaluate(task, split):
         jax.tree.map(np.asarray, step(params, batch))
         for batch in task.evaluation_batches(split, 0, slice(None))
     ]
-    return params, task.collect(split, fetched)
+    return params, task.results(split, fetched)
 
 
 def rows_of(path):
@@ -90,11 +90,11 @@ def test_from_the_file_to_predictions(config, tmp_path):
     config.task.test_file = write(tmp_path / "test.csv", test)
     task = Text(config)
     task.resolve()
-    params, answers = evaluate(task, "test")
-    guesses = [task.labels[np.argmax(answer)] for answer in answers]
+    params, results = evaluate(task, "test")
+    guesses = [task.labels[np.argmax(answer)] for answer in results.answers]
     share = np.mean([g == label for g, (_, label) in zip(guesses, test, strict=True)])
-    assert task.numbers("test", answers) == {"accuracy": pytest.approx(share)}
-    task.write_predictions(tmp_path, "test", answers)
+    assert results.scores == {"accuracy": pytest.approx(share)}
+    results.write(tmp_path)
     rows = rows_of(tmp_path / "test.jsonl")
     assert [row["index"] for row in rows] == [0, 1, 2]
     assert [row["label"] for row in rows] == guesses
@@ -122,10 +122,10 @@ def test_a_test_file_without_labels(config, tmp_path, labels):
     config.task.test_file = write(tmp_path / "test.csv", rows, header)
     task = Text(config)
     task.resolve()
-    _, answers = evaluate(task, "test")
-    assert task.numbers("test", answers) == {}
+    _, results = evaluate(task, "test")
+    assert results.scores == {}
     assert not task.notices
-    task.write_predictions(tmp_path, "test", answers)
+    results.write(tmp_path)
     rows = rows_of(tmp_path / "test.jsonl")
     assert [set(row) for row in rows] == [{"index", "label", "scores"}] * 2
 
@@ -150,11 +150,11 @@ def test_several_labels(config, tmp_path):
     assert [x.label for x in task.read("train")] == [(1, 1, 0), (0, 0, 0), (0, 0, 1)]
     batch = next(task.batches(0, slice(None), 0))
     assert batch["label"].shape == (32, 3)
-    _, answers = evaluate(task, "dev")
-    task.write_predictions(tmp_path, "dev", answers)
+    _, results = evaluate(task, "dev")
+    results.write(tmp_path)
     rows = rows_of(tmp_path / "dev.jsonl")
     assert [row["gold"] for row in rows] == [["x", "y"], [], ["z"]]
-    for row, answer in zip(rows, answers, strict=True):
+    for row, answer in zip(rows, results.answers, strict=True):
         np.testing.assert_allclose(
             list(row["scores"].values()), special.expit(answer), rtol=1e-6
         )
@@ -173,11 +173,11 @@ def test_numbers(config, tmp_path, shared_data):
     examples = task.examples("dev")
     assert len(examples) == 1500
     answers = [np.array([5 - example.label], np.float32) for example in examples]
-    assert task.numbers("dev", answers) == {
+    assert task.scores("dev", examples, answers) == {
         "pearson": pytest.approx(-1),
         "spearman": pytest.approx(-1),
     }
-    task.write_predictions(tmp_path, "dev", answers)
+    task.write(tmp_path, "dev", examples, answers)
     row = rows_of(tmp_path / "dev.jsonl")[7]
     assert row["gold"] == examples[7].label
     assert row["label"] == pytest.approx(5 - examples[7].label, abs=1e-6)

@@ -1,0 +1,74 @@
+"""What several seeds learn on the dev set stays apart."""
+
+import dataclasses
+from unittest import mock
+
+import jax.numpy as jnp
+import pytest
+
+from bert_jax.runtime import signals
+from bert_jax.runtime.clock import Stopwatch
+from bert_jax.tasks.results import Results
+from bert_jax.tasks.task import Task
+from bert_jax.training import sharding
+from bert_jax.training.evaluator import Evaluator
+from bert_jax.training.seeds import Seeds
+from configs import tiny
+
+
+@dataclasses.dataclass(frozen=True)
+class Told(Results):
+    split: str
+
+
+@pytest.fixture
+def make(monkeypatch):
+    """An evaluator of two seeds whose outputs are their parameters, without a model."""
+
+    def evaluator(**options):
+        config = tiny.get_config()
+        config.train.seeds = 2
+        task = mock.create_autospec(Task, instance=True)
+        task.facts, task.dev_splits = {"threshold": 0.0}, ("dev",)
+
+        def results(split, fetched, *, learns):
+            if learns:
+                task.facts["threshold"] = float(fetched[0])
+            return Told({"score": task.facts["threshold"]}, split)
+
+        task.results.side_effect = results
+        monkeypatch.setattr(
+            Evaluator, "fetch", lambda self, params, split, now: [params]
+        )
+        mesh, stop = sharding.make_mesh(config), signals.Stop()
+        seeds = Seeds(config, 0)
+        return task, Evaluator(task, seeds, mesh, stop, Stopwatch(), **options)
+
+    return evaluator
+
+
+def scores(task, evaluator, split, now=1):
+    found = []
+    for results in evaluator.results(jnp.array([3.0, 4.0]), split, now):
+        assert results.scores["score"] == task.facts["threshold"]
+        found.append(results.scores["score"])
+    return found
+
+
+def test_each_seed_has_the_facts_that_it_learnt(make):
+    task, evaluator = make()
+    assert scores(task, evaluator, "test") == [0.0, 0.0]
+    assert scores(task, evaluator, "dev") == [3.0, 4.0]
+    assert scores(task, evaluator, "test", now=2) == [3.0, 4.0]
+
+
+def test_results_are_kept_until_the_next_step(make):
+    task, evaluator = make()
+    for now, calls in ((1, 2), (1, 2), (2, 4)):
+        scores(task, evaluator, "dev", now)
+        assert task.results.call_count == calls
+
+
+def test_what_is_only_asked_learns_nothing(make):
+    task, evaluator = make(learns=False)
+    assert scores(task, evaluator, "dev") == [0.0, 0.0]
