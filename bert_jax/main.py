@@ -93,7 +93,7 @@ def _run(argv: Sequence[str]) -> None:
             train.train(task, workdir)
         case "prepare":
             with processes.first_alone():
-                folders = task.prepare()
+                folders = task.training_data().folders
             for folder in folders if processes.is_first() else ():
                 print(f"prepared: {folder}")
         case "evaluate":

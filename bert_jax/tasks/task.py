@@ -211,10 +211,6 @@ class Task(abc.ABC):
 
     # What follows from these.
 
-    def prepare(self) -> list[str]:
-        """The folders of the training data, for `--mode=prepare`."""
-        return list(self.training_data().folders)
-
     @property
     def dev_splits(self) -> tuple[str, ...]:
         """The splits that a run may choose by: those whose name begins with dev."""

@@ -214,7 +214,7 @@ def test_ax_is_asked_without_a_training_set(make, tmp_path):
     task.resolve()
     assert task.splits == ("test",)
     with pytest.raises(UserError, match="ax has no train set"):
-        task.prepare()
+        task.training_data()
 
 
 def test_a_task_that_is_none():
