@@ -1,7 +1,7 @@
-"""WordPiece with BERT's normaliser: load a vocabulary, build one, save one.
+"""WordPiece with BERT's normalizer: loads, builds and saves tokenizers.
 
-The rules are those of google-research/bert, tokenization.py, as the `tokenizers`
-library runs them.
+The rules are those of google-research/bert, tokenization.py, as implemented in the
+`tokenizers` library.
 """
 
 import json
@@ -24,15 +24,15 @@ from bert_jax.runtime.storage import Path
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Longer words become [UNK]: WordpieceTokenizer in tokenization.py.
 MAX_CHARACTERS_PER_WORD = 200
-# What `transformers` allows where it builds a tokenizer from a vocab.txt.
+# The same limit in `transformers`, when it builds a tokenizer from a vocab.txt.
 _TRANSFORMERS_MAX_CHARACTERS = 100
-# Of a vocabulary's pieces, those that lower-casing changes: none of bert-base-uncased,
-# two (<S>, <T>) of bert-base-chinese, 16% of multilingual-cased, 29% of cased.
+# A vocabulary is cased if lower-casing changes this share of its pieces: bert-base's
+# uncased has 0, chinese two pieces (<S>, <T>), multilingual-cased 16%, cased 29%.
 _CASED_FROM = 0.01
 
 
 class SpecialIds(NamedTuple):
-    """Where the special tokens stand in a vocabulary."""
+    """The ids of the special tokens."""
 
     pad: int
     unk: int
@@ -42,17 +42,17 @@ class SpecialIds(NamedTuple):
 
 
 def load(path: str | Path, lowercase: bool = True) -> Tokenizer:
-    """Reads a vocabulary: `vocab.txt`, or `tokenizer.json` (known by its ending).
+    """Reads a vocabulary: a `vocab.txt`, or a `tokenizer.json` (known by its ending).
 
     Args:
-      path: a file of one piece a line, the line's number from 0 being its id; or
-        what `tokenizers` saves, which brings its own normaliser.
+      path: a file with one piece per line, whose id is the line number from 0; or a
+        file that `tokenizers` saved, with its own normalizer.
       lowercase: lower the case and strip accents, as the uncased models do. Not
         used for a tokenizer.json.
 
     Raises:
-      UserError: the file is missing, not UTF-8 or empty; a piece stands twice; a
-        special token is missing; an id is none of 0 to pieces - 1.
+      UserError: the file is missing, not UTF-8 or empty; a piece repeats; a special
+        token is missing; the ids are not 0 to pieces - 1.
     """
     path = storage.path(path)
     try:
@@ -85,11 +85,11 @@ def load(path: str | Path, lowercase: bool = True) -> Tokenizer:
 
 
 def of_folder(folder: str | Path) -> Tokenizer | None:
-    """The tokenizer that stands beside weights; None where there is none.
+    """The tokenizer beside the weights; None if there is none.
 
-    tokenizer.json comes first, as in `transformers`; tokenizer_config.json decides over
-    its case, accents and Chinese characters. Where nothing says `do_lower_case`, as in
-    Google's releases, a vocab.txt is cased if lower-casing changes its pieces.
+    tokenizer.json comes first, as in `transformers`; tokenizer_config.json overrides
+    its case, accents and Chinese characters. Without `do_lower_case`, as in Google's
+    releases, a vocab.txt is cased if lower-casing changes its pieces.
 
     Args:
       folder: a work directory, a Hugging Face folder or one of Google's.
@@ -98,7 +98,7 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
       UserError: see `load`; a file leads out of the folder or is too large.
     """
     folder = storage.path(folder)
-    if storage.in_bucket(folder):  # a work directory, or nothing that is read there
+    if storage.in_bucket(folder):  # only work directories are read from buckets
         own = folder / "tokenizer.json"
         return load(own) if own.exists() else None
     limit, names = outside.MAX_VOCABULARY_BYTES, ("tokenizer.json", "vocab.txt")
@@ -112,7 +112,7 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
     tokenizer = load(path)
     if path.suffix != ".json":
         fields = {"do_lower_case": not _is_cased(tokenizer), **fields}
-        if (folder / "config.json").exists():  # not of Google's code
+        if (folder / "config.json").exists():  # from `transformers`, not Google's code
             characters = _TRANSFORMERS_MAX_CHARACTERS
             tokenizer.model.max_input_chars_per_word = characters  # type: ignore[attr-defined]
     _set_normalizer(tokenizer, fields)
@@ -121,7 +121,7 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
 
 def of_config(config: ConfigDict) -> Tokenizer | None:
     """The tokenizer of `config.tokenizer.vocab_file`, or else of `config.init_from`;
-    None where both are empty and one is to be trained.
+    None if both are empty: then one must be trained.
 
     Raises:
       UserError: see `load` and `of_folder`; `init_from` has none.
@@ -134,25 +134,25 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
     if tokenizer is None:
         raise UserError(
             f"{config.init_from}: no vocab.txt or tokenizer.json beside the weights; "
-            "name theirs with --config.tokenizer.vocab_file"
+            "name one with --config.tokenizer.vocab_file"
         )
     return tokenizer
 
 
 def required(config: ConfigDict) -> Tokenizer:
-    """As `of_config`; raises UserError where the config names none."""
+    """As `of_config`; raises UserError if the config names none."""
     tokenizer = of_config(config)
     if tokenizer is None:
         raise UserError(
-            "config.tokenizer.vocab_file is empty: name a vocab.txt, or weights to "
-            "begin with (and their vocabulary) with --config.init_from"
+            "config.tokenizer.vocab_file is empty: name a vocab.txt, or start from "
+            "weights with a vocabulary, with --config.init_from"
         )
     return tokenizer
 
 
 def normalization(tokenizer: Tokenizer) -> dict[str, Any]:
-    """What is done to a text before it is cut, in comparable form: of BERT's
-    normaliser `lowercase`, `strip_accents`, ... with every default filled in."""
+    """The normalizer's settings in comparable form; for BERT's normalizer `lowercase`,
+    `strip_accents`, ... with every default filled in."""
     fields = json.loads(tokenizer.to_str())["normalizer"] or {}
     if fields.get("type") == "BertNormalizer" and fields["strip_accents"] is None:
         fields["strip_accents"] = fields["lowercase"]
@@ -160,19 +160,19 @@ def normalization(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def summary(tokenizer: Tokenizer) -> str:
-    """What a run says of its tokenizer: pieces, case, accents."""
+    """Describes a tokenizer in one line: pieces, case, accents."""
     rules = normalization(tokenizer)
-    said = [f"{tokenizer.get_vocab_size():,} pieces"]
+    facts = [f"{tokenizer.get_vocab_size():,} pieces"]
     if rules.get("type") == "BertNormalizer":
-        said.append("uncased" if rules["lowercase"] else "cased")
-        said.append(f"accents {'stripped' if rules['strip_accents'] else 'kept'}")
+        facts.append("uncased" if rules["lowercase"] else "cased")
+        facts.append(f"accents {'stripped' if rules['strip_accents'] else 'kept'}")
     else:
-        said.append(f"normaliser {rules.get('type')}")
-    return ", ".join(said)
+        facts.append(f"normalizer {rules.get('type')}")
+    return ", ".join(facts)
 
 
 def files(tokenizer: Tokenizer) -> dict[str, str]:
-    """What is kept of a tokenizer: the texts of `vocab.txt` and `tokenizer.json`."""
+    """A tokenizer's files: the contents of `vocab.txt` and `tokenizer.json`."""
     lines = "".join(f"{piece}\n" for piece in pieces_of(tokenizer))
     return {"vocab.txt": lines, "tokenizer.json": tokenizer.to_str(pretty=True)}
 
@@ -190,18 +190,18 @@ def special_ids(tokenizer: Tokenizer) -> SpecialIds:
 
 
 def _read_vocabulary(path: Path, content: str) -> list[str]:
-    # At "\n" only: U+2028 is a piece of the Chinese vocabulary.
+    # Split at "\n" only: U+2028 is a piece in the Chinese vocabulary.
     pieces = [line.removesuffix("\r") for line in content.split("\n")]
     if not pieces[-1]:
         pieces.pop()
     if not pieces:
-        raise UserError(f"{path}: the vocabulary is empty; it needs a piece a line")
+        raise UserError(f"{path}: the vocabulary is empty; write one piece per line")
     lines: dict[str, int] = {}
     for number, piece in enumerate(pieces, 1):
         if (first := lines.setdefault(piece, number)) != number:
             raise UserError(
-                f"{path}:{number}: {piece!r} stands already in line {first}; remove "
-                "one of the two"
+                f"{path}:{number}: {piece!r} is already in line {first}; remove one of "
+                "the two"
             )
     return pieces
 
@@ -212,29 +212,29 @@ def _from_json(path: Path, content: str) -> Tokenizer:
     except Exception as error:  # the library raises nothing narrower
         raise UserError(
             f"{path}: not a tokenizer.json ({error}); "
-            "write it anew with `tokenizers` or use a vocab.txt"
+            "save it again with `tokenizers`, or use a vocab.txt"
         ) from error
-    # Lengths are this program's business, whatever the file was saved with.
+    # This program truncates and pads by itself.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
 def pieces_of(tokenizer: Tokenizer) -> list[str]:
-    """The vocabulary, a piece's place in the list being its id."""
+    """The vocabulary as a list; a piece's index is its id."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     return sorted(vocabulary, key=lambda piece: vocabulary[piece])
 
 
 def _check_ids(path: Path, tokenizer: Tokenizer) -> None:
-    """Raises UserError where an id would have no row in the embeddings."""
+    """Raises UserError if an id would have no row in the embeddings."""
     ids = tokenizer.get_vocab(with_added_tokens=True).values()
     if sorted(ids) != list(range(len(ids))):
         raise UserError(
-            f"{path}: {len(ids)} pieces whose ids are not 0 to {len(ids) - 1}, each "
-            "once; number them so"
+            f"{path}: the ids of its {len(ids)} pieces must be 0 to {len(ids) - 1}, "
+            "each once; renumber them"
         )
-    added = tokenizer.encode("", "").ids  # what the post-processor puts around texts
+    added = tokenizer.encode("", "").ids  # what the post-processor adds to texts
     if any(index >= len(ids) for index in added):
         raise UserError(
             f"{path}: its post_processor adds the id {max(added)}, but there are "
@@ -250,14 +250,14 @@ def _is_cased(tokenizer: Tokenizer) -> bool:
 
 
 def _set_normalizer(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
-    """Applies tokenizer_config.json to BERT's normaliser; another stays as it is."""
+    """Applies tokenizer_config.json to BERT's normalizer; keeps any other as it is."""
     normalizer = tokenizer.normalizer
     if not isinstance(normalizer, normalizers.BertNormalizer):
         return
     lowercase = fields.get("do_lower_case")
     if isinstance(lowercase, bool) and lowercase != normalizer.lowercase:
         normalizer.lowercase = lowercase
-        normalizer.strip_accents = None  # as the case
+        normalizer.strip_accents = None  # follows the case
     if isinstance(accents := fields.get("strip_accents"), bool):
         normalizer.strip_accents = accents
     if isinstance(chinese := fields.get("tokenize_chinese_chars"), bool):
@@ -266,7 +266,7 @@ def _set_normalizer(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
 
 
 def bert_normalizer(lowercase: bool) -> normalizers.BertNormalizer:
-    """What BERT does to a text before it is cut; `lowercase` strips accents too."""
+    """BERT's text normalizer; `lowercase` strips accents too."""
     return normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=True,
@@ -276,7 +276,7 @@ def bert_normalizer(lowercase: bool) -> normalizers.BertNormalizer:
 
 
 def build(pieces: list[str], lowercase: bool) -> Tokenizer:
-    """The tokenizer of a vocabulary, a piece's place in the list being its id."""
+    """Builds a tokenizer from a vocabulary; a piece's index is its id."""
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     tokenizer = Tokenizer(
         models.WordPiece(  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""Every field of a run, once, with its unit and where its value comes from.
+"""Every field of a run, once, with its unit and the source of its value.
 
 The values are those of BERT-Base's pre-training (Devlin et al. 2019, section 3.1 and
 appendix A.2; google-research/bert, README.md and run_pretraining.py). The other files
@@ -12,8 +12,8 @@ def get_config() -> ConfigDict:
     config = ConfigDict()
     config.seed = 0  # of parameters, dropout, training order and training masks
 
-    # A work directory, a Hugging Face folder or one of Google's checkpoints to begin
-    # with; empty: random values.
+    # A work directory, a Hugging Face folder or a Google checkpoint to start from;
+    # empty: random values.
     config.init_from = ""
 
     config.model = _model()
@@ -46,11 +46,11 @@ def _model() -> ConfigDict:
     model.attention_probs_dropout_prob = 0.1
     model.initializer_range = 0.02  # stddev of the truncated normal
     model.layer_norm_eps = 1e-12
-    # What bert_config.json does not say.
+    # Not in bert_config.json.
     model.dtype = "float32"  # of the matmuls: float32 or bfloat16
     model.attention = "einsum"  # the implementation, by name
-    # What is computed again in the backward pass, to save memory: none; full (all of
-    # each layer), dots (what is between its matrix products, and attention).
+    # What the backward pass recomputes, to save memory: none; full (all of each
+    # layer); dots (everything between its matrix products, and attention).
     model.remat = "none"
     model.scan_layers = False  # one compiled layer, parameters stacked
     return model
@@ -61,7 +61,7 @@ def _tokenizer() -> ConfigDict:
     tokenizer.vocab_file = ""  # a vocab.txt or tokenizer.json; empty: train one
     tokenizer.vocab_size = 30522  # pieces to train, special tokens included
     tokenizer.lowercase = True  # and strip accents, as the uncased models do
-    tokenizer.sample_bytes = 30_000_000  # of text, drawn evenly, to train it on
+    tokenizer.sample_bytes = 30_000_000  # of text, sampled evenly, to train it on
     return tokenizer
 
 
@@ -69,16 +69,16 @@ def _corpus() -> ConfigDict:
     corpus = ConfigDict()
     # sentences:GLOB, text:GLOB, jsonl:GLOB, tfds:NAME, pydocs
     corpus.sources = ("tfds:wikipedia/20230601.en", "tfds:pg19")
-    corpus.language = "en"  # whose rules split sentences
+    corpus.language = "en"  # splits sentences by its rules
     corpus.data_dir = "data"  # prepared data goes here
     corpus.max_seq_length = 128  # tokens, [CLS] and [SEP] included
     corpus.short_seq_prob = 0.1  # create_pretraining_data.py
-    # UTF-8 bytes (some 5,000 words, fifty rows of 128) above which a document is cut at
-    # ends of paragraphs; 0: never. Whether rows are short is drawn once for a document,
-    # in Google's code for each of ten copies; a book would be short rows throughout.
+    # Maximum UTF-8 bytes (some 5,000 words, fifty rows of 128): a longer document is
+    # cut at ends of paragraphs; 0: never. Short rows are drawn once per document (in
+    # Google's code once per copy, of ten), so an uncut book could have only short rows.
     corpus.max_document_bytes = 30_000
-    # Of the vocabulary's sample, the sentence pairs, the documents held back and dev's
-    # masks: runs of another `seed` share them, so that their losses compare.
+    # For the vocabulary's sample, the sentence pairs, the held-out documents and dev's
+    # masks. Runs with different `seed` share them, so their losses are comparable.
     corpus.seed = 0
     corpus.dev_fraction = 0.005  # of the documents, held back whole
     corpus.nsp = True  # sentence pairs and the next sentence loss
@@ -87,11 +87,11 @@ def _corpus() -> ConfigDict:
 
 def _masking() -> ConfigDict:
     masking = ConfigDict()
-    masking.masked_lm_prob = 0.15  # of the tokens are predicted
+    masking.masked_lm_prob = 0.15  # share of tokens to predict
     masking.max_predictions_per_seq = 20  # 20 at length 128, 77 at 512
-    masking.whole_word = False  # a word's pieces are chosen together
-    masking.mask_fraction = 0.8  # of the predicted become [MASK]
-    masking.random_fraction = 0.1  # become a random piece; the rest stay
+    masking.whole_word = False  # True: choose all pieces of a word together
+    masking.mask_fraction = 0.8  # share of the predicted tokens that become [MASK]
+    masking.random_fraction = 0.1  # share that become a random piece; the rest stay
     return masking
 
 
@@ -103,10 +103,10 @@ def _phase2() -> ConfigDict:
     phase2.max_predictions_per_seq = 77
     phase2.micro_batches = 1
     phase2.batch_size = 0  # sequences; 0: train.batch_size
-    # A schedule of the phase's own, from 0 up and down again, as LAMB's authors have it
-    # for another batch size; 0: the first phase's goes on.
+    # Peak of the phase's own schedule, up from 0 and down again, as LAMB's authors use
+    # for another batch size; 0: continue the first phase's schedule.
     phase2.learning_rate = 0.0
-    phase2.warmup_steps = 0  # of its own schedule
+    phase2.warmup_steps = 0  # of the phase's own schedule
     return phase2
 
 
@@ -120,9 +120,9 @@ def _optimizer() -> ConfigDict:
     optimizer = ConfigDict()
     optimizer.name = "bert_adam"  # bert_adam (no bias correction), adamw or lamb
     optimizer.learning_rate = 1e-4
-    optimizer.warmup_steps = 10_000  # either this ...
-    optimizer.warmup_fraction = 0.0  # ... or this share of num_steps; the other 0
-    optimizer.decay_power = 1.0  # of the share of the steps left; 1: linear
+    optimizer.warmup_steps = 10_000  # set this, or ...
+    optimizer.warmup_fraction = 0.0  # ... this share of num_steps; the other one is 0
+    optimizer.decay_power = 1.0  # rate ~ (share of steps left) ** power; 1: linear
     optimizer.weight_decay = 0.01  # not on biases and LayerNorm
     optimizer.beta1 = 0.9
     optimizer.beta2 = 0.999
@@ -133,24 +133,24 @@ def _optimizer() -> ConfigDict:
 
 def _train() -> ConfigDict:
     train = ConfigDict()
-    train.num_steps = 1_000_000  # 0: by num_epochs
-    train.num_epochs = 0.0  # passes over the training data, of a fine-tuning task
+    train.num_steps = 1_000_000  # 0: num_epochs decides
+    train.num_epochs = 0.0  # passes over the training data; for fine-tuning
     train.batch_size = 256  # sequences, over all devices
-    train.micro_batches = 1  # a step's batch in so many parts, one after the other
+    train.micro_batches = 1  # sequential parts of each step's batch
     train.log_every = 100  # steps
     train.eval_every = 10_000  # steps; 0: only at the end
-    train.eval_every_epoch = False  # and where an epoch ends (fine-tuning)
-    # Evaluations without a better score end a run, counted in each phase; 0: none do.
-    # Its result is the last checkpoint's, unless evaluate.checkpoint says best.
+    train.eval_every_epoch = False  # also at the end of each epoch (fine-tuning)
+    # Stop after this many evaluations without a better score, counted per phase; 0:
+    # never. The last checkpoint is the result, unless evaluate.checkpoint is best.
     train.early_stop = 0
-    train.restarts = 0  # times a run that collapsed begins anew, with the next seed
+    train.restarts = 0  # maximum restarts of a collapsed run, each with the next seed
     train.seeds = 1  # runs in one program, with the seeds seed, seed + 1, ...
-    # What happens where a loss is not finite or a spike: the run ends (stop), the batch
-    # is left out (skip), or all batches since the last checkpoint are (roll_back).
+    # When a loss is not finite, or a spike: end the run (stop), drop the batch (skip),
+    # or drop all batches since the last checkpoint (roll_back).
     train.on_anomaly = "stop"
-    # A loss or gradient norm so many times its running mean is a spike; 0: none is.
+    # A loss or gradient norm above this times its running mean is a spike; 0: never.
     train.spike_factor = 0.0
-    train.stall_seconds = 300.0  # without progress bring a warning; 0: never
+    train.stall_seconds = 300.0  # warn after this long without progress; 0: never
     return train
 
 
@@ -158,9 +158,9 @@ def _evaluate() -> ConfigDict:
     evaluate = ConfigDict()
     evaluate.batch_size = 256  # sequences, over all devices
     evaluate.splits = ("dev",)
-    # Which checkpoint the final predictions, `predict` and `export` take: last, or
-    # best, the one with the best score on dev (of two phases, among the last one's:
-    # losses at two lengths do not compare).
+    # The checkpoint for the final predictions, `predict` and `export`: last, or best
+    # (best score on dev; with two phases only the second counts, because losses at
+    # different lengths are not comparable).
     evaluate.checkpoint = "last"
     return evaluate
 
@@ -168,8 +168,8 @@ def _evaluate() -> ConfigDict:
 def _checkpoint() -> ConfigDict:
     checkpoint = ConfigDict()
     checkpoint.save_every = 5_000  # steps
-    checkpoint.keep = 3  # newest checkpoints
-    checkpoint.keep_every = 0  # steps: those at its multiples stay for good; 0: none
+    checkpoint.keep = 3  # number of newest checkpoints to keep
+    checkpoint.keep_every = 0  # steps: also keep checkpoints at its multiples; 0: none
     return checkpoint
 
 
@@ -181,10 +181,10 @@ def _predict() -> ConfigDict:
 
 
 def _mesh() -> ConfigDict:
-    """Devices along each axis; -1: what is left."""
+    """Devices along each axis; -1: all that are left."""
     mesh = ConfigDict()
-    mesh.data = -1  # the batch is split
-    mesh.fsdp = 1  # the batch, parameters and optimizer state are split
-    mesh.tensor = 1  # heads, intermediate size and vocabulary are split
-    mesh.optimizer = "as_parameters"  # or zero1: its state is split over data too
+    mesh.data = -1  # splits the batch
+    mesh.fsdp = 1  # splits the batch, parameters and optimizer state
+    mesh.tensor = 1  # splits heads, intermediate size and vocabulary
+    mesh.optimizer = "as_parameters"  # or zero1: split its state over data too
     return mesh

@@ -3,25 +3,25 @@
     python -m bert_jax.main --config=configs/lamb.py            # 65,536, then 32,768
     python -m bert_jax.main --config=configs/lamb.py:batch=32768
 
-`batch=512` ... `batch=32768` (powers of two) are the paper's untuned LAMB: the rate
-goes with the batch's square root, the warm-up's share with the batch, and the decay is
-linear.
+`batch=512` ... `batch=32768` (powers of two) are the paper's untuned LAMB: the rate is
+proportional to the square root of the batch, the warm-up share to the batch, and the
+decay is linear.
 
 The default is the paper's mixed batch, which took 76 minutes on 1,024 TPU v3 chips:
-65,536 at length 128, then 32,768 at length 512 with a warm-up of its own. The paper has
-8,599 steps of it and prints no rates; these are those of NVIDIA/DeepLearningExamples
-(PyTorch/LanguageModeling/BERT, pretrain_config.sh and schedulers.py), whose decay is by
-the root of the share of steps that are left.
+65,536 at length 128, then 32,768 at length 512 with its own warm-up. The paper takes
+8,599 steps and prints no rates; these are from NVIDIA/DeepLearningExamples
+(PyTorch/LanguageModeling/BERT, pretrain_config.sh and schedulers.py), where the rate
+decays with the square root of the share of steps left.
 
-Devices that cannot hold their part of such a batch take it in `train.micro_batches` and
-`phase2.micro_batches` parts.
+If a device's part of the batch does not fit, raise `train.micro_batches` and
+`phase2.micro_batches`.
 """
 
 from ml_collections import ConfigDict
 
 from configs import large
 
-_SEQUENCES = 512 * 1_000_000  # that the paper trains on, whatever the batch
+_SEQUENCES = 512 * 1_000_000  # in the paper's training, for every batch size
 
 
 def get_config(batch: str = "mixed") -> ConfigDict:

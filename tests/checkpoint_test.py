@@ -81,7 +81,7 @@ def test_a_disk_that_will_be_full_is_told_one_checkpoint_before(
             checkpoints.save(state.items(), now)
         assert "not for the next: make room" in caplog.text
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=9))
-        with pytest.raises(UserError, match="goes on from step 2"):
+        with pytest.raises(UserError, match="resumes from step 2"):
             checkpoints.save(state.items(), 3)
 
 
@@ -91,13 +91,13 @@ def test_a_step_that_the_run_does_not_have(tmp_path, state, name):
         checkpoints.save(state.items(), 4)
         checkpoints.wait()
         checkpoints.check(4)
-        with pytest.raises(UserError, match="/4: no checkpoint of this run, which has"):
+        with pytest.raises(UserError, match="/4: not a checkpoint of this run, which"):
             checkpoints.check(3)
     folder = tmp_path / "checkpoints"
     shutil.copytree(folder / "4", folder / name)
     with (
         Checkpoints(tmp_path, 3) as checkpoints,
-        pytest.raises(UserError, match=f"/{name}: no checkpoint of this run, .*4 step"),
+        pytest.raises(UserError, match=f"/{name}: not a checkpoint of .* has 4 step"),
     ):
         checkpoints.check(4)
 

@@ -78,7 +78,7 @@ def test_the_numbers_of_the_tasks(name):
     elif isinstance(value, int) and not isinstance(value, bool):
         refused(name, 2**40, spec)
     elif isinstance(value, tuple):
-        with pytest.raises(UserError, match=r"holds 1: all in it must be text"):
+        with pytest.raises(UserError, match=r"has 1: all items must be strings"):
             load(f"{name}=(1,'a')", spec=spec)
 
 
@@ -209,5 +209,5 @@ def test_a_config_file_without_a_field_of_its_task(tmp_path):
         "extends = 'finetune/ner'\n"
         "def get_config(config):\n    del config.task.scheme\n"
     )
-    with pytest.raises(UserError, match=r"own\.py: the config has no task\.scheme"):
+    with pytest.raises(UserError, match=r"own\.py: no field config\.task\.scheme"):
         load(spec=str(path))

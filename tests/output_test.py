@@ -113,5 +113,5 @@ def test_what_cannot_be_a_file_is_refused(tmp_path):
     (tmp_path / "to_folder").symlink_to(".")
     (tmp_path / "nowhere").symlink_to("missing/file")
     for name in ("loop", "to_folder", "nowhere", "missing/file", "."):
-        with pytest.raises(UserError, match="not a file in a folder that exists"):
+        with pytest.raises(UserError, match="must be a file in an existing folder"):
             storage.output(str(Path(tmp_path, name)))

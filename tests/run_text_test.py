@@ -102,7 +102,7 @@ def test_text_that_has_changed_is_noticed_and_prediction_does_without(
         for mode in ("train", "evaluate"):
             shutil.rmtree(data)
             _, err = run(micro, workdir, *own, f"--mode={mode}", status=2)
-            assert "the text has changed since the run began" in err
+            assert "the text has changed since the run started" in err
             assert f"/*.txt {told}" in err
         shutil.copy(text, tmp_path / "more.txt")
     assert (workdir / "config.json").read_bytes() == config

@@ -273,7 +273,7 @@ def test_saved_and_loaded(write, tmp_path):
     ("content", "expected"),
     [
         (b"", "vocab.txt: the vocabulary is empty"),
-        (b"[PAD]\na\nb\na\n", "vocab.txt:4: 'a' stands already in line 2"),
+        (b"[PAD]\na\nb\na\n", "vocab.txt:4: 'a' is already in line 2"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", "vocab.txt: the vocabulary has no [MASK]"),
         (b"[PAD]\n\xe9\n", "vocab.txt:2: byte 6 is not UTF-8"),
     ],

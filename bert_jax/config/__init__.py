@@ -1,1 +1,1 @@
-"""A config: read, completed, checked. No JAX."""
+"""Reads, completes and checks configs. No JAX."""

@@ -14,21 +14,21 @@ MODES = ("train", "prepare", *ASKS, "describe")
 
 
 class CommandLine(NamedTuple):
-    """What was asked for."""
+    """The parsed command line."""
 
     mode: str
     workdir: str
     input: str
     output: str
-    config: str  # of --config; empty: none was given
+    config: str  # the value of --config; empty: not given
     overrides: list[str]  # each --config.FIELD=VALUE
 
 
 def parse(argv: Sequence[str]) -> CommandLine:
-    """Reads the flags; nothing slow has been imported for it.
+    """Reads the flags; needs no slow imports.
 
     Raises:
-      UserError: a flag that is unknown, or has no value that it can have.
+      UserError: a flag is unknown or has an invalid value.
     """
     values = flags.FlagValues()
     flags.DEFINE_multi_string("config", [], "a config file", flag_values=values)
@@ -38,23 +38,23 @@ def parse(argv: Sequence[str]) -> CommandLine:
     flags.DEFINE_string("output", "-", "file, folder or -", flag_values=values)
     is_field = re.compile("--?config[.]").match
     if any(re.match("--?undefok(=|$)", text) for text in argv):  # absl's own
-        raise UserError("--undefok: every flag must be one that there is")
+        raise UserError("--undefok: not supported; every flag must exist")
     try:
         positional = values(["bert_jax.main", *(x for x in argv if not is_field(x))])
     except flags.Error as error:
         text = " ".join(str(error).split())
         if re.search("flag 'config.", text):
-            text += "; fields are set by --config.FIELD=VALUE"
+            text += "; set fields with --config.FIELD=VALUE"
         raise UserError(text) from error
     if positional[1:]:
         raise UserError(f"{positional[1]!r}: flags begin with --")
     given = values.flag_values_dict()
     for name in ("workdir", "input", "output"):
-        if given[name].startswith("--"):  # the flag after one that ends the line early
+        if given[name].startswith("--"):  # a flag without a value took the next flag
             raise UserError(f"--{name} {given[name]}: --{name}=VALUE is required")
     specs: list[str] = given.pop("config")
     if len(specs) > 1 or "" in specs:
-        raise UserError("--config=FILE is required once, and not more")
+        raise UserError("--config=FILE: give it exactly once")
     spec = "".join(specs)
     default = f"runs/{configuration.name(spec)}" if spec else "runs"
     given["workdir"] = given["workdir"] or default

@@ -1,9 +1,9 @@
-"""From a config file and command-line overrides to a checked ConfigDict.
+"""Turns a config file and command-line overrides into a checked ConfigDict.
 
-A config file defines `get_config()`, which returns a ConfigDict, or `extends = "base"`
-(a name in configs/, or a path beside the file, with arguments if it takes some) and
+A config file defines `get_config()`, which returns a ConfigDict; or `extends = "base"`
+(a name in configs/ or a path beside the file, with arguments if it takes any) and
 `get_config(config)`, which changes the config it is given. Arguments after a colon
-(`glue.py:task=mnli,size=large`) reach `get_config` by name.
+(`glue.py:task=mnli,size=large`) are passed to `get_config` by name.
 """
 
 import importlib.util
@@ -32,8 +32,8 @@ def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
       overrides: `--config.FIELD=VALUE` arguments.
 
     Raises:
-      UserError: a file that is missing or fails, a field that does not exist, a value
-        of another type or one that it may not have (bert_jax/config/fields.py).
+      UserError: a file is missing or fails, a field does not exist, or a value has the
+        wrong type or is not allowed (bert_jax/config/fields.py).
     """
     config = _load_file(spec)
     try:
@@ -42,18 +42,18 @@ def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
             override(config, text)
         fields.check(config)
     except RecursionError as error:
-        raise UserError(f"{spec}: the config holds itself") from error
+        raise UserError(f"{spec}: the config contains itself") from error
     return config
 
 
 def defaults() -> ConfigDict:
-    """configs/common.py, which has every field but those of the tasks."""
+    """The config of configs/common.py: every field except the tasks' own."""
     return _load_file(str(CONFIGS / "common.py"))
 
 
 def _schema(task: str) -> ConfigDict:
-    """The defaults, with the fields that configs/finetune/ gives a task. It gives none
-    to pre-training and to a user's own task."""
+    """The defaults, plus the task's fields from configs/finetune/; pre-training and a
+    user's own task have none there."""
     config = defaults()
     folder = CONFIGS / "finetune"
     of_glue = task in _execute(folder / "glue.py").TASKS
@@ -64,18 +64,18 @@ def _schema(task: str) -> ConfigDict:
 
 
 def complete(recorded: Mapping[str, Any], where: str | os.PathLike) -> ConfigDict:
-    """The config of a run's config.json; a field that it does not know yet is as in
-    configs/.
+    """The config of a run's config.json; fields newer than the file get their value
+    from configs/.
 
     Args:
       where: the file, for errors.
 
     Raises:
-      UserError: a value is none that its field can have.
+      UserError: a value is not valid for its field.
     """
     task = recorded["task"].get("name")
     if not isinstance(task, str):
-        raise UserError(f"{where}: damaged: it names no task.name")
+        raise UserError(f"{where}: damaged: it has no task.name")
     config = _schema(task)
     try:
         config.update(_tuples(recorded))
@@ -87,14 +87,14 @@ def complete(recorded: Mapping[str, Any], where: str | os.PathLike) -> ConfigDic
 
 
 def _tuples(value: Any) -> Any:
-    """JSON's lists as the tuples that they were."""
+    """Turns JSON's lists back into tuples."""
     if isinstance(value, Mapping):
         return {name: _tuples(each) for name, each in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def name(spec: str) -> str:
-    """The config's name, after which the default work directory is called."""
+    """The config's name, which names the default work directory."""
     path, _, arguments = spec.partition(":")
     parts = [part.partition("=")[2] or part for part in arguments.split(",") if part]
     return "-".join([Path(path).stem, *parts])
@@ -106,7 +106,7 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
     if not path.is_file():
         raise UserError(f"--config={spec}: no file {path}")
     if path.resolve() in above:
-        raise UserError(f"{path}: extends itself, by way of {above[-1].name}")
+        raise UserError(f"{path}: extends itself through {above[-1].name}")
     given = dict(_argument(part, spec) for part in arguments.split(",") if part)
     try:
         module = _execute(path)
@@ -119,7 +119,7 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
             name, colon, values = base.partition(":")
             file = f"{_find(name, path)}{colon}{values}"
             args = [_load_file(file, (*above, path.resolve())).lock()]
-            args[0].task.unlock()  # a task has fields of its own
+            args[0].task.unlock()  # a task may add fields
             parameters = parameters[1:]
         unknown = sorted(set(given) - set(parameters))
         if unknown:
@@ -144,14 +144,14 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
         raise UserError(
             f"{path}:{lines[-1]}: {type(error).__name__}: {_text(error)}"
         ) from error
-    raise UserError(f"{path}: get_config returned no ConfigDict")
+    raise UserError(f"{path}: get_config must return a ConfigDict")
 
 
 def _text(error: BaseException) -> str:
-    """What an exception of the user's says, in one line."""
+    """The message of an exception from user code, in one line."""
     try:
         return " ".join(str(error).split())
-    except Exception:  # the user's code as well
+    except Exception:  # __str__ may be user code too
         return "it cannot be printed"
 
 
@@ -171,7 +171,7 @@ def _execute(path: Path) -> ModuleType:
 
 
 def _find(base: str, path: Path) -> Path:
-    """The file that `extends` names: beside `path`, or in configs/."""
+    """The file that `extends` names, beside `path` or in configs/."""
     file = Path(base if base.endswith(".py") else f"{base}.py")
     for folder in (path.parent, CONFIGS):
         if (folder / file).is_file() and (folder / file).resolve() != path.resolve():
@@ -180,14 +180,14 @@ def _find(base: str, path: Path) -> Path:
 
 
 def _check_fields(config: ConfigDict, spec: str) -> None:
-    """The fields are those of configs/ and of their types; a task may have others too.
+    """Checks that the config has the fields and types of configs/; a task may add some.
 
     Raises:
-      UserError: one that is there and not here, or here and not there.
+      UserError: a field is missing or unknown, or has the wrong type.
     """
     for group in defaults():
         if group not in config:
-            raise UserError(f"{spec}: the config has no {group}: configs/common.py has")
+            raise UserError(f"{spec}: no group {group}; add it as in configs/common.py")
     task = config.task.get("name") if isinstance(config.task, ConfigDict) else None
     schema = _schema(str(task))
     known, found = dict(fields.each(schema)), dict(fields.each(config))
@@ -201,17 +201,17 @@ def _check_fields(config: ConfigDict, spec: str) -> None:
             )
     for name, default in known.items():
         if name not in found:
-            raise UserError(f"{spec}: the config has no {name}: configs/ has")
+            raise UserError(f"{spec}: no field config.{name}; add it as in configs/")
         kind = type(default)
         if type(found[name]) is not kind and (kind, type(found[name])) != (float, int):
             raise UserError(
-                f"{spec}: config.{name}={found[name]!r:.80}: a value of type "
-                f"{kind.__name__} is needed"
+                f"{spec}: config.{name}={found[name]!r:.80}: must be of type "
+                f"{kind.__name__}"
             )
 
 
 def field_of(text: str) -> str:
-    """The field that a `--config.FIELD=VALUE` names: train.num_steps."""
+    """The field in a `--config.FIELD=VALUE`, such as train.num_steps."""
     return text.lstrip("-").partition("=")[0].partition(".")[2]
 
 
@@ -222,7 +222,7 @@ def override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
       the field, its value before and its value now.
 
     Raises:
-      UserError: there is no such field, or its values are of another type.
+      UserError: the field does not exist, or the value has the wrong type.
     """
     path, _, value = text.lstrip("-").partition("=")
     *groups, field = path.split(".")[1:]

@@ -1,7 +1,6 @@
-"""What each field of a config may be, in one table; and what fields may be together.
+"""The allowed values of each config field, in one table, and rules across fields.
 
-What needs more than the config (the devices, the data, the weights) is looked at where
-that is known.
+Checks that need more than the config (devices, data, weights) are where that is known.
 """
 
 import math
@@ -13,11 +12,11 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
 
-Rule = Callable[[Any], str | None]  # a value's fault, in words
+Rule = Callable[[Any], str | None]  # describes what is wrong with a value, or None
 
-_INT32 = 2**31 - 1  # steps, seeds and ids are of 32 bits in JAX
+_INT32 = 2**31 - 1  # steps, seeds and ids have 32 bits in JAX
 _FLOAT32 = 3.4e38
-_SIZE = 2**24  # of a model's dimension: products of two are no overflow anywhere
+_SIZE = 2**24  # maximum dimension of a model: the product of two cannot overflow
 
 
 def _whole(least: int = 0, most: int = _INT32) -> Rule:
@@ -30,7 +29,7 @@ def _whole(least: int = 0, most: int = _INT32) -> Rule:
 
 
 def _number(interval: str = "[0, inf)") -> Rule:
-    """Finite numbers of an interval, as "[0, 1)"."""
+    """Finite numbers in an interval, such as "[0, 1)"."""
     low, high = (float(end) for end in interval[1:-1].split(","))
     least = (
         f"must be {'at least' if interval[0] == '[' else 'more than'} {low:g}"
@@ -40,7 +39,7 @@ def _number(interval: str = "[0, inf)") -> Rule:
 
     def fault(value: Any) -> str | None:
         if not abs(value) <= _FLOAT32:
-            return "must be a finite number of 32 bits"
+            return "must be a finite 32-bit number"
         above = value >= low if interval[0] == "[" else value > low
         below = value <= high if interval[-1] == "]" else value < high
         return None if above and below else least
@@ -65,22 +64,22 @@ def _filled(value: Any) -> str | None:
 
 def _texts(value: Any) -> str | None:
     if isinstance(value, str):
-        return "must be a tuple of texts, as ('one',)"
+        return "must be a tuple of strings, such as ('one',)"
     for one in value:
         if not isinstance(one, str):
-            return f"holds {one!r}: all in it must be text"
+            return f"has {one!r}: all items must be strings"
         if fault := _text(one):
             return fault
     return None
 
 
 def _plain(value: Any) -> str | None:
-    """What a run's config.json can hold."""
+    """Allows what a run's config.json can store."""
     if isinstance(value, list | tuple):
         return next(filter(None, map(_plain, value)), None)
     if value is None or isinstance(value, str | int | float):
         return None
-    return f"holds a {type(value).__name__}, which config.json cannot"
+    return f"has a {type(value).__name__}, which config.json cannot store"
 
 
 def _flag(value: Any) -> str | None:
@@ -109,7 +108,7 @@ def _language(value: Any) -> str | None:
     longer = re.fullmatch("[a-z]{3}|[a-z]{2,3}(-[a-z]{2,10})+", value)
     if value in _LANGUAGES.split() or longer:
         return None
-    return "is no language's code, such as en or de (ISO 639)"
+    return "must be a language code, such as en or de (ISO 639)"
 
 
 _TABLE: dict[str, Rule] = {
@@ -192,7 +191,7 @@ _TABLE: dict[str, Rule] = {
     "mesh.fsdp": _whole(-1),
     "mesh.tensor": _whole(-1),
     "mesh.optimizer": _one_of("as_parameters", "zero1"),
-    # Of fine-tuning tasks, each of which has some.
+    # Fields of fine-tuning tasks; each task has some of them.
     "task.max_seq_length": _whole(5, _SIZE),
     "task.pad_to_max": _flag,
     "task.data_dir": _text,
@@ -222,10 +221,10 @@ _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 
 def check(config: ConfigDict) -> None:
-    """Looks at every value.
+    """Checks every value.
 
     Raises:
-      UserError: one that its field, or another field, does not allow.
+      UserError: a value is not allowed, or not together with another field.
     """
     for name, value in each(config):
         rule = _TABLE.get(name) or _of_type(value)
@@ -245,12 +244,12 @@ def each(config: ConfigDict) -> Iterator[tuple[str, Any]]:
 
 
 def is_known(name: str) -> bool:
-    """Whether the table has a row for it."""
+    """Whether the table has this field."""
     return name in _TABLE
 
 
 def _of_type(value: Any) -> Rule:
-    """What holds for a field of a user's own task."""
+    """The rule for a field of a user's own task."""
     match value:
         case bool():
             return _flag
@@ -267,7 +266,7 @@ def _fault(rule: Rule, value: Any) -> str | None:
     try:
         return rule(value)
     except TypeError:
-        return f"is of another type ({type(value).__name__})"
+        return f"has the wrong type ({type(value).__name__})"
 
 
 def _check_together(config: ConfigDict) -> None:
@@ -276,8 +275,8 @@ def _check_together(config: ConfigDict) -> None:
     if last > _INT32:
         raise UserError(
             f"config.seed={config.seed}: config.train.seeds={train.seeds} and "
-            f"config.train.restarts={train.restarts} take the seeds up to {last}; the "
-            f"last there is is {_INT32}"
+            f"config.train.restarts={train.restarts} use seeds up to {last}; the "
+            f"largest seed is {_INT32}"
         )
     if masking.mask_fraction + masking.random_fraction > 1:
         raise UserError(
@@ -293,5 +292,6 @@ def _check_together(config: ConfigDict) -> None:
         if split not in _SPLITS and f"{split}_file" not in config.task:
             raise UserError(
                 f"config.evaluate.splits={tuple(config.evaluate.splits)}: {split!r} is "
-                f"none of {', '.join(_SPLITS)}, nor is there a config.task.{split}_file"
+                f"not one of {', '.join(_SPLITS)}, and config.task.{split}_file does "
+                "not exist"
             )

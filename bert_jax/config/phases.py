@@ -1,4 +1,4 @@
-"""The stretches of pre-training's schedule in which batches have one shape."""
+"""The phases of pre-training: parts of the schedule with one batch shape."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from bert_jax.errors import UserError
 
 
 class Phase(NamedTuple):
-    """A stretch of the schedule in which batches have one shape."""
+    """A part of the schedule in which all batches have one shape."""
 
     first_step: int
     end_step: int
@@ -48,13 +48,13 @@ def phases(config: ConfigDict) -> list[Phase]:
 
 
 def phase_at(config: ConfigDict, step: int) -> Phase:
-    """The phase whose batch `step` takes (the last one, from its first step on)."""
+    """The phase that `step` belongs to; after the last step, the last phase."""
     *earlier, last = phases(config)
     return next((p for p in earlier if step < p.end_step), last)
 
 
 def phase2_start(config: ConfigDict) -> int:
-    """The first step of the second phase; `config.train.num_steps` without one.
+    """The first step of phase 2; `config.train.num_steps` if there is only one phase.
 
     Raises:
       UserError: a `config.phase2.fraction` outside [0, 1).

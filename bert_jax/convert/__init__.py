@@ -1,1 +1,1 @@
-"""Other people's checkpoints: names and shapes, both ways. NumPy in, NumPy out."""
+"""Reads and writes other projects' checkpoints, as NumPy arrays."""

@@ -1,4 +1,4 @@
-"""What config.json and bert_config.json have in common."""
+"""Reads the fields that config.json and bert_config.json have in common."""
 
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ _NUMBERS = {
     "initializer_range": 0.02,
     "layer_norm_eps": 1e-12,
 }
-# What a config here and theirs have in common, beside the activation.
+# Fields that our config and theirs share, besides the activation.
 FIELDS = (*_INTEGERS, "type_vocab_size", *_NUMBERS)
-# Those of them without which the parameters could not be used.
+# Fields that must match for the parameters to be usable.
 DECISIVE = (*_INTEGERS, "type_vocab_size", "hidden_act", "layer_norm_eps")
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -36,13 +36,13 @@ _ACTIVATIONS = {
 
 
 def bert_config(fields: dict[str, Any], path: Path, type_vocab_size: int) -> BertConfig:
-    """The config of config.json or bert_config.json, whose names are the same.
+    """The config in a config.json or bert_config.json; the names are the same.
 
     Args:
-      type_vocab_size: what the field is where it is left out.
+      type_vocab_size: the default of this field.
 
     Raises:
-      UserError: a value of another type, or one that no model here can have.
+      UserError: a value has the wrong type, or no model here supports it.
     """
     values: dict[str, Any] = {}
     integers = {**_INTEGERS, "type_vocab_size": type_vocab_size}
@@ -56,13 +56,13 @@ def bert_config(fields: dict[str, Any], path: Path, type_vocab_size: int) -> Ber
             or not 0 <= value <= 1e9
         ):
             raise UserError(
-                f"{path}: {name}={outside.shown(value)} is not a number for it"
+                f"{path}: {name}={outside.shown(value)} is not a valid number"
             )
         values[name] = value if name in integers else float(value)
     act = fields.get("hidden_act", "gelu")
     if not isinstance(act, str) or act not in _ACTIVATIONS:
         raise UserError(
-            f"{path}: hidden_act={outside.shown(act)}; models here have "
+            f"{path}: hidden_act={outside.shown(act)}; supported are "
             f"{', '.join(_ACTIVATIONS)}"
         )
     values |= {"hidden_act": _ACTIVATIONS[act], "dtype": "float32"}

@@ -1,4 +1,4 @@
-"""A Hugging Face model folder out: what AutoModel... and AutoTokenizer open."""
+"""Writes a Hugging Face model folder, which AutoModel... and AutoTokenizer open."""
 
 import json
 import os
@@ -29,18 +29,18 @@ def export(
     folder: Path,
     provenance: Mapping[str, Any],
 ) -> None:
-    """Writes a model folder, whole or not at all.
+    """Writes a model folder, complete or not at all.
 
-    Parameters that the architecture does not have in `transformers`, such as the pooler
-    beside a tagger, are left out.
+    Leaves out parameters that the architecture does not have in `transformers`, such
+    as a tagger's pooler.
 
     Args:
       tokenizer: None leaves its files out.
       folder: new, empty, or an earlier export, which is replaced.
-      provenance: JSON, kept in config.json under `bert_jax`.
+      provenance: JSON, saved in config.json under `bert_jax`.
 
     Raises:
-      UserError: the folder holds something else; the disk is full.
+      UserError: the folder has other files; the disk is full.
     """
     folder = folder.absolute()
     check_target(folder)
@@ -56,7 +56,7 @@ def export(
 
 
 def check_target(folder: Path) -> None:
-    """Raises UserError where an export may not go."""
+    """Raises UserError if an export may not replace the folder."""
     if not folder.exists() and not folder.is_symlink():
         return
     if folder.is_symlink() or not folder.is_dir():
@@ -67,7 +67,7 @@ def check_target(folder: Path) -> None:
         ours = huggingface.PROVENANCE in outside.read_json(folder, "config.json")
     if names and not ours:
         raise UserError(
-            f"--output={folder}: holds files that no export writes; name a new folder"
+            f"--output={folder}: has files that no export writes; name a new folder"
         )
 
 
@@ -84,7 +84,7 @@ def _write(
     _write_json(
         folder / "config.json", {**config, huggingface.PROVENANCE: dict(provenance)}
     )
-    # The library keeps what it writes from everybody else.
+    # safetensors makes its file readable by the owner only.
     shutil.copymode(folder / "config.json", folder / huggingface.WEIGHTS)
     if tokenizer is not None:
         _write_tokenizer(tokenizer, weights, folder)
@@ -108,7 +108,7 @@ def _tensors(weights: layout.Weights) -> dict[str, layout.Array]:
             name = parameter.huggingface
             tensors[name] = parameter.give(value, huggingface.DIALECT)
     if "decoder" in parts:
-        # `transformers` keeps both where the matrix is not tied, and uses the second.
+        # Where the matrix is not tied, `transformers` saves both and uses the second.
         bias = tensors["cls.predictions.bias"]
         tensors["cls.predictions.decoder.bias"] = bias.copy()
     if architecture == "BertModel":
@@ -148,8 +148,8 @@ def _write_tokenizer(
     _write_json(
         folder / "tokenizer_config.json",
         {
-            # BertTokenizer would build another one from the vocabulary, which
-            # gives up on shorter words.
+            # BertTokenizer would build its own from the vocabulary, which maps words
+            # of more than 100 characters to [UNK].
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
             "do_lower_case": normalizer.get("lowercase", True),
@@ -163,7 +163,7 @@ def _write_tokenizer(
 
 
 def _filled_up(tokenizer: Tokenizer, vocab_size: int) -> Tokenizer:
-    """Gives spare rows of the embeddings a piece each, [unusedN]."""
+    """Adds a piece [unusedN] for each spare row of the embeddings."""
     pieces = tokenizer.get_vocab(with_added_tokens=True)
     missing = vocab_size - len(pieces)
     if missing <= 0:

@@ -1,4 +1,4 @@
-"""Google's checkpoints in: bert_config.json, bert_model.ckpt.* and vocab.txt."""
+"""Reads Google's checkpoints: bert_config.json, bert_model.ckpt.* and vocab.txt."""
 
 import contextlib
 import os
@@ -17,15 +17,14 @@ from bert_jax.runtime import outside
 
 CONFIG = "bert_config.json"
 DIALECT = "google"
-# Names under which the optimizer keeps what is no weight (optimization.py).
+# The optimizer's variables, which are not weights (optimization.py).
 _NOT_WEIGHTS = ("adam_m", "adam_v", "global_step")
 
 
 def read(
     folder: Path, place: Callable[[layout.Array], Any] = layout.as_it_is
 ) -> layout.Weights:
-    """Reads a checkpoint as the released ones are, or one that run_classifier.py or
-    run_squad.py left.
+    """Reads a released checkpoint, or one that run_classifier.py or run_squad.py wrote.
 
     Args:
       place: see `layout.build`.
@@ -39,15 +38,15 @@ def read(
     layout.check_layers(variables, config)
     architecture, labels = _architecture(variables.shapes)
     parts = layout.parts_present(variables.shapes, config, architecture, DIALECT)
-    wanted = [
+    expected = [
         parameter
         for part in ("bert", *parts)
         for parameter in layout.parameters(part, config, len(labels))
     ]
-    known = {parameter.google for parameter in wanted}
+    known = {parameter.google for parameter in expected}
     return layout.Weights(
         config=config,
-        params=layout.build(variables, config, wanted, DIALECT, place),
+        params=layout.build(variables, config, expected, DIALECT, place),
         architecture=layout.all_of(architecture, parts),
         labels=labels,
         left_over=tuple(sorted(set(variables.shapes) - known)),
@@ -55,7 +54,7 @@ def read(
 
 
 def read_config(folder: Path) -> BertConfig:
-    """The model's sizes; raises UserError where they are wrong or no model's here."""
+    """The model's sizes; raises UserError if they are wrong or not supported."""
     fields = outside.read_json(folder, CONFIG)
     return bert_config(fields, folder / CONFIG, type_vocab_size=16)
 
@@ -69,7 +68,7 @@ class _Variables:
         try:
             self._reader = tensorflow.train.load_checkpoint(str(prefix))
             shapes = self._reader.get_variable_to_shape_map()
-        except Exception as error:  # its errors share no narrower class
+        except Exception as error:  # TensorFlow's errors share no narrower class
             raise UserError(_damaged(prefix, error)) from error
         self.shapes: Mapping[str, tuple[int, ...]] = {
             name: tuple(shape)
@@ -89,11 +88,11 @@ class _Variables:
 
 def _damaged(prefix: Path, error: Exception) -> str:
     text = " ".join(str(error).split())[:200]
-    return f"{prefix}: cannot be read: {text}; the file is damaged, fetch it again"
+    return f"{prefix}: cannot be read: {text}; the file is damaged; download it again"
 
 
 def _tensorflow(prefix: Path) -> Any:
-    """TensorFlow, kept away from the accelerator and from the terminal."""
+    """Imports TensorFlow without accelerators and without terminal output."""
     try:
         with _quiet():
             import tensorflow
@@ -102,7 +101,7 @@ def _tensorflow(prefix: Path) -> Any:
                 tensorflow.config.set_visible_devices([], kind)
     except ImportError as error:
         raise UserError(
-            f"{prefix}: a TensorFlow checkpoint, and TensorFlow is not installed; "
+            f"{prefix}: a TensorFlow checkpoint, but TensorFlow is not installed; "
             "install the google extra: pip install -e '.[google]'"
         ) from error
     return tensorflow
@@ -110,8 +109,8 @@ def _tensorflow(prefix: Path) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps from standard error what TensorFlow's C++ side says of its devices, some
-    of it before it has read any setting."""
+    """Hides what TensorFlow's C++ code prints about devices on standard error, some of
+    it before it reads any setting."""
     sys.stderr.flush()
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
@@ -125,10 +124,10 @@ def _quiet() -> Iterator[None]:
 
 
 def _prefix(folder: Path) -> Path:
-    """The checkpoint's name without the endings of its files.
+    """The checkpoint's path without file endings.
 
     Raises:
-      UserError: there is none, or more than one, or a part of it is missing.
+      UserError: there is no checkpoint, more than one, or a part is missing.
     """
     indices = sorted(folder.glob("*.ckpt*.index"))
     if len(indices) > 1:
@@ -137,8 +136,8 @@ def _prefix(folder: Path) -> Path:
     if len(indices) != 1:
         found = ", ".join(path.name for path in indices) or "none"
         raise UserError(
-            f"{folder}: one checkpoint is required, bert_model.ckpt.index; there "
-            f"is {found}"
+            f"{folder}: one checkpoint is required, bert_model.ckpt.index; found "
+            f"{found}"
         )
     prefix = indices[0].with_suffix("")
     shards = sorted(folder.glob(f"{prefix.name}.data-*"))
@@ -152,7 +151,7 @@ def _prefix(folder: Path) -> Path:
 def _architecture(
     shapes: Mapping[str, tuple[int, ...]],
 ) -> tuple[str, tuple[str, ...]]:
-    """What the heads tell, and the labels' names; the config does not say."""
+    """The architecture, by the heads (the config does not name it), and the labels."""
     if "output_weights" in shapes:
         labels = shapes["output_weights"][0] if shapes["output_weights"] else 0
         return "BertForSequenceClassification", layout.default_labels(labels)

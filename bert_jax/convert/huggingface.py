@@ -1,6 +1,6 @@
-"""Hugging Face's model folders in: config.json, model.safetensors, tokenizer files.
+"""Reads Hugging Face model folders: config.json, model.safetensors, tokenizer files.
 
-Nothing that such a folder holds is executed: its files are JSON and safetensors.
+Executes nothing from such a folder: it reads only JSON and safetensors.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,15 +19,15 @@ from bert_jax.runtime import outside
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLE = "pytorch_model.bin"
-# The field of config.json that says where the model comes from, and by which a folder
-# is known as an export.
+# The field of config.json that says which run a model is from, and marks a folder as an
+# export.
 PROVENANCE = "bert_jax"
 DIALECT = "huggingface"
 
 _FLOATS = {"F64", "F32", "F16", "BF16"}
 _TRUNK = ("embeddings.", "encoder.", "pooler.")
 _DECODER = "cls.predictions.decoder"
-# Numbers from 0 on that old versions saved.
+# Position numbers, which old versions saved.
 _BUFFER = "bert.embeddings.position_ids"
 # `weights_only` executes nothing.
 _CONVERT = (
@@ -46,7 +46,7 @@ def read(
       place: see `layout.build`.
 
     Raises:
-      UserError: a file is missing, damaged, or of a model that is no BERT.
+      UserError: a file is missing or damaged, or the model is not BERT.
     """
     path = folder / "config.json"
     fields = outside.read_json(folder, "config.json")
@@ -59,17 +59,17 @@ def read(
     known: set[str] = set()
     if fields.get("tie_word_embeddings") is False and "masked_lm" in parts:
         parts.append("decoder")
-        # Where the matrix is its own, the bias beside it is the one that counts.
+        # If the matrix is not tied, the decoder's own bias is the one that counts.
         tensors.replace("cls.predictions.bias", f"{_DECODER}.bias")
     else:
         known |= _check_tied(tensors)
-    wanted = [
+    expected = [
         parameter
         for part in ("bert", *parts)
         for parameter in layout.parameters(part, config, len(labels))
     ]
-    params = layout.build(tensors, config, wanted, DIALECT, place)
-    known |= {parameter.huggingface for parameter in wanted}
+    params = layout.build(tensors, config, expected, DIALECT, place)
+    known |= {parameter.huggingface for parameter in expected}
     architecture = layout.all_of(architecture, parts)
     problem = fields.get("problem_type")
     return layout.Weights(
@@ -84,7 +84,7 @@ def read(
 
 
 def read_config(folder: Path) -> BertConfig:
-    """The model's sizes; raises UserError where they are wrong or no model's here."""
+    """The model's sizes; raises UserError if they are wrong or not supported."""
     return _bert_config(
         outside.read_json(folder, "config.json"), folder / "config.json"
     )
@@ -95,11 +95,11 @@ def _bert_config(fields: dict[str, Any], path: Path) -> BertConfig:
 
 
 def provenance(folder: Path) -> dict[str, Any]:
-    """Of a folder that `export` wrote: the `step`, `config` and facts (`task`) of the
-    run that it is of; what there is of them.
+    """The `step`, `config` and facts (`task`) of the run that `export` wrote to the
+    folder; each may be missing.
 
     Raises:
-      UserError: they are of another type.
+      UserError: one has the wrong type.
     """
     return _provenance(outside.read_json(folder, "config.json"), folder / "config.json")
 
@@ -115,8 +115,8 @@ def _provenance(fields: dict[str, Any], path: Path) -> dict[str, Any]:
         and isinstance(config["task"].get("name", ""), str)
     ):
         raise UserError(
-            f"{path}: {PROVENANCE}={outside.shown(own)} is not what "
-            "an export writes; remove this field"
+            f"{path}: {PROVENANCE}={outside.shown(own)} is not from an export; remove "
+            "this field"
         )
     return own
 
@@ -131,13 +131,14 @@ def _architecture(fields: dict[str, Any], path: Path) -> str:
     architecture = named[0] if isinstance(named, list) else named
     if not isinstance(architecture, str) or architecture not in layout.ARCHITECTURES:
         raise UserError(
-            f"{path}: architecture {outside.shown(architecture)}; those that can be "
-            f"read are {', '.join(layout.ARCHITECTURES)}"
+            f"{path}: architecture {outside.shown(architecture)} is not supported; "
+            f"supported are {', '.join(layout.ARCHITECTURES)}"
         )
     position = fields.get("position_embedding_type", "absolute")
     if position != "absolute":
         raise UserError(
-            f"{path}: position_embedding_type={outside.shown(position)}, not 'absolute'"
+            f"{path}: position_embedding_type={outside.shown(position)}; must be "
+            "'absolute'"
         )
     for name in ("is_decoder", "add_cross_attention"):
         if fields.get(name):
@@ -146,7 +147,7 @@ def _architecture(fields: dict[str, Any], path: Path) -> str:
 
 
 def read_labels(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
-    """The names of a classifier's outputs; LABEL_0 ... where they have none."""
+    """The names of a classifier's outputs; LABEL_0 ... if unnamed."""
     names = fields.get("id2label")
     if names is None:
         number = fields.get("num_labels", 2)
@@ -158,14 +159,12 @@ def read_labels(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
     try:
         labels = [str(names[str(index)]) for index in range(len(names))]
     except (KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: id2label does not name the labels from 0 on"
-        ) from error
+        raise UserError(f"{path}: id2label must name the labels 0, 1, ...") from error
     return tuple(labels)
 
 
 class _Tensors:
-    """The tensors of one or several safetensors files, under today's names."""
+    """The tensors of one or more safetensors files, under current names."""
 
     def __init__(self, folder: Path):
         self.where = str(folder / WEIGHTS)
@@ -183,9 +182,7 @@ class _Tensors:
         if ours == _BUFFER:
             return
         if ours in self.shapes:
-            raise UserError(
-                f"{path}: {outside.shown(name)} stands there twice, under two names"
-            )
+            raise UserError(f"{path}: has {outside.shown(name)} twice, under two names")
         if kind not in _FLOATS:
             raise UserError(
                 f"{path}: {outside.shown(name)} holds {kind}, not floating-point "
@@ -196,7 +193,7 @@ class _Tensors:
 
     def read(self, name: str) -> layout.Array:
         path, theirs = self._places[name]
-        # Opened for each tensor, so that no more of the file stays in memory.
+        # Opens the file for each tensor, so that the rest does not stay in memory.
         try:
             with safe_open(path, framework="np") as file:
                 return file.get_tensor(theirs).astype(np.float32, copy=False)
@@ -204,7 +201,7 @@ class _Tensors:
             raise UserError(f"{path}: {_one_line(error)}") from error
 
     def replace(self, name: str, other: str) -> None:
-        """Has `name` mean what `other` does, if that is there."""
+        """Renames `other` to `name`, if it exists."""
         if other in self.shapes:
             self.shapes[name] = self.shapes.pop(other)
             self._places[name] = self._places.pop(other)
@@ -220,15 +217,15 @@ def _weight_files(folder: Path) -> list[Path]:
                 f"{folder}: {PICKLE} is a pickle, which can execute code, so it is not "
                 f"read; convert it, in that folder: {_CONVERT}"
             )
-        raise UserError(f"{folder}: no {WEIGHTS} there")
+        raise UserError(f"{folder}: has no {WEIGHTS}")
     shards = outside.read_json(folder, INDEX).get("weight_map")
     if not isinstance(shards, dict) or not shards:
-        raise UserError(f"{folder / INDEX}: no weight_map in it")
+        raise UserError(f"{folder / INDEX}: has no weight_map")
     paths = []
     for name in sorted({str(shard) for shard in shards.values()}):
         path = outside.inside(folder, name)
         if path is None:
-            raise UserError(f"{folder / INDEX}: names {name}, which is not there")
+            raise UserError(f"{folder / INDEX}: names {name}, which does not exist")
         paths.append(path)
     return paths
 
@@ -237,12 +234,12 @@ def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
     """Name, shape and type of each tensor."""
     try:
         with safe_open(path, framework="np") as file:
-            for name in file.keys():  # noqa: SIM118 (it is no dict)
+            for name in file.keys():  # noqa: SIM118 (not a dict)
                 piece = file.get_slice(name)
                 yield name, tuple(piece.get_shape()), str(piece.get_dtype())
     except (SafetensorError, OSError) as error:
         raise UserError(
-            f"{path}: {_one_line(error)}; the file is damaged, fetch it again"
+            f"{path}: {_one_line(error)}; the file is damaged; download it again"
         ) from error
 
 
@@ -251,11 +248,10 @@ def _one_line(error: Exception) -> str:
 
 
 def _check_tied(tensors: _Tensors) -> set[str]:
-    """The copies of tied parameters that the file holds beside their originals.
+    """The names of copies of tied parameters that the file has besides the originals.
 
     Raises:
-      UserError: a copy differs. Versions of `transformers` do not agree on what holds
-        then.
+      UserError: a copy differs; which one counts depends on the `transformers` version.
     """
     copies = {
         f"{_DECODER}.weight": "bert.embeddings.word_embeddings.weight",
@@ -265,8 +261,8 @@ def _check_tied(tensors: _Tensors) -> set[str]:
     for copy, original in present.items():
         if not np.array_equal(tensors.read(copy), tensors.read(original)):
             raise UserError(
-                f"{tensors.where}: {copy} is not {original}, to which config.json ties "
-                'it; set "tie_word_embeddings": false there if they were trained '
-                "apart"
+                f"{tensors.where}: {copy} differs from {original}, but config.json "
+                'ties them; set "tie_word_embeddings": false there if they were '
+                "trained separately"
             )
     return set(present)

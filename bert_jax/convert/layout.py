@@ -1,8 +1,8 @@
-"""What each of our parameters is called elsewhere, and how its axes lie there.
+"""Maps our parameters' names and axes to Google's and Hugging Face's.
 
-A kernel stands here as [inputs..., outputs...], in Google's checkpoints as [inputs,
-outputs] and in PyTorch's as [outputs, inputs]. Names are those of modeling.py,
-run_classifier.py and run_squad.py (google-research/bert) and of `transformers`.
+A kernel is [inputs..., outputs...] here, [inputs, outputs] in Google's checkpoints and
+[outputs, inputs] in PyTorch's. The names are from modeling.py, run_classifier.py and
+run_squad.py (google-research/bert) and from `transformers`.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ from bert_jax.models.config import BertConfig
 
 Array = Float32[np.ndarray, "..."]
 
-# The parts of a model beside `bert` that each architecture has. The names are the
-# parameters' own, but for `pooler`, which stands in `bert`.
+# Each architecture's parts besides `bert`, named like their parameters; only `pooler`
+# is inside `bert`.
 ARCHITECTURES: dict[str, tuple[str, ...]] = {
     "BertModel": ("pooler",),
     "BertForPreTraining": ("pooler", "masked_lm", "next_sentence"),
@@ -31,41 +31,41 @@ ARCHITECTURES: dict[str, tuple[str, ...]] = {
     "BertForQuestionAnswering": ("question_answering",),
     "BertForMultipleChoice": ("pooler", "multiple_choice"),
 }
-# What config.json calls each kind of task of a classifier of texts.
+# A text classifier's `task.kind` -> config.json's problem_type.
 PROBLEM_TYPES = {
     "classification": "single_label_classification",
     "multilabel": "multi_label_classification",
     "regression": "regression",
 }
-# Heads that stand under a name of their own, so that any file may hold them.
+# Heads with unique names, so that any file may have them.
 SHARED_HEADS = ("masked_lm", "next_sentence")
-# Heads with as many outputs as there are labels.
 _OUTPUT = ("output_weights", "output_bias")  # of a linear head in Google's code
+# Heads with one output per label.
 LABELLED_HEADS = ("sequence_classification", "token_classification")
 
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """A model as it was found."""
+    """A model that was read."""
 
     config: BertConfig
     params: dict[str, Any]  # nested, float32 arrays, layers not stacked
     architecture: str  # one of ARCHITECTURES
     labels: tuple[str, ...] = ()  # names of a classifier's outputs
     problem_type: str | None = None
-    left_over: tuple[str, ...] = ()  # in the file, but nothing here is like it
-    # What was learnt besides the weights, such as SQuAD's threshold; JSON.
+    left_over: tuple[str, ...] = ()  # names in the file that no part here uses
+    # What was learned besides weights, such as SQuAD's threshold; JSON.
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """The heads whose parameters are here."""
+        """The heads that have parameters."""
         return tuple(k for k in self.params if k not in ("bert", "decoder"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """One parameter: its place and shape here, its names elsewhere."""
+    """One parameter: its path and shape here, and its names elsewhere."""
 
     path: tuple[str, ...]
     shape: tuple[int, ...]
@@ -80,13 +80,13 @@ class Parameter:
         return self.flat[::-1] if self._transposed(dialect) else self.flat
 
     def take(self, array: Array, dialect: str) -> Array:
-        """Their array as ours."""
+        """Converts their array to ours."""
         if self._transposed(dialect):
             array = array.T
         return np.ascontiguousarray(array.reshape(self.shape))
 
     def give(self, array: Array, dialect: str) -> Array:
-        """Our array as theirs."""
+        """Converts our array to theirs."""
         array = array.reshape(self.flat)
         return np.ascontiguousarray(array.T if self._transposed(dialect) else array)
 
@@ -151,56 +151,56 @@ def parameters(part: str, config: BertConfig, labels: int = 0) -> Iterator[Param
 
 
 def as_it_is(array: Array) -> Any:
-    """The `place` that leaves arrays in NumPy's hands."""
+    """The `place` that keeps NumPy arrays."""
     return array
 
 
 def build(
     source: Source,
     config: BertConfig,
-    wanted: Iterable[Parameter],
+    expected: Iterable[Parameter],
     dialect: str,
     place: Callable[[Array], Any],
 ) -> dict[str, Any]:
     """Reads parameters into a tree.
 
     Args:
-      place: has each array as it comes, to move it to a device before the next is
-        read, so that few are in memory twice.
+      place: called with each array, to move it to a device before the next is read, so
+        that few are in memory twice.
 
     Raises:
-      UserError: one is missing, of another shape, or not finite.
+      UserError: a parameter is missing, has another shape, or is not finite.
     """
     tree: dict[str, Any] = {}
-    for parameter in wanted:
+    for parameter in expected:
         name = parameter.name(dialect)
-        found, expected = source.shapes.get(name), parameter.their_shape(dialect)
+        found, shape = source.shapes.get(name), parameter.their_shape(dialect)
         if found is None:
             raise UserError(
-                f"{source.where}: {name} is missing, which the config asks for "
+                f"{source.where}: {name} is missing, but the config requires it "
                 f"({config.num_hidden_layers} layers, hidden size {config.hidden_size})"
             )
-        if found != expected:
+        if found != shape:
             raise UserError(
-                f"{source.where}: {name} has the shape {found}, but the config asks "
-                f"for {expected}"
+                f"{source.where}: {name} has the shape {found}, but the config "
+                f"requires {shape}"
             )
         array = source.read(name)
         if not np.isfinite(array).all():
             raise UserError(
-                f"{source.where}: {name} holds NaN or infinity; the file is damaged"
+                f"{source.where}: {name} has NaN or infinity; the file is damaged"
             )
         put(tree, parameter.path, place(parameter.take(array, dialect)))
     return tree
 
 
 def check_layers(source: Source, config: BertConfig) -> None:
-    """Raises UserError where the config counts other layers than are there."""
+    """Raises UserError if the config has another number of layers."""
     numbers = (re.search(r"\blayer[._](\d+)\b", name) for name in source.shapes)
     count = 1 + max((int(n[1]) for n in numbers if n is not None), default=-1)
     if count != config.num_hidden_layers:
         raise UserError(
-            f"{source.where}: holds {count} layers, but the config has "
+            f"{source.where}: has {count} layers, but the config has "
             f"num_hidden_layers={config.num_hidden_layers}"
         )
 
@@ -215,9 +215,9 @@ def put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 def parts_present(
     names: Collection[str], config: BertConfig, architecture: str, dialect: str
 ) -> list[str]:
-    """The architecture's parts, and the pooler and shared heads where they are found.
+    """The architecture's parts, plus the pooler and shared heads if present.
 
-    BertModel needs no pooler: one was never trained, or left out.
+    BertModel needs no pooler: it may be untrained and left out.
     """
     parts = [] if architecture == "BertModel" else list(ARCHITECTURES[architecture])
     for part in ("pooler", *SHARED_HEADS):
@@ -228,14 +228,14 @@ def parts_present(
 
 
 def default_labels(number: int) -> tuple[str, ...]:
-    """What `transformers` calls outputs without names."""
+    """`transformers`' names for unnamed outputs."""
     return tuple(f"LABEL_{index}" for index in range(number))
 
 
 def all_of(architecture: str, parts: Collection[str]) -> str:
-    """The architecture under which nothing of what was found is lost.
+    """The architecture that keeps all parts found.
 
-    Files of BertForMaskedLM often hold all that pre-training made.
+    Files of BertForMaskedLM often have everything from pre-training.
     """
     whole = "BertForPreTraining"
     if set(ARCHITECTURES[whole]) <= set(parts) and not set(parts) - set(

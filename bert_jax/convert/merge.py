@@ -1,4 +1,4 @@
-"""Weights that were read, put in the place of a run's own parameters."""
+"""Replaces a run's initial parameters with weights that were read."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ from bert_jax.runtime.storage import Path
 
 
 class Report(NamedTuple):
-    """What `merge` did: names of parameters."""
+    """What `merge` did, as names of parameters."""
 
     source: str
     architecture: str
@@ -30,15 +30,15 @@ class Report(NamedTuple):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Parts, such as `bert/pooler`, that the weights do not have all of."""
+        """Parts that the weights lack, fully or partly, such as `bert/pooler`."""
         return tuple(sorted({_part(name) for name in self.initialised}))
 
     def table(self) -> tuple[list[tuple[str, int, str]], tuple[str, str, str]]:
-        """Rows and header of a short table: what, how many arrays, of which parts."""
+        """Rows and header of a short table: action, number of arrays, parts."""
         rows = []
         for what in ("taken", "initialised", "left_over"):
             names = getattr(self, what)
-            # "bert/pooler/kernel" -> bert; a foreign name as it is.
+            # "bert/pooler/kernel" -> bert; other projects' names stay as they are.
             parts = dict.fromkeys(name.partition("/")[0] for name in names)
             shown = ", ".join(list(parts)[:6]) + (", ..." if len(parts) > 6 else "")
             rows.append((what.replace("_", " "), len(names), shown))
@@ -51,22 +51,22 @@ class Report(NamedTuple):
 def merge(
     initial: Mapping[str, Any], weights: Weights, config: BertConfig, source: str | Path
 ) -> tuple[dict[str, Any], Report]:
-    """Puts weights in the place of initial parameters, where they have the same name.
+    """Replaces initial parameters with weights of the same name.
 
     Args:
-      initial: the model's own parameters, without boxes; layers stacked or not.
+      initial: the model's own parameters, unboxed; layers stacked or not.
       weights: what was read.
       config: the model's.
       source: where `weights` are from, for the report and errors.
 
     Returns:
-      Parameters of the same structure and sharding, and what was done. Everything of
-      `bert` but the pooler is taken; heads and the pooler that the weights lack keep
+      Parameters of the same structure and sharding, and the report. Takes everything
+      of `bert` except perhaps the pooler; heads and a pooler that the weights lack keep
       their initial values.
 
     Raises:
-      UserError: the model is another one: a shape differs, or the number of layers, the
-        activation, the epsilon.
+      UserError: the models differ in a shape, the number of layers, the activation or
+        the epsilon.
     """
     stacked = "layers" in initial["bert"]["encoder"]
     params = weights.params
@@ -82,8 +82,8 @@ def merge(
             )
     if "masked_lm" in initial and "decoder" in weights.params:
         raise UserError(
-            f"{source}: its masked LM has an output matrix of its own; here it is the "
-            "embeddings', so pre-training cannot go on from it"
+            f"{source}: its masked LM has its own output matrix; here it is the "
+            "embeddings', so pre-training cannot start from it"
         )
     _check_shapes(ours, theirs, source)
     taken = []
@@ -104,16 +104,16 @@ def merge(
 
 
 def _placed(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
-    """The array on its devices; each process places what its own hold."""
+    """Puts the array on the devices; each process handles its own devices."""
     if sharding.is_fully_addressable:
         return jax.device_put(array, sharding)
     return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
 
 
 def fill(params: Any, fresh: Any) -> Any:
-    """Takes from `fresh` what `read` has left to be initialised.
+    """Takes from `fresh` the parameters that were not read.
 
-    Where `fresh` is of several seeds, each begins with what was read.
+    If `fresh` has several seeds, each starts from what was read.
     """
 
     def choose(read: Any, new: jax.Array) -> jax.Array:
@@ -127,11 +127,10 @@ def fill(params: Any, fresh: Any) -> Any:
 
 
 def whole(params: Any, report: Report, unused: Collection[str] = ()) -> Any:
-    """The parameters that were read, which must be all that is used.
+    """Returns the parameters; all that are used must have been read.
 
     Args:
-      unused: parts that what is asked does not need (`Task.unused`); where they are
-        missing they are zeros.
+      unused: parts that the mode does not need (`Task.unused`); zeros if missing.
 
     Raises:
       UserError: another part is missing.
@@ -153,7 +152,7 @@ def whole(params: Any, report: Report, unused: Collection[str] = ()) -> Any:
 
 
 def _part(name: str) -> str:
-    """bert/pooler/kernel -> bert/pooler; question_answering/bias likewise its head."""
+    """bert/pooler/kernel -> bert/pooler; question_answering/bias -> its head."""
     head, *rest = name.split("/")
     return f"{head}/{rest[0]}" if head == "bert" else head
 
@@ -165,16 +164,15 @@ def _check_shapes(
         if path in theirs and leaf.shape != theirs[path].shape:
             raise UserError(
                 f"{'/'.join(path)} has the shape {theirs[path].shape} in {source}, but "
-                f"the config asks for {leaf.shape}"
+                f"the config requires {leaf.shape}"
             )
 
 
 def check_tokenizer(
     tokenizer: Tokenizer, theirs: Tokenizer | None, source: str | Path
 ) -> None:
-    """Raises UserError where a run has another vocabulary than the weights it begins
-    with, or prepares its texts otherwise; pieces that fill up the end, [unusedN], do
-    not count."""
+    """Raises UserError if a run's vocabulary or normalizer differs from that of its
+    initial weights; [unusedN] at the end do not count."""
     if theirs is None:
         return
     keep = "leave config.tokenizer.vocab_file empty to keep the checkpoint's"
@@ -189,14 +187,14 @@ def check_tokenizer(
     for name in sorted(rules.keys() | its.keys()):
         if rules.get(name) != its.get(name):
             raise UserError(
-                f"the tokenizer is not that of {source}: its normaliser has {name}="
+                f"the tokenizer is not that of {source}: its normalizer has {name}="
                 f"{rules.get(name)} here and {its.get(name)} there; {keep}, or set "
                 "config.tokenizer.lowercase as it is there"
             )
 
 
 def _used(tokenizer: Tokenizer) -> list[str]:
-    """Its pieces, but for those that fill up the end."""
+    """Its pieces, without [unusedN] at the end."""
     pieces = tokenization.pieces_of(tokenizer)
     while pieces and pieces[-1].startswith("[unused"):
         pieces.pop()

@@ -1,4 +1,4 @@
-"""Weights from wherever they come: read, put into a run's parameters, taken out."""
+"""Reads and exports weights of every kind; chooses the reader by the folder."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -33,17 +33,17 @@ def read(
     place: Callable[[layout.Array], Any] = layout.as_it_is,
     name: str = "",
 ) -> Weights:
-    """Reads weights, as float32 NumPy arrays or what `place` makes of them.
+    """Reads weights, as float32 NumPy arrays or what `place` returns for them.
 
     Args:
       path: a work directory, a Hugging Face folder, or a folder with a checkpoint of
         Google's code.
       place: see `layout.build`.
-      name: of a work directory's folder of checkpoints; empty: as the run's own config
-        says.
+      name: of a work directory's folder of checkpoints; empty: the run's config
+        decides.
 
     Raises:
-      UserError: it is none of these, or damaged.
+      UserError: the folder is none of these, or damaged.
     """
     folder = storage.path(path)
     match _origin(folder):
@@ -56,20 +56,20 @@ def read(
 
 
 def check(path: str | Path) -> None:
-    """Raises UserError where no folder of weights is there."""
+    """Raises UserError if `path` is not a folder of weights."""
     _origin(storage.path(path))
 
 
 def read_tokenizer(
     path: str | Path, config: BertConfig | None = None
 ) -> Tokenizer | None:
-    """The tokenizer that stands beside the weights; None where there is none.
+    """The tokenizer beside the weights; None if there is none.
 
     Args:
-      config: the model's, to check that the two go together.
+      config: the model's, to check that the two match.
 
     Raises:
-      UserError: it is damaged, or does not go with the model.
+      UserError: it is damaged, or does not match the model.
     """
     folder = storage.path(path)
     origin = _origin(folder)
@@ -79,14 +79,14 @@ def read_tokenizer(
         if pieces != config.vocab_size and origin != "workdir":
             raise UserError(
                 f"{folder}: its vocabulary has {pieces} pieces, but the model's "
-                f"vocab_size is {config.vocab_size}; where the model has spare rows, "
-                "fill the vocabulary up with lines [unused0], [unused1], ..."
+                f"vocab_size is {config.vocab_size}; if the model has spare rows, "
+                "pad the vocabulary with lines [unused0], [unused1], ..."
             )
     return tokenizer
 
 
 def read_labels(path: str | Path) -> tuple[str, ...]:
-    """The names of a fine-tuned model's outputs, where the folder has any."""
+    """The names of a fine-tuned model's outputs, if the folder has any."""
     folder = storage.path(path)
     match _origin(folder):
         case "workdir":
@@ -99,7 +99,7 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
 
 
 def read_shape(path: str | Path) -> dict[str, Any]:
-    """The fields of `config.model` without which the weights could not be used.
+    """The fields of `config.model` that must match for the weights to be usable.
 
     Raises:
       UserError: see `read`.
@@ -117,7 +117,7 @@ def read_shape(path: str | Path) -> dict[str, Any]:
 
 
 def recorded(path: str | Path) -> dict[str, Any] | None:
-    """The config of the run that left these weights; None where they do not say."""
+    """The config of the run that wrote these weights; None if unknown."""
     folder = storage.path(path)
     match _origin(folder):
         case "workdir":
@@ -133,11 +133,11 @@ def export(source: Path, folder: Path, name: str = "") -> None:
 
     Args:
       source: a work directory, a Hugging Face folder or one of Google's.
-      name: of the folder of checkpoints in a work directory; empty: as the run's own
-        config says.
+      name: of a work directory's folder of checkpoints; empty: the run's config
+        decides.
 
     Raises:
-      UserError: there are no weights; the folder holds something else.
+      UserError: there are no weights; the folder has other files.
     """
     huggingface_export.check_target(folder.absolute())
     match _origin(source):
@@ -154,10 +154,10 @@ def export(source: Path, folder: Path, name: str = "") -> None:
 
 
 def _origin(folder: Path) -> str:
-    """What a folder is: "workdir", "huggingface" or "google".
+    """The kind of a folder: "workdir", "huggingface" or "google".
 
     Raises:
-      UserError: none of these.
+      UserError: it is none of these.
     """
     try:
         names = {path.name for path in folder.iterdir()}
@@ -168,43 +168,43 @@ def _origin(folder: Path) -> str:
         ) from error
     if storage.in_bucket(folder) and names & {google.CONFIG, *_WEIGHT_FILES}:
         raise UserError(
-            f"{folder}: in a bucket, only work directories are read; copy it here "
-            "(gcloud storage cp -r) and name the copy"
+            f"{folder}: in a bucket only work directories can be read; copy it to this "
+            "machine (gcloud storage cp -r) and name the copy"
         )
     if names & set(_WEIGHT_FILES):
         return "huggingface"
     if google.CONFIG in names:
         return "google"
     if "config.json" not in names:
-        wanted = google.CONFIG if list(folder.glob("*.ckpt*")) else "config.json"
-        raise UserError(f"{folder}: no {wanted} there")
+        missing = google.CONFIG if list(folder.glob("*.ckpt*")) else "config.json"
+        raise UserError(f"{folder}: has no {missing}")
     if _CHECKPOINTS in names:
         return "workdir"
-    raise UserError(f"{folder}: no {huggingface.WEIGHTS} and no {_CHECKPOINTS}/ there")
+    raise UserError(f"{folder}: has no {huggingface.WEIGHTS} and no {_CHECKPOINTS}/")
 
 
 def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
     """A checkpoint's parameters, and its step.
 
     Args:
-      name: of the folder of checkpoints; empty: as the run's own config says.
+      name: of the folder of checkpoints; empty: the run's config decides.
     """
-    # Imported here: reading the other two does not need Orbax.
+    # Imported here: the other two kinds do not need Orbax.
     from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 
     config = configuration.complete(workdir.read_config(folder), folder / "config.json")
     name = name or checkpoint_name(config)
     if config.train.seeds > 1:
         raise UserError(
-            f"{folder}: a run of {config.train.seeds} seeds; name one of them, such as "
-            f"{folder / f'seed_{config.seed}'}"
+            f"{folder}: a run of {config.train.seeds} seeds; name one seed's folder, "
+            f"such as {folder / f'seed_{config.seed}'}"
         )
     # On one device, whatever mesh it was trained on.
     sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     with Checkpoints.of_another(folder, name) as checkpoints:
         restored = checkpoints.restore_saved(sharding)
     if restored is None:
-        raise UserError(f"{folder}: no checkpoint there yet")
+        raise UserError(f"{folder}: has no checkpoint yet")
     params, step = jax.device_get(restored[0]), restored[1]
     vocabulary = tokenization.load(folder / "tokenizer.json").get_vocab_size()
     model_config = BertConfig.create(config.model, vocabulary)
@@ -223,7 +223,7 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
 
 
 def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -> None:
-    """Raises UserError where config.json is of another model than the checkpoint."""
+    """Raises UserError if config.json describes another model than the checkpoint."""
     labelled = params.keys() & set(layout.LABELLED_HEADS)
     labels = [len(params[head]["bias"]) for head in labelled]
     by_config = {
@@ -236,8 +236,8 @@ def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -
         ours, saved = by_config.get(name), there.get(name)
         if ours != saved:
             raise UserError(
-                f"{folder}: {name} has the shape {saved} in the checkpoint, {ours} by "
-                "config.json; restore the run's own"
+                f"{folder}: {name} has the shape {saved} in the checkpoint, but {ours} "
+                "by config.json; restore the run's own config.json"
             )
 
 
@@ -250,7 +250,7 @@ def _architecture(params: Mapping[str, Any]) -> str:
 
 
 def _labels(config: ConfigDict, params: Mapping[str, Any]) -> tuple[str, ...]:
-    """The task's names of a classifier's outputs; LABEL_0 ... where it has none."""
+    """The task's names of a classifier's outputs; LABEL_0 ... if unnamed."""
     for head in layout.LABELLED_HEADS:
         if head in params:
             number = len(params[head]["bias"])
@@ -260,7 +260,7 @@ def _labels(config: ConfigDict, params: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _problem_type(config: ConfigDict, params: Mapping[str, Any]) -> str | None:
-    """What config.json calls the task of a classifier of texts."""
+    """config.json's problem_type of a text classifier."""
     classifier = params.get("sequence_classification")
     if classifier is None:
         return None
@@ -269,7 +269,7 @@ def _problem_type(config: ConfigDict, params: Mapping[str, Any]) -> str | None:
 
 
 def _unstacked(params: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
-    """A scanned encoder's parameters as an unrolled one's."""
+    """Converts a scanned encoder's parameters to an unrolled one's."""
     stacked = params["bert"]["encoder"]["layers"]
     encoder = {
         f"layer_{index}": jax.tree.map(lambda leaf, i=index: leaf[i], stacked)

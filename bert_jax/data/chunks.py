@@ -1,4 +1,4 @@
-"""Which documents are held back, and which make one core's work."""
+"""Splits documents into train and dev, and groups them into one core's work."""
 
 import itertools
 from collections import Counter
@@ -12,11 +12,10 @@ from bert_jax.data.shards import Chunk
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
-# Bytes of text to a chunk, hence to a shard (some 6 MB of records at length 128): a
-# constant, so that the number of cores changes nothing. A random B comes from its A's
-# own chunk, which has to hold many documents therefore (here 2,500 articles or 20
-# books), and a corpus should not fall into crumbs (English Wikipedia: 2,500 shards);
-# but each core holds a chunk in memory.
+# Bytes of text in a chunk, and so in a shard (some 6 MB of records at length 128). A
+# constant, so that the number of cores changes nothing. Large enough that a chunk,
+# which a random B comes from, holds many documents (2,500 articles or 20 books), and
+# that shards stay few (English Wikipedia: 2,500); but each core holds one in memory.
 CHUNK_BYTES = 8 << 20
 SPLITS = ("train", "dev")
 
@@ -27,18 +26,18 @@ def documents(config: ConfigDict) -> Iterator[list[Document]]:
     Raises:
       UserError: see `corpus.documents`.
     """
-    wanted = config.corpus
-    found = corpus.documents(tuple(wanted.sources), storage.path(wanted.data_dir))
-    return pieces.read(found, wanted.max_document_bytes, wanted.language)
+    settings = config.corpus
+    found = corpus.documents(tuple(settings.sources), storage.path(settings.data_dir))
+    return pieces.read(found, settings.max_document_bytes, settings.language)
 
 
 def split_rule(config: ConfigDict) -> Callable[[int], str]:
-    """Returns the split of a document, by its index.
+    """Returns a function from a document's index to its split.
 
     A document is held back when a hash of its index falls below dev_fraction. So that
-    a few books will do, the first hundred documents (or as many as there are) are
-    counted, and of these those with the two lowest hashes are always held back, those
-    with the two highest never; one each where there are two or three documents.
+    a few books are enough, the first hundred documents are special: the two with the
+    lowest hashes are always held back and the two with the highest never; one each
+    where the corpus has two or three documents.
     """
     fraction = config.corpus.dev_fraction
     if not 0 < fraction < 1:
@@ -69,11 +68,11 @@ def chunks(
 ) -> Iterator[Chunk]:
     """Groups each split's documents into chunks of CHUNK_BYTES, in their order.
 
-    A chunk has two documents at least, and what is left over at the end joins the
-    chunk before when it is less than half of one.
+    A chunk has at least two documents. Leftovers of less than half a chunk join the
+    last chunk.
     """
     filling: dict[str, list[list[Document]]] = {split: [] for split in SPLITS}
-    full: dict[str, list[list[Document]]] = {}  # to which the rest may be added
+    full: dict[str, list[list[Document]]] = {}  # not yielded: leftovers may join it
     size: Counter[str] = Counter()
     number: Counter[str] = Counter()
     for index, document in enumerate(found):

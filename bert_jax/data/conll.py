@@ -1,12 +1,12 @@
-"""Sentences in columns, a word a line, as the CoNLL shared tasks write them.
+"""Sentences in columns, one word per line, as the CoNLL shared tasks write them.
 
     -DOCSTART- -X- -X- O
 
     EU NNP B-NP B-ORG
     rejects VBZ B-VP O
 
-Columns stand between tabs (where the file has any) or between spaces, an empty line
-ends a sentence, and a line that begins with -DOCSTART- begins a document.
+Tabs separate columns, or spaces in a file without tabs. An empty line ends a sentence.
+A line that starts with -DOCSTART- starts a document.
 """
 
 import re
@@ -22,7 +22,7 @@ _BLANK = " \t"
 
 
 class Sentence(NamedTuple):
-    """Words and their tags; a word of a file stands in line `line` + its index."""
+    """Words and their tags; word i is on line `line` + i of its file."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None  # None: not known
@@ -31,7 +31,7 @@ class Sentence(NamedTuple):
 
 
 class ColumnFile(NamedTuple):
-    """A file's lines as they stand there, and the sentences in them."""
+    """A file's raw lines, and the sentences in them."""
 
     lines: tuple[str, ...]
     separator: str  # a tab or a space
@@ -47,12 +47,12 @@ def read_columns(
     Args:
       token_column: from 0; negative ones count from the last column, which is -1.
       tag_column: likewise.
-      labelled: there must be tags. Otherwise a file that has no such column, or only
-        that of the words, is one without tags.
+      labelled: tags are required. Otherwise a file without a tag column, or with
+        words only, has no tags.
 
     Raises:
-      UserError: no such column; a line with more or fewer columns than the others, or
-        without a word or tag; no sentence; what `read_lines` raises.
+      UserError: a column is missing; a line has more or fewer columns than the others,
+        or no word or tag; the file has no sentence; see also `read_lines`.
     """
     lines = tuple(line for _, line in read_lines(path))
     separator = "\t" if any("\t" in x for x in lines if x.strip(_BLANK)) else " "
@@ -78,13 +78,12 @@ def read_columns(
             if index := _index(tag_column, len(fields)):
                 documents[number] = fields[index]
     if not found:
-        raise UserError(f"{path}: no sentence in it: a word a line is required")
+        raise UserError(f"{path}: has no sentence; write one word per line")
     return ColumnFile(lines, separator, tuple(found), documents)
 
 
 class _Columns:
-    """Where in a line its word and its tag stand; the first line says how many columns
-    each has."""
+    """The columns of the word and the tag; the first line sets the column count."""
 
     def __init__(
         self, path: str | Path, separator: str, word: int, tag: int, labelled: bool
@@ -105,34 +104,34 @@ class _Columns:
         there = f"{where}: {_columns(len(fields), self._separator)}"
         if len(fields) != self._width:
             raise UserError(
-                f"{there}, where line {self._first} has {self._width}; mend the line"
+                f"{there}, but line {self._first} has {self._width}; fix the line"
             )
         word, tag = _index(self._word, self._width), _index(self._tag, self._width)
         if word is None:
             raise UserError(
-                f"{there}; there is no config.task.token_column={self._word}"
+                f"{there}; config.task.token_column={self._word} does not exist"
             )
         if not fields[word]:
-            raise UserError(f"{where}: the word is empty; mend the line")
+            raise UserError(f"{where}: the word is empty; fix the line")
         if tag is not None and tag != word:
             if not fields[tag].strip(" "):
-                raise UserError(f"{where}: the tag is empty; mend the line")
+                raise UserError(f"{where}: the tag is empty; fix the line")
             return fields[word], [fields[tag].strip(" ")]
         if self._labelled:
             raise UserError(
-                f"{there}; config.task.tag_column={self._tag} is no column with tags"
+                f"{there}; config.task.tag_column={self._tag} is not a column of tags"
             )
         return fields[word], []
 
 
 def with_column(file: ColumnFile, tags: Sequence[Sequence[str]]) -> str:
-    """The file's text with one more column, the last.
+    """Returns the file's text with `tags` appended as the last column.
 
-    Empty lines and -DOCSTART- lines stay. The latter repeat the tag that they have, as
-    conlleval wants the same columns everywhere.
+    Empty lines and -DOCSTART- lines stay. A -DOCSTART- line repeats its own tag, since
+    conlleval requires the same columns on every line.
 
     Args:
-      tags: of each word of each sentence.
+      tags: one for each word of each sentence.
     """
     added = dict(file.documents)
     for sentence, values in zip(file.sentences, tags, strict=True):
@@ -147,10 +146,10 @@ def with_column(file: ColumnFile, tags: Sequence[Sequence[str]]) -> str:
 
 
 def _fields(line: str, separator: str) -> list[str]:
-    """None of them where there is nothing but spaces and tabs."""
+    """Splits a line; empty where the line has only spaces and tabs."""
     if not line.strip(_BLANK):
         return []
-    # Only at spaces: str.split knows more characters, which stand inside of words.
+    # Only at spaces: str.split also splits at characters that occur inside words.
     return line.split("\t") if separator == "\t" else re.split(" +", line.strip(" "))
 
 

@@ -1,12 +1,12 @@
-"""Documents, one after the other, from every kind of source; and their sentences.
+"""Reads documents from every kind of source, and splits them into sentences.
 
-    sentences:GLOB  a sentence a line, an empty line between documents
-    text:GLOB       a document a file
-    jsonl:GLOB      a document a line, in its `text` field
-    tfds:NAME       a data set of TFDS, by name or as the folder it was prepared in
+    sentences:GLOB  one sentence per line, an empty line between documents
+    text:GLOB       one document per file
+    jsonl:GLOB      one document per line, in its `text` field
+    tfds:NAME       a TFDS data set, by name or by the folder it was prepared in
     pydocs          documentation strings of the Python installation
 
-Files whose names end in .gz are read as they are. One document at a time is held.
+Files whose names end in .gz are decompressed. Memory holds one document at a time.
 """
 
 import hashlib
@@ -36,13 +36,13 @@ class Document(NamedTuple):
     form: str
 
 
-# The text's feature and form in data sets whose features alone do not tell.
+# The text's feature and form, in data sets where the features alone are ambiguous.
 _TFDS_TEXT = {
     "wiki40b": ("text", "lines"),
     "wikipedia": ("text", "lines"),
     "pg19": ("book_text", "wrapped"),
 }
-# What takes the text passages out of the rest.
+# Functions that keep an article's text passages and drop the rest.
 _PASSAGES = {
     "wiki40b": wikipedia.wiki40b_paragraphs,
     "wikipedia": wikipedia.paragraphs,
@@ -50,15 +50,15 @@ _PASSAGES = {
 
 
 def documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
-    """Yields the documents of all sources, in order, leaving out those without text.
+    """Yields the documents of all sources, in order; skips documents without text.
 
     Args:
       sources: as `config.corpus.sources`.
-      data_dir: where pydocs keeps what it has extracted.
+      data_dir: where pydocs keeps the text it has extracted.
 
     Raises:
       UserError: a source is unknown or gives no document; a file is empty, cannot
-        be read, is not UTF-8 or not what its kind says.
+        be read, is not UTF-8 or has the wrong format.
     """
     for source in sources:
         found = False
@@ -71,7 +71,7 @@ def documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
 
 
 def sentences(document: Document, language: str) -> list[str]:
-    """Splits a document, at the rules of a language (`sentencex`, "en" for English)."""
+    """Splits a document by a language's rules (`sentencex`; "en" for English)."""
     if document.form == "sentences":
         return document.text.split("\n")
     if document.form == "wrapped":
@@ -84,10 +84,10 @@ def sentences(document: Document, language: str) -> list[str]:
 
 
 def identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:
-    """What tells one text from another, wherever it lies: a list for each source.
+    """Identifies the text, wherever it is stored: one list per source.
 
-    That is its kind and, of files, their number and the digest of what they hold, in
-    their order; of a data set of TFDS its name, version and sizes; of pydocs versions.
+    Each has the source's kind, then: for files their number and the digest of their
+    contents, in order; for TFDS the name, version and sizes; for pydocs the versions.
 
     Args:
       data_dir: where the files' digests are kept.
@@ -195,7 +195,7 @@ def _text_feature(name: str, builder: tfds.core.DatasetBuilder) -> tuple[str, st
     texts = sorted(k for k, f in features.items() if isinstance(f, tfds.features.Text))
     if len(texts) != 1:
         raise UserError(
-            f"tfds:{name}: one text feature is needed, it has "
+            f"tfds:{name}: one text feature is required, but it has "
             f"{', '.join(texts) or 'none'}; write the text to a file for jsonl:FILE"
         )
     return texts[0], "wrapped"

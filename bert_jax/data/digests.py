@@ -1,4 +1,4 @@
-"""What files hold, by MD5: the same text has the same digest wherever it lies."""
+"""MD5 digests of files' contents: equal text has equal digests wherever it is."""
 
 import hashlib
 import json
@@ -8,21 +8,20 @@ from collections.abc import Mapping
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Found, Path
 
-# Reading terabytes at each start would take hours: digests are kept beside the prepared
-# data, by the name, size and time of each file.
+# Reading terabytes at each start would take hours, so digests are cached beside the
+# prepared data, keyed by each file's name, size and time.
 _KEPT = ".digests.json"
-# Nanoseconds; a file that is younger may change again within one tick of its clock.
+# Nanoseconds; a younger file may change again without a change of its time stamp.
 _SETTLED = 2_000_000_000
 _BLOCK = 1 << 20  # bytes read at a time
 
 
 def of_files(files: Mapping[str, Found], data_dir: Path) -> list[str]:
-    """The digest of each file; from `data_dir` where it has not changed since.
+    """Returns each file's digest; a cached one where the file has not changed.
 
     Args:
       files: from `storage.find`.
-      data_dir: where digests are kept, in a file that any number of processes may
-        read and replace.
+      data_dir: where the cache is, one file that any process may read and replace.
     """
     place = data_dir / _KEPT
     kept = _read(place)
@@ -57,14 +56,14 @@ def _read(place: Path) -> dict[str, list]:
         return {}
     try:
         return json.loads(place.read_bytes())
-    except ValueError:  # not what was written here: it is made anew
+    except ValueError:  # damaged: it is written again
         return {}
 
 
 def _keep(place: Path, fresh: dict[str, list]) -> None:
-    # Another process may have added to it; what two of them add at once may be lost,
-    # and is found again.
+    # Read again: another process may have added to it. What two processes add at the
+    # same time may be lost; it is then computed again.
     try:
         storage.write_atomically(place, json.dumps(_read(place) | fresh))
     except OSError:
-        return  # prepared data may lie where nothing can be written
+        return  # data_dir may be read-only

@@ -1,4 +1,4 @@
-"""Texts in folders: one for each class, one file for each text, as IMDb is laid out."""
+"""Texts in folders: one folder per class, one file per text, as in IMDb."""
 
 from collections.abc import Sequence
 
@@ -9,22 +9,22 @@ from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 
 _BOM = b"\xef\xbb\xbf"
-_UNLABELLED = "unsup"  # IMDb's further reviews, of no class
+_UNLABELLED = "unsup"  # IMDb's reviews without a class
 
 
 def read_folders(folder: str | Path) -> list[LabelledText]:
-    """Reads FOLDER/CLASS/*.txt, in the order of the names of classes and files.
+    """Reads FOLDER/CLASS/*.txt, sorted by class and file name.
 
     An empty file is an empty text.
 
     Raises:
-      UserError: there is no such file, or one is not UTF-8.
+      UserError: no file matches, or one is not UTF-8.
     """
     found = storage.path(folder).glob("*/*.txt")
     paths = sorted(path for path in found if path.parent.name != _UNLABELLED)
     if not paths:
         raise UserError(
-            f"{folder}: no text there; CLASS/*.txt is required, such as pos/0_9.txt"
+            f"{folder}: has no texts; CLASS/*.txt is required, such as pos/0_9.txt"
         )
     return [
         LabelledText(str(path), _content(path), None, path.parent.name)
@@ -33,19 +33,19 @@ def read_folders(folder: str | Path) -> list[LabelledText]:
 
 
 def films(folder: str | Path, texts: Sequence[LabelledText]) -> list[str] | None:
-    """The address of each review's film, as IMDb's archive gives it.
+    """Returns the URL of each review's film, from IMDb's archive.
 
-    Beside the folders of the classes stand urls_CLASS.txt, in whose line n, from 0, is
-    the address of the film of CLASS/n_RATING.txt (the archive's README).
+    Line n (from 0) of urls_CLASS.txt, beside the class folders, is the URL of the film
+    that CLASS/n_RATING.txt reviews (the archive's README).
 
     Args:
-      texts: of `read_folders`.
+      texts: from `read_folders`.
 
     Returns:
-      None where the archive's files are missing.
+      None where urls_CLASS.txt is missing for a class.
 
     Raises:
-      UserError: a review has no line there.
+      UserError: a review has no line in urls_CLASS.txt.
     """
     place = storage.path(folder)
     names = {label: place / f"urls_{label}.txt" for label in {x.label for x in texts}}
@@ -58,8 +58,8 @@ def films(folder: str | Path, texts: Sequence[LabelledText]) -> list[str] | None
         lines = urls[text.label]
         if not (number.isascii() and number.isdigit() and int(number) < len(lines)):
             raise UserError(
-                f"{names[text.label]}: no line for {text.where}; with it, its film is "
-                "on one side of train and dev: complete the file, or delete it"
+                f"{names[text.label]}: no line for {text.where}, so its film could be "
+                "in both train and dev: complete the file, or delete it"
             )
         found.append(lines[int(number)])
     return found

@@ -1,9 +1,8 @@
 """The ten tasks of GLUE: what they are, and their records from TSV files or TFDS.
 
-The files are those that gluebenchmark.com gives: a record a line, fields between tabs,
-no quoting: a quote is a character of the text. So do Google's run_classifier.py and
-TFDS read them, QQP too, some of whose fields have the quotes of CSV around them.
-Columns are found by their names in the first line.
+The files are gluebenchmark.com's: one record per line, fields separated by tabs. Quotes
+are text, as in Google's run_classifier.py and TFDS, even in QQP, where CSV's quotes
+surround some fields. The first line names the columns.
 """
 
 import math
@@ -31,12 +30,12 @@ class GlueTask(NamedTuple):
     """One of the ten.
 
     Attributes:
-      title: as in the names of folders and of the files to submit.
+      title: as in the names of folders and submission files.
       texts: the columns of the text or the pair.
       label: the column of the label.
-      labels: its values, in the order of run_classifier.py; none for a score.
-      scores: what the leaderboard gives (CoLA: and what accuracy tells beside it).
-      main_score: the one of them in the paper's table 1.
+      labels: its values, in the order of run_classifier.py; empty for a score.
+      scores: the leaderboard's (CoLA: and accuracy).
+      main_score: the one in the paper's table 1.
     """
 
     title: str
@@ -71,7 +70,7 @@ TASKS = {
     "wnli": GlueTask("WNLI", _PAIR, "label", _BINARY, _ACCURACY, "accuracy"),
     "ax": GlueTask("AX", _PAIR, "", _NLI, _ACCURACY, "accuracy"),
 }
-# Of train and dev, whose first line is a record already.
+# CoLA's train and dev files have no header.
 _COLA_COLUMNS = ("source", "label", "mark", "sentence")
 _DIAGNOSTIC = ("diagnostic.tsv", "../diagnostic/diagnostic.tsv")
 _FILES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -91,39 +90,39 @@ _TFDS_SPLITS = {
         "test": "test_matched",
     }
 }
-# TFDS has names of its own for some texts.
+# Texts that TFDS names differently.
 _TFDS_TEXTS = {
     "mnli": ("premise", "hypothesis"),
     "ax": ("premise", "hypothesis"),
     "mrpc": _PAIR,
 }
-# Annotators did not agree; SNLI and MultiNLI leave such pairs out.
+# The annotators did not agree; SNLI and MultiNLI leave such pairs out.
 _NO_GOLD = "-"
 
 
 def read(
     name: str, source: str, split: str, labels: Sequence[str], notices: Counter[str]
 ) -> list[Record] | None:
-    """The records of a split, in the order of the file.
+    """Returns the records of a split, in the order of the file.
 
     Args:
-      name: of TASKS.
+      name: a key of TASKS.
       source: the folder of the task's files, or "tfds:" and a data set.
-      split: train, dev or test; of MNLI also dev_mismatched, test_mismatched and ax.
+      split: train, dev or test; for MNLI also dev_mismatched, test_mismatched and ax.
       labels: the classes in the order of the model's outputs.
-      notices: counts the records that are not taken as they are.
+      notices: counts what is skipped.
 
     Returns:
-      None where there is no file: of train and dev there must be one.
+      None where a test split has no file.
 
     Raises:
-      UserError: no file, a column is missing, a record is not whole, or its label is
-        none of the task's.
+      UserError: train or dev has no file; a column is missing; a record is incomplete
+        or its label is not one of the task's.
     """
     if name == "ax" and split in ("train", "dev"):
         raise UserError(
-            f"config.task.name=ax has no {split} set: take --mode=evaluate and "
-            "--config.init_from with a run of mnli (which writes AX.tsv itself)"
+            f"config.task.name=ax has no {split} set: use --mode=evaluate and "
+            "--config.init_from with an mnli run (which also writes AX.tsv itself)"
         )
     if source.startswith("tfds:"):
         fields = _from_tfds(name, source.removeprefix("tfds:"), split)
@@ -143,11 +142,11 @@ def read(
         target = _label(name, label, labels, place) if labelled else None
         records.append(Record(index, text, text_b, target))
     if not records:
-        raise UserError(f"{source}: the {split} split holds no record")
+        raise UserError(f"{source}: the {split} split has no records")
     return records
 
 
-# Where it stands, its index, the texts and the label of each record.
+# Of each record: its place for errors, index, texts and label.
 _Fields = Iterator[tuple[str, int | str, Sequence[str], str]]
 
 
@@ -169,17 +168,17 @@ def _from_files(
 
 def _from_file(name: str, path: Path, split: str, notices: Counter[str]) -> _Fields:
     task, labelled = TASKS[name], _labelled(split)
-    wanted = (*task.texts, task.label) if labelled else task.texts
+    columns = (*task.texts, task.label) if labelled else task.texts
     lines = read_lines(path)
     header = next(lines)[1].split("\t")
     if name == "cola" and "sentence" not in header:
         header, lines = list(_COLA_COLUMNS), read_lines(path)
     where = {column: place for place, column in enumerate(header)}
-    for column in wanted:
+    for column in columns:
         if column not in where:
             raise UserError(
                 f"{path}:1: no column {column!r}; {task.title}'s {split} file has "
-                f"{', '.join(wanted)}, this one {', '.join(header)}"
+                f"{', '.join(columns)}, this one {', '.join(header)}"
             )
     key = next((k for k in ("index", "id") if k in where), None)
     count = 0
@@ -189,15 +188,15 @@ def _from_file(name: str, path: Path, split: str, notices: Counter[str]) -> _Fie
             notices[f"{split}: empty lines, left out"] += 1
             continue
         if name == "qqp" and labelled and len(row) < len(header):
-            # Some records have a line end inside of a text; TFDS has none of them.
-            notices[f"{split}: lines that hold no whole record, left out"] += 1
+            # Some records have a line break inside a text; TFDS drops them too.
+            notices[f"{split}: lines without a whole record, left out"] += 1
             continue
         if len(row) != len(header):
             raise UserError(
                 f"{path}:{number}: {len(row)} columns, {len(header)} are required "
                 f"({', '.join(header)})"
             )
-        values = [row[where[column]] for column in wanted]
+        values = [row[where[column]] for column in columns]
         index = count if key is None else row[where[key]]
         count += 1
         texts, label = values[: len(task.texts)], values[len(task.texts) :]
@@ -230,13 +229,12 @@ def _tfds_records(name: str, source: str, builder: Any, split: str) -> _Fields:
     columns = _TFDS_TEXTS.get(name, TASKS[name].texts)
     names = getattr(builder.info.features["label"], "names", None)
     records = list(enumerate(tfds_source.examples(source, builder, split)))
-    # TFDS shuffles; idx is the place in the official file, and what is handed in stands
-    # in that order.
+    # TFDS shuffles; idx is the place in the official file, the order of submissions.
     records.sort(key=lambda pair: int(pair[1].get("idx", pair[0])))
     for count, record in records:
         texts = [record[column].decode("utf-8") for column in columns]
         label = record["label"]
-        # Where the classes are 0 and 1, TFDS gives them names that GLUE does not have.
+        # TFDS names classes that GLUE calls 0 and 1.
         if names is not None and TASKS[name].labels != _BINARY:
             label = names[label]
         index = int(record.get("idx", count))

@@ -1,4 +1,4 @@
-"""Lines of a text file, read the same way wherever text comes from."""
+"""Reads the lines of a text file; every format uses this."""
 
 import contextlib
 import gzip
@@ -22,10 +22,10 @@ def _opened(path: str | Path) -> Iterator[Any]:
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Yields line numbers from 1 and lines, without their ends.
+    """Yields line numbers from 1, and lines without their line breaks.
 
-    Split at "\\n" only (U+2028 and U+0085 stand inside of texts); "\\r" before it, a
-    byte order mark and `.gz` are taken care of.
+    Splits at "\\n" only (U+2028 and U+0085 occur inside texts). Drops "\\r" before it
+    and a byte order mark; decompresses `.gz`.
 
     Raises:
       UserError: the file cannot be read, is empty or not UTF-8.

@@ -1,7 +1,7 @@
 """Batches as a pure function of (config, step): nothing to save, nothing to skip.
 
-Grain gives the order, random access and prefetching; a batch's rows are read, put
-together and masked at once.
+Grain shuffles, gives random access and prefetches; `_Pairs` reads and masks a whole
+batch at a time.
 """
 
 import functools
@@ -23,7 +23,7 @@ from bert_jax.errors import UserError
 
 Batch = dict[str, np.ndarray]
 
-# Of the next sentence label of a row that only fills up the last batch.
+# The next sentence label of rows that only pad the last batch.
 PADDING_LABEL = -1
 
 
@@ -40,9 +40,9 @@ def dataset(
       config: the whole config.
       phase: from `phases`.
       data: sentence pairs of the phase's length.
-      split: `train`, shuffled for each epoch and without end, or `dev`, once in the
-        order written, the last batch filled up with empty rows.
-      rows: of the global batch; a host reads its own only.
+      split: `train` (endless, reshuffled each epoch) or `dev` (once, in the order
+        written, the last batch padded with empty rows).
+      rows: which rows of the global batch to read; a host reads only its own.
     """
     pairs = _Pairs(config, phase, data, split)
     count = len(pairs)
@@ -64,17 +64,17 @@ def dataset(
 def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
     """The global batch of a step.
 
-    The data is resolved from the config, once for all calls with the same one.
+    Calls with the same config share the data, which is resolved once.
 
     Args:
-      config: the whole config; data that is missing is prepared.
-      step: from 0; of the dev split, the batch's number.
+      config: the whole config; missing data is prepared.
+      step: from 0; for the dev split, the batch's number.
       split: `train` or `dev`.
 
     Returns:
       `input_ids`, `input_mask`, `segment_ids` [batch, length]; `masked_lm_positions`,
       `masked_lm_ids`, `masked_lm_weights` [batch, predictions];
-      `next_sentence_labels` [batch] (0: IsNext, 1: NotNext, -1: the row is filling).
+      `next_sentence_labels` [batch] (0: IsNext, 1: NotNext, -1: a padding row).
     """
     phase = phase_at(config, step) if split == "train" else phases(config)[0]
     first = phase.first_step if split == "train" else 0
@@ -88,8 +88,8 @@ def batches(
     step: int,
     rows: RowIndex = slice(None),
 ) -> Iterator[Batch]:
-    """The batches of a phase from `step` to its end, read ahead while a step runs."""
-    # On few cores a second reader only takes the time of the step.
+    """The batches of a phase from `step` to its end; reads ahead while a step runs."""
+    # With few cores a second reader only slows the step down.
     threads = min(4, max(1, workers.cores() // 2))
     ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
     first, end = step - phase.first_step, phase.end_step - phase.first_step
@@ -98,7 +98,7 @@ def batches(
 
 
 class _Pairs:
-    """The prepared sentence pairs of a split, made into masked batches."""
+    """Makes masked batches from the prepared sentence pairs of a split."""
 
     def __init__(self, config: ConfigDict, phase: Phase, data: Prepared, split: str):
         self._folder = data.folder
@@ -111,7 +111,7 @@ class _Pairs:
         for piece, index in vocabulary.items():
             self._continuation[index] = piece.startswith("##")
         self._config = config
-        # Dev's masks are of the data, whatever the run's seed.
+        # Dev's masks depend on the data alone, not on the run's seed.
         self._seed = config.seed if split == "train" else config.corpus.seed
         self._phase = phase
 
@@ -121,16 +121,16 @@ class _Pairs:
     def batch(
         self, record: Int[np.ndarray, "batch"], epoch: Int[np.ndarray, "batch"] | int
     ) -> Batch:
-        """Reads and masks records; those past the last give empty rows."""
+        """Reads and masks records; an index past the last gives an empty row."""
         phase, special = self._phase, self._special
         real = record[record < len(self)]
-        # The reader cannot read nothing: a process may hold filling rows only.
+        # A process may have padding rows only, and the reader fails on an empty list.
         try:
             found = self._source.__getitems__(real.tolist()) if len(real) else ()
         except RuntimeError as error:  # ArrayRecord's, of a disk or a bucket
             raise UserError(
                 f"{self._folder}: the prepared data cannot be read ({error}); start "
-                "again, or remove this folder first, so that it is made anew"
+                "again, or delete this folder first to prepare the data again"
             ) from error
         rows = [records.parse(row) for row in found]
         ids = np.full((len(record), phase.max_seq_length), special.pad, np.int32)

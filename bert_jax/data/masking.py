@@ -1,7 +1,7 @@
-"""Masked LM targets, drawn anew for each (seed, epoch, record).
+"""Draws masked LM targets for each (seed, epoch, record).
 
-The rules are create_masked_lm_predictions of google-research/bert
-(create_pretraining_data.py), on a whole batch at once.
+The rules are those of create_masked_lm_predictions in google-research/bert
+(create_pretraining_data.py), applied to a whole batch at once.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Draws(NamedTuple):
 
 
 class Masked(NamedTuple):
-    """A batch's inputs with masks in, and what is to be predicted there."""
+    """A batch's masked inputs, and the targets."""
 
     input_ids: Int[np.ndarray, "batch length"]
     masked_lm_positions: Int[np.ndarray, "batch predictions"]
@@ -35,12 +35,12 @@ def draw(
     length: int,
     predictions: int,
 ) -> Draws:
-    """Draws for each row from its own counter of one Philox stream, so that any
+    """Draws each row's numbers from its own counter of one Philox stream, so that any
     record's mask can be recomputed alone."""
     key = np.array([seed, 0x6D61736B], np.uint64)  # "mask"
     rows = []
     for epoch, record in zip(epochs, records, strict=True):
-        # The low words count the numbers drawn; the high words never meet.
+        # The low words count the numbers drawn; the high words keep rows apart.
         counter = np.array([0, 0, epoch, record], np.uint64)
         generator = np.random.Generator(np.random.Philox(key=key, counter=counter))
         rows.append(generator.random(length + 2 * predictions))
@@ -63,29 +63,29 @@ def apply(
     Args:
       input_ids: pieces with [CLS], [SEP] and padding.
       input_mask: 1 for a token, special tokens included, 0 for padding.
-      candidates: where a prediction may stand: not at special tokens or padding.
+      candidates: positions that may be predicted: no special tokens, no padding.
       draws: from `draw`; its `action` gives the number of columns of the result.
       masking: `config.masking`.
-      mask_id: of [MASK].
-      continuation: for each piece, whether it goes on a word ("##...").
+      mask_id: the id of [MASK].
+      continuation: for each piece, whether it continues a word ("##...").
 
     Returns:
       Positions ascending, unused columns 0 with weight 0.
     """
     columns = draws.action.shape[1]
-    # Python's round and NumPy's both go to the even neighbour.
-    wanted = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
-    budget = np.minimum(columns, np.maximum(1, wanted))
+    # rint rounds half to even, like Python's round in Google's code.
+    share = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
+    budget = np.minimum(columns, np.maximum(1, share))
     if masking.whole_word:
         starts = candidates & ~continuation[input_ids]
-        # A sentence cut at its front begins inside a word.
+        # A sentence that was cut at the front may start inside a word.
         starts[:, 1:] |= candidates[:, 1:] & ~candidates[:, :-1]
         chosen = _choose_words(candidates, starts, draws.order, budget)
     else:
         ranks = _ranks(np.where(candidates, draws.order, np.inf))
         chosen = candidates & (ranks < budget[:, None])
 
-    # The columns may be more than the row is long.
+    # There may be more columns than positions in a row.
     missing = ((0, 0), (0, max(0, columns - input_ids.shape[1])))
     chosen, originals = np.pad(chosen, missing), np.pad(input_ids, missing)
     positions = np.argsort(~chosen, axis=1, kind="stable")[:, :columns]
@@ -107,7 +107,7 @@ def apply(
 
 
 def _ranks(values: Float[np.ndarray, "batch n"]) -> Int[np.ndarray, "batch n"]:
-    """Each value's place in its row's ascending order."""
+    """Each value's rank in its row, ascending from 0."""
     order = np.argsort(values, axis=1, kind="stable")
     ranks = np.empty_like(order)
     np.put_along_axis(ranks, order, np.arange(values.shape[1])[None, :], axis=1)
@@ -120,7 +120,7 @@ def _choose_words(
     order: Float[np.ndarray, "batch length"],
     budget: Int[np.ndarray, "batch"],
 ) -> Bool[np.ndarray, "batch length"]:
-    """Takes words in random order; one that would exceed the budget is passed over."""
+    """Takes words in random order; skips words that would exceed the budget."""
     rows = np.arange(len(candidates))
     word_of = np.cumsum(starts, axis=1) - 1  # of each candidate
     counts = starts.sum(axis=1)

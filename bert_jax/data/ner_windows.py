@@ -1,4 +1,4 @@
-"""Windows of a sentence that is too long, and of the document around it."""
+"""Cuts a sentence that is too long, and adds context from the document around it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,9 +9,9 @@ def parts(
     """Cuts the words [begin, end) into parts to be tagged.
 
     Args:
-      sizes: pieces of each word, `room` at most.
-      room: pieces of a window. Where all fit, there is one part; otherwise each has
-        room / 2 pieces at most, or one word.
+      sizes: pieces of each word, at most `room`.
+      room: pieces of a window. Words that all fit are one part; otherwise each part
+        has at most room / 2 pieces, or is one word.
     """
     if sum(sizes[begin:end]) <= room:
         yield begin, end
@@ -28,7 +28,7 @@ def parts(
 def widen(
     sizes: Sequence[int], part: tuple[int, int], around: tuple[int, int], room: int
 ) -> tuple[int, int]:
-    """Adds words of `around` to both sides of a part, in turn, as long as they fit."""
+    """Adds words of `around` to a part, alternating right and left, while they fit."""
     left, right = part
     rest = room - sum(sizes[left:right])
     grows = True

@@ -1,7 +1,7 @@
-"""Which sentences that are held back stand in the training text as well.
+"""Finds held-out sentences that are also in the training text.
 
-Sentences are compared by a hash of their words in lower case. Of the training text all
-hashes go to a file (8 bytes each), of what is held back they are in memory.
+Sentences are compared by a hash of their words in lower case. The training text's
+hashes are in a file (8 bytes each), the held-out sentences' in memory.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ _BLOCK = 1 << 20  # hashes read at a time
 
 
 def keys(sentences: Iterable[str]) -> UInt64[np.ndarray, " sentences"]:
-    """A hash of each sentence's words, whatever stands between them."""
+    """A hash of each sentence's words; spaces and punctuation do not matter."""
     words = (" ".join(_WORD.findall(sentence.lower())) for sentence in sentences)
     digests = (
         hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -26,25 +26,25 @@ def keys(sentences: Iterable[str]) -> UInt64[np.ndarray, " sentences"]:
     return np.frombuffer(b"".join(digests), np.uint64)
 
 
-def standing(
-    path: Path, wanted: UInt64[np.ndarray, " sentences"]
+def in_file(
+    path: Path, keys: UInt64[np.ndarray, " sentences"]
 ) -> UInt64[np.ndarray, " known"]:
-    """Those of `wanted` that a file of hashes holds, sorted, each once."""
-    wanted = np.unique(wanted)
-    seen = np.zeros(len(wanted), bool)
+    """Returns the `keys` that a file of hashes contains, sorted, each once."""
+    keys = np.unique(keys)
+    seen = np.zeros(len(keys), bool)
     with path.open("rb") as file:
         while block := file.read(8 * _BLOCK):
             found = np.intersect1d(
-                wanted, np.frombuffer(block, np.uint64), return_indices=True
+                keys, np.frombuffer(block, np.uint64), return_indices=True
             )
             seen[found[1]] = True
-    return wanted[seen]
+    return keys[seen]
 
 
 def among(
     found: UInt64[np.ndarray, " sentences"], known: UInt64[np.ndarray, " known"]
 ) -> Bool[np.ndarray, " sentences"]:
-    """Whether each is one of `known`, which are sorted."""
+    """Whether each is in `known`, which is sorted."""
     if not len(known):
         return np.zeros(len(found), bool)
     place = np.minimum(np.searchsorted(known, found), len(known) - 1)

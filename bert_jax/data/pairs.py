@@ -1,7 +1,7 @@
-"""Which tokens make a sentence pair: google-research/bert, create_pretraining_data.py.
+"""Draws sentence pairs as google-research/bert's create_pretraining_data.py does.
 
-The rules look at the lengths of sentences only, so they are drawn on lengths, and a
-pair is two ranges of token positions. All randomness comes from the `rng` given.
+The rules need only the lengths of sentences, so a pair is two ranges of token
+positions. All randomness comes from the `rng` given.
 """
 
 import random
@@ -33,11 +33,11 @@ class Pair(NamedTuple):
 
 
 class _Corpus(NamedTuple):
-    """Where sentences begin, and which documents are pieces of one."""
+    """Where sentences start, and which documents are pieces of one long document."""
 
     # offsets[d][s]: where sentence s of document d starts; the last one is its end.
     offsets: list[list[int]]
-    # Of each document, the first piece of its whole and the one after the last.
+    # Per document: the first piece of its long document, and the one after the last.
     whole: list[tuple[int, int]]
 
 
@@ -51,12 +51,12 @@ def draw(
 
     Args:
       documents: for each document the numbers of tokens in its sentences, all > 0;
-        a random B comes from another one, where there is another.
+        a random B comes from another document if possible.
       rng: the source of every draw.
       settings: see above.
-      wholes: where documents are pieces of longer ones: for each the number of its
-        whole; those of one follow each other. A random B comes from another whole,
-        where there is another.
+      wholes: where documents are pieces of longer ones: for each piece the number of
+        its long document; its pieces are consecutive. A random B comes from another
+        long document if possible.
     """
     offsets = [[0, *accumulate(lengths)] for lengths in documents]
     whole: list[tuple[int, int]] = []
@@ -72,7 +72,7 @@ def draw(
 
 
 def _target(longest: int, rng: random.Random, short_seq_prob: float) -> int:
-    """Tokens aimed at, drawn once for a document: mostly as many as there is room."""
+    """Draws a document's target length, once: mostly `longest`, sometimes less."""
     if rng.random() < short_seq_prob:
         return rng.randint(2, longest)
     return longest
@@ -105,11 +105,11 @@ def _pairs(
 
 
 def _random_next(
-    corpus: _Corpus, document: int, wanted: int, rng: random.Random
+    corpus: _Corpus, document: int, target: int, rng: random.Random
 ) -> Span:
-    """Sentences from a random one on, of another document: `wanted` tokens or more."""
-    # Google's code tries ten times to meet another document; this always does. With
-    # one document alone, both take it: another of its pieces, where it has some.
+    """Sentences of another document from a random one on, until `target` tokens."""
+    # Google's code tries ten times to draw another document; this always does. With
+    # a single document both take that one: here another of its pieces if it has any.
     first, stop = corpus.whole[document]
     if stop - first == len(corpus.offsets) > 1:
         first, stop = document, document + 1
@@ -120,22 +120,22 @@ def _random_next(
     ends = corpus.offsets[other]
     first = rng.randrange(len(ends) - 1)
     stop = first + 1
-    while stop < len(ends) - 1 and ends[stop] - ends[first] < wanted:
+    while stop < len(ends) - 1 and ends[stop] - ends[first] < target:
         stop += 1
     return Span(other, ends[first], ends[stop])
 
 
 def truncate(a: Span, b: Span, longest: int, rng: random.Random) -> tuple[Span, Span]:
-    """Drops tokens until both have `longest` together.
+    """Drops tokens until the two have `longest` tokens in total.
 
-    Each token goes from the longer one (from B when they are equal), from its front
-    or its back with equal chance. How many go from each is thereby settled, and how
-    many of them from the front is a sum of coin tosses.
+    Each drop takes a token of the longer one (B on a tie), from the front or the back
+    with equal chance. So the count per span is fixed, and the number dropped from the
+    front is a sum of coin tosses.
     """
     length_a, length_b = a.stop - a.start, b.stop - b.start
     keep_a, keep_b = length_a, length_b
     if length_a + length_b > longest:
-        # The longer one shrinks to the other's length, then they take turns, B first.
+        # The longer one shrinks to the other's length, then they alternate, B first.
         keep_a = min(length_a, max(longest - length_b, (longest + 1) // 2))
         keep_b = longest - keep_a
     return (
@@ -154,7 +154,7 @@ def _trim(span: Span, drop: int, rng: random.Random) -> Span:
 def _passages(
     offsets: list[list[int]], document: int, rng: random.Random, settings: Settings
 ) -> Iterator[Pair]:
-    """Without sentence pairs: the document cut where a row is full, nothing lost."""
+    """Without sentence pairs: cuts the document where a row is full, and keeps all."""
     longest = settings.max_seq_length - 2  # [CLS] A [SEP]
     target = _target(longest, rng, settings.short_seq_prob)
     end = offsets[document][-1]

@@ -1,7 +1,7 @@
-"""Long documents in pieces: a whole book is no unit for what is drawn of each document.
+"""Cuts long documents into pieces.
 
-Whether a document's rows are short is drawn once for it (pairs.py, as Google does with
-ten copies of the corpus); of a book as one document all rows would be short, or none.
+pairs.py draws once per document whether its rows are short, as Google's code does for
+each of ten copies of the corpus. In an uncut book all rows would be short, or none.
 """
 
 import itertools
@@ -18,19 +18,19 @@ def read(
 ) -> Iterator[list[Document]]:
     """Yields each document as its pieces.
 
-    One document alone is divided: its pieces stand for documents, so that some can be
-    held back and a random second sentence comes from another one.
+    A single document is divided: its pieces count as documents, so that some can be
+    held back and a random second sentence comes from another piece.
 
     Args:
       max_bytes: of a piece, in UTF-8; 0: nothing is cut.
-      language: whose rules split sentences.
+      language: splits sentences by its rules.
     """
     first = list(itertools.islice(documents, 2))
     if len(first) == 1:
         yield from ([piece] for piece in cut(first[0], max_bytes, language))
         return
     rest = itertools.chain(first, documents)
-    del first  # the chain lets go of them
+    del first  # frees each as the chain passes it
     for document in rest:
         yield cut(document, max_bytes, language)
 
@@ -38,8 +38,8 @@ def read(
 def cut(document: Document, max_bytes: int, language: str) -> list[Document]:
     """Cuts at ends of paragraphs, and of sentences where a paragraph is too long.
 
-    The pieces have some `max_bytes` at most (more where a sentence has) and are about
-    as long as each other; together they hold all that the document does.
+    Pieces have at most about `max_bytes` (more where one sentence has) and similar
+    lengths; together they have all the text.
     """
     text = document.text
     # A character has at most four bytes.
@@ -52,7 +52,7 @@ def cut(document: Document, max_bytes: int, language: str) -> list[Document]:
         separator, paragraphs = "\n\n", re.split(r"\n[ \t]*\n", text)
     else:
         separator, paragraphs = "\n", text.split("\n")
-    if document.form != "sentences":  # of which a line is one already
+    if document.form != "sentences":  # there each line is one sentence already
         paragraphs = [
             part
             for paragraph in paragraphs
@@ -65,7 +65,7 @@ def cut(document: Document, max_bytes: int, language: str) -> list[Document]:
 def _shortened(
     paragraph: str, form: str, max_bytes: int, language: str
 ) -> Iterable[str]:
-    """A paragraph, or some of its sentences at a time."""
+    """A paragraph, or groups of its sentences."""
     size = len(paragraph.encode())
     if size <= max_bytes:
         return [paragraph]
@@ -77,14 +77,14 @@ def _shortened(
 def _grouped(
     parts: Iterable[str], gap: int, most: int, total: int
 ) -> Iterator[list[str]]:
-    """Parts that follow each other, about the same number of bytes each time.
+    """Groups consecutive parts, with about the same number of bytes in each group.
 
     Args:
-      gap: bytes between two of them.
+      gap: bytes between two parts.
       most: bytes of a group, unless one part has more.
-      total: bytes of all.
+      total: bytes of all parts.
     """
-    # A tenth is left for the last part to go beyond it.
+    # A tenth of slack: a group's last part may overshoot.
     goal = total / math.ceil(total / (0.9 * most))
     group: list[str] = []
     size = seen = number = 0

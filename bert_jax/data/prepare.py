@@ -1,13 +1,13 @@
-"""From text to sentence pairs on disk, once: a TFDS data set of sharded ArrayRecord.
+"""Turns text into sentence pairs on disk, once: a TFDS data set, sharded ArrayRecord.
 
     documents -> pieces -> train and dev -> chunks -> (on every core) sentences
     -> token ids -> pairs -> a shard for each chunk
 
-Of dev the sentences that train has, too, are left out: dev is written last.
-A chunk's records follow from its documents and (seed, split, chunk) alone, so the
-result is the same whatever the number of cores. Memory holds a few chunks for each
-core, whatever the size of the corpus. The folder's name is a fingerprint of all that
-shaped it, and it takes this name when it is complete.
+Dev is written last, without the sentences that train also has.
+A chunk's records depend on its documents and (seed, split, chunk) alone, so the number
+of cores does not change the result. Memory holds a few chunks per core, whatever the
+size of the corpus. The folder is named after a fingerprint of everything that shaped
+it, and is renamed to that name once complete.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from bert_jax.data import chunks, corpus, pairs, vocabulary, whole, writing
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
-FORMAT = 2  # to be raised when the same settings would give other records
+FORMAT = 2  # raise it when the same settings would give different records
 _REPORT = "preparation.json"
 _TOKENIZER = "tokenizer.json"
 
@@ -37,35 +37,35 @@ class Prepared(NamedTuple):
 
     folder: storage.Path
     tokenizer: Tokenizer
-    report: dict[str, Any]  # what shaped them, and `totals` of each split
+    report: dict[str, Any]  # the settings, and `totals` of each split
 
     def token_counts(self) -> Int64[np.ndarray, " vocab"]:
-        """How often each id stands in the training split's tokens_a and tokens_b."""
+        """The count of each id in the training split's tokens_a and tokens_b."""
         return np.load(io.BytesIO((self.folder / "token_counts.npy").read_bytes()))
 
     def is_of(self, tokenizer: Tokenizer) -> bool:
-        """Whether the text was divided by this tokenizer."""
+        """Whether this tokenizer made the tokens."""
         return self.report["tokenizer"] == _digest(tokenizer)
 
     def fits(self, config: ConfigDict, max_seq_length: int) -> bool:
-        """Whether these are the config's settings, whatever the text."""
-        wanted = _identity(config, max_seq_length)
-        return all(self.report.get(name) == wanted[name] for name in wanted)
+        """Whether the config has these settings; does not compare the text."""
+        settings = _identity(config, max_seq_length)
+        return all(self.report.get(name) == settings[name] for name in settings)
 
 
 def prepare(
     config: ConfigDict, max_seq_length: int, tokenizer: Tokenizer | None = None
 ) -> Prepared:
-    """Returns the corpus's sentence pairs; they are made if they are missing.
+    """Returns the corpus's sentence pairs; makes them if they are missing.
 
-    Their folder opens with `tfds.builder_from_directory` and holds, beside the splits
+    Their folder opens with `tfds.builder_from_directory` and has, besides the splits
     `train` and `dev`, token_counts.npy, the vocabulary and preparation.json (settings
-    and totals). It is named after the settings and what the text's files hold.
+    and totals). It is named after the settings and the contents of the text's files.
 
     Args:
       config: the whole config; `corpus`, `tokenizer` and `init_from` matter.
       max_seq_length: tokens of a row, [CLS] and [SEP] included.
-      tokenizer: None: `prepare_tokenizer` gives it.
+      tokenizer: None: the one from `prepare_tokenizer`.
 
     Raises:
       UserError: see `corpus.documents` and `writing.write`; a full disk.
@@ -90,26 +90,26 @@ def prepare(
 
 
 def open_folder(folder: storage.Path) -> Prepared:
-    """The pairs that `prepare` has left in a folder; no need of the text.
+    """Opens the pairs that `prepare` wrote to a folder; does not need the text.
 
     Raises:
-      UserError: they are not there, or damaged.
+      UserError: they are missing or damaged.
     """
     try:
         report = json.loads((folder / _REPORT).read_bytes())
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{folder / _REPORT}: cannot be read ({error}); remove this folder, and it "
-            "is made anew"
+            f"{folder / _REPORT}: cannot be read ({error}); delete this folder to "
+            "prepare the data again"
         ) from error
     return Prepared(folder, tokenization.load(folder / _TOKENIZER), report)
 
 
 def reopen(config: ConfigDict, name: str, max_seq_length: int) -> Prepared | None:
-    """The pairs of that name in `config.corpus.data_dir`, as a run has recorded it.
+    """Opens the folder `name`, which a run has recorded, in `config.corpus.data_dir`.
 
     Returns:
-      None where they are gone, or were made by other settings than the config's.
+      None where it is gone, or was made with other settings than the config's.
     """
     folder = storage.path(config.corpus.data_dir) / name
     if not whole.is_whole(folder, _REPORT):
@@ -119,7 +119,7 @@ def reopen(config: ConfigDict, name: str, max_seq_length: int) -> Prepared | Non
 
 
 def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str]) -> str:
-    """Names what differs between two reports of preparing the same sources."""
+    """Lists the differences between two preparation reports of the same sources."""
     found = []
     for source, one, other in zip(
         sources, before["sources"], now["sources"], strict=False
@@ -136,10 +136,10 @@ def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str])
 
 
 def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
-    """Returns the tokenizer of the config (`tokenization.of_config`), or a trained one.
+    """Returns the config's tokenizer (`tokenization.of_config`), or trains one.
 
-    A trained one is kept in `<corpus.data_dir>/vocabulary-<fingerprint>`. It is
-    trained on documents of the training split only.
+    A trained tokenizer is stored in `<corpus.data_dir>/vocabulary-<fingerprint>`. It
+    is trained on the training split only.
 
     Raises:
       UserError: see `tokenization.of_config` and `corpus.documents`.
@@ -147,14 +147,14 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     given = tokenization.of_config(config)
     if given is not None:
         return given
-    wanted = config.tokenizer
+    settings = config.tokenizer
     data_dir = storage.path(config.corpus.data_dir)
     identity = {
         "format": FORMAT,
         "sources": corpus.identity(tuple(config.corpus.sources), data_dir),
-        "vocab_size": wanted.vocab_size,
-        "lowercase": wanted.lowercase,
-        "sample_bytes": wanted.sample_bytes,
+        "vocab_size": settings.vocab_size,
+        "lowercase": settings.lowercase,
+        "sample_bytes": settings.sample_bytes,
         "dev_fraction": config.corpus.dev_fraction,
         "max_document_bytes": config.corpus.max_document_bytes,
         "language": config.corpus.language,
@@ -164,7 +164,7 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     if not whole.is_whole(folder, "metadata.json"):
         with whole.made_whole(folder, "metadata.json") as temporary:
             training = enumerate(_training_texts(config))
-            vocabulary.write(training, wanted, config.corpus.seed, identity, temporary)
+            vocabulary.write(training, settings, identity["seed"], identity, temporary)
     return tokenization.load(folder / _TOKENIZER)
 
 
@@ -173,7 +173,7 @@ def _digest(tokenizer: Tokenizer) -> str:
 
 
 def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
-    """What shapes the pairs, but for text, vocabulary and program."""
+    """The settings that shape the pairs, besides text, vocabulary and libraries."""
     return {
         "settings": _settings(config, max_seq_length)._asdict(),
         "dev_fraction": config.corpus.dev_fraction,
@@ -185,7 +185,7 @@ def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
 
 def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
     if max_seq_length < 5:  # [CLS] A [SEP] B [SEP]
-        raise UserError(f"corpus.max_seq_length={max_seq_length}: at least 5 is needed")
+        raise UserError(f"corpus.max_seq_length={max_seq_length}: must be at least 5")
     return pairs.Settings(
         max_seq_length, config.corpus.short_seq_prob, config.corpus.nsp
     )

@@ -1,7 +1,7 @@
 """Documentation strings: real English that every Python installation has.
 
-The text is what modules, classes and functions of the standard library and of this
-project's own dependencies say about themselves; a module is a document.
+The text is the docstrings of the standard library and of this project's dependencies;
+each module is one document.
 """
 
 import ast
@@ -23,8 +23,8 @@ from typing import Any
 from bert_jax.data import workers
 from bert_jax.runtime import storage
 
-# What the main install brings, whatever else stands beside it: one test tool more does
-# not change the corpus. A distribution that is absent is left out.
+# The main install's distributions only, so that an extra test tool does not change the
+# corpus. A distribution that is not installed is left out.
 DISTRIBUTIONS = (
     *("absl-py", "aiofiles", "anyio", "array_record", "attrs", "certifi"),
     *("charset-normalizer", "click", "cloudpickle", "dm-tree", "docstring_parser"),
@@ -40,7 +40,7 @@ DISTRIBUTIONS = (
     *("treescope", "truststore", "typing_extensions", "urllib3", "uvloop"),
     *("wadler_lindig", "wrapt"),
 )
-FORMAT = 1  # to be raised when the extraction below changes
+FORMAT = 1  # raise it when the extraction below changes
 _FILES_A_TASK = 64
 _NOT_READ = {"test", "tests", "idle_test", "lib2to3", "site-packages"}
 # Lines that underline a heading or rule a table.
@@ -77,7 +77,7 @@ def _versions() -> dict[str, str]:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            continue  # so its absence is part of the identity
+            continue  # its absence changes the identity too
     return found
 
 
@@ -102,9 +102,9 @@ def _is_read(path: Path) -> bool:
 
 
 def _read_files(_: None, files: list[tuple[str, str]]) -> str:
-    """In a worker: the JSON lines of the files that document something."""
+    """Runs in a worker: JSON lines of the files that have docstrings."""
     rows = []
-    gc.disable()  # syntax trees have no cycles, and looking for them doubles the time
+    gc.disable()  # syntax trees have no cycles; collecting would double the time
     try:
         for name, path in files:
             if text := docstrings(_parse(path)):
@@ -116,7 +116,7 @@ def _read_files(_: None, files: list[tuple[str, str]]) -> str:
 
 def _parse(path: str) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of invalid escapes in other people's code
+        warnings.simplefilter("ignore")  # invalid escapes in other people's code
         try:
             return ast.parse(Path(path).read_bytes())
         except (SyntaxError, ValueError):  # templates, other versions of Python
@@ -124,7 +124,7 @@ def _parse(path: str) -> ast.Module:
 
 
 def docstrings(tree: ast.Module) -> str:
-    """The docstrings of a module in the order of its text, without code and rules."""
+    """A module's docstrings in source order, without code and rules."""
     found = (ast.get_docstring(node, clean=False) for node in _documented(tree))
     return "\n\n".join(filter(None, (english(text) for text in found if text)))
 
@@ -132,7 +132,7 @@ def docstrings(tree: ast.Module) -> str:
 def _documented(node: ast.AST) -> Iterator[_Documented]:
     if isinstance(node, _Documented):
         yield node
-    # Definitions also stand within `if` and `try`, never within expressions.
+    # Definitions also occur inside `if` and `try`, never inside expressions.
     for name in ("body", "handlers", "orelse", "finalbody"):
         for child in getattr(node, name, ()):
             yield from _documented(child)
@@ -146,7 +146,7 @@ def english(docstring: str) -> str:
         lines = []
         for line in paragraph.split("\n"):
             if line.lstrip().startswith(">>>"):
-                break  # what follows, up to the empty line, is code and its output
+                break  # the rest of the paragraph is code and its output
             if not _RULE.match(line):
                 lines.append(line.strip())
         kept.append("\n".join(lines))

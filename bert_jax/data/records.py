@@ -1,7 +1,7 @@
 """A sentence pair as bytes: the tf.train.Example that TFDS writes and reads.
 
-The protocol buffer is filled and read directly, with the classes that TFDS itself
-brings: its own path through nested features takes ten times to forty times as long.
+Writes and reads the protocol buffer directly, with TFDS's own classes: TFDS's path
+through nested features takes 10 to 40 times as long.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Sequences of different lengths, held without padding; batches of them, padded."""
+"""Stores sequences of different lengths without padding, and makes padded batches."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,14 +13,14 @@ from bert_jax.data import workers
 
 Batch = dict[str, np.ndarray]
 
-# Of a global batch, the rows that a process holds.
+# The rows of a global batch that a process reads.
 RowIndex = slice | Int[np.ndarray, "local"]
 
-# As good as without end; Grain's own endless repetition has no length in batches of 1.
+# Practically endless: Grain's endless repetition has no length in batches of 1.
 EPOCHS = 1_000_000
 
 # A batch is padded to one of these, or to the maximum: few shapes, few compilations,
-# and less than a third of it is padding for its longest row.
+# and padding is less than a third of the longest row.
 LENGTHS = tuple(
     size for power in range(3, 12) for size in (1 << power, 3 << (power - 1))
 )
@@ -29,15 +29,15 @@ LENGTHS = tuple(
 class Feature(NamedTuple):
     """One sequence for the model (or, for choices, one group of sequences).
 
-    `columns` holds integers: `input_ids` and `segment_ids`, [length] or [choices,
+    `columns` has integers: `input_ids` and `segment_ids`, [length] or [choices,
     length]; others of that length, such as the tag of each token; and scalars, such as
-    a label. Floats are of the whole sequence: a number, or an array of always the same
+    a label. Floats describe the whole sequence: a number, or an array of one fixed
     shape. `input_mask` may be left out where no position is padding.
     """
 
-    example: int  # which of the examples it is of; several windows may be of one
+    example: int  # index of its example; an example may have several windows
     columns: Mapping[str, Any]
-    info: Any = None  # what the answers need and the model does not
+    info: Any = None  # for the answers only, not for the model
 
 
 class Rows:
@@ -45,7 +45,7 @@ class Rows:
 
     Args:
       features: at least one, all with the same columns.
-      fill: what a column is padded with, where that is not 0.
+      fill: the padding value of each column that is not padded with 0.
     """
 
     def __init__(self, features: Sequence[Feature], fill: Mapping[str, int]):
@@ -77,7 +77,7 @@ class Rows:
 
         Returns:
           The columns, `input_mask` (1 for a token), and `row_weights` [batch]: 0 for a
-          row that only fills up the batch.
+          padding row.
         """
         real = np.flatnonzero(indices < len(self))
         batch: Batch = {}
@@ -101,12 +101,12 @@ class Rows:
         return batch
 
     def share(self, piece: int, first: int) -> float:
-        """The share of this piece among those of the `first` rows, [CLS], [SEP] too."""
+        """The share of this piece in the `first` rows, [CLS] and [SEP] included."""
         ids = self._flat["input_ids"][..., : self._ends[:first][-1]]
         return float(np.mean(ids == piece))
 
     def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
-        """The length that holds these rows: one of LENGTHS, or the limit."""
+        """The length to pad these rows to: one of LENGTHS, or the limit."""
         longest = self.lengths[indices[indices < len(self)]].max(initial=1)
         return next((n for n in LENGTHS if longest <= n < limit), limit)
 
@@ -120,15 +120,15 @@ class Rows:
         limit: int,
         to_limit: bool = False,
     ) -> Iterator[Batch]:
-        """Batches for training from `step` on, without end, read ahead.
+        """Endless training batches from `step` on; reads ahead.
 
-        Every epoch is shuffled anew, and every row is once in it; epochs follow each
-        other without a gap. A batch is padded to its longest row.
+        Every epoch is reshuffled and has each row once; a batch may span two epochs.
+        A batch is padded to its longest row.
 
         Args:
           size: rows of the global batch.
-          rows: of it, those to give.
-          limit: tokens of the longest row at most.
+          rows: which rows of the global batch to return.
+          limit: maximum tokens of a row.
           to_limit: pad to `limit` instead.
         """
 
@@ -137,7 +137,7 @@ class Rows:
             return self.batch(indices[rows], length)
 
         order = grain.MapDataset.range(len(self)).seed(seed).shuffle().repeat(EPOCHS)
-        # On few cores a second reader only takes the time of the step.
+        # With few cores a second reader only slows the step down.
         threads = min(4, max(1, workers.cores() // 2))
         ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
         return iter(order.batch(size).map(batch)[step:].to_iter_dataset(ahead))
@@ -145,14 +145,14 @@ class Rows:
     def each_once(
         self, size: int, rows: RowIndex, *, limit: int, to_limit: bool = False
     ) -> Iterator[Batch]:
-        """Batches with every row once, in the order of `by_length`."""
+        """Batches that have each row once, in the order of `by_length`."""
         for indices in self.by_length(size):
             length = limit if to_limit else self.length(indices, limit)
             yield self.batch(indices[rows], length)
 
     def by_length(self, size: int) -> Iterator[Int[np.ndarray, "size"]]:
-        """Indices of the rows of each batch, every row once, short ones together; the
-        last batch is filled up with indices past the last row."""
+        """Row indices of each batch, sorted by length, every row once; the last batch
+        is padded with indices past the last row."""
         order = np.argsort(self.lengths, kind="stable")
         rest = -len(order) % size
         padded = np.concatenate([order, np.full(rest, len(order))])
@@ -162,13 +162,13 @@ class Rows:
 def padded(
     encodings: Sequence[Encoding], pad: int, limit: int
 ) -> tuple[Int32[np.ndarray, "rows length"], ...]:
-    """Ids, mask (1 for a token) and segment ids of some texts, a row each.
+    """Ids, mask (1 for a token) and segment ids of texts, one row per text.
 
     The length is a power of two, or the limit: few shapes, few compilations.
 
     Args:
       pad: the id of [PAD].
-      limit: tokens of the longest text at most.
+      limit: maximum tokens of a text.
     """
     length = min(power_of_two(len(encoding.ids) for encoding in encodings), limit)
     ids, mask, segments = np.zeros((3, len(encodings), length), np.int32)
@@ -182,5 +182,5 @@ def padded(
 
 
 def power_of_two(lengths: Iterable[int]) -> int:
-    """The smallest power of two that holds the longest of them."""
+    """The smallest power of two that is at least the largest length."""
     return 1 << (max(1, *lengths, 1) - 1).bit_length()

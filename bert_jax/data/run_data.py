@@ -1,4 +1,4 @@
-"""The prepared data of a run: resolved once; from then on the text plays no part."""
+"""The prepared data of a run: resolved once; afterwards the text is not needed."""
 
 import functools
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class RunData:
 
         Args:
           config: the whole config.
-          tokenizer: None: the one that the run began with, or one to be trained.
+          tokenizer: None: the one that the run started with, or a newly trained one.
         """
         self._config = config
         self._given = tokenizer
@@ -29,17 +29,17 @@ class RunData:
         self._record: Mapping[str, Any] = {}
 
     def recall(self, record: Mapping[str, Any]) -> None:
-        """Takes the `record` of a run that goes on, before anything else is asked.
+        """Takes the `record` of a resumed run; call it first.
 
-        What was prepared then is taken where it is in `config.corpus.data_dir` still:
-        its text may be gone, or there may be more of it. A record of other sources
-        than the config's is left alone.
+        The run's prepared data is reused where `config.corpus.data_dir` still has it,
+        even if its text is gone or has grown. A record of other sources than the
+        config's is ignored.
         """
         if record.get("sources") == list(self._config.corpus.sources):
             self._record = record
 
     def record(self) -> dict[str, Any]:
-        """The folders' names, by length, and what shaped them; JSON."""
+        """The folders' names by length, and the settings that shaped them, as JSON."""
         found = self.all()
         shaped_by = {k: v for k, v in found[0].report.items() if k != "totals"}
         return {
@@ -50,7 +50,7 @@ class RunData:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The vocabulary given, that of the run, or the one trained on the corpus.
+        """The given tokenizer, the run's, or the one trained on the corpus.
 
         Raises:
           UserError: see `prepare.prepare_tokenizer`.
@@ -67,10 +67,10 @@ class RunData:
         return [self.of(length) for length in self._lengths()]
 
     def of(self, length: int) -> Prepared:
-        """The data of a length, made if it is missing.
+        """The data of a length; prepares it if it is missing.
 
         Raises:
-          UserError: see `prepare.prepare`; the run began with other data, now gone.
+          UserError: see `prepare.prepare`; the run started with other data, now gone.
         """
         if length not in self._found:
             self._found[length] = self._recorded(length) or self._made(length)
@@ -83,7 +83,7 @@ class RunData:
         return self._record.get("folders", {}).get(str(length))
 
     def _recorded(self, length: int) -> Prepared | None:
-        """What the run began with, if it is there still."""
+        """The data that the run started with, if it still exists."""
         name = self._name(length)
         found = prepare.reopen(self._config, name, length) if name else None
         if found is None or (self._given and not found.is_of(self._given)):
@@ -98,9 +98,9 @@ class RunData:
                 self._record["shaped_by"], data.report, self._record["sources"]
             )
             raise UserError(
-                "config.corpus.sources: the text has changed since the run began: "
-                f"{changed}; and what was prepared of it then, {name}, is not in "
+                "config.corpus.sources: the text has changed since the run started: "
+                f"{changed}; and the data prepared from it then, {name}, is not in "
                 f"config.corpus.data_dir={self._config.corpus.data_dir}: restore "
-                "either, or take another --workdir"
+                "either, or use another --workdir"
             )
         return data

@@ -1,4 +1,4 @@
-"""The work of one core: a chunk of documents into a shard of records."""
+"""The work of one core: turns a chunk of documents into a shard of records."""
 
 import contextlib
 import errno
@@ -17,12 +17,12 @@ from tokenizers import Tokenizer
 
 from bert_jax.data import corpus, overlap, pairs, records
 
-# Sentences that are tokenized in one call; bounds the memory of its result.
+# Sentences to tokenize in one call; bounds the memory of the result.
 _BATCH = 1024
 
 
 class Chunk(NamedTuple):
-    """Documents that make one shard: the `number`-th of a split."""
+    """The documents of one shard: number `number` of a split."""
 
     split: str
     number: int
@@ -37,28 +37,28 @@ class Job(NamedTuple):
     language: str
     seed: int
     settings: pairs.Settings
-    # Of dev's chunks only, once all of train's are done: the sentences to leave out.
+    # For dev only, after all of train is written: keys of the sentences to leave out.
     known: UInt64[np.ndarray, " known"] | None = None
 
 
 class Shard(NamedTuple):
-    """What was written of a chunk."""
+    """A report of what was written for a chunk."""
 
     split: str
     number: int
     # documents, pieces, sentences, left_out (sentences), tokens, pairs, bytes (of text)
     totals: Counter[str]
-    counts: Int64[np.ndarray, " vocab"]  # of each id in the tokens_a and tokens_b
+    counts: Int64[np.ndarray, " vocab"]  # of each id in tokens_a and tokens_b
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
 
 
 def part_path(folder: Path, split: str, number: int) -> Path:
-    """Where a shard lies while the number of shards is not known."""
+    """The path of a shard until the number of shards is known."""
     return folder / f"{split}-{number}"
 
 
 def first_pass(job: Job, chunk: Chunk) -> Shard:
-    """Writes a chunk of train; of dev, which waits for all of train, gives the keys."""
+    """Writes a chunk of train; for dev, which is written later, returns only keys."""
     if chunk.split == "train":
         return write_shard(job, chunk)
     pieces = (piece for document in chunk.documents for piece in document)
@@ -73,7 +73,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     Raises:
       OSError: the disk is full.
     """
-    # "[MASK]" and the like in a text are text, as in create_pretraining_data.py.
+    # A literal "[MASK]" in the text is text, as in create_pretraining_data.py.
     job.tokenizer.encode_special_tokens = True
     totals: Counter[str] = Counter()
     tokens, lengths, wholes, keys = [], [], [], []
@@ -87,7 +87,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
                 totals["left_out"] += len(sentences) - len(kept)
                 sentences, found = [sentences[i] for i in kept], found[kept]
             ids, sizes = _encode(job, sentences)
-            if sizes:  # none where the tokenizer drops all of its characters
+            if sizes:  # empty if the tokenizer drops every character
                 tokens.append(ids)
                 lengths.append(sizes)
                 wholes.append(number)
@@ -116,7 +116,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
 
 
 def _encode(job: Job, sentences: list[str]) -> tuple[array, list[int]]:
-    """Token ids of a piece and the number of them in each sentence."""
+    """A piece's token ids, and the number of tokens in each sentence."""
     ids, lengths = array("i"), []
     for first in range(0, len(sentences), _BATCH):
         for encoding in job.tokenizer.encode_batch_fast(
@@ -130,7 +130,7 @@ def _encode(job: Job, sentences: list[str]) -> tuple[array, list[int]]:
 
 @contextlib.contextmanager
 def _disk_full() -> Iterator[None]:
-    """ArrayRecord's writer reports a full disk as a RuntimeError."""
+    """Raises OSError for a full disk, which ArrayRecord reports as a RuntimeError."""
     try:
         yield
     except RuntimeError as error:

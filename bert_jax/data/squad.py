@@ -1,4 +1,4 @@
-"""Questions and answers in SQuAD's JSON, versions 1.1 and 2.0.
+"""Reads questions and answers in SQuAD's JSON, versions 1.1 and 2.0.
 
 {"data": [{"paragraphs": [{"context": ..., "qas": [{"id", "question", "answers":
 [{"text", "answer_start"}], "is_impossible"}]}]}]}
@@ -15,8 +15,8 @@ from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside
 
-# Characters between where an answer is said to begin and where it does. COVID-QA is
-# off by one where the text begins with a space; counts of bytes are off by more.
+# Characters that a file's answer_start may be off. COVID-QA is off by one where the
+# text starts with a space; offsets counted in bytes are off by more.
 NEARBY = 10
 
 
@@ -33,18 +33,17 @@ class Example(NamedTuple):
     id: str
     question: str
     context: str
-    answers: tuple[Gold, ...] | None = None  # None: nobody has answered it
+    answers: tuple[Gold, ...] | None = None  # None: the file has no answers
     impossible: bool = False  # is_impossible in the file
 
 
 def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
-    """The questions of a file (JSON, or `.gz` of it) in their order.
+    """Returns the questions of a file (JSON or gzipped JSON), in order, and notices.
 
-    What is unusual and taken all the same is counted: `ids that stand more than once`
-    and `empty questions`.
+    The notices count unusual questions, which are kept: repeated ids and empty ones.
 
     Raises:
-      UserError: not JSON, or not of SQuAD's form; says where.
+      UserError: not JSON, or not SQuAD's format; says where.
     """
     text = "\n".join(line for _, line in read_lines(path))
     hint = "; SQuAD's files are one JSON object each"
@@ -52,21 +51,21 @@ def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
     counts: Counter[str] = Counter()
     examples = list(_examples(content, str(path)))
     if not examples:
-        raise UserError(f"{path}: holds no question; is it a SQuAD file?")
+        raise UserError(f"{path}: has no questions; is it a SQuAD file?")
     times = Counter(example.id for example in examples)
     repeated = sum(count - 1 for count in times.values())
     empty = sum(not example.question.strip() for example in examples)
-    counts["ids that stand more than once (the last one's answer is kept)"] = repeated
+    counts["repeated ids (the last one's answer is kept)"] = repeated
     counts["empty questions"] = empty
     return examples, +counts
 
 
 def find(context: str, answer: Gold) -> tuple[int, int] | None:
-    """Where an answer really stands: its first character and the one past its last.
+    """Finds an answer in the context: its first character and the one past its last.
 
-    White space around the text is no part of the answer, and any white space inside
-    it matches any (as in run_squad.py). Of several places within NEARBY characters of
-    `start` it is the nearest.
+    White space around the answer does not count, and any white space inside it matches
+    any other (as in run_squad.py). Among several places within NEARBY characters of
+    `start`, takes the nearest.
     """
     text = answer.text.strip()
     if not text:
@@ -84,10 +83,10 @@ def find(context: str, answer: Gold) -> tuple[int, int] | None:
 
 
 def check_text(text: Any) -> str:
-    """The text, if it is one.
+    """Returns `text` if it is valid text.
 
     Raises:
-      ValueError: it is not text, or holds half of a surrogate pair.
+      ValueError: it is not a string, or has half of a surrogate pair.
     """
     if not isinstance(text, str):
         raise ValueError(f"is {json.dumps(text)[:40]}, not text")
@@ -128,17 +127,17 @@ def _example(item: dict[str, Any], context: str, where: str) -> Example:
 
 def _value(item: Any, key: str, where: str) -> Any:
     if not isinstance(item, dict):
-        raise UserError(f"{where}: not a JSON object, so without {key!r}")
+        raise UserError(f"{where}: not a JSON object; one with {key!r} is required")
     if key not in item:
-        raise UserError(f"{where}: has no {key!r}; SQuAD's form has one there")
+        raise UserError(f"{where}: has no {key!r}, which SQuAD's format requires")
     return item[key]
 
 
 def _items(item: Any, key: str, where: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """The members of a list, each with its place."""
+    """The members of a list, each with its place for errors."""
     members: Sequence[Any] = _value(item, key, where)
     if not isinstance(members, list):
-        raise UserError(f"{where}: {key!r} is no list")
+        raise UserError(f"{where}: {key!r} is not a list")
     separator = ": " if key == "data" else "."
     for index, member in enumerate(members):
         yield member, f"{where}{separator}{key}[{index}]"
@@ -154,7 +153,7 @@ def _text(item: Any, key: str, where: str) -> str:
 def _start(answer: dict[str, Any], where: str) -> int:
     start = _value(answer, "answer_start", where)
     if isinstance(start, bool) or not isinstance(start, int):
-        raise UserError(f"{where}: answer_start is no integer")
+        raise UserError(f"{where}: answer_start is not an integer")
     if abs(start) >= 2**31:
-        raise UserError(f"{where}: answer_start={start:.3e} is no place in a text")
+        raise UserError(f"{where}: answer_start={start:.3e} is not a text position")
     return start

@@ -1,4 +1,4 @@
-"""A long context as overlapping windows, and where in them an answer stands.
+"""Cuts a long context into overlapping windows, and finds the answer in them.
 
 The rules are those of google-research/bert, run_squad.py,
 convert_examples_to_features.
@@ -11,22 +11,22 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 SPECIAL = 3  # [CLS] question [SEP] context [SEP]
-# What Google's code takes for white space; other kinds stand inside of words there.
+# What Google's code treats as white space; it keeps other kinds inside words.
 _SPACES = " \t\r\n\u202f"
 
 
 class Span(NamedTuple):
-    """Some of the context's tokens."""
+    """A range of the context's tokens."""
 
     start: int
     length: int
 
 
 class Window(NamedTuple):
-    """What is known of a row [CLS] question [SEP] part of the context [SEP]."""
+    """Describes a row [CLS] question [SEP] part of the context [SEP]."""
 
-    span: Span  # the tokens of the context in it
-    first: int  # position in the row of the first of them
+    span: Span  # the context's tokens in it
+    first: int  # the row position of the first of them
     owned: Bool[np.ndarray, "length"]  # this window has the most context for the token
     offsets: Int[np.ndarray, "tokens 2"]  # of all tokens: characters of the context
 
@@ -34,12 +34,11 @@ class Window(NamedTuple):
 def spans(tokens: int, room: int, stride: int) -> list[Span]:
     """Cuts a context into windows.
 
-    An empty context has one empty window, where run_squad.py has none and so no
-    answer.
+    An empty context has one empty window; in run_squad.py it has none, and no answer.
 
     Args:
       tokens: of the context.
-      room: tokens of the context that a window holds, at least one.
+      room: context tokens that fit in a window, at least one.
       stride: tokens from one window's first to the next one's, at least one.
     """
     found = [Span(0, min(tokens, room))]
@@ -50,10 +49,10 @@ def spans(tokens: int, room: int, stride: int) -> list[Span]:
 
 
 def owned(found: Sequence[Span], tokens: int) -> list[Bool[np.ndarray, "_"]]:
-    """For each window's tokens: whether it is the window with the most context.
+    """For each window's tokens: whether this window has the most context for the token.
 
-    That is the smaller one of the numbers of tokens to its left and right, and in a tie
-    the longer window, and then the first (_check_is_max_context).
+    A token's context is the smaller of the token counts to its left and right. Ties go
+    to the longer window, then to the first (_check_is_max_context).
     """
     best = np.full(tokens, -1.0)
     owner = np.full(tokens, -1)
@@ -75,19 +74,19 @@ def answer_tokens(
     place: tuple[int, int],
     ids: Int[np.ndarray, "tokens"],
     offsets: Int[np.ndarray, "tokens 2"],
-    wanted: Sequence[int],
+    answer_ids: Sequence[int],
 ) -> tuple[int, int] | None:
-    """The first and the last token of an answer; None where no token is left of it.
+    """The first and the last token of an answer; None where it has no token.
 
-    Of the words (between white space) that the answer touches, it is the first run of
-    pieces equal to the answer's own; where there is none ("Japan" in "Japanese"), all
-    of these words' pieces (_improve_answer_span).
+    In the words (between white space) that the answer touches, takes the first run of
+    pieces equal to the answer's own. If there is none ("Japan" in "Japanese"), takes
+    all pieces of these words (_improve_answer_span).
 
     Args:
       place: the answer's first character and the one past its last.
       ids: of the context.
       offsets: of the context: each token's first character and the one past its last.
-      wanted: the ids of the answer's text alone.
+      answer_ids: the ids of the answer's text alone.
     """
     begin, end = place
     while begin and context[begin - 1] not in _SPACES:
@@ -99,9 +98,9 @@ def answer_tokens(
     if last < first:
         return None
     words = ids[first : last + 1].tolist()
-    size = len(wanted)
+    size = len(answer_ids)
     for index in range(len(words) - size + 1 if size else 0):
-        if words[index : index + size] == list(wanted):
+        if words[index : index + size] == list(answer_ids):
             return first + index, first + index + size - 1
     return first, last
 
@@ -116,7 +115,7 @@ def rows(
     max_seq_length: int,
     stride: int,
 ) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"], Window]]:
-    """The windows of one question: input ids, segment ids and what is known of each.
+    """The windows of one question: input ids, segment ids and a `Window` for each.
 
     Args:
       question: ids, short enough to leave room for a token of the context.
@@ -137,8 +136,8 @@ def rows(
 
 
 def positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int]:
-    """Where in the row an answer's first and last token stand; that of [CLS] where not
-    the whole answer is in the window, or there is none."""
+    """The row positions of an answer's first and last token; those of [CLS] where the
+    window does not have the whole answer, or there is no answer."""
     if answer is None:
         return 0, 0
     start, end = (token - window.span.start for token in answer)

@@ -1,4 +1,4 @@
-"""SWAG and HellaSwag: a context and four endings, one of which is right."""
+"""SWAG and HellaSwag: a context and four endings; one ending is right."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ _OFFICIAL = ("sent1", "sent2", *(f"ending{n}" for n in range(CHOICES)))
 
 
 class Choices(NamedTuple):
-    """What follows the context? `label` is the index of the right ending, or None."""
+    """A context and its endings; `label` is the index of the right one, or None."""
 
     context: str
     endings: tuple[str, ...]
@@ -21,16 +21,15 @@ def read_choices(source: str, labelled: bool) -> list[Choices]:
     """Reads SWAG's official CSV, or `context`, `endings` and `label` from JSON lines
     or TFDS ("tfds:hellaswag:train").
 
-    Of SWAG, the context is `sent1`, the sentence that is given whole, and an ending is
-    `sent2`, the next one's beginning, with `ending0` to `ending3` (section 4.4: the
+    In SWAG's CSV the context is `sent1`, a whole sentence. An ending is `sent2`, the
+    start of the next sentence, plus one of `ending0` to `ending3` (section 4.4: the
     given sentence is A, a possible continuation is B).
 
     Args:
-      labelled: each record must have its label; otherwise it may be left out, empty
-        or -1.
+      labelled: each record must have a label; otherwise it may be missing, empty or -1.
 
     Raises:
-      UserError: file and line, where a record is not of this form.
+      UserError: a record has another format; names file and line.
     """
     official = source.removesuffix(".gz").endswith(".csv")
     columns = _OFFICIAL if official else ("context", "endings")

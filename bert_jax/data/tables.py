@@ -1,12 +1,12 @@
-"""Records with named columns: CSV, TSV and JSON lines, and data sets of TFDS.
+"""Reads records with named columns: CSV, TSV, JSON lines and TFDS data sets.
 
-    NAME.csv    commas, fields quoted as in RFC 4180: they may hold line ends
-    NAME.tsv    tabs, no quoting: a quote is a character like any other (as in GLUE)
-    NAME.jsonl  an object a line
+    NAME.csv    commas, fields quoted as in RFC 4180; they may contain line breaks
+    NAME.tsv    tabs, no quoting: a quote is a normal character (as in GLUE)
+    NAME.jsonl  one object per line
     tfds:NAME:SPLIT
 
-The first two begin with a header of column names. `.gz` may follow a file's name. An
-empty line is no record, but in a TSV of one column, where it is an empty text.
+CSV and TSV start with a header of column names. `.gz` may follow a file's name. Empty
+lines are skipped, except in a TSV of one column, where they are empty texts.
 """
 
 import csv
@@ -24,25 +24,24 @@ from bert_jax.runtime import outside
 
 
 class Record(NamedTuple):
-    """One record; its fields are strings in CSV and TSV, else whatever JSON holds."""
+    """One record; its fields are strings in CSV and TSV, otherwise any JSON value."""
 
-    where: str  # the file and the line it begins in (of TFDS, its number from 1)
+    where: str  # the file and the record's first line (TFDS: its number from 1)
     fields: dict[str, Any]
 
 
 def read_table(source: str, columns: Sequence[str]) -> list[Record]:
-    """Reads all records of a file or of a split of TFDS, in their order.
+    """Reads all records of a file or of a TFDS split, in order.
 
-    A class label of TFDS is given by its name, and -1, which stands for none, as None.
+    Class labels of TFDS become their names; -1, no label, becomes None.
 
     Args:
-      source: the path of a file whose ending tells its kind, or tfds:NAME:SPLIT.
-      columns: those that each record must have.
+      source: a file, whose ending names its format, or tfds:NAME:SPLIT.
+      columns: required columns.
 
     Raises:
-      UserError: a file cannot be read; it or its ending is of no known kind; a column
-        is missing; a record has too few or too many fields, or its quotes do not pair;
-        there is no record.
+      UserError: a file cannot be read or has an unknown ending; a column is missing; a
+        record has too few or too many fields, or unpaired quotes; there are no records.
     """
     records = []
     for number, fields in _reader(source)(source):
@@ -54,15 +53,15 @@ def read_table(source: str, columns: Sequence[str]) -> list[Record]:
                 )
         records.append(Record(where, fields))
     if not records:
-        raise UserError(f"{source}: there is no record in it; name another")
+        raise UserError(f"{source}: has no records; name another source")
     return records
 
 
 def as_text(value: Any, where: str, column: str) -> str:
-    """A field that must be a text.
+    """Returns a field that must be text.
 
     Raises:
-      UserError: it is none, or has half of a surrogate pair, as only JSON can.
+      UserError: it is not a string, or has half of a surrogate pair (only from JSON).
     """
     if not isinstance(value, str):
         raise UserError(f"{where}: {column!r} is {value!r:.60}; it must be a string")
@@ -87,7 +86,7 @@ def _reader(source: str) -> Callable[[str], Numbered]:
         if source.removesuffix(".gz").endswith(ending):
             return reader
     raise UserError(
-        f"{source}: its kind is not known; its name must end in .csv, .tsv or .jsonl "
+        f"{source}: unknown format; the name must end in .csv, .tsv or .jsonl "
         "(.gz may follow), or be tfds:NAME:SPLIT"
     )
 
@@ -106,8 +105,8 @@ def _read_csv(path: str) -> Numbered:
             begin = rows.line_num + 1
     except csv.Error as error:
         raise UserError(
-            f"{path}:{begin}: the record that begins here is not CSV ({error}): pair "
-            'its quotes, and write a quote inside of a quoted field as ""'
+            f"{path}:{begin}: the record that starts here is not CSV ({error}): pair "
+            'its quotes, and write a quote inside a quoted field as ""'
         ) from error
 
 
@@ -133,8 +132,8 @@ def _header(path: str, row: list[str]) -> list[str]:
 def _fields(where: str, header: list[str], row: list[str]) -> dict[str, str]:
     if len(row) != len(header):
         raise UserError(
-            f"{where}: {len(row)} fields where the header names {len(header)}; write "
-            "as many"
+            f"{where}: has {len(row)} fields, but the header names {len(header)}; "
+            "write as many"
         )
     return dict(zip(header, row, strict=True))
 
@@ -145,7 +144,7 @@ def _read_json_lines(path: str) -> Numbered:
             continue
         fields = outside.parse(line, f"{path}:{number}")
         if not isinstance(fields, dict):
-            raise UserError(f"{path}:{number}: no JSON object; write one a line")
+            raise UserError(f"{path}:{number}: not a JSON object; write one per line")
         yield number, fields
 
 
@@ -173,7 +172,7 @@ def _read_tfds(source: str) -> Numbered:
 
 
 def _plain(feature: Any, value: Any) -> Any:
-    """A value of TFDS as JSON would hold it."""
+    """Converts a TFDS value to a JSON value."""
     if isinstance(feature, tfds.features.ClassLabel):
         return feature.int2str(int(value)) if value >= 0 else None
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""Texts and pairs with their labels: from tables, or from a folder for each class."""
+"""Texts and text pairs with labels: reads tables, holds out a dev set."""
 
 import json
 import math
@@ -11,21 +11,21 @@ from typing import Any, NamedTuple
 from bert_jax.data.tables import Record, as_text, read_table
 from bert_jax.errors import UserError
 
-# A class's name, a number, or the names of all labels that hold; None if not known.
+# A class's name, a number, or the names of all labels that apply; None if unknown.
 Label = str | float | tuple[str, ...] | None
 
 
 class LabelledText(NamedTuple):
-    """A text, or a pair, as it stands in a file."""
+    """A text, or a pair, as the file has it."""
 
-    where: str  # the file and the line it begins in
+    where: str  # the file and the record's first line
     text: str
     text_b: str | None
     label: Label
 
 
 class Columns(NamedTuple):
-    """What a table's columns are called."""
+    """The names of a table's columns."""
 
     text: str
     text_b: str  # empty: single texts
@@ -39,18 +39,18 @@ def read_texts(
     """Reads a table (data/tables.py).
 
     Args:
-      kind: classification, multilabel (in JSON lines a list; an empty field says that
-        no label holds) or regression.
-      labelled: each record must have its label; otherwise the column may be missing,
-        or a field empty.
+      kind: classification, multilabel (in JSON lines a list; an empty field means no
+        label applies) or regression.
+      labelled: each record must have a label; otherwise the column may be missing, or
+        a field empty.
 
     Raises:
-      UserError: file and line, where a text is no string, or a label is empty, of the
-        wrong form, or no finite number.
+      UserError: a text is not a string, or a label is empty, of the wrong type or not
+        a finite number; names file and line.
     """
-    wanted = [columns.text, columns.text_b, columns.label if labelled else ""]
+    required = [columns.text, columns.text_b, columns.label if labelled else ""]
     texts = []
-    for record in read_table(source, [column for column in wanted if column]):
+    for record in read_table(source, [column for column in required if column]):
         where, fields = record
         text = as_text(fields[columns.text], where, columns.text)
         text_b = None
@@ -69,13 +69,13 @@ def read_texts(
 def hold_out(
     texts: Sequence[LabelledText], fraction: float, groups: Sequence[str] | None = None
 ) -> tuple[list[LabelledText], list[LabelledText]]:
-    """Divides texts: those that are kept, and those that are held out, in their order.
+    """Splits texts into those to keep and those to hold out, both in order.
 
     Args:
-      fraction: of each class's texts, rounded down, at most.
-      groups: for each text the name of its group, which stays whole; the groups are
-        drawn by the hash of their names, so that their order makes no difference. None:
-        the last texts of each class are held out.
+      fraction: maximum share to hold out of each class, rounded down.
+      groups: the name of each text's group; a group stays whole. Groups are drawn by
+        the hash of their names, so their order does not matter. None: holds out the
+        last texts of each class.
     """
     left = Counter(text.label for text in texts)
     held = {label: int(count * fraction) for label, count in left.items()}
@@ -94,7 +94,7 @@ def hold_out(
 def _draw(
     texts: Sequence[LabelledText], groups: Sequence[str], held: Mapping[Label, int]
 ) -> set[str]:
-    """As many groups as there is room for; `held` is the room of each class."""
+    """Draws as many groups as fit; `held` is the room in each class."""
     room, drawn = Counter(held), set()
     labels: dict[str, Counter[Label]] = {}
     for text, group in zip(texts, groups, strict=True):
@@ -107,7 +107,7 @@ def _draw(
 
 
 def sorted_labels(names: set[str]) -> list[str]:
-    """Integers by their value, names by their letters."""
+    """Sorts integers by value, and names alphabetically."""
     if all(re.fullmatch("-?[0-9]{1,18}", name) for name in names):
         return sorted(names, key=lambda name: (int(name), name))
     return sorted(names)
@@ -139,14 +139,13 @@ def _number(value: Any, where: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise UserError(
-            f"{where}: the label is {value!r:.60}; of a regression it must be a finite "
-            "number"
+            f"{where}: the label is {value!r:.60}; regression needs a finite number"
         )
     return number
 
 
 def _name(value: Any, where: str) -> str:
-    if isinstance(value, int):  # of JSON, true and false included
+    if isinstance(value, int):  # from JSON, true and false included
         return json.dumps(value)
     if not isinstance(value, str) or not value.strip():
         raise UserError(

@@ -1,4 +1,4 @@
-"""Data sets of TFDS, opened without TensorFlow (array_record)."""
+"""Opens TFDS data sets without TensorFlow (array_record)."""
 
 import importlib.util
 import os
@@ -12,21 +12,21 @@ from bert_jax.runtime import storage
 
 
 def builder(name: str) -> tfds.core.DatasetBuilder:
-    """A data set that is prepared, or that can be.
+    """Opens a data set that is prepared, or that TFDS can prepare.
 
     Args:
       name: its name, in TFDS_DATA_DIR, or the folder it was prepared in.
 
     Raises:
-      UserError: it is not there, and cannot be made without TensorFlow.
+      UserError: it is not prepared, and preparing it needs TensorFlow.
     """
     if (storage.path(name) / "dataset_info.json").exists():
         return tfds.builder_from_directory(name)
-    data_dir = os.environ.get("TFDS_DATA_DIR")  # TFDS reads it at its import only
+    data_dir = os.environ.get("TFDS_DATA_DIR")  # TFDS reads it only when imported
     try:
         found = tfds.builder(name, data_dir=data_dir)
     except (ValueError, ImportError, AssertionError) as error:
-        # TFDS says "not found" also where its code for the name wants TensorFlow.
+        # TFDS also says "not found" where its code for the name needs TensorFlow.
         raise UserError(_not_there(name)) from error
     if not found.info.splits and importlib.util.find_spec("tensorflow") is None:
         raise UserError(_not_there(name))
@@ -34,7 +34,7 @@ def builder(name: str) -> tfds.core.DatasetBuilder:
 
 
 def prepared(name: str) -> tfds.core.DatasetBuilder:
-    """As `builder`, downloaded and prepared where it was not."""
+    """As `builder`; downloads and prepares the data if necessary."""
     found = builder(name)
     if not found.info.splits:
         found.download_and_prepare(file_format="array_record")
@@ -42,7 +42,7 @@ def prepared(name: str) -> tfds.core.DatasetBuilder:
 
 
 def examples(name: str, found: tfds.core.DatasetBuilder, split: str) -> Iterator[Any]:
-    """Yields the records of a split, in their order, without TensorFlow where it can.
+    """Yields the records of a split, in order, without TensorFlow if possible.
 
     Raises:
       UserError: it was prepared in a format that needs TensorFlow.
@@ -52,8 +52,8 @@ def examples(name: str, found: tfds.core.DatasetBuilder, split: str) -> Iterator
     except NotImplementedError as error:
         if importlib.util.find_spec("tensorflow") is None:
             raise UserError(
-                f"tfds:{name}: reading {found.data_dir} needs TensorFlow (the extra: "
-                "pip install '.[google]'), for it is not array_record"
+                f"tfds:{name}: {found.data_dir} is not array_record, so reading it "
+                "needs TensorFlow: install the extra (pip install '.[google]')"
             ) from error
         yield from tfds.as_numpy(found.as_dataset(split=split))
     else:

@@ -16,11 +16,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from bert_jax import tokenization
 from bert_jax.errors import UserError
 
-# The released vocabularies have [PAD] at 0 and the others from here on.
+# The released vocabularies have [PAD] at 0 and the other special tokens from here on.
 RELEASED_FIRST_SPECIAL = 100
-# A vocabulary of fewer pieces than this has no room to spare for [unusedN].
+# Smaller vocabularies have no room to spare for [unusedN].
 RELEASED_LAYOUT_FROM = 10_000
-# Characters that a trained vocabulary knows, most frequent first; the released
+# Maximum characters in a trained vocabulary, the most frequent ones; the released
 # uncased vocabulary has 997.
 MAX_ALPHABET = 1000
 
@@ -28,13 +28,13 @@ MAX_ALPHABET = 1000
 def train(documents: Iterable[str], vocab_size: int, lowercase: bool) -> Tokenizer:
     """Trains a WordPiece vocabulary of exactly `vocab_size` pieces.
 
-    The special tokens stand at 0 and 100 to 103 with [unusedN] between them, as in
-    the released vocabularies, when there are at least 10,000 pieces, and at 0 to 4
-    otherwise. Where the text does not give enough pieces, [unusedN] fill the end.
-    The same documents give the same vocabulary.
+    With 10,000 pieces or more, the special tokens are at 0 and 100 to 103, [unusedN]
+    between them, as in the released vocabularies; with fewer, at 0 to 4. If the text
+    yields too few pieces, [unusedN] pad the end. The same documents give the same
+    vocabulary.
 
     Args:
-      documents: the text; it is held in memory.
+      documents: the text; all of it is in memory.
       vocab_size: pieces, special tokens included.
       lowercase: lower the case and strip accents.
     """
@@ -44,7 +44,7 @@ def train(documents: Iterable[str], vocab_size: int, lowercase: bool) -> Tokeniz
     counts: Counter[str] = Counter()
     for text in documents:
         counts.update(normalizer.normalize_str(text))
-    # A small vocabulary keeps half of its places for more than single characters.
+    # A small vocabulary keeps half of its pieces for more than single characters.
     room = min(MAX_ALPHABET, (vocab_size - len(first)) // 4)
     letters = [c for c in counts if not c.isspace()]
     alphabet = sorted(sorted(letters, key=lambda c: (-counts[c], c))[:room])
@@ -53,8 +53,8 @@ def train(documents: Iterable[str], vocab_size: int, lowercase: bool) -> Tokeniz
             f"cannot train {vocab_size} pieces on {len(documents)} documents: "
             "raise tokenizer.vocab_size or give more text"
         )
-    # The trainer numbers characters in the order of a hash table that differs from
-    # run to run, and breaks ties by these numbers. Named beforehand, they are fixed.
+    # The trainer numbers characters in hash order, which differs from run to run, and
+    # breaks ties by these numbers. Passing them as special tokens fixes the order.
     characters = alphabet + ["##" + c for c in alphabet]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size - len(first),
@@ -75,7 +75,7 @@ def train(documents: Iterable[str], vocab_size: int, lowercase: bool) -> Tokeniz
 
 
 def keyed_hash(seed: int, purpose: str, index: int) -> float:
-    """A number in [0, 1) that depends on its arguments only."""
+    """A number in [0, 1) that depends only on the arguments."""
     digest = hashlib.blake2b(f"{seed} {purpose} {index}".encode(), digest_size=8)
     return int.from_bytes(digest.digest()) / 2**64
 
@@ -83,10 +83,10 @@ def keyed_hash(seed: int, purpose: str, index: int) -> float:
 def sample(
     documents: Iterable[tuple[int, str]], max_bytes: int, seed: int
 ) -> list[str]:
-    """Whole documents, each with the same chance, of `max_bytes` at most together.
+    """Samples whole documents, each with the same chance, up to `max_bytes` in total.
 
-    Documents are ranked by a hash of their index and the first ones kept, as many as
-    fit. Only those are held in memory.
+    Ranks documents by a hash of their index and keeps the first ones, as many as fit.
+    Only those are in memory.
 
     Args:
       documents: (index, text).
@@ -96,7 +96,7 @@ def sample(
     Returns:
       the texts, in the order of the documents.
     """
-    kept: list[tuple[float, int, str, int]] = []  # a heap, the last rank on top
+    kept: list[tuple[float, int, str, int]] = []  # a heap, the highest rank on top
     total, limit = 0, 1.0  # ranks from `limit` on did not fit
     for index, text in documents:
         rank = keyed_hash(seed, "vocabulary", index)
@@ -113,7 +113,7 @@ def sample(
 
 def write(
     documents: Iterable[tuple[int, str]],
-    wanted: ConfigDict,
+    settings: ConfigDict,
     seed: int,
     identity: dict[str, Any],
     folder: Path,
@@ -122,22 +122,22 @@ def write(
 
     Args:
       documents: (index, text) of the training split.
-      wanted: `config.tokenizer`.
+      settings: `config.tokenizer`.
       seed: of the sample.
-      identity: what shaped the vocabulary, for the record.
-      folder: an empty one.
+      identity: what shaped the vocabulary, saved in metadata.json.
+      folder: empty.
 
     Raises:
-      UserError: not one document is as short as `sample_bytes`.
+      UserError: the sample is empty: a document is longer than `sample_bytes`.
     """
     start = time.monotonic()
-    texts = sample(documents, wanted.sample_bytes, seed)
+    texts = sample(documents, settings.sample_bytes, seed)
     if not texts:
         raise UserError(
-            f"tokenizer.sample_bytes={wanted.sample_bytes}: a document drawn for the "
+            f"tokenizer.sample_bytes={settings.sample_bytes}: a document drawn for the "
             "vocabulary is longer than this; raise it"
         )
-    tokenizer = train(texts, wanted.vocab_size, wanted.lowercase)
+    tokenizer = train(texts, settings.vocab_size, settings.lowercase)
     tokenization.save(tokenizer, folder)
     special = tokenization.special_ids(tokenizer)._asdict()
     sampled = {
@@ -150,7 +150,7 @@ def write(
         )
     places = ", ".join(f"{name} {index}" for name, index in special.items())
     print(
-        f"trained a vocabulary of {wanted.vocab_size:,} pieces on "
+        f"trained a vocabulary of {settings.vocab_size:,} pieces on "
         f"{sampled['documents']:,} documents ({sampled['bytes'] / 1e6:.1f} MB) in "
         f"{time.monotonic() - start:.1f} s; special tokens: {places}",
         file=sys.stderr,

@@ -1,4 +1,4 @@
-"""Folders that are there whole or not at all, named after what shaped them."""
+"""Folders that appear only when complete, named after what shaped them."""
 
 import contextlib
 import hashlib
@@ -13,21 +13,21 @@ from bert_jax.runtime import storage, temporary
 
 
 def fingerprint(identity: dict[str, Any]) -> str:
-    """Sixteen hexadecimal digits that another identity does not give."""
+    """Sixteen hexadecimal digits, unique to the identity."""
     text = json.dumps(identity, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def is_whole(folder: storage.Path, last: str) -> bool:
-    """Whether it is all there; in a bucket `last` tells, the file copied last."""
+    """Whether a folder is complete; in a bucket: `last`, copied last, must exist."""
     return (folder / last if storage.in_bucket(folder) else folder).exists()
 
 
 @contextlib.contextmanager
 def made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
-    """Gives a temporary folder that becomes `folder` in the end, or vanishes.
+    """Yields a temporary folder; renames it to `folder` at the end, or deletes it.
 
-    Where another process was faster, its result stays: the two are the same.
+    If another process was faster, its result stays: the two are equal.
     """
     if storage.in_bucket(folder):
         with temporary.folder(Path(tempfile.gettempdir()) / "prepared") as here:
@@ -35,9 +35,9 @@ def made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
                 yield here
             except OSError as error:
                 raise UserError(
-                    f"{here}: cannot write the prepared data, which is copied to "
-                    f"{folder} then ({error.strerror or error}); free some space, or "
-                    "set TMPDIR to another folder"
+                    f"{here}: cannot write the prepared data ({error.strerror or error}"
+                    f"), which is then copied to {folder}; free some space, or set "
+                    "TMPDIR to another folder"
                 ) from error
             storage.upload(here, folder, last)
         return

@@ -1,27 +1,27 @@
 """Text passages of Wikipedia's articles, without headings, lists and tables.
 
 "For Wikipedia we extract only the text passages and ignore lists, tables, and headers"
-(paper, section 3.1). What TFDS gives of an article still has them, without their marks.
+(paper, section 3.1). TFDS's articles still have those, but without their markup.
 """
 
 import re
 
-# A line that ends no sentence is a passage all the same from this many characters on:
-# one that leads to a formula or a list, or of a language without full stops (Thai).
+# A line this long is a passage even if it does not end a sentence: it introduces a
+# formula or a list, or its language has no periods (Thai).
 _LONG = 200
-_SHORT = 20  # and below this many it is a heading ("Washington, D.C.")
-# The end of a sentence (Unicode's Sentence_Terminal, those of living scripts) and what
-# may close behind it: quotation marks, brackets.
+_SHORT = 20  # a shorter line is a heading ("Washington, D.C.")
+# The end of a sentence (Unicode's Sentence_Terminal, for living scripts), and the
+# quotation marks and brackets that may follow it.
 _ENDS = (
     ".!?\u2026\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965"
     "\u0589\u1362\u104a\u104b\u17d4\u166e"
 )
 _CLOSING = "'\"\u2019\u201d\u00bb\u203a\u300d\u300f\uff09)\\]"
 _SENTENCE_END = re.compile(rf"[{_ENDS}][{_CLOSING}]*$")
-# What is left of a picture's frame ("thumb|A caption") or of a table; a list's mark.
+# Remains of a picture's frame ("thumb|A caption") or of a table; a list's bullet.
 _MARK = re.compile(r"[^\s|]*\||!|[-\u2013\u2022*#:;]\s")
-# English Wikipedia's last sections, by their headings: lists without any mark of one
-# where their editors wrote "*Smith" for "* Smith" (Manual of Style, Layout).
+# Headings of English Wikipedia's last sections (Manual of Style, Layout): lists, which
+# have no bullet left where editors wrote "*Smith" for "* Smith".
 _APPENDICES = frozenset(
     [
         "bibliography",
@@ -42,12 +42,11 @@ _APPENDICES = frozenset(
 
 
 def paragraphs(text: str) -> str:
-    """The paragraphs of `tfds:wikipedia`, a line each.
+    """The paragraphs of a `tfds:wikipedia` article, one per line.
 
     Args:
-      text: sections with an empty line between them, the first line of each its
-        heading; a line of a list or an indented one begins with a space where its mark
-        did not touch the text.
+      text: sections separated by empty lines; the first line of each is its heading. A
+        list item or indented line starts with a space if a space followed its mark.
     """
     kept = []
     in_appendix = False
@@ -70,12 +69,12 @@ def _is_passage(line: str) -> bool:
 
 
 def wiki40b_paragraphs(text: str) -> str:
-    """The paragraphs of `tfds:wiki40b`, a line each.
+    """The paragraphs of a `tfds:wiki40b` article, one per line.
 
-    Titles of articles and sections, and the markers before them, are left out.
+    Leaves out the titles of articles and sections, and their markers.
     """
     parts = re.split(r"\n?_START_(ARTICLE|SECTION|PARAGRAPH)_\n?", text)
-    # parts: text before the first marker, then marker and text by turns.
+    # parts: text before the first marker, then marker and text alternating.
     pieces = zip(parts[1::2], parts[2::2], strict=True)
     kept = [piece for marker, piece in pieces if marker == "PARAGRAPH"]
     return "\n".join(kept).replace("_NEWLINE_", "\n")

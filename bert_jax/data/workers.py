@@ -1,4 +1,4 @@
-"""A function over many items, on every core, in order, with bounded memory."""
+"""Maps a function over many items, on every core, in order, with bounded memory."""
 
 import contextlib
 import itertools
@@ -35,14 +35,13 @@ def ordered_map(
 ) -> Generator[Result, None, None]:
     """Yields function(context, item) for each item, in the order of the items.
 
-    One or two items are done here, without starting processes. Otherwise a process
-    for each core is started anew (not forked: the caller may have threads), gets
-    `context` once, and no more items are taken than keep the processes busy. An
-    exception, whether the worker's or a signal's, ends the processes at once, and so
-    does closing the generator: where the caller's own code may be interrupted, wrap it
-    in `contextlib.closing`.
+    One or two items run in this process. Otherwise one process per core is spawned
+    (not forked: the caller may have threads) and gets `context` once; only as many
+    items are taken as keep the processes busy. An exception, from a worker or a
+    signal, kills the processes at once, and so does closing the generator: wrap it in
+    `contextlib.closing` where the caller's own code may be interrupted.
 
-    `function` must belong to a module that can be imported, not to the main program.
+    `function` must be in an importable module, not in the main program.
 
     Raises:
       UserError: a process died; or what `function` raised.
@@ -54,7 +53,7 @@ def ordered_map(
             yield function(context, item)
         return
     items = itertools.chain(head, items)
-    del head  # the chain lets go of it
+    del head  # frees each item as the chain passes it
     before = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(
         cores(), multiprocessing.get_context("spawn"), _start, (context,)
@@ -73,7 +72,7 @@ def ordered_map(
         done = True
     except BrokenProcessPool as error:
         raise UserError(
-            "a worker process died, perhaps for want of memory; "
+            "a worker process died, perhaps because memory ran out; "
             "run again on fewer cores (taskset) or with more memory"
         ) from error
     finally:
@@ -88,10 +87,10 @@ def ordered_map(
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Keeps the main program from being imported anew in processes started here.
+    """Keeps processes started here from importing the main program again.
 
-    The workers need nothing of it: importing JAX in each would take hundreds of MB,
-    and a script without `if __name__ == "__main__"` would start all over.
+    Workers do not need it: importing JAX in each would take hundreds of MB, and a
+    script without `if __name__ == "__main__"` would run again from the top.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -102,12 +101,12 @@ def _without_main() -> Iterator[None]:
 
 
 def _start(context: Any) -> None:
-    """In a new worker."""
+    """Runs first in a new worker."""
     global _context
     _context = context
-    # One thread each: there are as many workers as cores.
+    # One thread per worker: there are as many workers as cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    # A signal sent to the whole group is the parent's to answer.
+    # The parent handles a signal sent to the whole process group.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -30,35 +30,35 @@ def write(
     identity: dict[str, Any],
     folder: Path,
 ) -> None:
-    """Fills a folder that has nothing of this yet.
+    """Writes both splits and their metadata into a new folder.
 
     Raises:
-      UserError: see `chunks.split_rule`; all that was held back stands in train too.
+      UserError: see `chunks.split_rule`; train has all the held-out sentences too.
     """
     start = time.monotonic()
-    # A copy, since in it special tokens of a text will count as text.
+    # A copy, because write_shard makes it treat special tokens as text.
     own = Tokenizer.from_str(tokenizer.to_str())
     job = Job(folder, own, config.corpus.language, config.corpus.seed, settings)
     aside = folder / "aside"
     aside.mkdir()
     with tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress:
         train, counts, held_back = _write_train(job, config, aside, progress)
-        known = overlap.standing(aside / "train", held_back)
+        known = overlap.in_file(aside / "train", held_back)
         dev = _write_dev(job._replace(known=known), aside, progress)
     shards = train + dev
     written = np.concatenate([shard.keys for shard in dev])
-    left = overlap.among(written, overlap.standing(aside / "train", written))
+    left = overlap.among(written, overlap.in_file(aside / "train", written))
     shutil.rmtree(aside)
     totals = {
         split: sum((s.totals for s in shards if s.split == split), Counter())
         for split in chunks.SPLITS
     }
-    # Adding counters drops what is 0, which is to be said here.
+    # Adding counters drops zeros; these two must stay.
     totals["dev"].update(left_out=0, in_train=int(left.sum()))
     if not totals["dev"]["pairs"]:
         raise UserError(
-            "corpus.sources: each sentence of the documents held back stands in those "
-            "to train on, too: the text repeats itself; leave the copies out, or raise "
+            "corpus.sources: the training documents have every held-out sentence too, "
+            "so the text repeats itself; remove the copies, or raise "
             "corpus.dev_fraction"
         )
     _write_metadata(shards, folder)
@@ -76,7 +76,7 @@ def write(
 
 
 def held_out(dev: dict[str, int]) -> str:
-    """A line on the dev split, and on what of it stands in the training text.
+    """One line: the size of the dev split, and its overlap with the training text.
 
     Args:
       dev: its totals in preparation.json.
@@ -92,11 +92,11 @@ def held_out(dev: dict[str, int]) -> str:
 def _write_train(
     job: Job, config: ConfigDict, aside: Path, progress: tqdm
 ) -> tuple[list[Shard], Int64[np.ndarray, " vocab"], UInt64[np.ndarray, " sentences"]]:
-    """Writes train, and keeps dev's chunks in files for `_write_dev`.
+    """Writes train, and saves dev's chunks to files for `_write_dev`.
 
     Returns:
       train's shards, the ids' counts in all of them, and the keys of dev's sentences;
-      those of train's sentences are in `aside / "train"`.
+      the keys of train's sentences are in `aside / "train"`.
     """
     found = chunks.chunks(chunks.documents(config), chunks.split_rule(config))
 
@@ -117,14 +117,14 @@ def _write_train(
                 continue
             counts += shard.counts
             keys.write(shard.keys.tobytes())
-            # Only a report is kept: there may be thousands.
+            # Keeps the report only: there may be thousands of shards.
             shards.append(shard._replace(counts=counts[:0], keys=shard.keys[:0]))
             progress.update(shard.totals["bytes"])
     return shards, counts, np.concatenate(held_back)
 
 
 def _write_dev(job: Job, aside: Path, progress: tqdm) -> list[Shard]:
-    """Writes the kept chunks, without the sentences of `job.known`."""
+    """Writes dev's saved chunks, without the sentences of `job.known`."""
     shards = []
     results = workers.ordered_map(write_shard, job, _kept(aside))
     with contextlib.closing(results):

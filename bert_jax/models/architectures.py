@@ -1,4 +1,4 @@
-"""BERT with any of its heads, as fine-tuning and a loaded model need them."""
+"""BERT with any set of heads, for fine-tuning and for loaded models."""
 
 import flax.linen as nn
 import jax
@@ -9,8 +9,8 @@ from bert_jax.models.encoder import Bert, Encoded
 from bert_jax.models.heads import MaskedLmHead, init_model
 from bert_jax.models.layers import Dense, Embedding, dropout
 
-# What each head is computed from, dropout before it or not, and its outputs, where they
-# are not the labels. Section 4 and appendix B; run_classifier.py, run_squad.py.
+# Each head's input, whether dropout comes before it, and its number of outputs (None:
+# one per label). Section 4 and appendix B; run_classifier.py, run_squad.py.
 _LINEAR_HEADS: dict[str, tuple[str, bool, int | None]] = {
     "next_sentence": ("pooled", False, 2),
     "sequence_classification": ("pooled", True, None),
@@ -34,7 +34,7 @@ class BertWithHeads(nn.Module):
 
     config: BertConfig
     heads: tuple[str, ...] = ()  # of HEADS
-    labels: int = 2  # outputs of the sequence or token classification
+    labels: int = 2  # outputs of sequence or token classification
     tied: bool = True  # the masked LM's output matrix is the embeddings'
 
     @nn.compact
@@ -49,14 +49,14 @@ class BertWithHeads(nn.Module):
 
         Args:
           input_ids: [batch, length]; [batch, choices, length] with `multiple_choice`,
-            whose choices are encoded as so many rows.
+            which encodes each choice as a row.
           input_mask: 1 for a token, 0 for padding.
           segment_ids: 0 for the first sentence, 1 for the second.
-          key: of dropout; None for evaluation.
+          key: for dropout; None for evaluation.
 
         Returns:
           `hidden_states`, a list: the embeddings' output and each layer's, [batch,
-          length, hidden]; `pooled` [batch, hidden]; and of the heads, float32:
+          length, hidden]; `pooled` [batch, hidden]; and the heads' outputs in float32:
           `masked_lm_logits` [batch, length, vocab], `next_sentence_logits` [batch, 2],
           `logits` ([batch, labels], [batch, length, labels] or [batch, choices]),
           `start_logits` and `end_logits` [batch, length].
@@ -98,7 +98,7 @@ class BertWithHeads(nn.Module):
     ) -> Float[Array, "..."]:
         source, drops, size = _LINEAR_HEADS[head]
         features = getattr(encoded, source)
-        if drops:  # 0.1 in run_classifier.py, as everywhere
+        if drops:  # at rate 0.1 in run_classifier.py too
             features = dropout(features, self.config.hidden_dropout_prob, key)
         outputs = (size or self.labels,)
         dense = Dense(self.config, outputs, ("embed", "labels"), logits=True, name=head)

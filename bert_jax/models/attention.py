@@ -1,4 +1,4 @@
-"""Multi-head self-attention as BERT has it (modeling.py, attention_layer)."""
+"""BERT's multi-head self-attention (modeling.py, attention_layer)."""
 
 import flax.linen as nn
 import jax
@@ -12,7 +12,7 @@ from bert_jax.models.layers import Dense, dropout
 def attention_bias(
     input_mask: Int[Array, "batch length"],
 ) -> Float[Array, "batch 1 1 length"]:
-    """0 where a token stands and -10,000 where padding does (modeling.py)."""
+    """0 at tokens and -10,000 at padding (modeling.py)."""
     padding: Bool[Array, "batch length"] = input_mask == 0
     return jnp.where(padding, -1e4, 0.0).astype(jnp.float32)[:, None, None, :]
 

@@ -1,4 +1,4 @@
-"""The model's hyper-parameters, checked, and what follows from them by arithmetic."""
+"""The model's hyperparameters, checked, and the FLOPs that follow from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REMATS = ("none", "full", "dots")
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """The fields of bert_config.json, and four that choose how it is computed."""
+    """The fields of bert_config.json, and four that choose how to compute it."""
 
     vocab_size: int
     hidden_size: int
@@ -47,7 +47,7 @@ class BertConfig:
           vocab_size: pieces in the tokenizer's vocabulary.
 
         Raises:
-          UserError: a value that no model can have.
+          UserError: a value is invalid.
         """
         values = {f.name: fields[f.name] for f in dataclasses.fields(cls)}
         values["vocab_size"] = values["vocab_size"] or vocab_size
@@ -97,7 +97,7 @@ def pretraining_flops(config: BertConfig, length: int, predictions: int) -> int:
 
     Args:
       length: tokens of the sequence.
-      predictions: positions at which the masked LM head is computed.
+      predictions: number of positions that the masked LM head computes.
     """
     hidden = config.hidden_size
     masked_lm = 2 * predictions * (hidden * hidden + hidden * config.vocab_size)

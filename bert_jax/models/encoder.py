@@ -17,16 +17,16 @@ from bert_jax.models.layers import (
     layer_norm,
 )
 
-# What a layer keeps for the backward pass, by `remat`; the rest is computed again.
+# What a layer keeps for the backward pass, by `remat`; the rest is recomputed.
 _KEPT = {
     "full": jax.checkpoint_policies.nothing_saveable,
-    # The results of its matrix products, but not attention's, of length x length.
+    # Results of its matrix products, except attention's length x length ones.
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
 
 
 def _constrain(hidden: Array) -> Array:
-    """Rows stay split over the data axes; each row is whole on its devices."""
+    """Keeps rows split over the data axes, and each row whole."""
     return nn.with_logical_constraint(hidden, ("batch", "length", "hidden"))
 
 
@@ -64,7 +64,7 @@ class Embeddings(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention and feed-forward, each with dropout, residual and LayerNorm after."""
+    """Attention and feed-forward, each followed by dropout, residual and LayerNorm."""
 
     config: BertConfig
 
@@ -78,7 +78,7 @@ class EncoderLayer(nn.Module):
     ) -> tuple[
         Float[Array, "batch length hidden"], Float[Array, "batch length hidden"]
     ]:
-        """Gives its output twice: as the scan's carry and as what the scan stacks."""
+        """Returns its output twice: the scan's carry, and what the scan stacks."""
         config, rate = self.config, self.config.hidden_dropout_prob
         keys = (None,) * 3
         if key is not None:
@@ -114,13 +114,13 @@ class Encoder(nn.Module):
         Float[Array, "layers batch length hidden"]
         | list[Float[Array, "batch length hidden"]],
     ]:
-        """Gives the last layer's output and every layer's, in order."""
+        """Returns the last layer's output, and every layer's in order."""
         config = self.config
         layer = EncoderLayer
         if config.remat != "none":
             layer = nn.remat(
                 EncoderLayer,
-                # Inside a scan, XLA cannot merge the recomputation away.
+                # Inside a scan, XLA cannot optimize the recomputation away.
                 prevent_cse=not config.scan_layers,
                 policy=_KEPT[config.remat],
             )
@@ -143,7 +143,7 @@ class Encoder(nn.Module):
 
 
 class Encoded(NamedTuple):
-    """What BERT makes of a batch."""
+    """BERT's outputs for a batch."""
 
     sequence: Float[Array, "batch length hidden"]  # the last layer's output
     pooled: Float[Array, "batch hidden"]  # tanh of a linear layer on [CLS]
@@ -151,7 +151,7 @@ class Encoded(NamedTuple):
 
 
 class Bert(nn.Module):
-    """What every task shares: 109,482,240 parameters for Base."""
+    """The part that every task shares: 109,482,240 parameters for Base."""
 
     config: BertConfig
 
@@ -174,8 +174,7 @@ class Bert(nn.Module):
           input_ids: pieces, [CLS] first.
           input_mask: 1 for a token, 0 for padding.
           segment_ids: 0 for the first sentence, 1 for the second.
-          key: of dropout; None for evaluation.
-
+          key: for dropout; None for evaluation.
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         embedded = _constrain(self.embeddings(input_ids, segment_ids, keys[0]))
@@ -189,8 +188,8 @@ def stack_layers(params: dict, num_layers: int) -> dict:
     """Turns an unrolled encoder's parameters into a scanned one's (`scan_layers`).
 
     Args:
-      params: parameters with `bert/encoder/layer_0` ..., boxed with their logical axis
-        names or plain.
+      params: parameters with `bert/encoder/layer_0` ..., plain or boxed with their
+        logical axis names.
     """
 
     def stack(*leaves: Any) -> Any:

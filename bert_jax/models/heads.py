@@ -1,4 +1,4 @@
-"""The heads on top of BERT, and the models that a task trains."""
+"""The pre-training heads, BERT with both of them, and initial parameters."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, layer_norm
 
 
 class MaskedLmHead(nn.Module):
-    """Dense, activation, LayerNorm, then the embedding matrix and a bias of its own."""
+    """Dense, activation, LayerNorm, then the embedding matrix and its own bias."""
 
     config: BertConfig
 
@@ -43,7 +43,7 @@ class MaskedLmHead(nn.Module):
 
 
 class BertForPreTraining(nn.Module):
-    """BERT with the masked LM and the next sentence head (run_pretraining.py)."""
+    """BERT with the masked LM and next sentence heads (run_pretraining.py)."""
 
     config: BertConfig
 
@@ -60,10 +60,10 @@ class BertForPreTraining(nn.Module):
         masked_lm_positions: Int[Array, "batch predictions"],
         key: Key[Array, ""] | None = None,
     ) -> dict[str, Array]:
-        """Gives `masked_lm_logits` [batch, predictions, vocab] and
+        """Returns `masked_lm_logits` [batch, predictions, vocab] and
         `next_sentence_logits` [batch, 2] (0: IsNext, 1: NotNext), float32."""
         encoded = self.bert(input_ids, input_mask, segment_ids, key)
-        # The logits are the largest array of the model: only where they are asked for.
+        # The logits are the model's largest array, so only at the masked positions.
         chosen = jnp.take_along_axis(
             encoded.sequence, masked_lm_positions[:, :, None], axis=1
         )
@@ -75,7 +75,7 @@ class BertForPreTraining(nn.Module):
 
 
 def init_pretraining(config: BertConfig, key: Key[Array, ""]) -> dict:
-    """Initial parameters, each in a box with its logical axis names.
+    """Initial parameters, each boxed with its logical axis names.
 
     The same key gives the same values whether the layers are stacked or not.
     """
@@ -86,7 +86,7 @@ def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int) -> dict:
     """As `init_pretraining`, for any model with a `config`.
 
     Args:
-      inputs: how many arrays of ids, masks or positions the model is called with.
+      inputs: number of arrays (ids, masks, positions) that the model takes.
     """
     config = model.config
     unrolled = dataclasses.replace(config, scan_layers=False, remat="none")
@@ -98,5 +98,5 @@ def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int) -> dict:
 
 
 def count_parameters(params: dict) -> int:
-    """Numbers in a tree of arrays (or of their shapes)."""
+    """The number of elements in a tree of arrays (or of their shapes)."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))

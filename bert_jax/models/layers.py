@@ -1,4 +1,4 @@
-"""The pieces that every part of the model is made of."""
+"""The building blocks of the model."""
 
 import functools
 import math
@@ -21,7 +21,7 @@ ACTIVATION_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 def truncated_normal(
     config: BertConfig, names: tuple[str, ...]
 ) -> nn.initializers.Initializer:
-    """BERT's initial values, cut at two standard deviations; `names` are its axes."""
+    """BERT's initializer, cut at two standard deviations; `names` are its axes."""
     return nn.with_logical_partitioning(
         nn.initializers.truncated_normal(config.initializer_range), names
     )
@@ -30,9 +30,9 @@ def truncated_normal(
 class Dense(nn.Module):
     """A linear layer from the last `inputs` axes to `features`.
 
-    `names` are the logical axes of its kernel, inputs first. Inputs and kernel are
-    multiplied in `config.dtype`; with `logits` the sum and the result are float32, for
-    bfloat16 has steps of 1/64 between 2 and 4.
+    `names` are the logical axes of its kernel, inputs first. It multiplies in
+    `config.dtype`; with `logits` the sum and the result are float32, because bfloat16
+    has steps of 1/64 between 2 and 4.
     """
 
     config: BertConfig
@@ -57,11 +57,11 @@ class Dense(nn.Module):
             ),
             self.features,
         )
-        # Whole vectors on each device, as below: what fsdp splits is put together for
-        # the product, in its precision, never the rows.
+        # Whole vectors on each device, as in Embedding: fsdp's parts of the kernel are
+        # gathered for the product, in its precision; the rows never are.
         whole = tuple("hidden" if name == "embed" else name for name in self.names)
         kernel = nn.with_logical_constraint(jnp.asarray(kernel, dtype), whole)
-        # As matrices: the CPU's matrix product is twice as fast for their gradients.
+        # As matrices: on the CPU their gradients are twice as fast.
         rows = x.astype(dtype).reshape(-1, math.prod(inner))
         matrix = kernel.reshape(math.prod(inner), -1)
         result = "float32" if self.logits else dtype
@@ -70,7 +70,7 @@ class Dense(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A table of vectors, `table`, and the look-up in it."""
+    """A table of vectors, and the lookup in it."""
 
     config: BertConfig
     rows: int
@@ -83,8 +83,8 @@ class Embedding(nn.Module):
 
     @property
     def table(self) -> Float[Array, "rows hidden"]:
-        # Whole vectors on each device: a look-up of parts of them would have to be
-        # put together for every token.
+        # Whole vectors on each device: looking up split vectors would need a gather for
+        # every token.
         return nn.with_logical_constraint(self.embedding, (self.axis, "hidden"))
 
     def __call__(self, ids: Int[Array, "..."]) -> Float[Array, "... hidden"]:
@@ -97,7 +97,7 @@ def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
         epsilon=config.layer_norm_eps,
         dtype=config.dtype,
         param_dtype=jnp.float32,
-        # E[x^2] - E[x]^2 loses what an epsilon of 1e-12 needs.
+        # E[x^2] - E[x]^2 is too inexact for an epsilon of 1e-12.
         use_fast_variance=False,
         scale_init=nn.with_logical_partitioning(nn.initializers.ones_init(), ("norm",)),
         bias_init=nn.with_logical_partitioning(nn.initializers.zeros_init(), ("norm",)),
@@ -108,16 +108,16 @@ def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
 def dropout(
     x: Float[Array, "..."], rate: float, key: Key[Array, ""] | None
 ) -> Float[Array, "..."]:
-    """Inverted dropout; without a key, evaluation: `x` itself.
+    """Inverted dropout; returns `x` itself without a key (evaluation).
 
-    Whether an element is kept depends on the key and the element's indices alone, so a
-    batch padded to another length keeps the same ones. The key is an argument, not a
-    Flax random stream, so that a stacked encoder draws what an unrolled one draws.
+    Whether an element is kept depends only on the key and the element's indices, so
+    padding does not change it. The key is an argument, not a Flax random stream, so
+    that a stacked and an unrolled encoder draw the same numbers.
     """
     if key is None or rate == 0.0:
         return x
     keys = key
-    # One key for each row along the last axis, in which draws count from its start.
+    # One key per row of the last axis; draws count from the start of the row.
     for axis, size in enumerate(x.shape[:-1]):
         each = jax.vmap(jax.random.fold_in, (None, 0))
         for _ in range(axis):

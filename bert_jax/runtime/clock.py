@@ -1,4 +1,4 @@
-"""What the time goes into."""
+"""Measures where the time goes."""
 
 import contextlib
 import time
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 class Stopwatch:
-    """Wall time by name: `with clock("evaluation"): ...`, as often as it comes."""
+    """Total wall time by name: `with clock("evaluation"): ...`."""
 
     def __init__(self) -> None:
         self._totals: dict[str, float] = {}
@@ -27,11 +27,11 @@ class Stopwatch:
             self._totals[name] = self._totals.get(name, 0.0) + elapsed
 
     def state(self) -> tuple[int, str]:
-        """How often anything began or ended, and what is under way now, if anything;
-        may be asked from another thread."""
+        """The number of starts and ends so far, and the name of what is running, or "";
+        any thread may call it."""
         names = self._names[-1:]
         return self._turns, names[0] if names else ""
 
     def totals(self) -> dict[str, float]:
-        """Seconds by name, in the order in which the names first came."""
+        """Seconds by name, in the order of first use."""
         return dict(self._totals)

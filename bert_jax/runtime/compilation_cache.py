@@ -1,8 +1,8 @@
-"""Programs compiled once: JAX's persistent compilation cache, its place and its care.
+"""Sets up and maintains JAX's persistent compilation cache.
 
-A program's key holds the computation, XLA's flags and options, and the versions of JAX
-and XLA, so a stale one is never met. The folder's name holds what the key may not: the
-processor, since code for one may not run on another.
+A program's key covers the computation, XLA's flags and options, and the versions of JAX
+and XLA, so a stale program is never used. The key may not cover the processor, so the
+folder's name does: code for one may not run on another.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from bert_jax.runtime import storage
 
 log = logging.getLogger(__name__)
 
-# Compilations that take less are as fast as reading a file, or nearly.
+# Shorter compilations are about as fast as reading a file.
 MIN_SECONDS = 0.2
-# A program that was not read for so long is dropped; JAX's own limit on the folder's
-# size fails for good where a process was killed between two of its files.
+# Delete programs unused for this long. JAX's own limit on the folder's size breaks for
+# good if a process is killed between writing two of its files.
 MAX_AGE_DAYS = 30
 
 _UNREADABLE = re.compile(
@@ -34,11 +34,11 @@ _UNREADABLE = re.compile(
 
 
 def keep() -> None:
-    """From now on, what is compiled is kept on disk, and found there the next time.
+    """Turns on the cache: from now on compiled programs are stored and reused.
 
-    `JAX_COMPILATION_CACHE_DIR` names another folder, and
-    `JAX_ENABLE_COMPILATION_CACHE=false` does without. Where the folder cannot be
-    written, nothing is kept.
+    `JAX_COMPILATION_CACHE_DIR` names another folder;
+    `JAX_ENABLE_COMPILATION_CACHE=false` turns it off. If the folder cannot be written,
+    nothing is stored.
     """
     if not jax.config.values["jax_enable_compilation_cache"]:
         return
@@ -49,7 +49,7 @@ def keep() -> None:
             folder.mkdir(parents=True, exist_ok=True)
             _drop_old(folder)
         except (OSError, RuntimeError) as error:  # no home, no room, no permission
-            log.debug("nothing compiled is kept: %s", error)
+            log.debug("no compilation cache: %s", error)
             return
         jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_SECONDS)
@@ -57,7 +57,7 @@ def keep() -> None:
 
 
 def default_folder() -> Path:
-    """`$XDG_CACHE_HOME/bert_jax/PROCESSOR`, in `~/.cache` where that is not set.
+    """`$XDG_CACHE_HOME/bert_jax/PROCESSOR`; in `~/.cache` if that is not set.
 
     Raises:
       RuntimeError: there is no home folder.
@@ -68,11 +68,11 @@ def default_folder() -> Path:
 
 
 def _processor() -> str:
-    """A name for this kind of processor, with all that it can do."""
+    """A hash of this kind of processor and its features."""
     facts = {platform.machine(), platform.processor()}
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        # x86 says flags, ARM Features; alike on every core.
+        # x86 calls its features "flags", ARM "Features"; the same on every core.
         kinds = ("model name", "flags", "Features", "CPU part", "CPU implementer")
         facts |= {line for line in lines if line.startswith(kinds)}
     return hashlib.sha256("\n".join(sorted(facts)).encode()).hexdigest()[:16]
@@ -87,10 +87,10 @@ def _drop_old(folder: Path) -> None:
 
 
 def _mend(folder: storage.Path) -> None:
-    """Removes what cannot be read, once JAX says so.
+    """Deletes programs that JAX warns it cannot read.
 
-    JAX writes in place and never over a file that is there: what a killed process has
-    half written would be in the way for ever.
+    JAX writes in place and never overwrites, so a half-written file from a killed
+    process would stay forever.
     """
     show = warnings.showwarning
 
@@ -105,7 +105,7 @@ def _mend(folder: storage.Path) -> None:
         found = _UNREADABLE.match(str(message))
         if found is None:
             return show(message, category, filename, lineno, file, line)
-        log.warning("%s: compiled anew, as what was kept cannot be read", found[1])
+        log.warning("%s: compiling again; the cached program is damaged", found[1])
         for path in folder.glob(f"{found[1]}-*-cache"):
             path.unlink(missing_ok=True)
         return None

@@ -1,4 +1,4 @@
-"""What a process finds around it: locale, standard streams, JAX's own variables."""
+"""A process's environment: locale, standard streams, JAX's variables."""
 
 import contextlib
 import functools
@@ -10,15 +10,15 @@ from typing import NoReturn, TextIO
 
 from bert_jax.errors import UserError
 
-CLOSED_PIPE = 141  # what a shell gives for a program that SIGPIPE has ended
+CLOSED_PIPE = 141  # a shell's status for a program that SIGPIPE ended
 
 
 def prepare() -> None:
-    """Makes the streams fit for use; for a process of its own, before all else.
+    """Prepares the standard streams; call it first, and only in the main program.
 
-    Text is UTF-8, whatever the locale says: data, rows and file names are. A stream
-    that the caller has closed becomes the null device, so that no file of the run is
-    opened in its place and gets what libraries print.
+    Text is UTF-8 in any locale, because data, rows and file names are. A stream that
+    the caller has closed becomes the null device; otherwise a file of the run could
+    take its number and receive what libraries print.
     """
     if sys.getfilesystemencoding() != "utf-8":  # PYTHONUTF8=0 LC_ALL=C
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
@@ -28,15 +28,15 @@ def prepare() -> None:
     sys.stdout = sys.stdout or _open(1)
     sys.stderr = sys.stderr or _open(2)
     if hasattr(sys.stdout, "reconfigure"):
-        # File names may be no UTF-8.
+        # File names may not be UTF-8.
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def check() -> None:
-    """Looks at the variables by which JAX and XLA are set.
+    """Checks the environment variables of JAX and XLA.
 
     Raises:
-      UserError: one that they refuse; XLA would end the process.
+      UserError: JAX or XLA rejects one; XLA would abort the process.
     """
     try:
         import jax  # noqa: F401
@@ -66,34 +66,34 @@ def require_devices() -> None:
     """Finds the devices.
 
     Raises:
-      UserError: JAX_PLATFORMS names one that is not there.
+      UserError: JAX_PLATFORMS names a device that is not available.
     """
     import jax
 
     try:
         jax.devices()
-    # JAX asserts that a platform that it knows is there.
+    # JAX asserts that a platform that it knows is available.
     except (RuntimeError, AssertionError) as error:
         given = os.environ.get("JAX_PLATFORMS", "")
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"JAX_PLATFORMS={given}: no such device can be used here"
-            f"{f' ({reason})' if reason else ''}; without that variable JAX takes what "
-            "is there"
+            f"{f' ({reason})' if reason else ''}; unset the variable and JAX uses what "
+            "is available"
         ) from error
 
 
 def output_is_closed() -> bool:
-    """Whether nobody reads any more what is printed (`| head -1`)."""
+    """Whether the reader of standard output or error is gone (`| head -1`)."""
     poll = select.poll()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # none that the system knows
+        with contextlib.suppress(OSError, ValueError):  # not a real file
             poll.register(stream.fileno(), 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def end(status: int) -> NoReturn:
-    """Ends the process, with what is still to be printed."""
+    """Flushes the streams and ends the process."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -105,13 +105,13 @@ def end(status: int) -> NoReturn:
             say(f"error: standard output: {error.strerror}")
         os._exit(status)
     if status:
-        # Threads may be left that compile or write; nothing waits for them.
+        # Does not wait for threads that may still compile or write.
         os._exit(status)
     sys.exit()
 
 
 def say(line: str) -> None:
-    """Prints to standard error, as long as somebody reads it."""
+    """Prints to standard error; ignores a reader that is gone."""
     with contextlib.suppress(BrokenPipeError):
         print(line, file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""That a run is alive, and what it waits for where nothing goes on."""
+"""Shows that a run is alive, and what it waits for when it makes no progress."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from bert_jax.runtime.terminal import say
 
 SECONDS = 5.0  # between two heartbeats
 
-# Names of the stopwatch -> what is waited for, in the user's words.
+# The stopwatch's names -> what the run waits for, for the user.
 _WAITS_FOR = {
     "data wait": "data",
     "compile": "the compiler",
@@ -24,20 +24,20 @@ _WAITS_FOR = {
 
 
 class Heartbeat:
-    """A thread that looks at the stopwatch, and costs the run nothing.
+    """A thread that watches the stopwatch, at no cost to the run.
 
     Every few seconds it writes `heartbeat.json` in the work directory: `time` and
-    `since` (seconds since 1970: now, and when something was last begun or finished),
-    `step`, `phase` (the stopwatch's name for what is under way) and `pid`. An old
-    `time` tells of a dead process, an old `since` of one that hangs.
+    `since` (seconds since 1970: now, and the last time anything started or ended),
+    `step`, `phase` (the stopwatch's name for what is running) and `pid`. An old `time`
+    means a dead process; an old `since` means a hanging one.
 
-    A run without progress for `stall_seconds` says what it waits for, then again after
-    twice that time, four times, and so on; and that it goes on.
+    After `stall_seconds` without progress it prints what the run waits for; again after
+    twice that time, four times, and so on; and when the run continues.
 
     Args:
       folder: the work directory.
       clock: the run's.
-      stall_seconds: 0: nothing is said.
+      stall_seconds: 0: never prints.
       process: its number; only 0 writes the file.
     """
 
@@ -48,12 +48,12 @@ class Heartbeat:
         stall_seconds: int | float,
         process: int = 0,
     ):
-        self.step = 0  # for the loop to set
+        self.step = 0  # set by the training loop
         self._path, self._clock = folder / "heartbeat.json", clock
         self._stall, self._process = stall_seconds, process
         self._turns, self._since = -1, (time.time(), time.monotonic())
         self._limit = stall_seconds
-        self._written = True  # the last one could be
+        self._written = True  # whether the last write succeeded
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -68,7 +68,7 @@ class Heartbeat:
         trace: TracebackType | None,
     ) -> None:
         self._ended.set()
-        self._thread.join(SECONDS)  # no longer: its disk may be what hangs
+        self._thread.join(SECONDS)  # no longer: the disk may hang
         if not self._thread.is_alive():
             self._write("ended")
 
@@ -108,7 +108,7 @@ class Heartbeat:
         beat |= {"phase": phase, "pid": os.getpid()}
         try:
             write_atomically(self._path, json.dumps(beat) + "\n")
-        except OSError as error:  # no reason to end a run, but often the first to know
+        except OSError as error:  # not fatal, but often the first sign of a full disk
             if self._written:
                 self._note(f"{self._path}: {error.strerror or error}")
             self._written = False

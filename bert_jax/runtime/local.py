@@ -1,7 +1,7 @@
 """python -m bert_jax.runtime.local N [--devices=D] -- ARGUMENTS: N local processes.
 
-Each process has D simulated devices of the CPU (1 unless asked). What process 0 says is
-shown; of another, what it ended with, where it is the first to fail.
+Each process has D simulated CPU devices (default 1). Shows process 0's output; if
+another process fails first, shows its error.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ from bert_jax.errors import UserError
 
 _USAGE = "local N [--devices=D] -- ARGUMENTS: N and D are whole numbers of at least 1"
 
-# Seconds in which the others end by themselves once one has.
+# Seconds for the other processes to end by themselves after one has failed.
 _GRACE = 10.0
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs bert_jax.main in N processes; gives the status of the first that fails."""
+    """Runs bert_jax.main in N processes; returns the status of the first that fails."""
     try:
         number, devices, arguments = _parse(argv)
     except UserError as error:
@@ -39,11 +39,11 @@ def run(number: int, devices: int, program: Sequence[str]) -> int:
 
     Args:
       number: of processes.
-      devices: simulated, of each process.
+      devices: simulated devices of each process.
       program: the command line.
 
     Returns:
-      The exit status of the first process that fails; 0 where none does.
+      The exit status of the first process that fails; 0 if none does.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -67,7 +67,7 @@ def _parse(argv: Sequence[str]) -> tuple[int, int, list[str]]:
 def _started(
     number: int, devices: int, program: Sequence[str], folder: Path
 ) -> Iterator[list[subprocess.Popen]]:
-    """Starts the processes, hands signals on to them, and leaves none behind."""
+    """Starts the processes, forwards signals to them, and kills them at the end."""
     address = f"127.0.0.1:{free_port()}"
     flags = f"--xla_force_host_platform_device_count={devices}"
     common = {
@@ -75,12 +75,12 @@ def _started(
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
         "BERT_JAX_COORDINATOR": address,
-        "JAX_COORDINATOR_BIND_ADDRESS": address,  # and nothing of it is seen outside
+        "JAX_COORDINATOR_BIND_ADDRESS": address,  # not reachable from outside
         "BERT_JAX_PROCESSES": str(number),
     }
     processes: list[subprocess.Popen] = []
 
-    def hand_on(signal_number: int, frame: FrameType | None) -> None:
+    def forward(signal_number: int, frame: FrameType | None) -> None:
         for process in processes:
             if process.poll() is None:
                 process.send_signal(signal_number)
@@ -90,7 +90,7 @@ def _started(
     if before[signal.SIGHUP] is signal.SIG_IGN:  # nohup
         del before[signal.SIGHUP]
     for signal_number in before:
-        signal.signal(signal_number, hand_on)
+        signal.signal(signal_number, forward)
     try:
         for index in range(number):
             with (folder / str(index)).open("wb") as log:
@@ -98,7 +98,7 @@ def _started(
                     subprocess.Popen(
                         program,
                         env={**common, "BERT_JAX_PROCESS_ID": str(index)},
-                        start_new_session=True,  # Ctrl-C reaches each once, by hand_on
+                        start_new_session=True,  # Ctrl-C comes only from `forward`
                         stdin=subprocess.DEVNULL if index else None,
                         stdout=log if index else None,
                         stderr=log if index else None,
@@ -114,7 +114,7 @@ def _started(
 
 
 def _wait(processes: Sequence[subprocess.Popen], folder: Path) -> int:
-    """Waits until all have ended, or one has failed and the others have had time to."""
+    """Waits until all have ended, or until _GRACE seconds after the first failure."""
     first: tuple[int, int] | None = None
     end = 0.0
     while True:
@@ -128,19 +128,19 @@ def _wait(processes: Sequence[subprocess.Popen], folder: Path) -> int:
     if first is None:
         return 0
     index, status = first
-    if (statuses[0] or 0) <= 0:  # else process 0 has said it already
+    if (statuses[0] or 0) <= 0:  # otherwise process 0 has printed its error already
         for line in _reasons(index, status, folder):
             print(line, file=sys.stderr)
     return status if status > 0 else 128 - status
 
 
 def _reasons(index: int, status: int, folder: Path) -> list[str]:
-    """What to say of a process that has failed."""
+    """The lines to print about a failed process."""
     if status < 0:
         name = signal.Signals(-status).name
         return [
-            f"error: process {index} was ended by {name}; the others are ended too, "
-            "and the same command goes on from the last checkpoint"
+            f"error: process {index} was ended by {name}; the others are ended too; "
+            "run the same command again to resume from the last checkpoint"
         ]
     lines = (folder / str(index)).read_text(errors="replace").splitlines()
     errors = [line for line in lines if line.startswith("error: ")][-1:]

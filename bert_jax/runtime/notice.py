@@ -13,14 +13,14 @@ _WAIT = 60  # seconds that the server may take to answer that nothing has change
 
 
 def watch(platform: str) -> None:
-    """From the notice on it is as if SIGTERM had arrived; the machine has 30 seconds.
+    """Sends this process SIGTERM on the notice; the machine then has 30 seconds.
 
-    The metadata server is asked in a thread, on Cloud TPU and wherever
-    GCE_METADATA_HOST names the server; one that does not answer is let be. See
+    A thread polls the metadata server, on Cloud TPU and wherever GCE_METADATA_HOST
+    names the server; it gives up on one that does not answer. See
     https://cloud.google.com/compute/docs/instances/create-use-spot.
 
     Args:
-      platform: of the devices, as JAX calls it.
+      platform: JAX's name for the devices' platform.
     """
     is_tpu = platform == "tpu"
     host = os.environ.get("GCE_METADATA_HOST", _SERVER if is_tpu else "")
@@ -29,8 +29,8 @@ def watch(platform: str) -> None:
 
 
 def _wait(host: str, answered: bool) -> None:
-    """Asks until the notice comes; a server that has never `answered` only once."""
-    etag = "0"  # tell me at once
+    """Polls until the notice comes; a server that has never `answered` only once."""
+    etag = "0"  # makes the server answer at once
     directly = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
         url = f"http://{host}{_PATH}?wait_for_change=true&timeout_sec={_WAIT}"

@@ -1,4 +1,4 @@
-"""Reading what somebody else made: nothing outside its folder, nothing enormous."""
+"""Reads files from others safely: nothing outside their folder, nothing huge."""
 
 import json
 from pathlib import Path
@@ -16,50 +16,50 @@ MAX_VOCABULARY_BYTES = 50_000_000
 
 
 def inside(folder: Path, name: str, limit: int | None = None) -> Path | None:
-    """A regular file of the folder; None where there is none of that name.
+    """The path of a regular file in the folder; None if it does not exist.
 
     Args:
-      limit: the largest size, in bytes, that it may have.
+      limit: its maximum size in bytes.
 
     Raises:
-      UserError: it lies elsewhere, is no regular file, or too large.
+      UserError: it is outside the folder, not a regular file, or too large.
     """
     path = folder / name
     if not path.is_symlink() and not path.exists():
         return None
     try:
         real = path.resolve(strict=True)
-    except (OSError, RuntimeError) as error:  # to itself, or to nothing
+    except (OSError, RuntimeError) as error:  # a loop, or a missing target
         raise UserError(f"{path}: a link that leads to no file") from error
     if not real.is_relative_to(folder.resolve()):
         raise UserError(
-            f"{path} leads out of its folder, to {real}; copy the file itself there"
+            f"{path} links out of its folder, to {real}; copy the file itself there"
         )
     if not real.is_file():
         raise UserError(f"{path}: not a file")
     size = real.stat().st_size
     if limit is not None and size > limit:
-        raise UserError(f"{path}: {size:,} bytes; no such file has more than {limit:,}")
+        raise UserError(f"{path}: has {size:,} bytes; the limit is {limit:,}")
     return path
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
-    """An object from a JSON file.
+    """Reads an object from a JSON file.
 
     Raises:
-      UserError: there is no such file, or it holds no object.
+      UserError: the file is missing, or is not a JSON object.
     """
     path = inside(folder, name, MAX_JSON_BYTES)
     if path is None:
-        raise UserError(f"{folder}: no {name} there")
+        raise UserError(f"{folder}: has no {name}")
     return read_object(path)
 
 
 def read_object(path: Path | epath.Path, hint: str = "") -> dict[str, Any]:
-    """As `read_json`, of a file that may lie anywhere.
+    """As `read_json`, for a file anywhere.
 
     Args:
-      hint: what an error says in the end.
+      hint: the end of an error message.
     """
     try:
         storage.require_file(path)
@@ -70,25 +70,25 @@ def read_object(path: Path | epath.Path, hint: str = "") -> dict[str, Any]:
     value = parse(content, str(path), hint)
     if not isinstance(value, dict):
         kind = type(value).__name__
-        raise UserError(f"{path}: not JSON's object, but a {kind}{hint}")
+        raise UserError(f"{path}: not a JSON object, but a {kind}{hint}")
     return value
 
 
 def parse(text: str | bytes, where: str, hint: str = "") -> Any:
-    """A value from JSON that somebody else wrote.
+    """Parses JSON from others.
 
     Args:
       where: the file, and the line if it is one of many.
-      hint: what an error says in the end.
+      hint: the end of an error message.
 
     Raises:
-      UserError: not JSON in UTF-8, nested too deeply, a number of thousands of digits,
-        or half of a surrogate pair in a text.
+      UserError: not JSON in UTF-8, nested too deeply, a number with thousands of
+        digits, or half of a surrogate pair in a string.
     """
     try:
         plain = text if isinstance(text, str) else text.decode("utf-8-sig")
         value = json.loads(plain)
-        if "\\u" in plain:  # the only way for half a pair to come in
+        if "\\u" in plain:  # only an escape can give half a pair
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
         half = error.object[error.start]
@@ -102,5 +102,5 @@ def parse(text: str | bytes, where: str, hint: str = "") -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value from a file, for an error: short, and one line."""
+    """A value from a file, for an error message: short, and on one line."""
     return repr(value)[:80]

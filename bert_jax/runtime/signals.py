@@ -1,11 +1,10 @@
-"""SIGTERM (preemption), Ctrl-C and SIGHUP (a terminal that is closed): noticed at once,
-acted on when state is whole.
+"""Handles SIGTERM (preemption), Ctrl-C and SIGHUP (a closed terminal): remembers them
+at once, acts when the state is consistent.
 
-Python calls a handler between two bytecodes of the main thread, so wherever compiled
-code calls Python back: while a module is imported, inside JAX, in a finaliser. An
-exception raised there is lost, or ends the process. So a signal is remembered first of
-all; it raises Interrupted only where Python alone is under way, and until it has come
-to such a place it is tried again.
+Python runs a handler between two bytecodes of the main thread, even where compiled code
+has called back into Python: during an import, inside JAX, in a finalizer. An exception
+raised there is lost, or aborts the process. So a handler first remembers the signal. It
+raises Interrupted only if no compiled code is on the stack, and retries until then.
 """
 
 import contextlib
@@ -21,16 +20,16 @@ from bert_jax.errors import Interrupted
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-_AGAIN = 0.05  # seconds until a signal that could not raise is tried again
-# Libraries that do not bear an exception anywhere: modules are initialised by compiled
-# code, and XLA calls back.
+_AGAIN = 0.05  # seconds until the retry of a signal that could not raise
+# Libraries where an exception is unsafe: compiled code runs imports, and XLA calls back
+# into Python.
 _COMPILED = ("importlib", "_frozen_importlib", "jax", "jaxlib")
 
 Result = TypeVar("Result")
 
 
 class Stop:
-    """Remembers the signal that arrived."""
+    """Remembers the first signal that arrived."""
 
     def __init__(self) -> None:
         self.signal_number: int | None = None
@@ -43,8 +42,8 @@ class Stop:
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Within it a signal raises Interrupted: for waiting, which changes nothing and
-        may take for ever."""
+        """In this context a signal raises Interrupted: for waits, which change nothing
+        and may take forever."""
         self.raises = True
         try:
             self.check()
@@ -54,17 +53,17 @@ class Stop:
 
     @contextlib.contextmanager
     def lasting(self) -> Iterator[Callable[[], None]]:
-        """For a stretch of time that may be given up; gives what to call meanwhile."""
+        """A context for long work that may be abandoned; yields a check to call."""
         yield self.check
 
 
 class _Process(Stop):
-    """What has arrived since the handlers are there."""
+    """The signals that have arrived since the handlers were set."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.interrupts = 0  # how often Ctrl-C
-        self.deferred: Stop | None = None  # of the innermost such block
+        self.interrupts = 0  # number of Ctrl-C
+        self.deferred: Stop | None = None  # of the innermost `deferred` block
         self.hook = sys.unraisablehook
 
 
@@ -72,12 +71,12 @@ _process = _Process()
 
 
 def remember() -> Callable[[], None]:
-    """From now on signals are only remembered, until `check` or `raise_interrupted`.
+    """Sets handlers that only remember signals, until `check` or `raise_interrupted`.
 
-    SIGHUP stays ignored where it is (nohup).
+    An ignored SIGHUP stays ignored (nohup).
 
     Returns:
-      what brings back the handlers from before.
+      A function that restores the previous handlers.
     """
     global _process
     if signal.getsignal(signal.SIGTERM) is _handle:
@@ -101,10 +100,10 @@ def remember() -> Callable[[], None]:
 
 
 def raise_interrupted() -> None:
-    """From now on a signal raises Interrupted, as soon as it can be raised.
+    """From now on a signal raises Interrupted, as soon as it is safe.
 
     Raises:
-      Interrupted: one has arrived.
+      Interrupted: a signal has arrived.
     """
     _process.raises = True
     check()
@@ -122,10 +121,10 @@ def insisted() -> bool:
 
 @contextlib.contextmanager
 def deferred(stop: Stop) -> Iterator[Stop]:
-    """Within it signals are only remembered; of more, a second Ctrl-C goes through.
+    """In this context signals are only remembered; only a second Ctrl-C acts at once.
 
-    A platform that takes a machine away sends SIGTERM, and its operating system sends
-    it again when it shuts down: that must not end what the first one has begun.
+    On preemption the platform sends SIGTERM, and the operating system sends it again at
+    shutdown: the second one must not interrupt the save that the first one started.
     """
     stop.signal_number = _process.signal_number
     before, _process.deferred = _process.deferred, stop
@@ -138,8 +137,8 @@ def deferred(stop: Stop) -> Iterator[Stop]:
 def run_interruptibly(function: Callable[[], Result], stop: Stop) -> Result:
     """Calls a function that cannot be interrupted, such as a compilation.
 
-    It runs in a thread that is left behind when a signal arrives: a preempted machine
-    gives half a minute, and compiling a large model can take longer.
+    It runs in a thread, which is abandoned when a signal arrives: a preempted machine
+    has half a minute left, and compiling a large model can take longer.
 
     Raises:
       Interrupted: a signal arrived first.
@@ -173,7 +172,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
             _process.deferred.signal_number = number
         _try(number, frame)
     elif number == signal.SIGINT and _process.interrupts == 2:
-        # Who asks twice does not wait for a save, nor for an import.
+        # After two Ctrl-C the user does not want to wait for a save or an import.
         works = _process.raises or _process.deferred
         if not works or _in_compiled(frame):
             os._exit(128 + number)
@@ -181,7 +180,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
 
 
 def _try(_: int, frame: FrameType | None) -> None:
-    """Raises Interrupted where it may be raised now."""
+    """Raises Interrupted if that is safe now; otherwise retries later."""
     number = _process.signal_number
     if number is None or not (_process.deferred or _process).raises:
         return
@@ -192,7 +191,7 @@ def _try(_: int, frame: FrameType | None) -> None:
 
 
 def _in_compiled(frame: FrameType | None) -> bool:
-    """Whether code that does not bear an exception waits for this frame to return."""
+    """Whether compiled code, which cannot handle an exception, called this frame."""
     while frame is not None:
         name = frame.f_globals.get("__name__") or ""
         if name.partition(".")[0] in _COMPILED:
@@ -202,7 +201,7 @@ def _in_compiled(frame: FrameType | None) -> bool:
 
 
 def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
-    """An exception in a finaliser or a callback, which nobody can catch."""
+    """Handles an exception in a finalizer or a callback, which nothing can catch."""
     if isinstance(unraisable.exc_value, Interrupted):
         signal.setitimer(signal.ITIMER_REAL, _AGAIN)
     else:

@@ -1,8 +1,7 @@
-"""Places: folders of a file system, and of a bucket (gs://BUCKET/...).
+"""Paths in a file system or in a bucket (gs://BUCKET/...).
 
-A bucket has no folders to make or to rename, and nothing is appended to an object: it
-is there, whole, once its writer has closed it. What needs more is done in a folder of
-this machine and copied.
+A bucket cannot make or rename folders or append to objects: an object appears, whole,
+when its writer closes it. Anything else is done in a local folder and copied.
 """
 
 import base64
@@ -32,10 +31,10 @@ _AHEAD = 1 << 20  # bytes
 
 
 def path(text: str | os.PathLike[str]) -> Path:
-    """The place of this name.
+    """The path of this name.
 
     Raises:
-      UserError: it is in a bucket, and the client for that is not installed.
+      UserError: it is in a bucket, and the client for buckets is not installed.
     """
     if not in_bucket(text):
         return pathlib.Path(text)
@@ -44,53 +43,53 @@ def path(text: str | os.PathLike[str]) -> Path:
 
 
 def in_bucket(place: str | os.PathLike[str]) -> bool:
-    """Whether it is an object, or a folder of objects."""
+    """Whether a path is in a bucket."""
     return os.fspath(place).startswith(_BUCKETS)
 
 
 def check(flag: str, text: str) -> None:
-    """Raises UserError where a place is of no kind that is known here."""
+    """Raises UserError if a path cannot be used here."""
     full = text if in_bucket(text) else os.path.abspath(text)
     try:
         full.encode()
     except UnicodeEncodeError as error:
         raise UserError(
-            f"{flag}={text!a}: the name {full!a} is not UTF-8, which the libraries "
-            "that read and write there need; rename it"
+            f"{flag}={text!a}: the name {full!a} is not UTF-8, but the libraries that "
+            "read and write there require it; rename it"
         ) from error
     if "://" not in text:  # s3://bucket would become a folder named s3:
         return
     if not in_bucket(text) or not text.removeprefix(_BUCKETS).strip("/"):
         raise UserError(
-            f"{flag}={text}: a folder, or {_BUCKETS}BUCKET/FOLDER, is required; mount "
-            "other storage, and name that folder"
+            f"{flag}={text}: a folder or {_BUCKETS}BUCKET/FOLDER is required; mount "
+            "other storage and name the mounted folder"
         )
     _make_ready(f"{flag}={text}")
 
 
 def _make_ready(place: str) -> None:
-    """Sets the libraries up, before the first of them is asked.
+    """Sets up the libraries before their first use.
 
     Args:
-      place: what the error names where a library is missing.
+      place: for the error if a library is missing.
     """
     if importlib.util.find_spec("gcsfs") is None:
         raise UserError(f"{place}: buckets need the extra: pip install '.[gcs]'")
     import fsspec
 
-    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # what it tells it raises too
-    # TensorFlow, where it is installed, may have been built without Google's storage.
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it raises what it logs
+    # An installed TensorFlow may lack support for Google's storage.
     os.environ.setdefault("EPATH_USE_TF", "false")
-    # Of two file systems of gcsfs, the plain one: the other asks another service, by
-    # gRPC, of what kind each bucket is. Zonal buckets want it.
+    # Choose gcsfs's plain file system: the other one, for zonal buckets, makes a gRPC
+    # request to another service for the kind of each bucket.
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-    # Objects come and go by other hands too: TensorStore's, other processes'.
+    # TensorStore and other processes create and delete objects too.
     fsspec.config.conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
 
 
 def is_trouble(error: BaseException) -> bool:
     """Whether a bucket's client raised this: no such bucket, no rights, no network."""
-    # What they raise has no class in common, and may be as plain as an OSError.
+    # Their errors have no common class; some are plain OSErrors.
     return any(
         frame.f_globals.get("__name__", "").startswith(_CLIENTS)
         for frame, _ in traceback.walk_tb(error.__traceback__)
@@ -100,20 +99,19 @@ def is_trouble(error: BaseException) -> bool:
 class Found(NamedTuple):
     """A file that matches a pattern."""
 
-    # Full name, size, and time (ns) or generation: what tells one state of the file
-    # from another, without reading it.
+    # Full name, size, and time (ns) or generation: changes whenever the file does.
     state: list[str | int]
-    md5: str | None  # of its content, in hexadecimal, where the storage knows it
+    md5: str | None  # of its content, in hexadecimal, if the storage knows it
 
 
 def find(pattern: str) -> dict[str, Found]:
-    """The files of a pattern, in the order of their names; `**` is any folder."""
+    """The files that match a pattern, sorted by name; `**` matches any folders."""
     if in_bucket(pattern):
         found = _client().glob(pattern, detail=True).items()
         return {
             _BUCKETS + name: Found(
                 [_BUCKETS + name, about["size"], about["generation"]],
-                # Objects that were composed of others have none.
+                # Composite objects have no MD5.
                 base64.b64decode(about["md5Hash"]).hex()
                 if "md5Hash" in about
                 else None,
@@ -130,34 +128,34 @@ def find(pattern: str) -> dict[str, Found]:
 
 
 def require_file(place: Path) -> None:
-    """Raises OSError for a pipe or a device: data are read more than once."""
+    """Raises OSError for a pipe or a device: files are read more than once."""
     if in_bucket(place):
         return
     try:
-        mode = os.stat(place).st_mode  # once: the file may go away between two looks
+        mode = os.stat(place).st_mode  # one call: the file may vanish between two
     except (FileNotFoundError, NotADirectoryError):
         return
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return
-    reason = "a pipe or a device, which is read once; write it to a file, and name that"
+    reason = "a pipe or a device can be read only once; copy it to a file and name that"
     raise OSError(errno.EINVAL, reason, str(place))
 
 
 @contextlib.contextmanager
 def reading(place: Path) -> Iterator[io.BufferedReader]:
-    """The bytes of a file."""
+    """Opens a file for reading bytes."""
     with place.open("rb") as file:
-        # A bucket's file asks for each line anew.
+        # A bucket's file sends one request per line.
         yield io.BufferedReader(file, _AHEAD) if in_bucket(place) else file
 
 
 def absolute(place: Path) -> Path:
-    """The place by its full name."""
+    """The absolute path."""
     return place if in_bucket(place) else place.absolute()
 
 
 def move(folder: Path, target: Path) -> None:
-    """Moves a folder, in place of an earlier `target`; in a bucket, file by file."""
+    """Moves a folder and replaces an existing `target`; in a bucket, file by file."""
     epath.Path(target).rmtree(missing_ok=True)
     if in_bucket(target):
         _client().mv(str(folder), str(target), recursive=True)
@@ -167,10 +165,10 @@ def move(folder: Path, target: Path) -> None:
 
 
 def output(text: str) -> Path:
-    """The place of a file to write.
+    """The path of a file to write.
 
     Raises:
-      UserError: nothing can be written there.
+      UserError: it is not a file in an existing folder.
     """
     place = path(text)
     if in_bucket(place):
@@ -179,7 +177,7 @@ def output(text: str) -> Path:
         target = _target(place)
         fits = target.parent.is_dir() and not (target.is_dir() or target.is_symlink())
     if not fits:
-        raise UserError(f"--output={text}: not a file in a folder that exists")
+        raise UserError(f"--output={text}: must be a file in an existing folder")
     return place
 
 
@@ -187,11 +185,11 @@ def put(place: Path, content: bytes) -> None:
     """Writes an object of a bucket.
 
     Raises:
-      OSError: whatever it was that failed.
+      OSError: it cannot be written, for any reason.
     """
     try:
         place.write_bytes(content)
-    except Exception as error:  # a client's: they share no narrower class
+    except Exception as error:  # clients' errors share no narrower class
         if not is_trouble(error):
             raise
         text = " ".join(str(error).split())
@@ -202,9 +200,9 @@ def put(place: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(place: Path) -> Iterator[TextIO]:
-    """A file to write that takes the place of another once it is whole.
+    """Yields a file to write; replaces `place` with it at the end.
 
-    Links are followed. A pipe or a device is written to as it is.
+    Follows links. Writes directly to a pipe or a device.
     """
     if in_bucket(place):
         text = io.StringIO()
@@ -212,11 +210,11 @@ def replacing(place: Path) -> Iterator[TextIO]:
         put(place, text.getvalue().encode())
         return
     if _is_stream(place):
-        # Appended: what is a file after all (/dev/stdout, redirected) is not emptied.
+        # Appends, so as not to empty a file behind it (/dev/stdout, redirected).
         try:
             with place.open("a", encoding="utf-8") as file:
                 yield file
-        except BrokenPipeError as error:  # its reader has gone
+        except BrokenPipeError as error:  # the reader closed it
             error.filename = error.filename or str(place)
             raise
         return
@@ -225,17 +223,17 @@ def replacing(place: Path) -> Iterator[TextIO]:
 
 
 def _target(place: Path) -> pathlib.Path:
-    """What is written in the place's stead: where a link leads, which stays."""
+    """The file to write: a link's target, so that the link stays."""
     return pathlib.Path(os.path.realpath(place))
 
 
 def _is_stream(place: Path) -> bool:
-    """Whether writers go through it (a pipe, a device, an open file of this process)
-    and nothing may be put in its stead."""
+    """Whether it is a pipe, a device or an open file of this process, which must be
+    written to, not replaced."""
     if place.exists() and not place.is_file():
         return True
     link = os.path.abspath(place)
-    for _ in range(40):  # as many links as Linux follows
+    for _ in range(40):  # Linux's limit on links
         if os.path.realpath(os.path.dirname(link)).startswith("/proc/"):
             return True
         if not os.path.islink(link):
@@ -245,27 +243,27 @@ def _is_stream(place: Path) -> bool:
 
 
 def write_atomically(place: Path, text: str) -> None:
-    """Writes a file so that it is there whole or not at all, and its folders."""
+    """Writes a file completely or not at all; makes its folders."""
     make_folder(place.parent)
     if in_bucket(place):
         put(place, text.encode())
         return
-    # Unlike `replacing`: a pipe or a link there is none of this program's.
+    # Replaces a pipe or a link, unlike `replacing`: this program made neither.
     with temporary.file(pathlib.Path(place)) as file:
         file.write(text)
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder, with those above it, where it is missing."""
+    """Makes a folder and its parents if they are missing."""
     if not in_bucket(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 def require_bucket(place: Path) -> None:
-    """Asks for the bucket, as Orbax does when it drops a checkpoint, but at once.
+    """Requests the bucket, as Orbax will when it deletes a checkpoint, to fail early.
 
     Raises:
-      Exception: see `is_trouble`; no right to see the bucket, no project.
+      Exception: see `is_trouble`; no permission to see the bucket, no project.
     """
     if in_bucket(place):
         from google.cloud import storage
@@ -274,7 +272,7 @@ def require_bucket(place: Path) -> None:
 
 
 def upload(folder: pathlib.Path, target: Path, last: str) -> None:
-    """Copies a folder's files; `last`, the one whose presence says that all are."""
+    """Copies a folder's files; the file `last` comes last and marks completion."""
     names = {path.name for path in folder.iterdir()} - {last}
     for name in (*sorted(names), last):
         epath.Path(folder / name).copy(target / name, overwrite=True)

@@ -1,8 +1,8 @@
-"""Files and folders that are there whole or not at all, and what a kill leaves of them.
+"""Temporary files and folders that replace a target at the end; cleans up after kills.
 
-What is written lies beside its target, under a hidden name that ends in `.bert_jax`,
-and is locked for as long as its process lives. A process that was killed cannot clear
-up: the next one that writes the same target deletes what nobody holds.
+A temporary file is beside its target, under a hidden name that ends in `.bert_jax`. Its
+process holds a lock on it. A killed process cannot clean up: the next process that
+writes the same target deletes the temporaries that nobody has locked.
 """
 
 import contextlib
@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import TextIO
 
 _MARK = ".bert_jax"
-_LOCK = "lock"  # in a temporary folder
+_LOCK = "lock"  # the lock file in a temporary folder
 _HELD = (errno.EAGAIN, errno.EACCES)
-# Answers of file systems without locks: nothing there is taken for abandoned.
+# Errors of file systems without locks: nothing there counts as abandoned.
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def lock(path: Path) -> int | None:
-    """Locks a file, made if it is missing, until it is closed.
+    """Locks a file until it is closed; creates it if it is missing.
 
-    The lock ends with its process and is no child's (POSIX record locks). Whoever holds
-    it may delete the file.
+    The lock ends with the process; children do not inherit it (POSIX record locks). The
+    holder may delete the file.
 
     Returns:
-      The open file; None where another process holds it.
+      The open file; None if another process holds it.
 
     Raises:
       OSError: it cannot be opened; of NO_LOCKS: it cannot be locked.
@@ -45,12 +45,12 @@ def lock(path: Path) -> int | None:
             if error.errno in _HELD:
                 return None
             raise
-        os.close(file)  # deleted by its last holder: the next one is made
+        os.close(file)  # its last holder deleted it: create it again
 
 
 @contextlib.contextmanager
 def file(target: Path) -> Iterator[TextIO]:
-    """A file to write, which takes the place of `target` in the end."""
+    """Yields a file to write; replaces `target` with it at the end."""
     _sweep(target)
     path = _new_name(target)
     held = _lock_if_possible(path)
@@ -65,7 +65,7 @@ def file(target: Path) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def folder(target: Path) -> Iterator[Path]:
-    """An empty folder to be moved to `target`, or to be deleted in the end."""
+    """Yields an empty folder for the caller to move; deletes it otherwise."""
     _sweep(target)
     path = _new_name(target)
     path.mkdir()
@@ -82,7 +82,7 @@ def folder(target: Path) -> Iterator[Path]:
 
 
 def _new_name(target: Path) -> Path:
-    # A file's name has 255 bytes at most.
+    # File names have at most 255 bytes.
     return target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}{_MARK}")
 
 
@@ -101,14 +101,14 @@ def _lock_if_possible(path: Path) -> int:
 def _sweep(target: Path) -> None:
     """Deletes the temporaries of `target` whose processes have ended."""
     start = f".{target.name[:200]}."
-    with contextlib.suppress(PermissionError):  # of a folder that may not be listed
+    with contextlib.suppress(PermissionError):  # the folder may not be readable
         for name in os.listdir(target.parent):
             if name.startswith(start) and name.endswith(_MARK):
                 _delete_if_abandoned(target.parent / name)
 
 
 def _delete_if_abandoned(path: Path) -> None:
-    # Nobody waits for it: what cannot be deleted, another user's for one, stays.
+    # Best effort: what cannot be deleted, such as another user's files, stays.
     with contextlib.suppress(OSError):
         held = lock(path / _LOCK if path.is_dir() else path)
         if held is None:

@@ -1,4 +1,4 @@
-"""Lines, tables and a progress bar."""
+"""Prints lines, tables and a progress bar."""
 
 import re
 import sys
@@ -10,18 +10,18 @@ from tqdm import tqdm
 
 
 class Progress:
-    """A live line where standard error is a terminal; else a plain one for each `log`.
+    """A live line if standard error is a terminal; otherwise a plain line per `log`.
 
     Args:
       total: steps of the whole run.
       initial: the step that the run starts from.
-      active: False for the processes that leave the talking to process 0.
+      active: False for processes other than process 0, which prints.
     """
 
     def __init__(self, total: int, initial: int = 0, *, active: bool = True):
         self._total = total
         self._active = active
-        self._told: dict[str, int] = {}
+        self._noted: dict[str, int] = {}
         self._logged = (initial, time.monotonic())
         self._bar = (
             tqdm(total=total, initial=initial, unit="step", dynamic_ncols=True)
@@ -30,13 +30,13 @@ class Progress:
         )
 
     def update(self, step: int) -> None:
-        """`step` steps are done."""
+        """Sets the number of finished steps."""
         if self._bar is not None:
             self._bar.update(step - self._bar.n)
 
     def log(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        """Shows `loss`, `sequences_per_second`, `tokens_per_second` and `mfu` (a share
-        of 1), those of them that `values` has."""
+        """Shows `loss`, `sequences_per_second`, `tokens_per_second` and `mfu` (a
+        fraction), if `values` has them."""
         shown = _shown(values)
         if self._bar is not None:
             self._bar.set_postfix_str(shown, refresh=False)
@@ -51,16 +51,16 @@ class Progress:
             self.note(f"step {step}/{self._total}, {shown}, {eta} left")
 
     def note(self, text: str) -> None:
-        """Prints a line, above the live one where there is one."""
+        """Prints a line, above the live one if there is one."""
         if self._active:
             say(text)
 
     def tell(self, counts: Mapping[str, int]) -> None:
-        """Notes each count that has changed: how many of what."""
-        for what, count in counts.items():
-            if self._told.get(what) != count:
-                self.note(f"{what}: {count:,}")
-        self._told = dict(counts)
+        """Prints each count that has changed, with its name."""
+        for name, count in counts.items():
+            if self._noted.get(name) != count:
+                self.note(f"{name}: {count:,}")
+        self._noted = dict(counts)
 
     def close(self) -> None:
         if self._bar is not None:
@@ -82,16 +82,16 @@ def _shown(values: Mapping[str, SupportsFloat]) -> str:
 
 
 def say(text: str) -> None:
-    """Prints a line on standard error, above live ones; from any thread."""
+    """Prints a line to standard error, above live ones; any thread may call it."""
     tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()
 
 
 def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
-    """Plain text, columns aligned: to the right where every cell is a number.
+    """Plain text with aligned columns; a column of numbers is right-aligned.
 
-    A number may be text with its unit, as "12.3 s"; an empty cell is either. Floats are
-    shown with three decimals. Every row has as many cells as the header.
+    A number may be text with a unit, such as "12.3 s"; an empty cell counts as one.
+    Floats have three decimals. Every row has as many cells as the header.
     """
     cells = [
         [f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row]

@@ -1,10 +1,10 @@
-"""Scores of classification and regression, as GLUE computes them: fractions, 0 to 1.
+"""Scores of classification and regression, as GLUE computes them: fractions of 1.
 
 Accuracy, F1 and the Matthews correlation equal scikit-learn's accuracy_score, f1_score
-and matthews_corrcoef; Pearson and Spearman equal scipy.stats'. Where one of two series
-is constant no correlation is defined: scipy gives nan, here it is 0.0, as scikit-learn
-has it for the Matthews correlation, so that checkpoints can be compared by it. At least
-one example is required.
+and matthews_corrcoef; Pearson and Spearman equal scipy.stats'. If one series is
+constant, the correlation is undefined: scipy returns nan; here it is 0.0, as in
+scikit-learn's Matthews correlation, so that checkpoints can be compared. At least one
+example is required.
 """
 
 import math
@@ -15,23 +15,23 @@ from jaxtyping import Float, Int, Num
 
 
 def accuracy(labels: Num[np.ndarray, "n"], guesses: Num[np.ndarray, "n"]) -> float:
-    """The share of guesses that are right."""
+    """The share of right guesses."""
     return float(np.mean(labels == guesses))
 
 
 def f1(labels: Int[np.ndarray, "n"], guesses: Int[np.ndarray, "n"]) -> float:
-    """F1 of class 1; 0.0 where there is neither such a label nor such a guess."""
+    """F1 of class 1; 0.0 where no label and no guess is 1."""
     both = np.sum((labels == 1) & (guesses == 1))
     return _ratio(2 * both, np.sum(labels == 1) + np.sum(guesses == 1))
 
 
 def matthews(labels: Int[np.ndarray, "n"], guesses: Int[np.ndarray, "n"]) -> float:
-    """The Matthews correlation, of any number of classes (Gorodkin 2004: R_K).
+    """The Matthews correlation, for any number of classes (Gorodkin 2004: R_K).
 
-    0.0 where the labels or the guesses are all of one class.
+    0.0 where all labels or all guesses are one class.
     """
     classes = np.union1d(labels, guesses)
-    # Python's integers: products of counts outgrow 64 bits in large sets.
+    # Python integers: products of counts exceed 64 bits in large sets.
     of_labels = [int(np.sum(labels == c)) for c in classes]
     of_guesses = [int(np.sum(guesses == c)) for c in classes]
     count, right = len(labels), int(np.sum(labels == guesses))
@@ -59,7 +59,7 @@ def spearman(labels: Float[np.ndarray, "n"], guesses: Float[np.ndarray, "n"]) ->
 def exact_match(
     labels: Int[np.ndarray, "n classes"], guesses: Int[np.ndarray, "n classes"]
 ) -> float:
-    """The share of examples of which every label is right; rows of 0 and 1."""
+    """The share of examples with every label right; rows of 0 and 1."""
     return float(np.mean(np.all(labels == guesses, axis=1)))
 
 

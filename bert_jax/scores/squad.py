@@ -16,7 +16,7 @@ Golds = Sequence[tuple[str, Sequence[str]]]  # each question's id and gold answe
 
 @functools.lru_cache(1 << 16)
 def normalize(text: str) -> str:
-    """In lower case, without ASCII punctuation, articles and spare white space."""
+    """Lowercases; drops ASCII punctuation, articles and extra white space."""
     bare = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
@@ -27,7 +27,7 @@ def exact_match(prediction: str, gold: str) -> float:
 
 
 def f1(prediction: str, gold: str) -> float:
-    """Of the words that the two share, 0 to 1; 0 where either has no word (1.1)."""
+    """F1 over words, 0 to 1; 0 where either text has no word (1.1)."""
     ours, theirs = normalize(prediction).split(), normalize(gold).split()
     shared = sum((Counter(ours) & Counter(theirs)).values())
     if not shared:
@@ -37,7 +37,7 @@ def f1(prediction: str, gold: str) -> float:
 
 
 def f1_or_none(prediction: str, gold: str) -> float:
-    """As `f1`, but 1 where neither has a word (2.0)."""
+    """As `f1`, but 1 where neither text has a word (2.0)."""
     if not normalize(prediction) and not normalize(gold):
         return 1.0
     return f1(prediction, gold)
@@ -65,8 +65,8 @@ def version2(predictions: Mapping[str, str], golds: Golds) -> dict[str, float]:
     over the questions with and without an answer, where there are any.
 
     Args:
-      predictions: of every question; "" for no answer.
-      golds: at least one question; of an id that stands twice the last counts.
+      predictions: one for every question; "" for no answer.
+      golds: at least one question; the last one counts where an id repeats.
     """
     answered = {name: bool(answers) for name, answers in golds}
     exact = _raw(predictions, golds, exact_match)
@@ -86,18 +86,18 @@ def best_threshold(
     null_odds: Mapping[str, float],
     score: Callable[[str, str], float] = f1_or_none,
 ) -> tuple[float, float]:
-    """The best score, in percent, that a threshold gives, and that threshold.
+    """The best score over all thresholds, in percent, and the best threshold.
 
-    A question is answered where its odds of having no answer are at most the threshold
-    (find_best_thresh). Two differences from that script: it takes 0 where it is best to
-    answer nothing, which fits probabilities and not log odds: here the threshold is
-    then below all of them. And it lets a threshold divide equal odds, which none can:
-    that counts for its score, but the threshold is the best one that can be had.
+    A question is answered if its odds of having no answer are at most the threshold
+    (find_best_thresh). Two differences from that script. Where answering nothing is
+    best, it returns 0, which suits probabilities but not log odds; here the threshold
+    is then below all odds. And it splits questions with equal odds, which no threshold
+    can do: the score here does so too, but the threshold is the best possible one.
 
     Args:
-      texts: of every question the best answer that is one.
+      texts: the best non-empty answer to every question.
       golds: as in `version2`.
-      null_odds: of every question, the larger the more likely it has no answer.
+      null_odds: for every question; larger means an answer is less likely.
     """
     answered = {name: bool(answers) for name, answers in golds}
     raw = _raw(texts, golds, score)
@@ -106,7 +106,7 @@ def best_threshold(
     gains = [raw[n] if answered[n] else -float(bool(texts[n])) for n in names]
     nothing = float(sum(not answered[name] for name in names))
     totals = np.cumsum([nothing, *gains])
-    # The place after the last of equal odds; the first place answers nothing.
+    # Places after the last of equal odds; place 0 answers nothing.
     possible = np.flatnonzero(np.append(True, np.append(odds[1:] != odds[:-1], True)))
     place = possible[np.argmax(totals[possible])]
     below = np.nextafter(odds[0], -np.inf)
@@ -117,11 +117,11 @@ def best_threshold(
 def _raw(
     predictions: Mapping[str, str], golds: Golds, score: Callable[[str, str], float]
 ) -> dict[str, float]:
-    """Each question's score against the best fitting gold answer."""
+    """Each question's best score over its gold answers."""
     scores = {}
     for name, answers in golds:
-        wanted = [answer for answer in answers if normalize(answer)] or [""]
-        scores[name] = max(score(predictions[name], gold) for gold in wanted)
+        valid = [answer for answer in answers if normalize(answer)] or [""]
+        scores[name] = max(score(predictions[name], gold) for gold in valid)
     return scores
 
 

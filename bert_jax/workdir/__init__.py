@@ -1,1 +1,1 @@
-"""The folder of a run: what it is, its numbers and its checkpoints."""
+"""A run's folder: its config, metrics, checkpoints and lock."""

@@ -1,7 +1,7 @@
-"""Saving and restoring: the only file that knows Orbax.
+"""Saves and restores checkpoints: the only file that knows Orbax.
 
-`checkpoints/<step>` holds trees by name (`params`, `opt_state`, ...), so that whoever
-only wants the weights does not read the optimizer's two thirds.
+`checkpoints/<step>` has trees by name (`params`, `opt_state`, ...), so that loading
+the weights alone does not read the optimizer's state, two thirds of the bytes.
 """
 
 import contextlib
@@ -27,31 +27,31 @@ from bert_jax.workdir import quiet
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-# Of a step: the shapes, dtypes and shardings to restore to, by name.
+# Maps a step to the shapes, dtypes and shardings to restore to, by name.
 Abstract = Callable[[int], Mapping[str, Any]]
 
-_LISTINGS = 4  # of the checkpoints of a run that may go on meanwhile
+_LISTINGS = 4  # tries to list and read the checkpoints of a run that may be running
 
 
 def checkpoint_name(config: ConfigDict) -> str:
-    """The folder with the checkpoint that `config.evaluate.checkpoint` means."""
+    """The folder of the checkpoint that `config.evaluate.checkpoint` selects."""
     return {"last": "checkpoints", "best": "best"}[config.evaluate.checkpoint]
 
 
 def has_checkpoint(workdir: Path) -> bool:
-    """Whether a run there has finished saving anything; reads and makes nothing."""
+    """Whether there is a finished checkpoint; creates nothing."""
     return bool(ocp.utils.checkpoint_steps(workdir / "checkpoints"))
 
 
 class Checkpoints:
-    """The checkpoints of a work directory; saved in the background, a few kept.
+    """The checkpoints of a work directory; saves in the background, keeps a few.
 
     Args:
       workdir: the work directory.
-      keep: how many, the newest.
-      name: of the folder in it.
-      keep_every: and those whose step is a multiple of it; 0: none.
-      read_only: nothing is made, moved or deleted there, for another's run.
+      keep: number of newest checkpoints to keep.
+      name: of the folder in the work directory.
+      keep_every: also keeps checkpoints at multiples of this step; 0: none.
+      read_only: for another run's folder: creates, moves and deletes nothing.
     """
 
     def __init__(
@@ -72,18 +72,18 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             preservation_policy=policies.AnyPreservationPolicy(kept),
             read_only=read_only,
-            # Two may be saving at once: their barriers are not to be mistaken.
+            # Two managers may save at once: keeps their barriers apart.
             multiprocessing_options=ocp.options.MultiprocessingOptions(
                 barrier_sync_key_prefix=name
             ),
         )
         items = ("params", "opt_state", "running_stats")
         make = functools.partial(ocp.CheckpointManager, item_names=items)
-        with quiet.quietly():  # of what read_only leaves out
+        with quiet.quietly():  # Orbax warns about read_only
             self._manager = self._listed(lambda: make(self._folder, options=options))
 
     def _listed(self, read: Callable[[], Result]) -> Result:
-        """Reads the folder, again where a run has deleted what was listed."""
+        """Reads the folder; retries if a run has deleted what was listed."""
         for _ in range(_LISTINGS - 1 if self._read_only else 0):
             with contextlib.suppress(FileNotFoundError):
                 return read()
@@ -91,7 +91,7 @@ class Checkpoints:
 
     @classmethod
     def of_another(cls, workdir: Path, name: str = "checkpoints") -> "Checkpoints":
-        """Those of a run that is only read, and that may be going on."""
+        """The checkpoints of another run, which may be running; read-only."""
         return cls(workdir, 1, name, read_only=True)
 
     def __enter__(self) -> "Checkpoints":
@@ -106,35 +106,35 @@ class Checkpoints:
         trace: TracebackType | None,
     ) -> None:
         with contextlib.suppress(Exception) if error else contextlib.nullcontext():
-            self._manager.close()  # after an error it would tell the same again
-        if not error:  # else what is still being written has yet to complain
+            self._manager.close()  # after an error it may raise the same error again
+        if not error:  # after an error, background writes may still complain later
             sys.unraisablehook = self._hook
 
     def latest_step(self) -> int | None:
-        """The newest finished checkpoint's step; None where there is none."""
+        """The newest finished checkpoint's step; None if there is none."""
         return self._manager.latest_step()
 
     def check(self, num_steps: int) -> None:
-        """Raises UserError where there is a step that a run of `num_steps` has not."""
+        """Raises UserError if a checkpoint's step is larger than `num_steps`."""
         newest = self.latest_step() or 0
         if newest > num_steps:
             raise UserError(
-                f"{self._folder / str(newest)}: no checkpoint of this run, which has "
-                f"{num_steps} steps; move it away"
+                f"{self._folder / str(newest)}: not a checkpoint of this run, which "
+                f"has {num_steps} steps; move it away"
             )
 
     def save(self, items: Mapping[str, Any], step: int) -> None:
         """Starts saving trees by name; returns once their arrays may be donated.
 
         Raises:
-          UserError: there is too little room on the disk, or saving failed; this or
-            the checkpoint before.
+          UserError: the disk has too little room, or saving this or the previous
+            checkpoint failed.
         """
         if step == self.latest_step():
             return
         self._check_room(sum(leaf.nbytes for leaf in jax.tree.leaves(dict(items))))
         args = {name: ocp.args.StandardSave(item) for name, item in items.items()}
-        with self._told_in_one_line():
+        with self._one_line_errors():
             self._manager.save(step, args=ocp.args.Composite(**args), force=True)
 
     def _check_room(self, needed: int) -> None:
@@ -145,32 +145,32 @@ class Checkpoints:
             raise UserError(
                 f"{self._folder}: a checkpoint needs {needed / 1e6:,.0f} MB and "
                 f"{free / 1e6:,.0f} MB are free; make room and start the same command "
-                f"again: it goes on from step {self.latest_step() or 0}"
+                f"again: it resumes from step {self.latest_step() or 0}"
             )
         if free < 2 * needed:
             log.warning(
-                "%s: %.0f MB are free, room for this checkpoint (%.0f MB) and not for "
-                "the next: make room before it comes",
+                "%s: %.0f MB are free, enough for this checkpoint (%.0f MB) but not "
+                "for the next: make room before then",
                 *(self._folder, free / 1e6, needed / 1e6),
             )
 
     def drop(self, step: int) -> None:
-        """Deletes a checkpoint, if it is there."""
+        """Deletes a checkpoint if it exists."""
         self.wait()
         if step in self._manager.all_steps():
             self._manager.delete(step)
 
     def wait(self) -> None:
-        """Waits until what was saved is on disk.
+        """Waits until all saves are on disk.
 
         Raises:
-          UserError: it could not be written.
+          UserError: a save failed.
         """
-        with self._told_in_one_line():
+        with self._one_line_errors():
             self._manager.wait_until_finished()
 
     @contextlib.contextmanager
-    def _told_in_one_line(self) -> Iterator[None]:
+    def _one_line_errors(self) -> Iterator[None]:
         try:
             yield
         except (OSError, RuntimeError, ValueError) as error:
@@ -188,11 +188,11 @@ class Checkpoints:
 
         Args:
           abstract: shapes, dtypes and shardings to restore to, by name; the mesh may
-            be another than the one it was saved from.
+            differ from the one that saved it.
 
         Returns:
-          None where nothing was saved. From a damaged checkpoint it goes to the one
-          before, with a warning; a run's own is moved to `damaged_checkpoints/`.
+          None where nothing was saved. Skips a damaged checkpoint with a warning; a
+          run moves its own damaged ones to `damaged_checkpoints/`.
 
         Raises:
           UserError: there are checkpoints, but none can be read.
@@ -205,7 +205,7 @@ class Checkpoints:
         return None if found is None else (found[0]["params"], found[1])
 
     def restore_saved(self, sharding: jax.sharding.Sharding) -> tuple[Any, int] | None:
-        """As `restore_params`, of whatever tree was saved, each array placed so."""
+        """As `restore_params`, for whatever tree was saved, with one sharding."""
 
         def saved(step: int) -> dict[str, Any]:
             folder = self._folder / str(step) / "params"
@@ -226,7 +226,7 @@ class Checkpoints:
             try:
                 return self._restore_listed(abstract)
             except UserError:
-                # A run that goes on may have deleted what was listed before.
+                # A running run may have deleted what was listed.
                 self._listed(self._manager.reload)
                 if self._manager.all_steps() == steps:
                     raise
@@ -237,7 +237,7 @@ class Checkpoints:
         for step in sorted(self._manager.all_steps(), reverse=True):
             restored, reason = self._restore(step, abstract)
             if restored is None and storage.in_bucket(self._folder):
-                # It may have been the network, of which Orbax does not always tell.
+                # Perhaps the network failed, which Orbax does not always report.
                 log.warning("checkpoint %d: %s; trying again", step, reason)
                 restored, reason = self._restore(step, abstract)
             if restored is None:
@@ -258,7 +258,7 @@ class Checkpoints:
     def _restore(
         self, step: int, abstract: Abstract
     ) -> tuple[dict[str, Any] | None, str]:
-        """A checkpoint's items; or None, in every process, and the reason."""
+        """A checkpoint's items; or None in every process if one failed, and why."""
         items, reason = None, "another process could not read it"
         try:
             with quiet.reported_once():
@@ -267,9 +267,9 @@ class Checkpoints:
                 found = self._manager.restore(step, args=ocp.args.Composite(**args))
                 items = dict(found.items())
         except jax.errors.JaxRuntimeError:
-            raise  # the device's trouble, not the file's
-        # Whatever a damaged file makes Orbax or TensorStore raise; if no checkpoint
-        # can be read, the first of these errors is shown.
+            raise  # a device failed, not the file
+        # A damaged file can make Orbax or TensorStore raise anything. If no checkpoint
+        # can be read, the error message has the first reason.
         except Exception as error:
             reason = quiet.first_line(error)
         return (items if processes.all_true(items is not None) else None), reason
@@ -281,16 +281,16 @@ class Checkpoints:
             storage.move(self._folder / str(step), aside / str(step))
         processes.barrier()
         self._manager.reload()
-        log.warning("checkpoint %d moved to %s; going on from before it", step, aside)
+        log.warning("checkpoint %d moved to %s; using the one before", step, aside)
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises UserError where TensorStore can have no files, and where a pipe or a
-    device lies among them: Orbax would wait for ever for what comes out of it."""
+    """Raises UserError if TensorStore cannot use the folder, or if it has a pipe or a
+    device: Orbax would wait forever to read one."""
     if "\\" in str(folder):
         raise UserError(
-            f"{folder}: no checkpoint can be written or read where a folder's name "
-            "holds a backslash; take another --workdir"
+            f"{folder}: checkpoints cannot be written or read in a folder whose name "
+            "has a backslash; use another --workdir"
         )
     for place, _, names in () if storage.in_bucket(folder) else os.walk(folder):
         for path in (os.path.join(place, name) for name in names):

@@ -1,4 +1,4 @@
-"""The work directory: whose run it is, and its vocabulary."""
+"""The work directory: which run it belongs to, and the run's vocabulary."""
 
 import itertools
 import json
@@ -15,17 +15,17 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import outside, storage
 from bert_jax.runtime.storage import Path, write_atomically
 
-# Where and on what a run goes on, and how it is asked: none of it shapes its numbers,
-# but for what is done about anomalies, which a run that has met one decides anew.
+# Fields that may change on resuming: where a run continues and how it is queried. None
+# shapes its numbers, except the anomaly policy, which may change after an anomaly.
 FREE_FIELDS = (
     *("mesh.", "model.remat", "predict.", "corpus.data_dir", "evaluate."),
     *("checkpoint.keep", "train.on_anomaly", "train.spike_factor"),
     "train.stall_seconds",
 )
 
-# What a run leaves in its folder, and takes with it when it is archived.
+# The files of a run that move when it is archived.
 _OF_A_RUN = ("checkpoints", "best", "metrics.jsonl", "events*", "predictions")
-_ASIDE = ".collapsed"  # while they are moved
+_ASIDE = ".collapsed"  # holds them while they are moved
 
 
 def claim(
@@ -36,23 +36,23 @@ def claim(
     *,
     write: bool = True,
 ) -> None:
-    """Makes the folder this run's: writes config.json, vocab.txt, tokenizer.json.
+    """Claims the folder for this run: writes config.json, vocab.txt, tokenizer.json.
 
     Args:
       data: the record of the prepared data, for `read_data`.
-      write: False where another process has just written them, for this one to see.
+      write: False: only checks that process 0's files are visible to this process.
 
     Raises:
-      UserError: it belongs to a run with another config or vocabulary, or cannot be
-        written.
+      UserError: the folder belongs to a run with another config or vocabulary, or
+        cannot be written.
     """
     check(workdir, config)
     check_vocabulary(workdir, tokenizer)
     if not write:
         if not (workdir / "config.json").exists():
             raise UserError(
-                f"--workdir={workdir}: what process 0 writes there is not seen by this "
-                "one; all processes need the same shared folder"
+                f"--workdir={workdir}: this process does not see what process 0 writes "
+                "there; all processes need the same shared folder"
             )
         return
     resolved = json.dumps(config.to_dict(), indent=2) + "\n"
@@ -67,7 +67,7 @@ def claim(
 
 
 def has_config(workdir: Path) -> bool:
-    """Whether there is a run's config.json."""
+    """Whether the folder has a run's config.json."""
     return (workdir / "config.json").exists()
 
 
@@ -75,11 +75,11 @@ def read_config(workdir: Path) -> dict[str, Any]:
     """The fields of the run's config.json.
 
     Raises:
-      UserError: there is none, or it is no run's.
+      UserError: it is missing, or is not a run's config.
     """
     path = workdir / "config.json"
     if not path.exists():
-        raise UserError(f"--workdir={workdir}: no run there; train one first")
+        raise UserError(f"--workdir={workdir}: has no run; train one first")
     fields = _read_json(path)
     groups = ("model", "tokenizer", "task", "train", "checkpoint", "evaluate")
     if not all(isinstance(fields.get(group), dict) for group in groups):
@@ -88,7 +88,7 @@ def read_config(workdir: Path) -> dict[str, Any]:
 
 
 def check(workdir: Path, config: ConfigDict) -> None:
-    """Raises UserError where config.json there and `config` differ, naming fields."""
+    """Raises UserError if config.json differs from `config`; names the fields."""
     if workdir.exists() and not workdir.is_dir():
         raise UserError(f"--workdir={workdir}: not a folder")
     if not has_config(workdir):
@@ -106,24 +106,24 @@ def check(workdir: Path, config: ConfigDict) -> None:
         )
         raise UserError(
             f"--workdir={workdir} belongs to a run of another config: {differences}; "
-            f"take another --workdir"
+            f"use another --workdir"
         )
 
 
 def fields(config: ConfigDict) -> dict[str, Any]:
-    """What all processes of a run must agree in: all but where a machine keeps data."""
+    """The fields that all processes of a run must agree on: all but corpus.data_dir."""
     flat = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
     return {name: value for name, value in flat.items() if name != "corpus.data_dir"}
 
 
 def read_facts(workdir: Path, step: int) -> dict[str, Any]:
-    """What a run has learnt besides its weights, of the checkpoint of a step."""
+    """What a run has learned besides weights, at the checkpoint of a step."""
     path = workdir / "task.json"
     return _read_json(path).get(str(step), {}) if path.exists() else {}
 
 
 def write_facts(workdir: Path, facts: dict[str, Any], step: int) -> None:
-    """Keeps what a run has learnt besides its weights at a step, if anything."""
+    """Saves what a run has learned besides weights at a step, if anything."""
     if not facts:
         return
     path = workdir / "task.json"
@@ -133,13 +133,13 @@ def write_facts(workdir: Path, facts: dict[str, Any], step: int) -> None:
 
 
 def read_data(workdir: Path) -> dict[str, Any]:
-    """What `claim` has kept of the run's prepared data; empty where it is no run."""
+    """The record of the run's prepared data that `claim` wrote; empty without a run."""
     path = workdir / "data.json"
     return _read_json(path) if path.exists() else {}
 
 
 def archived_runs(workdir: Path) -> int:
-    """How many runs have collapsed there; an empty folder of that name is none."""
+    """The number of archived, collapsed runs; an empty folder does not count."""
     found = workdir.glob("collapsed_*")
     names = {path.name for path in found if (path / "metrics.jsonl").exists()}
     return next(n for n in itertools.count() if f"collapsed_{n}" not in names)
@@ -149,12 +149,12 @@ def archive(workdir: Path, attempt: int) -> None:
     """Archives a collapsed run: moves a run's files to `collapsed_<attempt>`.
 
     Raises:
-      UserError: something else is there.
+      UserError: the target exists and is not an empty folder.
     """
     target = workdir / f"collapsed_{attempt}"
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise UserError(
-            f"{target}: the run that has collapsed must be moved there, but it is no "
+            f"{target}: the collapsed run must be moved there, but this is not an "
             "empty folder; move it away and start the same command again"
         )
     aside = workdir / _ASIDE
@@ -166,14 +166,14 @@ def archive(workdir: Path, attempt: int) -> None:
 
 
 def finish_archiving(workdir: Path) -> None:
-    """Does what `archive` was killed in the middle of."""
+    """Finishes an `archive` that was killed halfway."""
     if not storage.in_bucket(workdir) and (workdir / _ASIDE).exists():
         archive(workdir, archived_runs(workdir))
 
 
 def drop_best(workdir: Path) -> None:
-    """Deletes what a run kept as its best and died before its first checkpoint: the run
-    that begins anew there has another best."""
+    """Deletes the best parameters of a run that died before its first checkpoint: the
+    run that starts over there will have its own."""
     epath.Path(workdir / "best").rmtree(missing_ok=True)
 
 
@@ -182,14 +182,14 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def check_vocabulary(workdir: Path, tokenizer: Tokenizer) -> None:
-    """Raises UserError where the run's vocabulary is another one.
+    """Raises UserError if the run has another vocabulary.
 
-    A trained vocabulary changes with the text it is trained on, under the same config.
+    A trained vocabulary changes with its text, even under the same config.
     """
     path = workdir / "tokenizer.json"
     if path.exists() and tokenization.load(path).get_vocab() != tokenizer.get_vocab():
         raise UserError(
             f"{path}: not the vocabulary that config.corpus.sources gives now; the "
-            "text has changed since the run began: restore it, or take another "
+            "text has changed since the run started: restore it, or use another "
             "--workdir"
         )

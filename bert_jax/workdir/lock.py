@@ -1,8 +1,8 @@
-"""One process at a time trains in a work directory; a second one learns which.
+"""Lets one process at a time train in a work directory; tells a second one which.
 
-In a file system the kernel keeps the lock, and drops it when the process ends, however
-it ends. A bucket has none: an object there is replaced every few seconds for as long as
-its process lives, and whoever finds one waits to see whether that still happens.
+In a file system the kernel holds the lock, and releases it when the process ends in any
+way. A bucket has no locks: the process replaces an object there every few seconds, and
+a process that finds one waits to see whether it still changes.
 """
 
 import contextlib
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def held(workdir: Path) -> Iterator[None]:
-    """Holds the work directory; makes it, and deletes it if it is empty in the end.
+    """Holds the work directory; creates it, and deletes it if it is empty at the end.
 
     Raises:
-      UserError: another process holds it, or nothing can be written there.
+      UserError: another process holds it, or it cannot be written.
     """
     if storage.in_bucket(workdir):
         with _Object(workdir):
@@ -58,10 +58,10 @@ def held(workdir: Path) -> Iterator[None]:
 
 
 def _lock(folder: pathlib.Path) -> int | None:
-    """The locked file, open; None where the file system has no locks.
+    """The locked file, open; None if the file system has no locks.
 
     Raises:
-      UserError: another process holds it, or nothing can be written there.
+      UserError: another process holds it, or it cannot be written.
     """
     try:
         storage.make_folder(folder)
@@ -72,7 +72,7 @@ def _lock(folder: pathlib.Path) -> int | None:
         if error.errno not in temporary.NO_LOCKS:
             raise UserError(f"--workdir={folder}: {error.strerror}") from error
         log.warning(
-            "%s: its file system has no locks; let one run at a time train there",
+            "%s: its file system has no locks; start only one run at a time there",
             folder,
         )
         return None
@@ -102,7 +102,7 @@ def _content(path: pathlib.Path) -> bytes:
 
 
 def _holder(content: bytes) -> dict[str, Any]:
-    """Who holds it, as far as its file says."""
+    """The holder's fields from the lock file; empty if it is damaged."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):  # half written, or not ours
@@ -114,12 +114,12 @@ def _refusal(workdir: Path, holder: dict[str, Any]) -> UserError:
     host, pid, since = (holder.get(name, "?") for name in ("host", "pid", "since"))
     return UserError(
         f"--workdir={workdir}: process {pid} on host {host} has been training there "
-        f"since {since}; stop it, wait for its end, or take another --workdir"
+        f"since {since}; stop it, wait until it ends, or use another --workdir"
     )
 
 
 class _Object:
-    """The lock of a bucket's folder, for as long as the context lasts."""
+    """A lock on a bucket's folder, held while the context lasts."""
 
     def __init__(self, workdir: Path):
         from google.cloud import storage as client
@@ -142,20 +142,20 @@ class _Object:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        # Nobody is helped by an error here: without a beat the lock is soon stale.
+        # An error here does no harm: without a beat the lock is soon stale.
         with contextlib.suppress(Exception):
             blob = self._bucket.blob(self._name)
             blob.delete(if_generation_match=self._generation)
 
     def _await_end_of_other(self) -> None:
-        """Raises UserError where another holder gives a sign of life."""
+        """Waits for another holder's lock to go stale; UserError if it is alive."""
         first, holder = self._look()
         self._generation = first
         if not first or _has_ended(holder):
             return
         log.warning(
-            "%s: process %s on host %s may be training there; looking for %.0f seconds "
-            "whether it is",
+            "%s: process %s on host %s may be training there; waiting %.0f seconds to "
+            "see whether it is",
             *(self._workdir, holder.get("pid"), holder.get("host"), STALE_SECONDS),
         )
         end = time.monotonic() + STALE_SECONDS
@@ -175,7 +175,7 @@ class _Object:
         return blob.generation, _holder(blob.download_as_bytes())
 
     def _replace(self, **options: Any) -> bool:
-        """Writes the object anew; False where another process was faster."""
+        """Replaces the object; False if another process was faster."""
         from google.api_core.exceptions import PreconditionFailed
 
         blob = self._bucket.blob(self._name)
@@ -185,7 +185,7 @@ class _Object:
                 text, if_generation_match=self._generation, **options
             )
         except PreconditionFailed:
-            # It may be this process's own, written by an attempt whose answer was lost.
+            # Perhaps this process wrote it, in an attempt whose answer was lost.
             generation, holder = self._look()
             if holder.get("token") != self._me["token"]:
                 return False
@@ -196,20 +196,20 @@ class _Object:
 
     def _go_on(self) -> None:
         while not self._ended.wait(BEAT_SECONDS):
-            # Whatever a client raises without a network; the next beat may do.
+            # A client may raise anything when the network fails; the next beat retries.
             with contextlib.suppress(Exception):
                 if not self._replace(retry=None, timeout=BEAT_SECONDS):
-                    # Both would write the same checkpoints. This one is the older.
+                    # Both would write the same checkpoints, so this older one ends.
                     environment.say(
                         f"error: --workdir={self._workdir}: another process has taken "
-                        f"it over, since this one could not reach it for "
-                        f"{STALE_SECONDS:.0f} seconds; see to one run at a time"
+                        f"it over, because this one could not reach it for "
+                        f"{STALE_SECONDS:.0f} seconds; start only one run at a time"
                     )
                     os._exit(2)
 
 
 def _machine() -> str:
-    """What a process id is unique in: a start of the machine, and a container."""
+    """The scope in which a process id is unique: one boot and one container."""
     with contextlib.suppress(OSError):
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -217,7 +217,7 @@ def _machine() -> str:
 
 
 def _has_ended(holder: dict[str, Any]) -> bool:
-    """Whether it is known that a holder's process has ended: not of other machines."""
+    """Whether the holder's process is known to have ended; only on this machine."""
     if not holder.get("machine") or holder["machine"] != _machine():
         return False
     try:
@@ -225,5 +225,5 @@ def _has_ended(holder: dict[str, Any]) -> bool:
     except ProcessLookupError:
         return True
     except (PermissionError, KeyError, TypeError, OverflowError):
-        pass  # it lives as another user's, or its number is none
+        pass  # it runs as another user, or its pid is invalid
     return False

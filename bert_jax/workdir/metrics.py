@@ -1,4 +1,4 @@
-"""The numbers that a run leaves: metrics.jsonl, and TensorBoard's events beside it."""
+"""A run's metrics: metrics.jsonl, and TensorBoard's event files beside it."""
 
 import json
 import math
@@ -22,22 +22,22 @@ class MetricWriter:
     """Appends to `workdir`/metrics.jsonl and to a TensorBoard event file beside it.
 
     A line is an object: `step`, `split`, `time` (seconds since 1970), then the numbers,
-    floats with every digit. JSON has no nan and infinities: they are written as the
+    floats in full precision. JSON has no nan and infinities; they are written as the
     strings "nan", "inf" and "-inf", which Python's float() reads.
 
-    Every line is flushed, so a killed run loses at most the line it was writing. In a
-    bucket nothing is appended: both files are kept on this machine, and copied to
-    `workdir` by `flush`, and by `write` once a minute.
+    Every line is flushed, so a killed run loses at most the line it was writing. A
+    bucket cannot append: both files stay on this machine; `flush` copies them to
+    `workdir`, and `write` does so once a minute.
 
     Args:
       workdir: an existing folder, or one in a bucket.
-      resume_step: the step of the checkpoint that the run goes on from. What an earlier
-        run wrote for later steps will be written again, and is dropped, as is half a
-        last line. None: no checkpoint, so every earlier line is dropped.
-      active: False for the processes that leave the writing to process 0.
+      resume_step: the step of the checkpoint that the run resumes from. Drops earlier
+        lines of later steps, which will be written again, and a half-written last
+        line. None: no checkpoint, so drops every earlier line.
+      active: False for processes other than process 0, which writes.
 
     Raises (here, and from `write` and `close`):
-      OSError: the files cannot be written, on a full disk for one.
+      OSError: the files cannot be written, such as on a full disk.
     """
 
     def __init__(self, workdir: Path, *, resume_step: int | None, active: bool):
@@ -55,7 +55,7 @@ class MetricWriter:
             _replace(self._here / path.name, b"".join(lines))
         self._lines = (self._here / path.name).open("a", encoding="utf-8")
         self._events = _Events(self._here, last + 1)
-        self._copied, self._is_ahead = 0.0, True  # of what is in the bucket
+        self._copied, self._is_ahead = 0.0, True  # time of copy; bucket is behind
         self.flush()
 
     def write(self, step: int, split: str, values: Mapping[str, SupportsFloat]) -> None:
@@ -93,9 +93,9 @@ class MetricWriter:
             self._copied, self._is_ahead = time.monotonic(), False
 
     def has(self, step: int, split: str) -> bool:
-        """Whether there is such a line, also from the run that is resumed.
+        """Whether there is such a line, also from before resuming.
 
-        Every process answers alike, given that all see the same `workdir`.
+        Every process returns the same, provided that all see the same `workdir`.
         """
         return (step, split) in self._written
 
@@ -111,25 +111,25 @@ class MetricWriter:
 
 
 class _Events:
-    """A new TensorBoard event file in a folder, of a run that goes on from `step`."""
+    """A new TensorBoard event file for a run that resumes at `step`."""
 
     def __init__(self, folder: Path, step: int):
-        # Imported late: it imports torch too, where that is installed.
+        # Imported late: it also imports torch where torch is installed.
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2, summary_pb2
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
-        # Not SummaryWriter: its thread keeps a full disk's error to itself. The process
-        # id, because names differ by the second only and two runs may start in one.
+        # Not SummaryWriter: its thread hides a full disk's error. The process id makes
+        # the name unique when two runs start in the same second.
         self._writer = EventsWriter(str(folder / "events"), f".{os.getpid()}")
-        # TensorBoard hides what earlier files hold for this step and later ones.
+        # Makes TensorBoard hide earlier files' values of this and later steps.
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._writer.write_event(
             self._event(wall_time=time.time(), step=step, session_log=start)
         )
 
     def write(self, now: float, step: int, scalars: Mapping[str, int | float]) -> None:
-        """Writes scalars by their tags; `now` is in seconds since 1970."""
+        """Writes tagged scalars; `now` is in seconds since 1970."""
         values = [
             self._summary.Value(tag=tag, simple_value=value)
             for tag, value in scalars.items()
@@ -144,7 +144,7 @@ class _Events:
 
 def read(workdir: Path, split: str) -> list[dict[str, int | float]]:
     """The lines of one split in `workdir`/metrics.jsonl, in order: `step`, `time` and
-    the numbers. Half a last line is left out; without a file there are none."""
+    the numbers. Skips a half-written last line; empty without a file."""
     lines = _lines_until(workdir / "metrics.jsonl", math.inf).values()
     return [
         {
@@ -158,7 +158,7 @@ def read(workdir: Path, split: str) -> list[dict[str, int | float]]:
 
 
 def _lines_until(path: Path, last: int | float) -> dict[bytes, dict[str, Any]]:
-    """The whole lines up to step `last`, as they are and as objects."""
+    """The complete lines up to step `last`, raw and parsed."""
     found = {}
     require_file(path)
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else ()
@@ -196,14 +196,14 @@ def _is_record(values: Any) -> bool:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """All of it or, where the process is killed or the disk is full, nothing."""
+    """Writes all of it, or nothing if the process is killed or the disk is full."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_bytes(content)
     os.replace(temporary, path)
 
 
 def _plain(value: SupportsFloat) -> int | float:
-    """A Python number from any scalar: NumPy's and JAX's too."""
+    """A Python number from any scalar, NumPy's and JAX's included."""
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 

@@ -1,4 +1,4 @@
-"""What Orbax and TensorStore print of a failure that is raised as well."""
+"""Silences what Orbax and TensorStore print about a failure that is also raised."""
 
 import contextlib
 import gc
@@ -13,23 +13,23 @@ log = logging.getLogger(__name__)
 
 
 def but_closed_loops(hook: Callable[[Any], object], unraisable: Any) -> None:
-    """Tells what nobody can catch, but for TensorStore's complaint, once for each write
-    under way, that Orbax no longer listens: Orbax stops at the first write that fails,
-    and that failure is raised where the save is waited for."""
+    """An unraisable hook that drops "Event loop is closed". TensorStore raises it for
+    each write in progress once Orbax has stopped at the first failed write; waiting for
+    the save raises that first failure."""
     error = unraisable.exc_value
     if not (isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
         hook(unraisable)
 
 
 def first_line(error: Exception) -> str:
-    """Of what an error says, without TensorStore's appendix."""
+    """The first line of an error's message, without TensorStore's appendix."""
     text = str(error).partition(" See full TensorStore details")[0]
     return next(iter(text.splitlines()), type(error).__name__)[:200]
 
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Keeps Orbax's warnings back."""
+    """Silences Orbax's warnings."""
     verbosity = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.FATAL)
     try:
@@ -40,7 +40,7 @@ def quietly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def reported_once() -> Iterator[None]:
-    """Keeps Orbax from telling of one damaged file once for each of its readers."""
+    """Keeps Orbax from reporting one damaged file once per reader."""
     hook = sys.unraisablehook
     sys.unraisablehook = lambda unraisable: log.debug("%s", unraisable.exc_value)
     with quietly():

@@ -1,8 +1,8 @@
-"""What every fine-tuning run begins with (section 4 and appendix A.3).
+"""The defaults of every fine-tuning run (section 4 and appendix A.3).
 
-The other files of this folder take `size` and name the task. Weights come from
-`--config.init_from=PATH`, with their vocabulary. Without it a run starts from random
-values and needs `--config.tokenizer.vocab_file`.
+The other files in this folder take `size` and name the task. Weights and vocabulary
+come from `--config.init_from=PATH`. Without it a run starts from random values and
+needs `--config.tokenizer.vocab_file`.
 """
 
 from ml_collections import ConfigDict
@@ -26,14 +26,14 @@ def get_config(size: str = "base") -> ConfigDict:
     task = config.task
     task.name = ""
     task.max_seq_length = 128  # tokens, [CLS] and [SEP] included
-    task.pad_to_max = False  # True: every batch to max_seq_length, as Google's code
+    task.pad_to_max = False  # True: pad all to max_seq_length, as in Google's code
 
     optimizer = config.optimizer
     optimizer.warmup_steps = 0
     optimizer.warmup_fraction = 0.1
     optimizer.learning_rate = 3e-5
     train = config.train
-    train.num_steps = 0  # by num_epochs
+    train.num_steps = 0  # num_epochs decides
     train.num_epochs = 3.0
     train.batch_size = 32
     train.micro_batches = 1
@@ -45,7 +45,7 @@ def get_config(size: str = "base") -> ConfigDict:
     config.checkpoint.save_every = 500
     config.checkpoint.keep = 1
     if size == "tiny":
-        # Nearly everything is still to be learnt by so small a model.
+        # So small a model still has nearly everything to learn.
         optimizer.name = "adamw"
         optimizer.learning_rate = 5e-4
         config.model.hidden_dropout_prob = 0.1

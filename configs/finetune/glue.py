@@ -3,20 +3,21 @@
     python -m bert_jax.main --config=configs/finetune/glue.py:size=base,task=mrpc \
         --config.task.data_dir=glue_data/MRPC --config.init_from=WEIGHTS
 
-The paper: batch 32, 3 epochs, the best of 5e-5, 4e-5, 3e-5 and 2e-5 on dev; Large with
-several random restarts, for it is unstable on small sets. experiments/glue.py runs such
-a grid. Its test scores, in percent; QQP and MRPC F1, STS-B Spearman, CoLA Matthews:
+The paper: batch 32, 3 epochs, the best of 5e-5, 4e-5, 3e-5 and 2e-5 on dev; for Large
+several random restarts, because it is unstable on small sets. experiments/glue.py runs
+such a grid. The paper's test scores, in percent; F1 for QQP and MRPC, Spearman for
+STS-B, Matthews for CoLA:
 
             MNLI-m/mm  QQP   QNLI  SST-2  CoLA  STS-B  MRPC  RTE   average
     Base    84.6/83.4  71.2  90.5  93.5   52.1  85.8   88.9  66.4  79.6
     Large   86.7/85.9  72.1  92.7  94.9   60.5  86.5   89.3  70.1  82.1
 
-WNLI the paper leaves out. AX has no training set: a run of mnli answers it where
-diagnostic.tsv lies beside its files (or in ../diagnostic), or later --mode=evaluate
+The paper leaves out WNLI. AX has no training set: an mnli run answers it if
+diagnostic.tsv is beside its files (or in ../diagnostic). Or run --mode=evaluate later
 with `task=ax`, --config.init_from=RUN and --workdir=FOLDER, a folder for AX.tsv.
 
-From random values size=tiny reaches an accuracy of 80.6 on SST-2's dev set in its one
-epoch, minutes on a CPU; the majority class has 50.9:
+From random values size=tiny reaches 80.6 accuracy on SST-2's dev set in its one epoch,
+minutes on a CPU; the majority class reaches 50.9:
 
     python -m bert_jax.main --config=configs/finetune/glue.py:size=tiny,task=sst2 \
         --config.task.data_dir=glue_data/SST-2 --config.tokenizer.vocab_file=VOCAB
@@ -41,7 +42,7 @@ def get_config(size: str = "base", task: str = "mnli") -> ConfigDict:
     config = common.get_config(size)
     config.task.name = task
     config.task.data_dir = ""  # the folder of the task's files, or tfds:glue/NAME
-    config.task.labels = ()  # in the order of the weights', where that is another one
+    config.task.labels = ()  # set it if the weights use another order of labels
     if size == "tiny" and task in ("mnli", "qqp", "qnli", "sst2"):
         config.train.num_epochs = 1.0  # of some hundred thousand records
     if task == "mnli":
@@ -49,5 +50,5 @@ def get_config(size: str = "base", task: str = "mnli") -> ConfigDict:
         config.evaluate.splits = (*config.evaluate.splits, *mismatched, "ax")
     if task == "ax":
         config.evaluate.splits = ("test",)
-        config.train.num_steps = 1  # there is no epoch to count
+        config.train.num_steps = 1  # no training data, so no epochs to count
     return config

@@ -1,17 +1,17 @@
-"""IMDb's reviews (Maas et al. 2011): is it a good film?
+"""IMDb's reviews (Maas et al. 2011): positive or negative?
 
     ./launch.sh --config=configs/finetune/imdb.py --config.init_from=FOLDER \
         --config.task.data_dir=aclImdb
 
 The folder is the archive's: train/pos/*.txt, train/neg/*.txt and the same under test.
-Texts of other classes may be laid out like it. The BERT paper has no figure for it;
+Other texts and classes work in the same layout. The BERT paper has no figure for IMDb;
 Sun et al. 2019 ("How to Fine-Tune BERT for Text Classification?") report test errors
-of 5.63% (head), 5.44% (tail) and 5.42% (head and tail) for Base, uncased, with these
-values of batch, rate and length, and 4 epochs.
+of 5.63% (head), 5.44% (tail) and 5.42% (head and tail) for Base, uncased, with this
+batch size, learning rate and length, and 4 epochs.
 
-A tenth of the training reviews is held out as dev, on which checkpoints are chosen:
-whole films, by the archive's urls_pos.txt and urls_neg.txt, as test too has other films
-than train. test is scored besides.
+A tenth of the training reviews is held out as dev, to choose checkpoints: whole films,
+found by the archive's urls_pos.txt and urls_neg.txt, because test and train have no
+film in common either. test is scored too.
 """
 
 from ml_collections import ConfigDict
@@ -27,12 +27,12 @@ def get_config(size: str = "base") -> ConfigDict:
     task = config.task
     task.name = "imdb"
     task.data_dir = ""  # the folder, or tfds:imdb_reviews
-    # Of the training reviews of each class; whole films, which TFDS does not tell.
+    # Share of each class's training reviews; whole films, except from TFDS.
     task.dev_fraction = 0.1
     task.kind = "classification"
     task.labels = ()  # the folders' names: neg, pos
     task.max_seq_length = 256 if size == "tiny" else 512
-    # Of 510 pieces the first 128 and the last 382 (Sun et al. 2019, section 5.3.1).
+    # The first 128 and the last 382 of 510 pieces (Sun et al. 2019, section 5.3.1).
     task.truncation = "head_tail"
     config.train.num_epochs = 4.0
     config.train.batch_size = 24

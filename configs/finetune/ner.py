@@ -5,12 +5,12 @@
         --config.task.test_file=eng.testb --config.task.document_context=True \
         --config.task.max_seq_length=512
 
-On CoNLL-2003 the paper has an F1 of 96.4 on dev and 92.4 on test with Base, 96.6 and
-92.8 with Large (table 7), with cased models and as much document context as there is.
-It names no rate, batch or epochs; these are of appendix A.3.
+On CoNLL-2003 the paper reports F1 of 96.4 on dev and 92.4 on test for Base, 96.6 and
+92.8 for Large (table 7), with cased models and the maximal document context. It gives
+no rate, batch or epochs; these are from appendix A.3.
 
-size=tiny learns from random values in a few minutes on a CPU; the vocabulary is named
-with --config.tokenizer.vocab_file.
+size=tiny learns from random values in a few minutes on a CPU; it needs
+--config.tokenizer.vocab_file.
 """
 
 from ml_collections import ConfigDict
@@ -29,18 +29,18 @@ def get_config(size: str = "base") -> ConfigDict:
 
     task = config.task
     task.name = "ner"
-    # A word a line in columns, an empty line between sentences, -DOCSTART- lines
+    # One word per line, in columns; an empty line between sentences; -DOCSTART- lines
     # between documents. A test file may have no tags.
     task.train_file = ""
     task.dev_file = ""
     task.test_file = ""
     task.token_column = 0  # from 0; -1 is the last
     task.tag_column = -1
-    # entities: tags with the prefixes of IOB1, IOB2, BIOES or BILOU, scored by entity;
-    # none: plain tags, such as parts of speech, scored by their accuracy.
+    # entities: tags with IOB1, IOB2, BIOES or BILOU prefixes, scored per entity;
+    # none: plain tags, such as parts of speech, scored by accuracy.
     task.scheme = "entities"
-    # As much of the document as fits around each sentence; rows are as long as they
-    # may be then.
+    # Add as much of the document as fits around each sentence; rows then have the
+    # maximum length.
     task.document_context = False
     task.labels = ()  # the tags; empty: those of the training data
 

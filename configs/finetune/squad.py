@@ -9,8 +9,8 @@ The files are the official ones, `.gz` or not. The paper's exact match and F1 on
 percent: 1.1 Base 80.8/88.5, Large 84.1/90.9, Large after TriviaQA 84.2/91.1; 2.0
 (version=2.0) Large 78.7/81.9.
 
-TriviaQA first: one epoch over questions in the same JSON form, then this task from that
-run's weights:
+TriviaQA first: one epoch over questions in the same JSON format, then this task from
+that run's weights:
 
     ./launch.sh --config=configs/finetune/squad.py:size=large \
         --config.task.train_file=triviaqa-train.json --config.train.num_epochs=1 \
@@ -33,7 +33,7 @@ def get_config(size: str = "base", version: str = "1.1") -> ConfigDict:
 
     Args:
       size: tiny, base or large.
-      version: 1.1; or 2.0, where questions without an answer are allowed.
+      version: 1.1; or 2.0, where a question may have no answer.
     """
     if version not in ("1.1", "2.0"):
         raise ValueError(f"version={version}: choose one of 1.1, 2.0")
@@ -43,14 +43,14 @@ def get_config(size: str = "base", version: str = "1.1") -> ConfigDict:
     task.train_file = ""
     task.dev_file = ""
     task.null_answers = version == "2.0"  # a question may have no answer
-    task.max_seq_length = 384  # run_squad.py, as the next five
+    task.max_seq_length = 384  # from run_squad.py, like the next four
     task.doc_stride = 128  # tokens from one window of a context to the next
-    task.max_query_length = 64  # tokens of the question; the rest is cut off
-    task.n_best_size = 20  # starts and ends of each window, and answers kept
+    task.max_query_length = 64  # tokens of the question; longer ones are cut
+    task.n_best_size = 20  # starts and ends to try per window, and answers to keep
     task.max_answer_length = 30  # tokens
     config.evaluate.splits = ("dev",)
     if size == "tiny":
-        task.max_seq_length = 192  # most paragraphs in one or two windows
+        task.max_seq_length = 192  # most paragraphs fit in one or two windows
         task.doc_stride = 64
         return config
     config.optimizer.learning_rate = 5e-5

@@ -1,4 +1,4 @@
-"""SWAG (section 4.4): of four endings, the one that follows.
+"""SWAG (section 4.4): choose the right one of four endings.
 
     ./launch.sh --config=configs/finetune/swag.py --config.init_from=FOLDER \
         --config.task.train_file=train.csv --config.task.dev_file=val.csv
@@ -21,7 +21,7 @@ def get_config(size: str = "base") -> ConfigDict:
     task = config.task
     task.name = "swag"
     # SWAG's official CSV; or JSON lines or tfds:NAME:SPLIT with `context`, `endings`
-    # and `label`. Empty: none.
+    # and `label`. Empty: no file.
     task.train_file = ""
     task.dev_file = ""
     task.test_file = ""  # may be unlabelled

@@ -270,11 +270,11 @@ def link(folder):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (no_config, "no bert_config.json there"),
-        (no_index, "there is none"),
+        (no_config, "has no bert_config.json"),
+        (no_index, "found none"),
         (no_data, "data-00000-of-00001: no such file"),
         (two, "model.ckpt-1.index, model.ckpt-2.index"),
-        (link, "leads out of its folder"),
+        (link, "links out of its folder"),
     ],
 )
 def test_damaged_folders(tmp_path, stand_in, damage, message):
@@ -289,7 +289,7 @@ def test_damaged_folders(tmp_path, stand_in, damage, message):
     ("fields", "message"),
     [
         ({"hidden_size": 9}, r"\(15, 6\).*\(15, 9\)"),
-        ({"num_hidden_layers": 3}, "holds 2 layers"),
+        ({"num_hidden_layers": 3}, "has 2 layers"),
         ({"hidden_act": "linear"}, "hidden_act='linear'"),
     ],
 )

@@ -171,11 +171,11 @@ def test_shards(make_folder):
     assert equal(weights.read(folder).params, expected)
 
     (folder / shard).unlink()
-    with pytest.raises(UserError, match=f"names {shard}, which is not there"):
+    with pytest.raises(UserError, match=f"names {shard}, which does not"):
         weights.read(folder)
     path.write_text(json.dumps({"weight_map": {"x": "../x.safetensors"}}))
     save_file({"x": np.zeros(1)}, folder.parent / "x.safetensors")
-    with pytest.raises(UserError, match="leads out of its folder"):
+    with pytest.raises(UserError, match="links out of its folder"):
         weights.read(folder)
 
 
@@ -355,7 +355,7 @@ def test_what_an_export_says_of_its_run_is_of_the_right_types(make_folder, own):
     folder = make_folder()
     fields = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**fields, "bert_jax": own}))
-    message = "config.json: bert_jax=.* is not what an export writes"
+    message = "config.json: bert_jax=.* is not from an export"
     assert_one_line(message, lambda: weights.recorded(folder))
     assert_one_line(message, lambda: weights.read(folder))
 
@@ -365,11 +365,11 @@ def test_what_an_export_says_of_its_run_is_of_the_right_types(make_folder, own):
     [
         (truncate, "model.safetensors: .*damaged"),
         (empty, "model.safetensors: .*damaged"),
-        (no_config, "no config.json there"),
-        (huge_config, "config.json: 50,000,"),
+        (no_config, "has no config.json"),
+        (huge_config, "config.json: has 50,000,"),
         (not_json, "config.json: not JSON"),
         (deep_json, "config.json: not JSON"),
-        (link, "leads out of its folder"),
+        (link, "links out of its folder"),
         (pipe, "config.json: not a file"),
         (loop("config.json"), "config.json: a link that leads to no file"),
         (loop("model.safetensors"), "model.safetensors: a link that leads to no"),
@@ -393,13 +393,13 @@ def test_damaged_files(make_folder, damage, message):
         ({"hidden_act": "silu"}, "hidden_act='silu'"),
         ({"hidden_act": []}, "hidden_act"),
         ({"architectures": [{}]}, "architecture"),
-        ({"hidden_size": "12"}, "hidden_size='12' is not a number"),
+        ({"hidden_size": "12"}, "hidden_size='12' is not a valid number"),
         ({"hidden_size": 10**400}, "hidden_size=1000"),
-        ({"hidden_size": True}, "hidden_size=True is not a number"),
+        ({"hidden_size": True}, "hidden_size=True is not a valid number"),
         ({"hidden_size": 16}, r"\(50, 12\).*\(50, 16\)|does not divide"),
         ({"intermediate_size": 24}, r"\(20, 12\).*\(24, 12\)"),
-        ({"num_hidden_layers": 10**9}, "holds 3 layers.*num_hidden_layers=1000000000"),
-        ({"num_hidden_layers": 2}, "holds 3 layers.*num_hidden_layers=2"),
+        ({"num_hidden_layers": 10**9}, "has 3 layers.*num_hidden_layers=1000000000"),
+        ({"num_hidden_layers": 2}, "has 3 layers.*num_hidden_layers=2"),
         ({"num_attention_heads": 5}, "does not divide"),
         ({"max_position_embeddings": 16}, r"\(8, 12\).*\(16, 12\)"),
         ({"vocab_size": 60}, r"\(50, 12\).*\(60, 12\)"),
@@ -441,7 +441,7 @@ def another_shape(tensors):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (not_a_number, "bert.pooler.dense.weight holds NaN"),
+        (not_a_number, "bert.pooler.dense.weight has NaN"),
         (integers, "bert.pooler.dense.weight. holds I32"),
         (twice, "twice"),
         (one_missing, "bert.encoder.layer.1.output.dense.bias is missing"),
@@ -464,7 +464,7 @@ def test_a_vocabulary_of_another_size(make_folder, lines, pieces):
 
 def test_no_folder(tmp_path):
     assert_one_line("no such folder", lambda: pretrained.load(tmp_path / "x"))
-    assert_one_line("no config.json there", lambda: pretrained.load(tmp_path))
+    assert_one_line("has no config.json", lambda: pretrained.load(tmp_path))
 
 
 def assert_one_line(message, function):

@@ -122,11 +122,11 @@ def test_a_file_without_tags(read, tag_column, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a O\n\nb c O\n", "conll:3: 3 columns between spaces, where line 1 has 2"),
-        ("a\tO\nb O\n", "conll:2: 1 column between tabs, where line 1 has 2"),
+        ("a O\n\nb c O\n", "conll:3: 3 columns between spaces, but line 1 has 2"),
+        ("a\tO\nb O\n", "conll:2: 1 column between tabs, but line 1 has 2"),
         ("-DOCSTART-\n\na\tO\n\tO\n", "conll:4: the word is empty"),
         ("a\tO\nb\t \n", "conll:2: the tag is empty"),
-        (" \n\n-DOCSTART- O\n", "conll: no sentence in it"),
+        (" \n\n-DOCSTART- O\n", "conll: has no sentence"),
         ("", "the file is empty"),
         (b"a O\n\xff O\n", "conll:2: byte 4 is not UTF-8"),
     ],

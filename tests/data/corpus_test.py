@@ -155,7 +155,7 @@ def test_tfds_of_any_name(tmp_path, make_builder):
     assert texts(f"tfds:{home}") == ["Good."]
     features = {"a": tfds.features.Text(), "b": tfds.features.Text()}
     home = make_builder(tmp_path, "two", [{"a": "x", "b": "y"}], features)
-    assert "one text feature is needed, it has a, b" in error(f"tfds:{home}")
+    assert "one text feature is required, but it has a, b" in error(f"tfds:{home}")
 
 
 def test_tfds_that_is_not_there(tmp_path, monkeypatch):

@@ -222,7 +222,7 @@ def test_line_breaks_inside_of_quotes(tmp_path, as_tfds, lines, left_out):
     records = read("qqp", tmp_path, "train", told)
     theirs, _ = as_tfds("qqp", tmp_path / "train.tsv", "train")
     assert [(r.text, r.text_b, r.label) for r in records] == [t[1:] for t in theirs]
-    assert told["train: lines that hold no whole record, left out"] == left_out
+    assert told["train: lines without a whole record, left out"] == left_out
 
 
 def test_no_test_record_is_left_out(tmp_path):
@@ -239,7 +239,7 @@ def test_no_test_record_is_left_out(tmp_path):
         ("sst2", "a text\t1\n", r"train.tsv:1: no column 'sentence'"),
         ("sst2", "sentence\tlabel\na\t1\t0\n", r"train.tsv:2: 3 columns, 2 are req"),
         ("sst2", "sentence\tlabel\na\t1\nb\t2\n", r"train.tsv:3: the label is '2'"),
-        ("sst2", "sentence\tlabel\n", "the train split holds no record"),
+        ("sst2", "sentence\tlabel\n", "the train split has no records"),
         ("cola", "gj04\t1\ta\n", r"train.tsv:1: 3 columns, 4 are required"),
         ("stsb", "sentence1\tsentence2\tscore\na\tb\tx\n", r":2: the score is 'x'"),
         ("stsb", "sentence1\tsentence2\tscore\na\tb\tnan\n", r":2: the score is 'nan'"),

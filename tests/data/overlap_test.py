@@ -142,7 +142,7 @@ def test_standing_reads_a_file_in_blocks(tmp_path, monkeypatch):
     there = rng.integers(0, 300, 100).astype(np.uint64)
     (tmp_path / "keys").write_bytes(there.tobytes())
     wanted = rng.integers(0, 300, 80).astype(np.uint64)
-    found = overlap.standing(tmp_path / "keys", wanted)
+    found = overlap.in_file(tmp_path / "keys", wanted)
     assert found.tolist() == sorted(set(there.tolist()) & set(wanted.tolist()))
     marks = overlap.among(wanted, found)
     assert marks.tolist() == [int(key) in set(there.tolist()) for key in wanted]

@@ -54,7 +54,7 @@ def test_what_is_read(tmp_path):
             Example("x", "Who?\u0000", context, None, False),
         ]
         assert counts == {
-            "ids that stand more than once (the last one's answer is kept)": 1,
+            "repeated ids (the last one's answer is kept)": 1,
             "empty questions": 1,
         }
 
@@ -155,24 +155,24 @@ QUESTION = (*PARAGRAPH, "qas", 0)
         ("\0", "not JSON"),
         ('{"data": [{"paragraphs": "a\0b"}]}', "not JSON (Invalid control character"),
         ("[" * 100_000, "not JSON"),
-        ("[]", "not a JSON object, so without 'data'"),
+        ("[]", "not a JSON object; one with 'data' is required"),
         ("{}", "has no 'data'"),
-        ('{"data": {}}', "'data' is no list"),
-        ('{"data": []}', "holds no question"),
-        ('{"data": [3]}', "data[0]: not a JSON object, so without 'paragraphs'"),
+        ('{"data": {}}', "'data' is not a list"),
+        ('{"data": []}', "has no questions"),
+        ('{"data": [3]}', "data[0]: not a JSON object; one with 'paragraphs' is"),
         (changed(*PARAGRAPH, "context"), "data[0].paragraphs[0]: has no 'context'"),
         (changed(*PARAGRAPH, "context", value=3), "'context' is 3, not text"),
         (changed(*QUESTION, "id"), "data[0].paragraphs[0].qas[0]: has no 'id'"),
         (changed(*QUESTION, "id", value=1.5), "qas[0]: id is neither text nor an int"),
         (changed(*QUESTION, "question"), "qas[0] (id 7): has no 'question'"),
-        (changed(*QUESTION, "answers", value="lait"), "(id 7): 'answers' is no list"),
+        (changed(*QUESTION, "answers", value="lait"), "7): 'answers' is not a list"),
         (
             changed(*QUESTION, "answers", 0, "answer_start"),
             "(id 7).answers[0]: has no 'answer_start'",
         ),
         (
             changed(*QUESTION, "answers", 0, "answer_start", value="8"),
-            "(id 7).answers[0]: answer_start is no integer",
+            "(id 7).answers[0]: answer_start is not an integer",
         ),
         (
             changed(*QUESTION, "is_impossible", value="no"),

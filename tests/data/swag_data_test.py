@@ -78,7 +78,7 @@ def test_labels_are_checked(tmp_path, label):
 def test_a_wrong_number_of_choices(tmp_path):
     rows = [row("0"), row("0", endings=("a", "b", "c"))]
     source = write_csv(tmp_path / "a.csv", [*HEADER, *ENDINGS, "label"], rows)
-    assert error(source).startswith(f"{source}:3: 11 fields where the header names 12")
+    assert error(source).startswith(f"{source}:3: has 11 fields, but the header")
     source = write_csv(tmp_path / "b.csv", [*HEADER, *ENDINGS[:3], "label"], rows[1:])
     assert "b.csv:2: no column 'ending3'" in error(source)
 

@@ -111,21 +111,21 @@ def test_csv_as_python_writes_it(tmp_path, table):
 )
 def test_unbalanced_quotes_are_placed_where_their_record_begins(tmp_path, content):
     source = write(tmp_path, "a.csv", content)
-    assert error(source).startswith(f"{source}:3: the record that begins here is not")
+    assert error(source).startswith(f"{source}:3: the record that starts here is not")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "line", "told"),
     [
-        ("a.csv", "text,b\n1,2\n1,2,3\n", ":3", "3 fields where the header names 2"),
-        ("a.tsv", "text\tb\n1\n", ":2", "1 fields where the header names 2"),
+        ("a.csv", "text,b\n1,2\n1,2,3\n", ":3", "3 fields, but the header names 2"),
+        ("a.tsv", "text\tb\n1\n", ":2", "1 fields, but the header names 2"),
         ("a.csv", "a,b,a\n1,2,3\n", ":1", "'a' twice"),
         ("a.csv", "a,b\n1,2\n", ":2", "no column 'text'; there are: a, b"),
         ("a.jsonl", '{"text": ""}\n{"x": 1}\n', ":2", "no column 'text'; there are: x"),
         ("a.jsonl", '{"text": "a\n', ":1", "not JSON"),
         ("a.jsonl", '{"text": "a\0b"}\n', ":1", "not JSON"),
         ("a.jsonl", "[" * 100_000, ":1", "not JSON"),
-        ("a.jsonl", '["text"]\n', ":1", "no JSON object"),
+        ("a.jsonl", '["text"]\n', ":1", "not a JSON object"),
         ("a.csv", "text\n", "", "no record"),
         ("a.csv", "", "", "empty"),
         ("a.csv", b"text\n\xe9\n", ":2", "not UTF-8"),

@@ -70,7 +70,7 @@ def test_labels_of_each_kind(tmp_path, kind, values, wanted):
         ("classification", ["a"], "multilabel for lists"),
         ("classification", "\ud800", "half of a surrogate pair"),
         ("regression", "", "is empty"),
-        ("regression", "good", "the label is 'good'; of a regression it must be a"),
+        ("regression", "good", "the label is 'good'; regression needs a"),
         ("regression", "nan", "finite number"),
         ("regression", float("nan"), "finite number"),
         ("regression", "inf", "finite number"),
@@ -207,7 +207,7 @@ def test_folders(tmp_path):
     with pytest.raises(UserError, match=r"pos/8_8.txt: byte 3 is not UTF-8; convert"):
         read_folders(tmp_path)
     for nothing in (tmp_path / "none", tmp_path / "neg"):
-        with pytest.raises(UserError, match=r"no text there; CLASS/\*.txt is required"):
+        with pytest.raises(UserError, match=r"has no texts; CLASS/\*.txt is required"):
             read_folders(nothing)
 
 

@@ -312,7 +312,7 @@ def test_imdb_without_dev_or_test(reviews, tmp_path):
     ("field", "value", "told"),
     [
         ("data_dir", "", "data_dir is empty"),
-        ("data_dir", "/nowhere", "/nowhere/train: no text there"),
+        ("data_dir", "/nowhere", "/nowhere/train: has no texts"),
         ("dev_fraction", 1.0, "dev_fraction=1.0"),
         ("dev_fraction", -0.1, "dev_fraction=-0.1"),
     ],
