@@ -109,8 +109,8 @@ TINY = "from configs import tiny\n\ndef get_config():\n    config = tiny.get_con
         ("def get_config():\n    return {}\n", ["own.py", "ConfigDict"]),
         ("def get_config(): pass\n", ["own.py", "ConfigDict"]),
         ("get_config = 3\n", ["own.py", "TypeError"]),
-        (f"{FRESH}    return ConfigDict()\n", ["own.py", "config has no checkpoint"]),
-        (f"{TINY}    del config.train\n    return config\n", ["has no train"]),
+        (f"{FRESH}    return ConfigDict()\n", ["own.py", "no group checkpoint"]),
+        (f"{TINY}    del config.train\n    return config\n", ["no group train"]),
         (f"{TINY}    del config.train.seeds\n    return config\n", ["train.seeds"]),
         (f"{TINY}    config.train = 3\n    return config\n", ["own.py", "train"]),
         (
@@ -128,7 +128,7 @@ TINY = "from configs import tiny\n\ndef get_config():\n    config = tiny.get_con
         ),
         (
             f"{TINY}    config.task.self = config\n    return config\n",
-            ["own.py", "holds itself"],
+            ["own.py", "contains itself"],
         ),
         (
             "import sys\n\ndef get_config():\n    sys.exit(0)\n",
