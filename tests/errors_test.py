@@ -288,7 +288,7 @@ def test_a_full_disk(refused, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     refused_line = refused(words=["checkpoints", "MB"], workdir=tmp_path / "full")
-    assert "goes on from step 0" in refused_line
+    assert "resumes from step 0" in refused_line
     assert not list((tmp_path / "full" / "checkpoints").iterdir())
 
 
