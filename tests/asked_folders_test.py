@@ -190,7 +190,7 @@ def test_nothing_to_ask(tmp_path):
     for mode in ("predict", "evaluate", "export"):
         _, err = bert(f"--mode={mode}", f"--workdir={tmp_path / 'none'}",
                       f"--output={tmp_path / 'out'}", status=2)  # fmt: skip
-        assert "--config=FILE: give it exactly once" in err and err.count("\n") == 1
+        assert "--config=FILE is required once" in err and err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
