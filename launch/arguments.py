@@ -8,14 +8,14 @@ usage: ./launch.sh tpu NAME ZONE [options] -- [arguments]
   copies this repository to every worker of the slice, runs `./launch.sh arguments`
   there, and shows worker 0's output. The run outlives this command.
 
-  --attach    follows the run that is there, and copies and starts nothing
-  --restart   goes on after preemption: waits until the slice is READY again, copies
+  --attach    follows the current run; copies and starts nothing
+  --restart   continues after preemption: waits until the slice is READY again, copies
               and starts the same command, which resumes
-  --recreate  with --restart: deletes a slice that was preempted, and creates such
-              a one again; what is on its boot disks is lost
+  --recreate  with --restart: deletes a preempted slice and creates an equal one; what
+              is on its boot disks is lost
   --stop      ends the run (SIGTERM: it saves its step)
   --setup=COMMAND
-              runs first on every worker, in the repository: mounts a disk, say
+              runs first on every worker, in the repository, to mount a disk for example
   --run=NAME  tells runs apart (default: run)
   --dry-run   prints the commands instead
 """
@@ -24,7 +24,7 @@ _FLAGS = ("attach", "restart", "recreate", "stop", "dry-run")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace | None:
-    """The command line; None where it is wrong."""
+    """The parsed command line; None if it is invalid."""
     own, separator, rest = list(argv), False, []
     if "--" in own:
         at = own.index("--")
@@ -46,7 +46,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | None:
         else:
             return None
     starts = not (options.attach or options.stop)
-    # To begin again, what to begin must be known.
+    # To start or restart, the command must be given.
     if len(words) != 2 or ((starts or options.restart) and not separator):
         return None
     if (options.attach or options.stop) and rest and not options.restart:

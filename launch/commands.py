@@ -1,4 +1,4 @@
-"""What is asked of gcloud, and how a worker's answer is read."""
+"""Builds gcloud commands and parses the workers' answers."""
 
 import dataclasses
 import shlex
@@ -21,7 +21,7 @@ class Failure(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """How a run stands on one worker; `word` as tpu_worker.sh says it."""
+    """A run's state on one worker; `word` is as tpu_worker.sh prints it."""
 
     word: str
     log_bytes: int = 0
@@ -45,13 +45,13 @@ class State:
 
 @dataclasses.dataclass(frozen=True)
 class Commands:
-    """Every command, as --dry-run prints it and as it is called."""
+    """Builds every command, for --dry-run and for calling it."""
 
     name: str
     zone: str
     run: str
     tree: str  # the repository's folder in a worker's home
-    folder: Path  # for the archive and what workers say
+    folder: Path  # for the archive and the workers' answers
 
     def gcloud(self, verb: str, *args: str) -> list[str]:
         program = ["gcloud", "compute", "tpus", "tpu-vm", verb]
@@ -67,7 +67,7 @@ class Commands:
         return self.gcloud("delete", self.name, "--quiet")
 
     def create(self, node: Mapping[str, Any]) -> list[str]:
-        """Creates such a slice as `describe` shows (the API's resource Node)."""
+        """Creates a slice like the one `describe` shows (the API's resource Node)."""
         scheduling = node.get("schedulingConfig", {})
         network = node.get("networkConfig", {})
         account = node.get("serviceAccount", {})
@@ -105,8 +105,8 @@ class Commands:
         return self.gcloud("ssh", *where, *args)
 
     def unpack(self) -> list[str]:
-        """What an earlier copy had and this one has not is removed; the rest stays:
-        .venv, work directories, data."""
+        """Deletes files that only an earlier copy had; keeps .venv, work directories
+        and data."""
         return self.ssh(
             "all",
             f'set -eu; mkdir -p "$HOME"/{shlex.quote(self.tree)}; '
@@ -118,7 +118,7 @@ class Commands:
         )
 
     def set_up(self, command: str) -> list[str]:
-        """What the user wants done there first: a disk mounted, a package installed."""
+        """The user's setup command: it may mount a disk or install a package."""
         return self.ssh(
             "all", f'cd "$HOME"/{shlex.quote(self.tree)} && {{ {command}\n}}'
         )
@@ -150,7 +150,7 @@ class Commands:
 
 
 def _pairs(values: Mapping[str, str]) -> str:
-    """KEY=VALUE,...; with another mark between them where values hold commas."""
+    """KEY=VALUE,...; with another separator if values contain commas."""
     mark = "," if "," not in "".join(values.values()) else ":::"
     prefix = "" if mark == "," else f"^{mark}^"
     pairs = mark.join(f"{key}={value}" for key, value in sorted(values.items()))
@@ -158,7 +158,7 @@ def _pairs(values: Mapping[str, str]) -> str:
 
 
 def run(command: Sequence[str]) -> subprocess.CompletedProcess:
-    """Calls a command, its output kept."""
+    """Runs a command and captures its output."""
     return subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, check=False
     )

@@ -1,4 +1,4 @@
-"""What lies here for a while: the repository, packed, and what the workers say."""
+"""Temporary files on this machine: the packed repository and the workers' answers."""
 
 import fcntl
 import os
@@ -11,17 +11,17 @@ from launch.commands import Failure, last_line, run
 
 
 def pack(root: Path, archive: Path) -> int:
-    """Packs what git tracks, and what it would not ignore; gives the number of files.
+    """Packs what git tracks or would not ignore; returns the number of files.
 
     Raises:
-      Failure: `root` is no git checkout.
+      Failure: `root` is not a git checkout.
     """
     git = ("git", "-C", str(root), "ls-files", "-z")
     listed = run([*git, "--cached", "--others", "--exclude-standard", "--deduplicate"])
     if listed.returncode:
         raise Failure(
             f"{root}: git cannot list it ({last_line(listed.stderr)}); only a git "
-            "checkout is copied to a slice"
+            "checkout can be copied to a slice"
         )
     archive.parent.mkdir(parents=True, exist_ok=True)
     names = [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
@@ -33,7 +33,7 @@ def pack(root: Path, archive: Path) -> int:
 
 
 def own_folder(name: str) -> tuple[Path, IO[str]]:
-    """A folder that no other call on this machine uses, and the lock that says so."""
+    """A folder that no other call on this machine uses, and its lock."""
     for number in range(100):
         suffix = f"_{number}" if number else ""
         user = os.getuid()
@@ -48,4 +48,4 @@ def own_folder(name: str) -> tuple[Path, IO[str]]:
             lock.close()
             continue
         return folder, lock
-    raise Failure(f"{tempfile.gettempdir()}: no folder to be had there for {name}")
+    raise Failure(f"{tempfile.gettempdir()}: no free folder for {name}; delete one")

@@ -1,4 +1,4 @@
-"""The slice itself: in what state it is, and how it comes back after preemption."""
+"""The slice itself: its state, and how to bring it back after preemption."""
 
 import json
 import shlex
@@ -12,23 +12,23 @@ GONE = "NOT_FOUND"
 
 
 class Node:
-    """A slice, and what is done to make it READY again.
+    """A slice; makes it READY again after preemption.
 
     Args:
-      recreate: whether one that was preempted is deleted and created again: Google
-        starts none again (https://cloud.google.com/tpu/docs/preemptible).
-      poll: seconds between two looks.
+      recreate: delete and recreate a preempted slice: Google does not restart one
+        (https://cloud.google.com/tpu/docs/preemptible).
+      poll: seconds between polls.
     """
 
     def __init__(self, commands: Commands, recreate: bool, poll: float):
         self.commands, self.recreate, self.poll = commands, recreate, poll
         self.workers = 0
-        self.is_there = False  # when it was last looked at
+        self.is_there = False  # at the last poll
         self._described: dict[str, Any] = {}
         self._told = ""
 
     def state(self) -> str:
-        """READY, PREEMPTED and so on; looks how many workers there are, too."""
+        """Returns READY, PREEMPTED and so on; also updates the number of workers."""
         done = run(self.commands.describe())
         self.is_there = not done.returncode
         if done.returncode:
@@ -39,23 +39,23 @@ class Node:
         return self._described.get("state", "UNKNOWN")
 
     def check(self) -> None:
-        """Raises Failure where it could not be created again."""
+        """Raises Failure if it could not be created again."""
         if not (self.recreate and self._described):
             return
         if "queuedResource" in self._described:
             raise Failure(
                 f"{self.commands.name}: --recreate: it belongs to a queued resource, "
-                "which only you can delete and create again; take --restart"
+                "which only you can delete and create again; use --restart"
             )
         for field in ("acceleratorType", "runtimeVersion"):
             if field not in self._described:
                 raise Failure(
-                    f"{self.commands.name}: --recreate: `describe` tells no {field}, "
-                    "without which it cannot be created again; take --restart"
+                    f"{self.commands.name}: --recreate: `describe` shows no {field}, "
+                    "which is required to create it again; use --restart"
                 )
 
     def wait_until_ready(self) -> None:
-        """A slice that was stopped is started; one that is gone is waited for."""
+        """Starts a stopped slice; waits for one that is gone."""
         said = ""
         while (state := self.state()) != "READY":
             if state != said:
@@ -70,11 +70,11 @@ class Node:
 
     def _create_again(self) -> None:
         delete, create = self.commands.delete(), self.commands.create(self._described)
-        # Printed first: whoever ends this program in between needs the second one. The
-        # metadata may hold keys.
+        # Print both first: a user who stops this program in between needs the second.
+        # Omit the metadata, which may have keys.
         shown = [word for word in create if not word.startswith("--metadata=")]
         say(f"{shlex.join(delete)}\n{shlex.join(shown)}")
-        # Either may have done its work where gcloud says that it failed.
+        # Either command may have worked even if gcloud reports a failure.
         while (done := run(delete)).returncode:
             self._tell(f"not deleted ({last_line(done.stderr)})")
             state = self.state()
@@ -89,7 +89,7 @@ class Node:
                 return
 
     def _tell(self, reason: str) -> None:
-        """Says why something is tried again, once, and waits."""
+        """Prints the reason for a retry, once, and waits."""
         if reason != self._told:
             say(f"{reason}; trying again")
             self._told = reason

@@ -1,10 +1,10 @@
-"""What this repository needs of pip, and how Python finds it without being installed.
+"""Lists the dependencies for pip, and puts the repository on Python's path.
 
-    packages.py list EXTRA,EXTRA   pyproject.toml's dependencies, a line each
-    packages.py link               in this Python's site-packages, the repository's path
+    packages.py list EXTRA,EXTRA   pyproject.toml's dependencies, one per line
+    packages.py link               adds the repository to this Python's site-packages
 
-An installation "in place" would write into the repository, which may be read-only, and
-fails where its path holds what pip or setuptools take for their own: `[1]`, `$x`.
+An editable installation would write into the repository, which may be read-only, and
+fails if its path has characters special to pip or setuptools: `[1]`, `$x`.
 """
 
 import sys
@@ -19,7 +19,7 @@ def needed(extras: str) -> list[str]:
     """The dependencies, those of the extras (`test,parity`) included.
 
     Raises:
-      SystemExit: there is no such extra.
+      SystemExit: an extra does not exist.
     """
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
@@ -33,7 +33,7 @@ def needed(extras: str) -> list[str]:
 
 
 def link() -> None:
-    """From now on this Python finds the repository's modules."""
+    """Makes this Python find the repository's modules from now on."""
     place = Path(sysconfig.get_path("purelib"), "bert_jax.pth")
     place.write_text(f"{ROOT}\n", encoding="utf-8")
 

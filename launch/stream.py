@@ -1,4 +1,4 @@
-"""Worker 0's output, shown here."""
+"""Shows worker 0's output here."""
 
 import contextlib
 import os
@@ -11,10 +11,10 @@ from typing import IO
 
 
 class Stream:
-    """Shows worker 0's log from a byte on, each byte once, however often it breaks off.
+    """Shows worker 0's log from a given byte on, each byte once, despite disconnects.
 
-    Where a connection breaks, gcloud itself calls its command again, up to ten times,
-    so tpu_worker.sh says first from which byte it shows the log.
+    When a connection breaks, gcloud itself repeats its command, up to ten times, so
+    tpu_worker.sh first prints the byte that its output starts at.
     """
 
     MARK = b"\x1ebert_jax-log "
@@ -29,7 +29,7 @@ class Stream:
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self, command: Sequence[str]) -> None:
-        # A group of its own: gcloud's ssh is ended with it, and not by Ctrl-C.
+        # Its own process group: close() ends gcloud's ssh too, and Ctrl-C does not.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -43,7 +43,7 @@ class Stream:
         self._thread.start()
 
     def _copy(self, source: IO[bytes]) -> None:
-        place, held = -1, b""  # the log's byte that `held` begins with
+        place, held = -1, b""  # the log's byte that `held` starts at
         while some := os.read(source.fileno(), 65536):
             held += some
             while held:
@@ -54,16 +54,16 @@ class Stream:
                 if held.startswith(self.MARK) and newline:
                     place, held = int(number), after
                 elif held[: len(self.MARK)] == self.MARK[: len(held)]:
-                    break  # the rest of the mark is on its way, or nothing is
+                    break  # the rest of the mark may still arrive
                 elif not held.startswith(self.MARK):
                     place, held = self._show(held[:1], place), held[1:]
                 else:
                     break
 
     def _show(self, text: bytes, place: int) -> int:
-        """Shows what is new of the bytes from `place` on; gives the place after."""
+        """Shows the new part of the bytes from `place` on; returns the place after."""
         if place < 0 or not text:
-            return place  # not the log's
+            return place  # not from the log
         new = text[max(0, self.shown - place) :]
         sys.stdout.buffer.write(new)
         sys.stdout.buffer.flush()

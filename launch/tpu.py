@@ -1,8 +1,8 @@
 """./launch.sh tpu: one command on every worker of a Cloud TPU VM slice.
 
 Uses `gcloud compute tpus tpu-vm describe`, `scp`, `ssh`, `start`, `delete` and `create`
-as their --help describes them (Google Cloud SDK 528), and Python's own library alone,
-since it runs before anything is installed. What happens on a worker is tpu_worker.sh's.
+as their --help describes them (Google Cloud SDK 528), and only Python's standard
+library, because nothing is installed yet. tpu_worker.sh does the work on each worker.
 """
 
 import argparse
@@ -20,21 +20,21 @@ from launch.files import own_folder, pack
 from launch.node import Node, say
 from launch.stream import Stream
 
-# Seconds between two looks at the workers; the tests look oftener.
+# Seconds between polls of the workers; tests set it lower.
 POLL = float(os.environ.get("BERT_JAX_TPU_POLL", "15"))
-TRIES = 40  # a READY slice that so often cannot be reached is given up
-SHOWN = 4000  # bytes of the log with which --attach begins
-GRACE = 30  # seconds that the others have to end after one has failed
-SAVE = 300  # seconds that a run has to save itself when it is stopped
-INTERRUPTED = (130, 143)  # what main ends with after a signal, its step saved
+TRIES = 40  # failed attempts before giving up on a READY slice
+SHOWN = 4000  # bytes of the log that --attach shows first
+GRACE = 30  # seconds for the other workers to end after one has failed
+SAVE = 300  # seconds for a stopped run to save itself
+INTERRUPTED = (130, 143)  # main's exit statuses after a signal, with its step saved
 
 
 class Preempted(Exception):
-    """The slice, or the machine of a worker, is not what it was."""
+    """The slice or a worker was preempted or restarted."""
 
 
 class Launch:
-    """A run on a slice: started, followed, restarted, stopped."""
+    """Starts, follows, restarts and stops a run on a slice."""
 
     def __init__(self, commands: Commands, root: Path, options: argparse.Namespace):
         self.commands, self.root, self.options = commands, root, options
@@ -43,11 +43,11 @@ class Launch:
         self.stream: Stream | None = None
 
     def go(self) -> int:
-        """Gives the run's exit status."""
+        """Returns the run's exit status."""
         start = not self.options.attach
         while True:
             try:
-                # What only could not be reached has gone on by itself.
+                # If the slice was only unreachable, the run is still running.
                 if self.restarting:
                     start = any(s.word != "running" for s in self._states())
                 if start:
@@ -57,8 +57,8 @@ class Launch:
             except Preempted as preempted:
                 if not self.options.restart:
                     raise Failure(
-                        f"{self.commands.name}: {preempted}; once it is READY the same "
-                        "command goes on, and with --restart it waits for that itself",
+                        f"{self.commands.name}: {preempted}; once it is READY, run the "
+                        "same command to resume; --restart waits and does that itself",
                         1,
                     ) from None
                 say(f"{self.commands.name}: {preempted}; waiting until it is READY")
@@ -79,7 +79,7 @@ class Launch:
                 f"{self.commands.name}: a run is under way on worker {busy[0]}; "
                 "--attach follows it, --stop ends it"
             )
-        if busy:  # of a slice of which a part was lost
+        if busy:  # some workers were lost, these still run
             self._call(self.commands.stop(GRACE))
         count = pack(self.root, self.commands.folder / ARCHIVE)
         say(f"copying {count} files to {self.node.workers} worker(s) and starting")
@@ -97,7 +97,7 @@ class Launch:
             raise Failure("--setup failed; what it said is above", done.returncode)
 
     def _follow(self) -> int:
-        if self.stream is None:  # attached: begin with the log's end
+        if self.stream is None:  # attached: start near the log's end
             states = self._states()
             if all(state.word == "none" for state in states):
                 raise Failure(f"{self.commands.name}: there is no run to attach to")
@@ -127,13 +127,13 @@ class Launch:
             stream.close()
 
     def _was_interrupted(self, states: Sequence[State]) -> bool:
-        """Whether a signal of the system's has ended it, its step saved."""
+        """Whether to restart: a signal of the system ended the run, its step saved."""
         ends = [state.status for state in states if state.failed]
-        wanted = self.options.restart and not any(s.word == "killed" for s in states)
-        return bool(wanted and ends and all(end in INTERRUPTED for end in ends))
+        restart = self.options.restart and not any(s.word == "killed" for s in states)
+        return bool(restart and ends and all(end in INTERRUPTED for end in ends))
 
     def _drain(self, stream: Stream, states: Sequence[State]) -> None:
-        """Shows what is left of worker 0's log, where that has ended."""
+        """Shows the rest of worker 0's log, if worker 0 has ended."""
         end = time.monotonic() + GRACE
         while time.monotonic() < end:
             if states[0].word == "running" or stream.shown >= states[0].log_bytes:
@@ -144,7 +144,7 @@ class Launch:
 
     def _failed(self, states: Sequence[State]) -> int:
         failed = [i for i, state in enumerate(states) if state.failed]
-        # One that was told to end is not the cause.
+        # A worker that a signal ended is not the cause.
         worker = min(failed, key=lambda i: (states[i].status in INTERRUPTED, i))
         say(f"worker {worker} {states[worker]}; its last lines:")
         tail = subprocess.run(
@@ -216,13 +216,13 @@ class Launch:
         if self.options.restart:
             return Preempted(reason)
         return Failure(
-            f"{self.commands.name} {reason}; a run that was started goes on: --attach "
-            "follows it"
+            f"{self.commands.name} {reason}; a started run continues: --attach follows "
+            "it"
         )
 
 
 def printed(commands: Commands, options: argparse.Namespace) -> Iterator[str]:
-    """The commands in their order, and when they are called."""
+    """The commands in order, with comments on when they are called."""
     if options.stop:
         yield from map(shlex.join, (commands.describe(), commands.stop(SAVE)))
         return
@@ -233,14 +233,14 @@ def printed(commands: Commands, options: argparse.Namespace) -> Iterator[str]:
         if options.setup:
             yield shlex.join(commands.set_up(options.setup))
         yield shlex.join(commands.start(options.arguments))
-    yield "# worker 0's output; after a break from the byte where it broke off"
+    yield "# worker 0's output; after a disconnect, from the byte where it stopped"
     yield shlex.join(commands.follow(0))
     yield f"# every {POLL:g} seconds until the run has ended everywhere"
     yield shlex.join(commands.status())
     if options.recreate:
-        yield "# where it was preempted; then `create`, with what `describe` has told"
+        yield "# if it was preempted; then `create`, with what `describe` showed"
         yield shlex.join(commands.delete())
-    yield "# where a worker has failed (here worker 0)"
+    yield "# if a worker has failed (here worker 0)"
     yield from map(shlex.join, (commands.tail(0), commands.stop(GRACE)))
 
 
@@ -269,7 +269,7 @@ def main(root: Path, argv: Sequence[str]) -> int:
         say("error: gcloud is not installed: see the Google Cloud SDK")
         return 2
     except KeyboardInterrupt:
-        say("detached; the run goes on: --attach follows it, --stop ends it")
+        say("detached; the run continues: --attach follows it, --stop ends it")
         return 130
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# On one worker of a Cloud TPU slice: begins a run that outlives the connection, tells
-# how it stands, shows its log and ends it. launch/tpu.py calls it through ssh.
+# Runs on one worker of a Cloud TPU slice: starts a run that outlives the connection,
+# prints its state, shows its log and stops it. launch/tpu.py calls it through ssh.
 #
 #   tpu_worker.sh start RUN [arguments of launch.sh]
 #   tpu_worker.sh status RUN          bert_jax-state WORD BYTES [STATUS]
-#   tpu_worker.sh follow RUN OFFSET   the log from a byte on, until the run has ended;
-#                                     first `RS bert_jax-log OFFSET`
+#   tpu_worker.sh follow RUN OFFSET   `RS bert_jax-log OFFSET`, then the log from that
+#                                     byte on, until the run has ended
 #   tpu_worker.sh tail RUN LINES
-#   tpu_worker.sh stop RUN SECONDS    SIGTERM, and SIGKILL after so many seconds
+#   tpu_worker.sh stop RUN SECONDS    SIGTERM, and SIGKILL after SECONDS
 #
 # A run's folder, ~/bert_jax_runs/RUN, holds `log` (standard output and error), `pid`
 # (also the process group), `boot`, `status` once it has ended, and `stopped`.
@@ -35,13 +35,13 @@ case $verb in
     mkdir -p "$folder"
     printf '%s\n' "$boot" >"$folder/boot"
     cd -- "$root"
-    # A session of its own: no end of a connection reaches it.
+    # Its own session: the end of a connection does not reach it.
     setsid nohup bash "$root/launch/tpu_worker.sh" supervise "$run" "$@" \
       </dev/null >"$folder/log" 2>&1 &
     printf '%s\n' $! >"$folder/pid"
     ;;
   supervise)
-    # SIGTERM goes to the whole group; the run saves itself, this one waits for it.
+    # SIGTERM goes to the whole group; the run saves itself, this shell waits for it.
     trap : TERM INT
     status=0
     ./launch.sh "$@" || status=$?

@@ -109,8 +109,8 @@ TINY = "from configs import tiny\n\ndef get_config():\n    config = tiny.get_con
         ("def get_config():\n    return {}\n", ["own.py", "ConfigDict"]),
         ("def get_config(): pass\n", ["own.py", "ConfigDict"]),
         ("get_config = 3\n", ["own.py", "TypeError"]),
-        (f"{FRESH}    return ConfigDict()\n", ["own.py", "config has no checkpoint"]),
-        (f"{TINY}    del config.train\n    return config\n", ["has no train"]),
+        (f"{FRESH}    return ConfigDict()\n", ["own.py", "no group checkpoint"]),
+        (f"{TINY}    del config.train\n    return config\n", ["no group train"]),
         (f"{TINY}    del config.train.seeds\n    return config\n", ["train.seeds"]),
         (f"{TINY}    config.train = 3\n    return config\n", ["own.py", "train"]),
         (
@@ -128,7 +128,7 @@ TINY = "from configs import tiny\n\ndef get_config():\n    config = tiny.get_con
         ),
         (
             f"{TINY}    config.task.self = config\n    return config\n",
-            ["own.py", "holds itself"],
+            ["own.py", "contains itself"],
         ),
         (
             "import sys\n\ndef get_config():\n    sys.exit(0)\n",
@@ -288,7 +288,7 @@ def test_a_full_disk(refused, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
     refused_line = refused(words=["checkpoints", "MB"], workdir=tmp_path / "full")
-    assert "goes on from step 0" in refused_line
+    assert "resumes from step 0" in refused_line
     assert not list((tmp_path / "full" / "checkpoints").iterdir())
 
 

@@ -361,7 +361,7 @@ def test_detached_and_attached_again(cloud):
     process.send_signal(signal.SIGINT)
     status, _, err = finish(process)
     assert status == 130
-    assert "the run goes on" in err
+    assert "the run continues" in err
     status, _, err = cloud.launch("--", "--x")
     assert status == 2
     assert "a run is under way on worker 0; --attach follows it" in err
@@ -499,7 +499,7 @@ def test_everything_that_describe_tells_is_asked_for_again(tmp_path):
     ("node", "told"),
     [
         ({**SPOT, "queuedResource": "mine"}, "it belongs to a queued resource"),
-        ({"acceleratorType": "v4-8"}, "`describe` tells no runtimeVersion"),
+        ({"acceleratorType": "v4-8"}, "`describe` shows no runtimeVersion"),
     ],
 )
 def test_a_slice_that_could_not_be_created_again_is_not_deleted(cloud, node, told):

@@ -32,7 +32,7 @@ def pipe(tmp_path):
     ids=["lines", "json", "vocabulary"],
 )
 def test_a_pipe_is_no_data_file(pipe, read):
-    with pytest.raises(UserError, match=r"pipe.*a pipe or a device, which is read onc"):
+    with pytest.raises(UserError, match=r"pipe.*a pipe or a device can be read onl"):
         read(pipe)
 
 
