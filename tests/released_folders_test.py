@@ -129,7 +129,7 @@ def test_ids_on_glue_as_by_transformers(released, shared_data, tmp_path, name, t
         str(shared_data(f"glue/{title}")),
         "dev",
         glue.TASKS[task].labels,
-        told=Counter(),
+        notices=Counter(),
     )
     texts = [text for record in records for text in (record.text, record.text_b)]
     texts = [text for text in texts if text is not None]
@@ -214,7 +214,7 @@ def test_ids_beyond_the_vocabulary_are_refused(tmp_path, place):
         fields["post_processor"]["special_tokens"]["[CLS]"]["ids"] = [77]
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(fields))
-    with pytest.raises(UserError, match=r"ids are not 0 to 5|adds the id 77"):
+    with pytest.raises(UserError, match=r"must be 0 to 5|adds the id 77"):
         tokenization.load(path)
 
 

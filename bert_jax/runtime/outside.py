@@ -1,5 +1,6 @@
 """Reads files from others safely: nothing outside their folder, nothing huge."""
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def parse(text: str | bytes, where: str, hint: str = "") -> Any:
     """
     try:
         plain = text if isinstance(text, str) else text.decode("utf-8-sig")
-        value = json.loads(plain)
+        value = loads(plain)
         if "\\u" in plain:  # only an escape can give half a pair
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -99,6 +100,21 @@ def parse(text: str | bytes, where: str, hint: str = "") -> Any:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{where}: not JSON ({reason}){hint}") from error
     return value
+
+
+def loads(text: str | bytes) -> Any:
+    """As `json.loads`, with garbage collection paused.
+
+    Deep nesting ends at the recursion limit. A finalizer that ran there would fail, and
+    Python would print that.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return json.loads(text)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def shown(value: Any) -> str:

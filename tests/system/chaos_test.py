@@ -52,7 +52,8 @@ def test_what_is_lost_is_seen(broken, tmp_path, what):
 
 
 def told(*lines):
-    return SimpleNamespace(err="".join(f"{line}\n" for line in lines))
+    err = "".join(f"{line}\n" for line in lines)
+    return SimpleNamespace(err=err, caught="parameters on" in err)
 
 
 @pytest.mark.parametrize(
