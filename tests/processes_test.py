@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from runs import finish, finish_all, losses, start, start_together, wait_for_lines
 
-from bert_jax import main
 from bert_jax.errors import UserError
-from bert_jax.runtime import launchers, processes
+from bert_jax.runtime import failures, launchers, processes
 from bert_jax.runtime.agreement import Stop
 from bert_jax.workdir import metrics
 from experiments import equal_runs
@@ -184,9 +183,9 @@ def test_jax_ends_who_waits_where_another_was_killed(victim):
 def test_a_lost_connection_is_told_whatever_jax_makes_of_it(kind, monkeypatch):
     monkeypatch.setattr(processes, "_group", object())
     error = kind("UNKNOWN: Gloo all-reduce failed: [pair.cc:538] Read error")
-    status, line = main._told(error)
+    status, line = failures.describe(error)
     assert status == 1 and line.startswith("another process of this run has ended")
-    assert main._told(kind("a bug"))[0] is None
+    assert failures.describe(kind("a bug"))[0] is None
 
 
 @pytest.mark.slow
