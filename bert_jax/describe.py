@@ -1,4 +1,4 @@
-"""What a config means, without running it."""
+"""`--mode=describe`: what a config means, without running it."""
 
 import json
 from typing import Any
@@ -62,7 +62,7 @@ def gather(task: Task) -> dict[str, Any]:
 
 
 def _flat(facts: dict[str, Any]) -> list[tuple[str, int]]:
-    """What is printed below the config, a number a row."""
+    """The rows printed below the config, one number each."""
     rows = [
         ("parameters", facts["parameters"]),
         ("parameters with heads", facts["parameters_with_heads"]),

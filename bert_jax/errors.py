@@ -1,15 +1,15 @@
-"""What a user can cause, and how it ends: one line, exit status 2."""
+"""Errors that end the program with one line: mistakes of the user, and signals."""
 
 
 class UserError(Exception):
-    """Its text is the line to print: what is wrong, where, and what to do."""
+    """Prints its text, one line (what, where, what to do); exit status 2."""
 
 
 class Interrupted(BaseException):
     """SIGTERM or Ctrl-C arrived; `main` ends with 128 + `signal_number`.
 
-    No Exception, for the same reason as KeyboardInterrupt: it may come anywhere, and
-    is nothing that whoever guards against a library's errors should catch.
+    Not an Exception, like KeyboardInterrupt: it can be raised anywhere, and code that
+    catches a library's errors must not catch it.
     """
 
     def __init__(self, signal_number: int):

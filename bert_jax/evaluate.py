@@ -1,4 +1,4 @@
-"""A checkpoint scored on the data of its task."""
+"""`--mode=evaluate`: scores a checkpoint on its task's data."""
 
 import json
 import logging
@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 
 def evaluate(task: Task, folder: Path) -> None:
-    """Evaluates a checkpoint on each split, prints the scores as JSON, a line each, and
-    writes the prediction files.
+    """Evaluates a checkpoint on each split, prints one JSON line of scores for each,
+    and writes the prediction files.
 
-    The files of other data than the run's, or of another checkpoint, go to a folder of
-    their own in `predictions`. What is learnt by the dev split (SQuAD's threshold) is
-    the run's: it is fitted here only where the run has not done it for this checkpoint.
+    For other data than the run's, or another checkpoint, the files go to a subfolder of
+    `predictions`. What is fitted on the dev split (SQuAD's threshold) belongs to the
+    run: it is fitted here only if the run has not done so for this checkpoint.
     """
     is_run = has_checkpoint(folder)
     name = asked.beside(folder, task.config) if is_run else ""

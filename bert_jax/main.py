@@ -2,7 +2,7 @@
 
 from bert_jax.runtime import environment, signals
 
-if __name__ == "__main__":  # what follows takes its time
+if __name__ == "__main__":  # before the slow imports
     environment.prepare()
     signals.remember()
 
@@ -21,10 +21,10 @@ from bert_jax.runtime import failures, processes, storage
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one mode; gives the exit status."""
+    """Runs one mode; returns the exit status."""
     logging.basicConfig(format="%(message)s")
     logging.getLogger("bert_jax").setLevel(logging.INFO)
-    # What Orbax and Grain find in trouble they raise; what they only tell is noise.
+    # Orbax and Grain raise their real errors; what they only log is noise.
     absl_logging.set_verbosity(absl_logging.FATAL)
     bring_back = signals.remember()
     try:
@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
             _run(argv)
             processes.close()
         finally:
-            signals.remember()  # and not raised any more, where it would be lost
+            signals.remember()  # from here on a raised signal would be lost
         signals.check()
     except Interrupted as interrupted:
         processes.interrupted(interrupted.signal_number)
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
             processes.fail(environment.CLOSED_PIPE, "nobody reads standard output")
             return environment.CLOSED_PIPE
         status, text = failures.describe(error)
-        # Before it is printed: what another process has to say may be the cause.
+        # Before printing: another process's error may be the cause.
         processes.fail(status or 1, text)
         if status is None and processes.count() == 1:
             raise
@@ -121,8 +121,8 @@ def _export(workdir: storage.Path, config: ConfigDict, target: str) -> None:
 def _require_one_process(mode: str) -> None:
     if processes.count() > 1:
         raise UserError(
-            f"--mode={mode}: several processes write no folder and share no standard "
-            "input; start one, or name --input=FILE"
+            f"--mode={mode}: runs in one process (predict: with standard input); "
+            "start one process, or for predict name --input=FILE"
         )
 
 

@@ -20,9 +20,9 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
     """Reads JSON lines and writes JSON lines, in the same order.
 
     Args:
-      folder: the work directory, whose checkpoint is asked.
+      folder: the work directory with the checkpoint.
       source: a file, or `-` for standard input.
-      target: a file, written whole or not at all, or `-` for standard output.
+      target: a file, written completely or not at all, or `-` for standard output.
     """
     with (
         _lines(source) as lines,
@@ -41,7 +41,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
 
 
 def _row(line: str, where: str, parse: Callable) -> tuple[dict[str, Any], Any]:
-    """A line of the input, as it is and as the task understands it."""
+    """An input line: its JSON object, and the task's parsed example."""
     row = outside.parse(line, where)
     if not isinstance(row, dict):
         raise UserError(f"{where}: a JSON object is required")
@@ -53,7 +53,7 @@ def _row(line: str, where: str, parse: Callable) -> tuple[dict[str, Any], Any]:
 
 @contextlib.contextmanager
 def _lines(source: str) -> Iterator[Iterable[tuple[str, str]]]:
-    """(place, line) of each line that is not empty."""
+    """Yields (place, line) for each line that is not empty."""
 
     def numbered(file: Iterable[bytes], name: str) -> Iterator[tuple[str, str]]:
         for number, line in enumerate(file, start=1):
@@ -79,7 +79,7 @@ def _lines(source: str) -> Iterator[Iterable[tuple[str, str]]]:
 
 @contextlib.contextmanager
 def _output(target: str) -> Iterator[TextIO]:
-    if not processes.is_first():  # they have their part in what is computed
+    if not processes.is_first():  # the others compute, but write nothing
         with open(os.devnull, "w", encoding="utf-8") as nowhere:
             yield nowhere
         return

@@ -1,4 +1,4 @@
-"""`bert_jax.load`: a model from anywhere, to ask for vectors and logits."""
+"""`bert_jax.load`: opens a model in any format; computes vectors and logits."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -18,17 +18,17 @@ from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.runtime.storage import Path
 
-_BATCH = 32  # texts that `encode` computes at once
+_BATCH = 32  # texts that `encode` computes at a time
 
 
 def load(path: str | Path) -> "Bert":
-    """Opens a model: a work directory, a Hugging Face folder, or one of Google's.
+    """Opens a model: a work directory, or a Hugging Face or Google folder.
 
-    A tokenizer that is missing or damaged is an error where a text is encoded, not
-    here: `apply` needs none.
+    A missing or damaged tokenizer raises an error only when a text is encoded: `apply`
+    needs none.
 
     Raises:
-      UserError: there is none, or it is damaged.
+      UserError: there is no model, or it is damaged.
     """
     found = weights.read(path, place=_on_device)
     return Bert(found, lambda: weights.read_tokenizer(path, found.config))
@@ -39,10 +39,10 @@ def _on_device(array: np.ndarray) -> Array:
 
 
 class Encoding(NamedTuple):
-    """What `Bert.encode` gives."""
+    """The result of `Bert.encode`."""
 
     hidden_states: Float[Array, "texts length hidden"]  # of the last layer
-    pooled: Float[Array, "texts hidden"] | None  # None where the model has no pooler
+    pooled: Float[Array, "texts hidden"] | None  # None if the model has no pooler
 
 
 class Bert:
@@ -71,18 +71,18 @@ class Bert:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The one beside the weights.
+        """The tokenizer in the weights' folder.
 
         Raises:
-          UserError: there is none, it is damaged, or it does not go with the model.
+          UserError: there is none, it is damaged, or it does not fit the model.
         """
         found = self._read_tokenizer()
         if found is None:
-            raise UserError("no vocab.txt or tokenizer.json stood beside these weights")
+            raise UserError("no vocab.txt or tokenizer.json beside the weights; add it")
         return found
 
     def apply(self, input_ids: Any, input_mask: Any, segment_ids: Any) -> dict:
-        """Computes everything that the model gives, without dropout.
+        """Computes all of the model's outputs, without dropout.
 
         Args:
           input_ids: integers [batch, length], or [batch, choices, length] for a
@@ -92,12 +92,12 @@ class Bert:
 
         Returns:
           `hidden_states`, a list: the embeddings' output, then each layer's; `pooled`,
-          where the model has a pooler; and its heads' logits: `masked_lm_logits` (at
-          every position), `next_sentence_logits`, `logits` (classes, tags or choices),
+          if the model has a pooler; and its heads' logits: `masked_lm_logits` (at every
+          position), `next_sentence_logits`, `logits` (classes, tags or choices),
           `start_logits`, `end_logits`.
 
         Raises:
-          ValueError: ids or lengths that the model does not have.
+          ValueError: an id or length out of range, or shapes that differ.
         """
         config = self.config
         ids, mask, segments = (
@@ -111,7 +111,7 @@ class Bert:
             ("input_ids", ids, config.vocab_size),
             ("segment_ids", segments, config.type_vocab_size),
         ):
-            # An index beyond the end gives the last row, without a word.
+            # JAX would clamp an index out of range without an error.
             if array.size and not 0 <= array.min() <= array.max() < size:
                 raise ValueError(f"{name} must be in [0, {size})")
         return self._run(self.params, ids, mask, segments)
@@ -163,12 +163,12 @@ class Bert:
     def forward(
         self, params: Any, input_ids: Any, input_mask: Any, segment_ids: Any
     ) -> dict:
-        """What `apply` computes, as a pure function, to differentiate for instance."""
+        """`apply` as a pure function, for example to differentiate."""
         inputs = [
             jnp.asarray(x, jnp.int32) for x in (input_ids, input_mask, segment_ids)
         ]
         bert, has_pooler = params["bert"], "pooler" in params["bert"]
-        if not has_pooler:  # the module has one; what it gives is thrown away
+        if not has_pooler:  # the module needs one; its output is dropped
             size = self.config.hidden_size
             pooler = {"kernel": jnp.zeros((size, size)), "bias": jnp.zeros(size)}
             params = {**params, "bert": {**bert, "pooler": pooler}}

@@ -1,4 +1,4 @@
-"""The loop, for every task."""
+"""The training loop, the same for every task."""
 
 import contextlib
 
@@ -15,22 +15,22 @@ from bert_jax.workdir import lock as workdir_lock
 def train(task: Task, folder: Path) -> None:
     """Trains to `config.train.num_steps`, from the newest checkpoint if there is one.
 
-    A run that has learnt nothing is said to have collapsed; `config.train.restarts`
-    times it is archived and restarted with the next seed.
+    Reports a run that has learned nothing as collapsed, archives it and restarts with
+    the next seed, at most `config.train.restarts` times.
 
     Args:
       task: its config is resolved.
       folder: the work directory.
 
     Raises:
-      UserError: what the user can mend; nothing half-written is left.
+      UserError: what the user can fix; leaves no half-written file.
       Interrupted: SIGTERM or Ctrl-C; the step it stopped at is saved.
     """
     restarts = task.config.train.restarts
     if restarts and storage.in_bucket(folder):
         raise UserError(
-            f"config.train.restarts={restarts}: in a bucket ({folder}) no run can be "
-            "archived; take a --workdir of a file system, or restarts=0"
+            f"config.train.restarts={restarts}: a run in a bucket ({folder}) cannot be "
+            "archived; use a --workdir on a disk, or restarts=0"
         )
     is_first = processes.is_first()
     with workdir_lock.held(folder) if is_first else contextlib.nullcontext():
@@ -49,21 +49,21 @@ def train(task: Task, folder: Path) -> None:
             processes.barrier()
             if not collapsed(task, folder, baseline) or attempt == restarts:
                 break
-            processes.barrier()  # all have read what is moved now
+            processes.barrier()  # all have read the files that move now
             if is_first:
                 workdir.archive(folder, attempt)
             processes.barrier()
 
 
 def loop(run: Session) -> None:
-    """Steps until the last one is taken, or dev scores do not rise any more.
+    """Takes steps until the last one, or until dev scores stop improving.
 
-    Where the order matters: an evaluation is of a state that is about to be left, so a
-    run that goes on from it makes up for one that it missed; an anomaly is acted on
-    before anything of its step is logged, saved or evaluated.
+    The order matters: evaluation comes before the step that leaves a state, so a run
+    that resumes from that state catches up on an evaluation it missed. An anomaly is
+    handled before its step is logged, saved or evaluated.
 
     Raises:
-      Interrupted: a signal arrived; `run.state` is whole, after `run.now` steps.
+      Interrupted: a signal arrived; `run.state` is consistent, after `run.now` steps.
     """
     task, due, clock, seeds = run.task, run.due, run.clock, run.seeds
     while True:
@@ -78,7 +78,7 @@ def loop(run: Session) -> None:
         with clock("step"):
             run.state, metrics = update(run.state, batch, seeds.array)
             run.now += 1
-            # One step runs while the next is put together, no more.
+            # At most one step runs while the next batch is put together.
             goes_back = run.anomalies.add(run.now, metrics)
             if run.stop.signal_number or due.anything(run.now):
                 goes_back = goes_back or run.anomalies.settle()

@@ -1,4 +1,4 @@
-"""Types that the rooms share."""
+"""Types that several packages use."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,5 +6,5 @@ from typing import Any
 from jaxtyping import Array, Float
 
 Params = Any  # a tree of arrays
-Batch = Mapping[str, Array]  # a column each, [batch, ...]
+Batch = Mapping[str, Array]  # columns by name, each [batch, ...]
 Scalars = dict[str, Float[Array, ""]]  # named numbers of a batch, such as its losses

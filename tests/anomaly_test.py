@@ -187,7 +187,7 @@ def test_going_back_takes_the_weights_of_the_checkpoint_a_crash_or_not(
     args = ("--config.train.on_anomaly=roll_back", "--config.checkpoint.keep=4")
     spoil(11, 12, 14)
     err = run(micro, straight, *args)
-    assert err.count("going back") == 3
+    assert err.count("rolled back") == 3
     spoil(11, 12, 14, crash=15)
     with pytest.raises(Crash):
         run(micro, crashed, *args)
@@ -214,7 +214,7 @@ def test_going_back_to_the_weights_of_init_from(micro, plain, tmp_path, spoil):
     args = (f"--config.init_from={plain}", "--config.train.on_anomaly=roll_back")
     spoil(1)
     err = run(micro, tmp_path / "run", *args, "--config.checkpoint.keep=4")
-    assert err.count("going back") == 1
+    assert err.count("rolled back") == 1
     (found,) = metrics.read(tmp_path / "run", "anomaly")
     assert found["step"] == 2
     for begun, after in zip(

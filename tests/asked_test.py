@@ -299,12 +299,12 @@ def test_what_the_run_decides_is_refused_and_the_rest_said(runs):
     _, err = bert("--mode=evaluate", f"--workdir={workdir}",
                   "--config.task.max_seq_length=64", status=2)  # fmt: skip
     assert err == (
-        f"error: --config.task.max_seq_length=64: the run in {workdir} has 48, which "
-        "decides how it is asked; leave this flag out\n"
+        f"error: --config.task.max_seq_length=64: the run in {workdir} has 48, and "
+        "this mode must use the run's value; leave this flag out\n"
     )
     _, err = bert("--mode=evaluate", f"--workdir={workdir}",
                   "--config.evaluate.batch_size=8")  # fmt: skip
-    assert "config.evaluate.batch_size=8, where the run has 16\n" in err
+    assert "config.evaluate.batch_size=8, but the run has 16\n" in err
     squad = FINETUNE / "squad.py"
     _, err = bert("--mode=predict", f"--workdir={workdir}", f"--config={squad}",
                   status=2)  # fmt: skip

@@ -74,7 +74,7 @@ def refused(micro, tmp_path, capfd):
         (["--config=configs/tiny.py"], ["--config=FILE", "once"]),
         (["train"], ["'train'"]),
         (["--output", "--mode=predict"], ["--output", "--output=VALUE"]),
-        (["--mode=evaluate"], ["no checkpoint there", "init_from"]),
+        (["--mode=evaluate"], ["has no checkpoint", "init_from"]),
         (["--mode=export"], ["--output=DIR"]),
         (["--config.init_from=/no/model"], ["/no/model"]),
         (["--mode=predict", "--input=/no/rows"], ["/no/rows"]),

@@ -107,7 +107,7 @@ def test_a_run_says_how_it_cuts_texts_and_what_it_cannot_read(
     ]
     share = len(rows) / sum(len(words) + 2 for words in rows)
     assert f"tokenizer: 15 pieces, uncased, accents stripped; {share:.2%} [UNK]" in err
-    assert "warning: that is much" in err
+    assert "warning: that is a lot" in err
 
 
 def test_predict_and_evaluate_need_the_work_directory_only(folder, finished, tmp_path):

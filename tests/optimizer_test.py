@@ -403,7 +403,7 @@ def test_warmup_fraction_is_of_the_steps():
         ),
         (
             {"phase2": {"fraction": 0.1, "learning_rate": -1e-3}},
-            r"phase2\.learning_rate=-0\.001: more than 0",
+            r"phase2\.learning_rate=-0\.001: must be more than 0",
         ),
         (
             {"phase2": {"fraction": 0.1, "learning_rate": 1.0, "warmup_steps": 11}},

@@ -186,7 +186,7 @@ def test_a_second_signal_while_a_step_is_saved(
     monkeypatch.setattr(checkpoint.Checkpoints, "save", saved)
     _, err = run(micro, tmp_path / "run", status=status)
     whole = number != signal.SIGINT
-    assert ("; the same command goes on from there" in err) == whole
+    assert ("; the same command resumes from there" in err) == whole
     steps = [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()]
     assert [name for name in steps if name.isdigit()] == ["2"] * whole
 

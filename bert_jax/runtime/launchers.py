@@ -1,12 +1,12 @@
-"""How the processes of a run find each other, by what the environment says.
+"""How the processes of a run find each other: from environment variables.
 
-Cloud TPU slices, Slurm (`srun`, a task for each GPU) and Open MPI start processes that
-find each other. Elsewhere each is told by environment variables:
+On Cloud TPU slices, under Slurm (`srun`, a task for each GPU) and under Open MPI, JAX
+finds them. Elsewhere set for each process:
 
-- `BERT_JAX_COORDINATOR=HOST:PORT`: of process 0, which listens there;
-- `BERT_JAX_PROCESSES`: how many there are; 1 alone makes a run of its own anywhere;
+- `BERT_JAX_COORDINATOR=HOST:PORT`: where process 0 listens;
+- `BERT_JAX_PROCESSES`: their number; 1, set alone, runs one process by itself anywhere;
 - `BERT_JAX_PROCESS_ID`: 0, 1, ...;
-- `BERT_JAX_HEARTBEAT`: after so many seconds without a sign of life (JAX's) a process
+- `BERT_JAX_HEARTBEAT`: seconds without one of JAX's heartbeats after which a process
   counts as dead (default 40).
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 
 from bert_jax.errors import UserError
 
-# Variables by which JAX knows the launchers that are taken without being asked
-# (jax/_src/clusters), and where each says how many processes there are.
+# The launchers that are detected: the variable with the number of processes, and the
+# other variables that JAX recognizes the launcher by (jax/_src/clusters).
 _LAUNCHERS = {
     "SLURM_NTASKS": ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID"),
     "OMPI_COMM_WORLD_SIZE": ("OMPI_COMM_WORLD_RANK",),
@@ -24,7 +24,7 @@ _LAUNCHERS = {
 
 
 def arguments(environment: Mapping[str, str]) -> dict[str, Any] | None:
-    """What JAX must be told to bring the processes together; None for one alone."""
+    """Arguments of `jax.distributed.initialize`; None for a single process."""
     names = ("COORDINATOR", "PROCESSES", "PROCESS_ID")
     named = [n for n in names if environment.get(f"BERT_JAX_{n}")]
     if named:
@@ -43,7 +43,8 @@ def arguments(environment: Mapping[str, str]) -> dict[str, Any] | None:
         if index >= number or not address.rpartition(":")[2].isdigit():
             raise UserError(
                 f"BERT_JAX_COORDINATOR={address} BERT_JAX_PROCESSES={number} "
-                f"BERT_JAX_PROCESS_ID={index}: HOST:PORT, and an id below the number"
+                f"BERT_JAX_PROCESS_ID={index}: required are HOST:PORT and an id below "
+                "the number of processes"
             )
         return {
             "coordinator_address": address,
@@ -63,7 +64,7 @@ def arguments(environment: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def heartbeat(environment: Mapping[str, str]) -> int:
-    """Seconds without a sign of life after which a process counts as dead."""
+    """Seconds without a heartbeat after which a process counts as dead."""
     return _number(environment, "BERT_JAX_HEARTBEAT", default=40, least=5)
 
 

@@ -1,8 +1,8 @@
 """Several processes as one run: they start, wait, stop and end together.
 
-All of it rests on JAX's coordination service, which process 0 keeps; nothing here
-touches the devices, and one process alone does none of it. JAX ends every process where
-one has died; what a process that fails has to say is told to all.
+Uses JAX's coordination service, which process 0 hosts; nothing here touches the devices
+and a single process skips all of it. If one process dies, JAX ends the others; a
+process that fails sends its error message to all.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from typing import Any
 from bert_jax.errors import UserError
 from bert_jax.runtime import agreement, launchers, signals
 
-_PARTING = 5.0  # seconds in which processes that fail leave together
+_PARTING = 5.0  # seconds that a failed process waits for the others to disconnect
 _HINT = "every process ends, and the same command goes on from the last checkpoint"
 
 
 @dataclasses.dataclass(frozen=True)
 class _Group:
-    """This process among the others."""
+    """This process's connection to the others."""
 
     client: Any  # of JAX's service
     index: int
@@ -42,11 +42,11 @@ _end = threading.Lock()  # held by the thread that ends this process after a fai
 
 
 def start() -> None:
-    """Joins the other processes, if there are to be any; before JAX's first device.
+    """Connects to the other processes, if any; call it before JAX finds its devices.
 
     Raises:
-      UserError: variables that do not fit; the others have not come in five minutes.
-      Interrupted: a signal came before they did.
+      UserError: inconsistent variables; the others did not connect in five minutes.
+      Interrupted: a signal arrived first.
     """
     global _group
     given = launchers.arguments(os.environ)
@@ -55,11 +55,11 @@ def start() -> None:
     import jax
     from jax._src import distributed
 
-    # A signal is told by the loop itself, not by JAX's own handler of SIGTERM.
+    # The loop announces a signal itself, instead of JAX's own handler of SIGTERM.
     jax.config.update("jax_enable_preemption_service", False)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # Two programs under way at once may meet in another order in each process, and
-    # wait for each other for ever; on the CPU nothing else keeps their order.
+    # Two programs in flight may run in a different order in each process and deadlock;
+    # on the CPU nothing else keeps them in order.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         _keep_standard_output()
@@ -74,38 +74,38 @@ def start() -> None:
     except (RuntimeError, ValueError, OSError) as error:
         line = next(iter(str(error).splitlines()), type(error).__name__)[:200]
         raise UserError(
-            f"the run's processes have not come together: {line}; "
-            "BERT_JAX_PROCESSES=1 runs this one alone"
+            f"this process could not connect to the run's other processes: {line}; "
+            "BERT_JAX_PROCESSES=1 runs it alone"
         ) from error
     state = distributed.global_state
     if state.num_processes > 1:
         place = (state.client, state.process_id, state.num_processes)
         _group = _Group(*place, agreement.Stop(*place))
         for key, act in (("stop", _group.stop.agree), ("end", _exit)):
-            heard = (state.client, key, act)
-            thread = threading.Thread(target=_listen, args=heard, daemon=True)
+            args = (state.client, key, act)
+            thread = threading.Thread(target=_listen, args=args, daemon=True)
             thread.start()
             _group.threads.append(thread)
 
 
 def count() -> int:
-    """How many processes make this run."""
+    """The number of processes in this run."""
     return _group.count if _group else 1
 
 
 def is_first() -> bool:
-    """Whether this process writes what one alone writes."""
+    """Whether this is process 0, which writes the files that only one may write."""
     return _group is None or _group.index == 0
 
 
 def barrier() -> None:
-    """Waits until every process is here."""
+    """Waits until every process has called it."""
     if _group:
         _wait(_group.client.wait_at_barrier, f"barrier/{next(_group.names)}")
 
 
 def all_true(value: bool) -> bool:
-    """Whether it is true in every process; all must ask."""
+    """Whether `value` is true in every process; all must call it."""
     if _group is None:
         return value
     question = f"no/{next(_group.names)}/"
@@ -116,28 +116,28 @@ def all_true(value: bool) -> bool:
 
 
 def check_same(what: str, facts: Mapping[str, Any]) -> None:
-    """Raises UserError where process 0 has other facts than this one; all must ask.
+    """Raises UserError if process 0's facts differ from this one's; all must call it.
 
-    Processes that went on with different ones would wait for each other for ever.
+    Processes that continued with different facts would deadlock.
     """
     if _group is None:
         return
-    question, said = f"first/{next(_group.names)}", json.dumps(facts)
+    key, text = f"first/{next(_group.names)}", json.dumps(facts)
     if _group.index == 0:
-        _group.client.key_value_set(question, said)
-    ours = json.loads(said)
-    theirs = json.loads(_wait(_group.client.blocking_key_value_get, question))
+        _group.client.key_value_set(key, text)
+    ours = json.loads(text)
+    theirs = json.loads(_wait(_group.client.blocking_key_value_get, key))
     differ = sorted(n for n in ours.keys() | theirs if ours.get(n) != theirs.get(n))
     if differ:
-        told = ", ".join(
+        listed = ", ".join(
             f"{n} ({theirs.get(n)!r} there, {ours.get(n)!r} here)" for n in differ
         )
-        raise UserError(f"{what} of process 0 and of {_group.index} differ: {told}")
+        raise UserError(f"{what} of process 0 and of {_group.index} differ: {listed}")
 
 
 @contextlib.contextmanager
 def first_alone() -> Iterator[None]:
-    """Process 0 goes through the block before the others do."""
+    """Process 0 runs the block first, then the others do."""
     if not is_first():
         barrier()
     yield
@@ -146,67 +146,67 @@ def first_alone() -> Iterator[None]:
 
 
 def stop() -> signals.Stop:
-    """To remember a signal in; of several processes, all stop at the same point."""
+    """The object that remembers a signal; all processes stop at the same point."""
     return _group.stop if _group else signals.Stop()
 
 
 def close() -> None:
-    """Leaves together with the others; afterwards this process may end."""
+    """Disconnects together with the others; afterwards this process may exit."""
     global _group
     barrier()
-    with signals.deferred(signals.Stop()):  # from here all go, whatever comes
+    with signals.deferred(signals.Stop()):  # past this point all finish
         group, _group = _group, None
         if group:
             _shut_down()
             for thread in group.threads:
-                thread.join()  # its wait is cancelled
+                thread.join()  # the shutdown has cancelled its wait
 
 
 def fail(status: int, text: str) -> None:
-    """Tells the others that this process ends, so that they do; `leave` comes next."""
+    """Makes the other processes exit with this error; call `leave` next."""
     if _group:
-        _end.acquire()  # and never released
+        _end.acquire()  # never released
         words = f"{status} process {_group.index}: {' '.join(text.split())}"
         agreement.tell(_group.client, "end", words)
 
 
 def leave() -> None:
-    """Leaves where `close` was not come to, with those of the others that still can."""
+    """Disconnects after a failure, if `close` has not; waits briefly for the others."""
     if _group:
         thread = threading.Thread(target=_shut_down, daemon=True)
         thread.start()
-        thread.join(_PARTING + (2.0 if is_first() else 0.0))  # whose service it is
+        thread.join(_PARTING + (2.0 if is_first() else 0.0))  # 0 hosts the service
 
 
 def interrupted(signal_number: int) -> None:
-    """Leaves after a signal: with the others where all stopped at the same point."""
+    """Disconnects after a signal: in order if all stopped at the same point."""
     if _group and _group.stop.stops and not signals.insisted():
         for number in signals.SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # the others are on their way too
+            signal.signal(number, signal.SIG_IGN)  # the others are leaving too
         close()
     else:
         fail(128 + signal_number, f"signal {signal_number}")
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether a device's error means that another process has gone."""
+    """Whether a device's error means that another process has died."""
     signs = ("Gloo", "NCCL", "Connection closed by peer", "CoordinationService")
     return _group is not None and any(sign in str(error) for sign in signs)
 
 
 def _wait(wait: Callable[..., Any], name: str) -> Any:
-    """Waits in a thread: in compiled code no signal would be noticed."""
+    """Waits in a thread: compiled code in the main thread would block signals."""
     wait = functools.partial(wait, name, agreement.EVER)
     return signals.run_interruptibly(wait, signals.Stop())
 
 
 def _listen(client: Any, key: str, act: Callable[[str], None]) -> None:
-    """Acts on what is said under a key, by whoever is first; in a thread."""
+    """Waits, in a thread, for a process to set the key; calls `act` with the value."""
     try:
         act(client.blocking_key_value_get(key, agreement.EVER))
     except RuntimeError as error:
         if _group:
-            time.sleep(3.0)  # mostly JAX ends this process first
+            time.sleep(3.0)  # JAX usually ends this process first
             _exit(f"1 process 0 cannot be reached ({str(error)[:150]})")
 
 
@@ -220,7 +220,8 @@ def _exit(words: str) -> None:
 
 
 def _shut_down() -> None:
-    """Disconnects from JAX's service, once all do: who goes alone counts as dead."""
+    """Disconnects from JAX's service, when all do: a process that left alone would
+    count as dead."""
     import jax
 
     with contextlib.suppress(OSError):
@@ -231,7 +232,7 @@ def _shut_down() -> None:
 
 
 def _keep_standard_output() -> None:
-    """Keeps Gloo from printing who is connected among what this program prints."""
+    """Sends Gloo's messages about connections to /dev/null, not to our stdout."""
     sys.stdout.flush()
     sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     with open(os.devnull, "w", encoding="utf-8") as nowhere:

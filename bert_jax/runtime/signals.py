@@ -115,7 +115,7 @@ def check() -> None:
 
 
 def insisted() -> bool:
-    """Whether Ctrl-C has come twice: who asks twice does not wait for a save."""
+    """Whether Ctrl-C came twice: the user then does not wait for a save."""
     return _process.interrupts > 1
 
 

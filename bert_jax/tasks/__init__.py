@@ -1,4 +1,4 @@
-"""Tasks: data -> features, head, losses, scores, predictions. One file a family."""
+"""Tasks: data -> features, head, losses, scores, predictions. One file per family."""
 
 from collections.abc import Callable
 
@@ -30,10 +30,10 @@ def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
     """The task that `config.task.name` names.
 
     Args:
-      tokenizer: None: that of the config (`tokenization.of_config`).
+      tokenizer: None: uses the config's (`tokenization.of_config`).
 
     Raises:
-      UserError: there is none of that name, or its config is wrong.
+      UserError: no task has that name, or its config is wrong.
     """
     if config.task.name not in TASKS:
         raise UserError(

@@ -1,6 +1,6 @@
 """Classification, several labels at once, or regression of a text or a pair of texts.
 
-What GLUE and a user's own texts share: everything but how records are read.
+GLUE and the user's own texts share all of this; each adds only how to read records.
 """
 
 import json
@@ -26,7 +26,7 @@ from bert_jax.tasks.finetuning import Finetuning, Outputs
 SCORES: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {
         "accuracy": scores.accuracy,
-        "f1": scores.f1,  # for two classes: of the second in sorted order
+        "f1": scores.f1,  # of two classes, that of the second in sorted order
         "matthews": scores.matthews,
     },
     "multilabel": {"f1": scores.micro_f1, "accuracy": scores.exact_match},
@@ -38,7 +38,7 @@ _MAIN_SCORES = {
     "regression": "spearman",
 }
 TRUNCATIONS = ("head", "tail", "head_tail")
-# Texts whose pieces are held as the tokenizer's objects at a time.
+# Texts tokenized at a time, to bound the memory of the tokenizer's objects.
 _TEXTS_AT_ONCE = 20_000
 
 
@@ -46,22 +46,22 @@ class TextExample(NamedTuple):
     """A text, or a pair.
 
     `label` is the index of the class, a tuple with 0 or 1 for each label (several
-    labels at once), or a number (regression); None where it is not known.
+    labels at once), or a number (regression); None if unknown.
     """
 
-    id: int | str  # what predictions are written under
+    id: int | str  # identifies its prediction in the files
     text: str
     text_b: str | None = None
     label: int | float | tuple[int, ...] | None = None
 
 
 class Classification(Finetuning[TextExample, np.ndarray]):
-    """The task but for `read`, and `find_labels` where the labels are in the data.
+    """A subclass adds `read`, and `find_labels` if the labels are in the data.
 
     Args:
-      config: of `config.task`, `kind` and `truncation` (of single texts: head, tail,
-        head_tail) are read where they are there.
-      kind: classification, multilabel or regression, where the config does not say.
+      config: `config.task.kind` and `config.task.truncation` (of single texts: head,
+        tail, head_tail) are optional.
+      kind: the default of `config.task.kind`: classification, multilabel or regression.
 
     An answer is the example's logits, [labels].
     """
@@ -82,13 +82,13 @@ class Classification(Finetuning[TextExample, np.ndarray]):
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        """Which of SCORES are given."""
+        """The SCORES to report."""
         if self.kind == "classification" and len(self.labels) != 2:
             return ("accuracy",)
         return tuple(SCORES[self.kind])
 
     def find_labels(self) -> Sequence[str]:
-        """One output for a number; the classes' names are for subclasses to find."""
+        """One output for a number; a subclass finds the names of classes."""
         if self.kind == "regression":
             return ("score",)
         return super().find_labels()
@@ -97,7 +97,7 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         """[CLS] text [SEP], or [CLS] text [SEP] text_b [SEP]; the second part's segment
         is 1 (run_classifier.py, convert_single_example).
 
-        A second text without any piece counts as none, as there.
+        A second text without any piece counts as no second text, as there.
         """
         labelled = all(example.label is not None for example in examples)
         features = []
@@ -116,9 +116,8 @@ class Classification(Finetuning[TextExample, np.ndarray]):
     def losses(
         self, logits: Mapping[str, Array], batch: Mapping[str, Array]
     ) -> Float[Array, "batch"]:
-        """Cross entropy; of several labels, the mean over them; or the squared error.
-
-        In nats. Hugging Face's losses are the same.
+        """Cross entropy in nats; for multilabel, its mean over labels; for regression,
+        the squared error. Hugging Face uses the same losses.
         """
         outputs, labels = logits["logits"], batch["label"]
         if self.kind == "classification":
@@ -138,7 +137,7 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         return [output["logits"] for output in outputs]
 
     def guess(self, answer: np.ndarray) -> int | float | tuple[int, ...]:
-        """An answer in the form of a label: several labels hold from 0.5 on."""
+        """Turns logits into a label; multilabel predicts labels from 0.5 on."""
         if self.kind == "classification":
             return int(np.argmax(answer))
         if self.kind == "multilabel":
@@ -151,10 +150,10 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         examples: Sequence[TextExample],
         answers: Sequence[np.ndarray],
     ) -> dict[str, float]:
-        """Those of `score_names`, fractions; none where a label is not known.
+        """The scores of `score_names`, fractions; empty if a label is unknown.
 
-        Of two classes F1 is that of the second in sorted order ("1", "yes", "pos"), as
-        in scikit-learn, whatever the order of the model's outputs.
+        For two classes, F1 is that of the second in sorted order ("1", "yes", "pos"),
+        as in scikit-learn, whatever the order of the model's outputs.
         """
         del split
         if not examples or any(example.label is None for example in examples):
@@ -207,7 +206,7 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         if not isinstance(text, str):
             raise ValueError('"text" is required, a string')
         if text_b is not None and not isinstance(text_b, str):
-            raise ValueError('"text_b" is no string')
+            raise ValueError('"text_b" is not a string')
         return TextExample(0, text, text_b)
 
     def result(self, example: TextExample, answer: np.ndarray) -> dict[str, Any]:
@@ -255,10 +254,10 @@ class Classification(Finetuning[TextExample, np.ndarray]):
 
 
 def pair_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
-    """How many pieces of two texts remain.
+    """The number of pieces of two texts that remain after truncation.
 
-    The longer one loses its last piece until both fit, the second where they are
-    equally long (run_classifier.py, _truncate_seq_pair).
+    The longer one loses its last piece until both fit; if they are equally long, the
+    second does (run_classifier.py, _truncate_seq_pair).
     """
     if first + second <= limit:
         return first, second
@@ -267,10 +266,10 @@ def pair_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
 
 
 def truncated(pieces: list[int], limit: int, mode: str) -> list[int]:
-    """The pieces that remain of a text that is too long.
+    """The pieces of a too long text that remain after truncation.
 
-    `head_tail` is that of Sun et al. 2019, section 5.3.1: of 510 pieces, the first 128
-    and the last 382; in this proportion at other lengths.
+    `head_tail` is from Sun et al. 2019, section 5.3.1: of 510 pieces, the first 128 and
+    the last 382; other lengths use the same ratio.
     """
     head = {"head": limit, "tail": 0, "head_tail": (limit + 2) // 4}[mode]
     return pieces[:head] + pieces[len(pieces) - (limit - head) :]
@@ -279,7 +278,7 @@ def truncated(pieces: list[int], limit: int, mode: str) -> list[int]:
 def _choice(
     config: ConfigDict, field: str, choices: tuple[str, ...], default: str
 ) -> str:
-    """A field of `config.task`."""
+    """A field of `config.task`; raises UserError if it is not one of `choices`."""
     value = config.task.get(field, default)
     if value not in choices:
         raise UserError(

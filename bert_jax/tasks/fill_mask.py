@@ -32,13 +32,13 @@ class FillMask(Predictor):
         *,
         judges_pairs: bool = True,
     ):
-        """Takes what pre-training has.
+        """Stores its arguments.
 
         Args:
-          judges_pairs: the weights were trained to tell whether the second text
-            follows the first; else `is_next_probability` is left out.
+          judges_pairs: the weights were trained to predict whether the second text
+            follows the first; if not, omits `is_next_probability`.
         """
-        self._judges_pairs, self._told = judges_pairs, False
+        self._judges_pairs, self._warned = judges_pairs, False
         self._config = config
         self._model = model
         self._tokenizer = tokenizer
@@ -54,7 +54,7 @@ class FillMask(Predictor):
         if not isinstance(row.get("text"), str):
             raise ValueError('an object with a string "text" is required')
         if not isinstance(row.get("text_b"), str | None):
-            raise ValueError('"text_b" is no string')
+            raise ValueError('"text_b" is not a string')
         length = len(self._encode(row).ids)
         if length > self._positions:
             raise ValueError(
@@ -64,7 +64,7 @@ class FillMask(Predictor):
         return row
 
     def answer(self, parsed: Sequence[Row], ask: Ask, size: int) -> list[Row]:
-        """`masks` and, for a pair, `is_next_probability`, of up to `size` rows."""
+        """`masks` and, for a pair, `is_next_probability`, for up to `size` rows."""
         del size
         outputs = ask(self.features(parsed))
         results = []
@@ -77,16 +77,16 @@ class FillMask(Predictor):
         return results
 
     def _judges(self) -> bool:
-        if not self._judges_pairs and not self._told:
+        if not self._judges_pairs and not self._warned:
             log.warning(
-                "these weights have not learnt which text follows another: answers are "
-                "without is_next_probability"
+                "these weights were not trained on sentence pairs: answers are without "
+                "is_next_probability"
             )
-            self._told = True
+            self._warned = True
         return self._judges_pairs
 
     def features(self, rows: Sequence[Row]) -> dict[str, np.ndarray]:
-        """Rows as arrays, padded as `data.rows.padded` does."""
+        """Turns rows into arrays, padded as in `data.rows.padded`."""
         encodings = [self._encode(row) for row in rows]
         masks = [self._masks(encoding) for encoding in encodings]
         ids, mask, segments = padded(encodings, self._special.pad, self._positions)
@@ -125,9 +125,9 @@ class FillMask(Predictor):
     def examples(
         self, batch: loader.Batch, count: int
     ) -> tuple[dict[str, np.ndarray], list[list[str]]]:
-        """Rows of a batch with their masks, and the pieces that stood there.
+        """A few rows of a batch with their masks, and the original pieces.
 
-        They are taken from all over the batch: neighbours are of one document.
+        Spreads the rows over the batch: neighbors come from the same document.
         """
         real = int(np.sum(batch["next_sentence_labels"] != loader.PADDING_LABEL))
         rows = np.linspace(0, real - 1, min(count, real)).astype(int)
@@ -153,7 +153,7 @@ class FillMask(Predictor):
         rows = []
         for index, pieces in enumerate(wanted):
             ids = features["input_ids"][index][features["input_mask"][index] == 1]
-            # Only [MASK] shows what is asked; a kept or random piece would not.
+            # Skips predictions whose input piece was kept or replaced at random.
             kept = [
                 {"wanted": piece, "guesses": guesses}
                 for piece, position, guesses in zip(

@@ -1,8 +1,8 @@
-"""What every fine-tuning task shares: rows, batches, the model, evaluation.
+"""The parts that all fine-tuning tasks share: rows, batches, model, evaluation.
 
-A task is one file: a subclass of Finetuning that says how its records are read, how
-they become features, what the loss is, and how outputs become answers, scores and
-prediction files. README, "Your own task in one file", makes one.
+A task is one file: a subclass of Finetuning that defines how to read records, how they
+become features, the loss, and how outputs become answers, scores and prediction files.
+README, "Your own task in one file", shows one.
 """
 
 import abc
@@ -33,20 +33,20 @@ Outputs = dict[str, np.ndarray]
 
 
 class Finetuning(Task, Generic[Example, Answer]):
-    """A fine-tuning task, as the loop, the evaluation and prediction see it."""
+    """Base class of fine-tuning tasks."""
 
     head: ClassVar[str]  # one of models.architectures.HEADS
     loss_name: str  # in metrics.jsonl
-    fill: Mapping[str, int] = {}  # what a column is padded with, where that is not 0
+    fill: Mapping[str, int] = {}  # padding values of columns, where not 0
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         """Checks the config; reads the vocabulary, but no data.
 
         Args:
-          tokenizer: None: that of the config.
+          tokenizer: None: uses the config's.
 
         Raises:
-          UserError: there is no vocabulary; the config asks for what cannot be.
+          UserError: there is no vocabulary, or a config value is out of range.
         """
         super().__init__(config)
         self._tokenizer = tokenizer or tokenization.required(config)
@@ -63,23 +63,23 @@ class Finetuning(Task, Generic[Example, Answer]):
                 f"least 5 and at most config.model.max_position_embeddings={limit}"
             )
 
-    # What a task defines.
+    # A task defines these.
 
     @abc.abstractmethod
     def read(self, split: str) -> Sequence[Example] | None:
-        """The records of a split (`train`, `dev`, `test`, or a name of the task's own),
-        in the order of the file; None where the config names no such data.
+        """The records of a split (`train`, `dev`, `test`, or one that only this task
+        has), in file order; None if the config names no such data.
 
         Raises:
-          UserError: a file or a record is wrong; file, line and what to do.
+          UserError: a file or record is wrong; names file, line and what to do.
         """
 
     @abc.abstractmethod
     def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
-        """Examples as features, those of one example one after the other.
+        """Turns examples into features; an example's features are consecutive.
 
         Args:
-          split: whose they are, for `notices`; `train`'s have labels, `predict`'s none.
+          split: for `notices`; `train` has labels, `predict` has none.
         """
 
     @abc.abstractmethod
@@ -89,7 +89,7 @@ class Finetuning(Task, Generic[Example, Answer]):
         """The loss of each row, or of each of its tokens."""
 
     def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch *tokens"]:
-        """What each of `losses` weighs in their mean: 0 for a row that is filling."""
+        """The weight of each of `losses` in their mean; 0 for padding rows."""
         return batch["row_weights"]
 
     @abc.abstractmethod
@@ -102,14 +102,14 @@ class Finetuning(Task, Generic[Example, Answer]):
         """The answer to each example, from the logits of its features.
 
         Args:
-          outputs: of each feature: its logits, padded to some length, by name.
+          outputs: for each feature, its logits by name, padded to some length.
         """
 
     @abc.abstractmethod
     def scores(
         self, split: str, examples: Sequence[Example], answers: Sequence[Answer]
     ) -> dict[str, float]:
-        """The official scores; none where the examples have no labels."""
+        """The official scores; empty if the examples have no labels."""
 
     @abc.abstractmethod
     def write(
@@ -123,10 +123,10 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     @abc.abstractmethod
     def parse(self, row: dict[str, Any]) -> Example:
-        """One object of `--mode=predict`'s input as an example.
+        """Parses one object of `--mode=predict`'s input into an example.
 
         Raises:
-          ValueError: what is wrong with it.
+          ValueError: the object is wrong; the message says what.
         """
 
     @abc.abstractmethod
@@ -134,19 +134,19 @@ class Finetuning(Task, Generic[Example, Answer]):
         """What `--mode=predict` adds to the object."""
 
     def baseline(self, split: str, examples: Sequence[Example]) -> dict[str, float]:
-        """The scores of the majority baseline, where that means much."""
+        """The majority baseline's scores; empty if they would mean little."""
         del split, examples
         return {}
 
     def learn(self, split: str, answers: Sequence[Answer]) -> None:
-        """Sets `facts` by the answers to the first dev split, before it is scored."""
+        """Sets `facts` from the answers to the first dev split, before scoring it."""
         del split, answers
 
     def find_labels(self) -> Sequence[str]:
-        """The names of the model's outputs where `config.task.labels` is empty."""
+        """The names of the model's outputs if `config.task.labels` is empty."""
         raise NotImplementedError
 
-    # What all tasks share.
+    # All tasks share these.
 
     def resolve(self) -> None:
         super().resolve()
@@ -159,7 +159,7 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the model's outputs, in their order."""
+        """The names of the model's outputs, in order."""
         return tuple(self.config.task.get("labels", ()))
 
     @property
@@ -174,7 +174,7 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits of `config.evaluate.splits` that there are."""
+        """The splits of `config.evaluate.splits` that have data."""
         return tuple(s for s in self.config.evaluate.splits if self.examples(s))
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
@@ -215,7 +215,7 @@ class Finetuning(Task, Generic[Example, Answer]):
         batch: Mapping[str, Array],
         key: Key[Array, ""] | None = None,
     ) -> dict[str, Array]:
-        """What the head gives for a batch, float32."""
+        """The head's logits for a batch, float32."""
         outputs = self.model.apply(
             {"params": params},
             batch["input_ids"],
@@ -242,7 +242,7 @@ class Finetuning(Task, Generic[Example, Answer]):
         return Answered(scores, self, split, answers)
 
     def by_feature(self, split: str, fetched: Sequence[Outputs]) -> list[Outputs]:
-        """The outputs of a split's batches as those of each of its features."""
+        """Reorders the outputs of a split's batches by feature."""
         table = self._rows(split)
         size = self.config.evaluate.batch_size
         ordered: list[Outputs] = [{} for _ in range(len(table))]
@@ -253,23 +253,23 @@ class Finetuning(Task, Generic[Example, Answer]):
         return ordered
 
     def predictor(self, missing: Collection[str] = ()) -> TaskPredictor:
-        """What `--mode=predict` asks."""
-        del missing  # nothing that an answer needs
+        """The predictor for `--mode=predict`."""
+        del missing  # answers do not need these parts
         return TaskPredictor(self, self.config.task.max_seq_length)
 
     def phases(self) -> list[Phase]:
-        """All steps, at the length that texts are cut to."""
+        """One phase, at `config.task.max_seq_length`."""
         train = self.config.train
         shapes = {"input_ids": (train.batch_size, *self.row_shape)}
         return [Phase(0, train.num_steps, train.micro_batches, shapes)]
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """That of the longest row's `input_ids`."""
+        """The shape of the longest row's `input_ids`."""
         return (self.config.task.max_seq_length,)
 
     def examples(self, split: str) -> Sequence[Example]:
-        """`read`, once; nothing where there is no such data."""
+        """The cached result of `read`; empty if there is no such data."""
         if split not in self._examples:
             self._examples[split] = self.read(split) or ()
         return self._examples[split]
@@ -288,19 +288,19 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     @property
     def padding(self) -> dict[str, int]:
-        """What each column is padded with, where that is not 0."""
+        """The padding value of each column, where it is not 0."""
         return {"input_ids": self.special.pad, **self.fill}
 
     def features(self, split: str) -> list[Feature]:
-        """`encode`, once.
+        """The cached result of `encode`.
 
         Raises:
-          UserError: there is no such data, or what `encode` finds wrong.
+          UserError: there is no such data, or `encode` found an error.
         """
         if split not in self._encoded:
             if not self.examples(split):
                 raise UserError(
-                    f"config.task: no {split} data is named, or it holds no record"
+                    f"config.task: no {split} data is named, or it has no records"
                 )
             self._encoded[split] = self.encode(self.examples(split), split)
         return self._encoded[split]
@@ -308,7 +308,7 @@ class Finetuning(Task, Generic[Example, Answer]):
     def _rows(self, split: str) -> Rows:
         if split not in self._tables:
             self._tables[split] = Rows(self.features(split), self.padding)
-            if split == "train":  # only evaluation asks for more than the rows
+            if split == "train":  # only evaluation needs the features again
                 del self._encoded[split]
         return self._tables[split]
 

@@ -1,4 +1,4 @@
-"""GLUE (section 4.1): a class for a sentence or a pair; for STS-B a score."""
+"""GLUE (section 4.1): classifies a sentence or a pair; for STS-B predicts a score."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,15 @@ from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.classification import Classification, TextExample
 
-# Of MNLI, whose test sets and diagnostic set are handed in each by itself.
+# MNLI's test sets and the diagnostic set are submitted as separate files.
 _MNLI_FILES = {"test": "MNLI-m", "test_mismatched": "MNLI-mm", "ax": "AX"}
 
 
 class Glue(Classification):
     """The task of GLUE that `config.task.name` names.
 
-    Its data are in `config.task.data_dir`: the folder of its official files, or
-    "tfds:glue/NAME". `config.task.labels` may bring the labels in another order.
+    `config.task.data_dir` names its data: the folder of its official files, or
+    "tfds:glue/NAME". `config.task.labels` may reorder the labels.
     """
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
@@ -42,7 +42,7 @@ class Glue(Classification):
     def read(self, split: str) -> Sequence[TextExample] | None:
         """The records of a split; see `glue.read`.
 
-        MNLI has the splits dev_mismatched, test_mismatched and ax besides.
+        MNLI also has the splits dev_mismatched, test_mismatched and ax.
         """
         task = self.config.task
         if not task.data_dir:
@@ -60,8 +60,8 @@ class Glue(Classification):
         examples: Sequence[TextExample],
         answers: Sequence[np.ndarray],
     ) -> None:
-        """The file to submit of a test set, such as `MNLI-m.tsv`; `TASK-SPLIT.tsv` of
-        others. Both hold `index` and `prediction`; in the former scores lie in 0-5."""
+        """For a test set, the file to submit, such as `MNLI-m.tsv`; otherwise
+        `TASK-SPLIT.tsv`. Columns: `index`, `prediction`; submitted scores are 0-5."""
         name = f"{self.config.task.name}-{split}"
         submitted = "dev" not in split and split != "train"
         if submitted:

@@ -1,7 +1,7 @@
 """Tags of words: named entities (section 5.3), parts of speech.
 
-The first piece of each word is classified, without a CRF; the words stand in column
-files (bert_jax/data/conll.py).
+Classifies the first piece of each word, without a CRF. The data are column files
+(bert_jax/data/conll.py).
 """
 
 import itertools
@@ -25,13 +25,13 @@ from bert_jax.scores import entities as scores
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 
 SCHEMES = ("entities", "none")
-_NO_LABEL = -1  # of pieces that are not tagged
-_NAMED = 10  # labels that an error names
+_NO_LABEL = -1  # for pieces that are not tagged
+_NAMED = 10  # the most labels that an error lists
 Tags = list[str]
 
 
 class Example(NamedTuple):
-    """A sentence, and for a row of text where its words stand there."""
+    """A sentence; if it comes from a text, also the text and its words' offsets."""
 
     sentence: conll.Sentence
     text: str | None = None
@@ -85,12 +85,13 @@ class Ner(Finetuning[Example, Tags]):
     def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
         """[CLS] words [SEP], each word tokenised by itself.
 
-        A sentence that is too long becomes several windows, with each word tagged in
-        one of them: parts of half the length, and around each as much of the sentence
-        as fits. With `config.task.document_context` every sentence gets as many words
-        of its document around it as fit, the same on both sides where there are any.
+        A sentence that is too long becomes several windows, and each word is tagged in
+        one of them: parts of half the length, each surrounded by as much of the
+        sentence as fits. With `config.task.document_context`, surrounds every sentence
+        with as many words of its document as fit, equally many on both sides if there
+        are enough.
 
-        `labels` holds the tag of a word at its first piece; `info` the positions of
+        `labels` has the tag of a word at its first piece; `info` has the positions of
         these pieces.
         """
         pieces = self._pieces(examples, split)
@@ -135,7 +136,7 @@ class Ner(Finetuning[Example, Tags]):
         )
 
     def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch length"]:
-        """1 for the first piece of each word, so that all tagged words count alike."""
+        """1 for the first piece of each word, so all words weigh the same."""
         return (batch["labels"] != _NO_LABEL) * batch["row_weights"][:, None]
 
     def answers(
@@ -144,7 +145,7 @@ class Ner(Finetuning[Example, Tags]):
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
     ) -> list[Tags]:
-        """The likeliest tag of each word."""
+        """The most probable tag of each word."""
         answers: list[Tags] = [[] for _ in examples]
         for feature, output in zip(features, outputs, strict=True):
             best = np.argmax(output["logits"][feature.info], axis=-1)
@@ -154,8 +155,8 @@ class Ner(Finetuning[Example, Tags]):
     def scores(
         self, split: str, examples: Sequence[Example], answers: Sequence[Tags]
     ) -> dict[str, float]:
-        """`precision`, `recall`, `f1` of the entities as conlleval has them, and
-        `accuracy` of the tags, as shares of 1; of plain tags only the accuracy."""
+        """`precision`, `recall`, `f1` of the entities as in conlleval, and `accuracy`
+        of the tags, as fractions; for plain tags only the accuracy."""
         del split
         gold = [e.sentence.tags for e in examples if e.sentence.tags is not None]
         if not gold:
@@ -170,8 +171,8 @@ class Ner(Finetuning[Example, Tags]):
         tags = Counter(t for e in examples for t in e.sentence.tags or ())
         if not tags:
             return {}
-        commonest = tags.most_common(1)[0][0]
-        answers = [[commonest] * len(example.sentence.words) for example in examples]
+        majority = tags.most_common(1)[0][0]
+        answers = [[majority] * len(example.sentence.words) for example in examples]
         return self.scores(split, examples, answers)
 
     def write(
@@ -188,8 +189,8 @@ class Ner(Finetuning[Example, Tags]):
         write_atomically(folder / f"{split}.conll", text)
 
     def parse(self, row: dict[str, Any]) -> Example:
-        """`{"words": [...]}` or `{"text": "..."}`, whose words are BERT's: what stands
-        between spaces and punctuation, and every punctuation mark."""
+        """`{"words": [...]}` or `{"text": "..."}`, which is split into words as BERT
+        does: at spaces, with each punctuation mark a word."""
         if ("words" in row) == ("text" in row):
             raise ValueError('either "words" or "text" is required')
         if "words" in row:
@@ -208,14 +209,14 @@ class Ner(Finetuning[Example, Tags]):
             if word is not None:
                 spans[word] = (spans.get(word, (start, end))[0], end)
         if not spans:
-            raise ValueError('"text" holds no word')
+            raise ValueError('"text" has no words')
         cut = tuple(text[start:end] for start, end in spans.values())
         return Example(conll.Sentence(cut), text, tuple(spans.values()))
 
     def result(self, example: Example, answer: Tags) -> dict[str, Any]:
-        """`tags`, one a word, for a text with its `words`; and `entities`, each with
-        `type`, `start` and `end` (exclusive): characters of the text, with that `text`,
-        or indices of words, with these `words`."""
+        """`tags`, one per word; for a text, also its `words`; and `entities`, each with
+        `type`, `start` and `end` (exclusive): offsets of characters, with the `text`
+        between them, or indices of words, with the `words` between them."""
         result: dict[str, Any] = {"tags": answer}
         if example.text is not None:
             result = {"words": list(example.sentence.words), **result}
@@ -225,7 +226,7 @@ class Ner(Finetuning[Example, Tags]):
         return result
 
     def _check_labels(self) -> None:
-        """Labels that are given, by the config or by the weights, must be tags."""
+        """Raises UserError if a label of the config or the weights is not a tag."""
         for label in self.labels:
             if self.in_entities and not scores.is_tag(label):
                 listed = ", ".join(self.labels[:_NAMED])
@@ -255,15 +256,15 @@ class Ner(Finetuning[Example, Tags]):
             if split == "train":
                 raise UserError(
                     f"{self.config.task.train_file}:{line}: the tag {tag!r} is not in "
-                    f"config.task.labels={self.labels}: add it there, or leave that "
-                    "empty"
+                    f"config.task.labels={self.labels}: add it there, or leave "
+                    "labels empty"
                 )
             what = f"{split}: tags that are not in training, scored as wrong"
             self.notices[what] += 1
         return [known.get(tag, _NO_LABEL) for tag in sentence.tags or ()]
 
     def _pieces(self, examples: Sequence[Example], split: str) -> list[list[int]]:
-        """The ids of every word, one sentence after the other; none is empty."""
+        """The ids of every word of all sentences, in order; none is empty."""
         room = self.config.task.max_seq_length - 2
         words = [word for example in examples for word in example.sentence.words]
         unique = list(dict.fromkeys(words))
@@ -281,8 +282,8 @@ class Ner(Finetuning[Example, Tags]):
         bounds: Sequence[tuple[int, int]],
         split: str,
     ) -> Sequence[tuple[int, int]]:
-        """The words that may stand around those of each sentence."""
-        # The rows of `predict` have nothing to do with each other.
+        """The range of words, for each sentence, that its context may come from."""
+        # The rows of `predict` are unrelated.
         if not self.config.task.document_context or split == "predict":
             return bounds
         documents: dict[int, tuple[int, int]] = {}

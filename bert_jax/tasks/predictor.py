@@ -11,14 +11,14 @@ from bert_jax.tasks.task import Ask, Outputs, Predictor
 
 
 class TaskPredictor(Predictor):
-    """Rows through a task (see Finetuning), the same way as its evaluation."""
+    """Runs rows through a task (see Finetuning) the same way as its evaluation."""
 
     def __init__(self, task: Any, max_seq_length: int):
         self._task = task
         self._max_seq_length = max_seq_length
 
     def parse(self, row: dict[str, Any]) -> Any:
-        """A row as an example of the task's."""
+        """Parses a row into an example of the task."""
         return self._task.parse(row)
 
     def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:

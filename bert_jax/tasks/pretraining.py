@@ -31,7 +31,7 @@ EXAMPLES = 3  # held-out sentences in the report
 
 
 class Guesses(Results):
-    """Of the held-out pieces and pairs, beside guesses by the pieces' counts alone."""
+    """Scores on held-out text, next to a unigram baseline from the pieces' counts."""
 
     def table(
         self, split: str, scores: Mapping[str, float]
@@ -54,16 +54,16 @@ class Guesses(Results):
 
 
 class Pretraining(Task):
-    """Pre-training, as the loop, the evaluation and prediction see it."""
+    """The pre-training task."""
 
     main_score = "loss"
     splits = ("dev",)
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
-        """Checks the config; touches no data.
+        """Checks the config; reads no data.
 
         Args:
-          tokenizer: None: that of the config, or one trained on the corpus.
+          tokenizer: None: uses the config's, or one trained on the corpus.
 
         Raises:
           UserError: a sequence longer than the model's positions, or another value
@@ -72,8 +72,7 @@ class Pretraining(Task):
         super().__init__(config)
         given = tokenizer or tokenization.of_config(config)
         self._data = RunData(config, given)
-        # A trained one is as large as asked.
-        pieces = config.tokenizer.vocab_size
+        pieces = config.tokenizer.vocab_size  # of a tokenizer yet to be trained
         if given is not None:
             pieces = given.get_vocab_size()
         self.model_config = BertConfig.create(config.model, pieces)
@@ -119,7 +118,7 @@ class Pretraining(Task):
         return tokenizer
 
     def training_data(self) -> Data:
-        """The sentence pairs of every phase; the share of [UNK] is the first one's."""
+        """Prepares every phase's data; the fraction of [UNK] is the first phase's."""
         found = self._data.all()
         counts = self._data.of(self.config.corpus.max_seq_length).token_counts()
         unknown = tokenization.special_ids(self._data.tokenizer).unk
@@ -130,7 +129,7 @@ class Pretraining(Task):
         )
 
     def recall(self, record: Mapping[str, Any]) -> None:
-        """Goes on with the prepared data of the run; see `RunData.recall`."""
+        """Reuses the run's prepared data; see `RunData.recall`."""
         self._data.recall(record)
 
     def init_params(self, key: Key[Array, ""]) -> dict:
@@ -138,13 +137,13 @@ class Pretraining(Task):
         return init_pretraining(self.model_config, key)
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
-        """What judges sentence pairs: masks are filled in without it."""
+        """The next sentence head and the pooler: filling masks does not need them."""
         if self.config.corpus.nsp and not predicts:
             return ()
         return ("bert/pooler", "next_sentence")
 
     def predictor(self, missing: Collection[str] = ()) -> FillMask:
-        """What `--mode=predict` asks."""
+        """The predictor for `--mode=predict`."""
         judges = self.config.corpus.nsp and not missing
         return FillMask(self.config, self.model, self.tokenizer, judges_pairs=judges)
 
@@ -162,7 +161,7 @@ class Pretraining(Task):
     def evaluation_batches(
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
-        """The dev split at the length of the last step that was taken."""
+        """The dev split at the sequence length of the last step."""
         phase = loader.phase_at(self.config, max(step - 1, 0))
         data = self._data.of(phase.max_seq_length)
         batches = loader.dataset(self.config, phase, data, split, rows)
@@ -175,7 +174,7 @@ class Pretraining(Task):
         return batch * pretraining_flops(self.model_config, length, predictions)
 
     def phases(self) -> list[Phase]:
-        """Those of the config."""
+        """The config's phases."""
         found = []
         for own in loader.phases(self.config):
             shapes = {
@@ -193,7 +192,7 @@ class Pretraining(Task):
         return self._losses(self._forward(params, batch, key), batch)
 
     def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
-        """How many pieces, and how many pairs, are to be guessed."""
+        """The number of masked pieces and, with sentence pairs, of pairs."""
         weights = {"masked_lm_loss": jnp.sum(batch["masked_lm_weights"])}
         if self.config.corpus.nsp:
             weights["next_sentence_loss"] = jnp.sum(_real(batch))
@@ -213,8 +212,8 @@ class Pretraining(Task):
         unigram = -jnp.asarray(self._unigram_log_probs)[batch["masked_lm_ids"]]
         sums["masked_lm_accuracy"] = (right, total)
         sums["unigram_loss"] = (jnp.sum(weights * unigram), total)
-        commonest = batch["masked_lm_ids"] == int(np.argmax(self._unigram_log_probs))
-        sums["unigram_accuracy"] = (jnp.sum(weights * commonest), total)
+        majority = batch["masked_lm_ids"] == int(np.argmax(self._unigram_log_probs))
+        sums["unigram_accuracy"] = (jnp.sum(weights * majority), total)
         if self.config.corpus.nsp:
             guesses = jnp.argmax(outputs["next_sentence_logits"], axis=-1)
             right = jnp.sum(_real(batch) * (guesses == batch["next_sentence_labels"]))
@@ -226,7 +225,7 @@ class Pretraining(Task):
     ) -> Results:
         """Adds the batches' sums and weights in double precision, divides once.
 
-        The scores are these, `loss`, the sum of the losses, and the masked LM's
+        The scores are these means, `loss` (the sum of the losses) and the masked LM's
         `perplexity`.
         """
         del split, learns
@@ -240,11 +239,11 @@ class Pretraining(Task):
         return Guesses({"loss": loss, **means, "perplexity": perplexity})
 
     def quality(self, scores: Mapping[str, int | float]) -> float:
-        """The lower the loss, the better."""
+        """Minus the loss."""
         return -scores["loss"]
 
     def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
-        """A few guesses, which it keeps in dev.jsonl too."""
+        """Prints a few guesses and saves them in dev.jsonl."""
         predictor = self.predictor()
         phase = loader.phases(self.config)[0]
         data = self._data.of(phase.max_seq_length)
@@ -294,20 +293,19 @@ class Pretraining(Task):
 
     @functools.cached_property
     def _unigram_log_probs(self) -> Float[np.ndarray, "vocab"]:
-        """From the training split's counts, one added to each piece of the
-        vocabulary so that none is impossible."""
+        """From the training split's counts, with add-one smoothing."""
         data = self._data.of(self.config.corpus.max_seq_length)
         counts = data.token_counts().astype(np.float64) + 1
         return np.log(counts / counts.sum()).astype(np.float32)
 
 
 def _real(batch: Mapping[str, Array]) -> Float[Array, "batch"]:
-    """0 for a row that only fills up the batch."""
+    """1 for a real row, 0 for one that only pads the batch."""
     return (batch["next_sentence_labels"] != loader.PADDING_LABEL).astype(jnp.float32)
 
 
 def _share(rows: RowIndex, whole: int, size: int) -> RowIndex:
-    """The same share of `size` rows that `rows` is of `whole`."""
+    """Scales row indices from a batch of `whole` rows to one of `size` rows."""
     held = np.zeros(whole, bool)
     held[rows] = True
     return np.flatnonzero(held[np.arange(size) * whole // size])

@@ -1,4 +1,4 @@
-"""What the outputs on a split come to: scores, their table, prediction files."""
+"""The results on a split: scores, their table, prediction files."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,16 +9,16 @@ from bert_jax.runtime.storage import Path
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """Those of one seed; what only the end of a run wants is made when it is asked.
+    """The results of one seed; the baseline and files are computed on demand.
 
     Attributes:
-      scores: by name; none where the records have no labels.
+      scores: by name; empty if the records have no labels.
     """
 
     scores: dict[str, float]
 
     def baseline(self) -> Mapping[str, float]:
-        """The scores of an answer that takes no model, where that means much."""
+        """The scores of a trivial answer without a model; by default empty."""
         return {}
 
     def table(
@@ -27,29 +27,29 @@ class Results:
         """The rows and header of the closing report.
 
         Args:
-          scores: the means of all seeds, and of several their standard deviations.
+          scores: the means over seeds and, with several seeds, standard deviations.
         """
         baseline = self.baseline()
         rows: list[tuple] = []
         for name, value in scores.items():
             row = (name, f"{value:.4g}")
-            common = f"{baseline[name]:.4g}" if name in baseline else ""
-            rows.append((*row, common) if baseline else row)
+            trivial = f"{baseline[name]:.4g}" if name in baseline else ""
+            rows.append((*row, trivial) if baseline else row)
         header = (split, "model", "majority baseline")
         return rows, header if baseline else header[:2]
 
     def write(self, folder: Path) -> None:
-        """Writes the prediction files, each atomically; by default there are none."""
+        """Writes the prediction files, each atomically; by default none."""
         del folder
 
 
 @dataclasses.dataclass(frozen=True)
 class Answered(Results):
-    """Of a fine-tuning task.
+    """The results of a fine-tuning task.
 
     Attributes:
-      task: a Finetuning, which knows the split's examples.
-      answers: one to each of them.
+      task: a Finetuning, which has the split's examples.
+      answers: one for each example.
     """
 
     task: Any
@@ -57,7 +57,7 @@ class Answered(Results):
     answers: Sequence[Any]
 
     def baseline(self) -> Mapping[str, float]:
-        """The majority answer's."""
+        """The scores of the majority answer."""
         return self.task.baseline(self.split, self.task.examples(self.split))
 
     def write(self, folder: Path) -> None:

@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 
 class Squad(Finetuning[Example, Prediction]):
-    """A span of the context is the answer; in 2.0 there may be none.
+    """The answer is a span of the context; in 2.0 there may be no answer.
 
-    `facts["null_threshold"]` is the log odds of no answer up to which a question is
-    answered.
+    Answers a question if the log odds of "no answer" are at most
+    `facts["null_threshold"]`.
     """
 
     head = "question_answering"
@@ -71,8 +71,8 @@ class Squad(Finetuning[Example, Prediction]):
     def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
         """The windows of each example.
 
-        A training question has no feature where its answer cannot be found, or, without
-        `null_answers`, where it has none; `told` counts them.
+        A training question has no features if its answer cannot be found or, without
+        `null_answers`, if it has none; `notices` counts these questions.
         """
         task, training = self.config.task, split == "train"
         tokens = squad_features.tokens(examples, self.tokenize, answers=training)
@@ -97,7 +97,7 @@ class Squad(Finetuning[Example, Prediction]):
                 found = squad_features.answer(
                     example, ids, offsets, gold, null_answers=task.null_answers
                 )
-                self.notices.update(f"train: {what}" for what in found.told)
+                self.notices.update(f"train: {what}" for what in found.notices)
                 if found.left_out:
                     continue
                 answer = found.tokens
@@ -123,8 +123,8 @@ class Squad(Finetuning[Example, Prediction]):
     ) -> Float[Array, "batch"]:
         """The mean of the start's and the end's cross entropy.
 
-        Google's code lets padding take part in the softmax; without it a batch's length
-        makes no difference.
+        Google's code includes padding in the softmax; without it the loss does not
+        depend on the batch's length.
         """
         start, end = (
             _cross_entropy(
@@ -180,10 +180,10 @@ class Squad(Finetuning[Example, Prediction]):
     def scores(
         self, split: str, examples: Sequence[Example], answers: Sequence[Prediction]
     ) -> dict[str, float]:
-        """Percentages, as the official scripts'.
+        """Percentages, as in the official scripts.
 
-        For 2.0 those are of the answers at `null_threshold`; `best_exact` and `best_f1`
-        have each the threshold that is best for these very questions.
+        For 2.0 they score the answers at `null_threshold`; `best_exact` and `best_f1`
+        each use the threshold that is best on these questions.
         """
         golds = self._golds(examples)
         if not golds:
@@ -203,7 +203,7 @@ class Squad(Finetuning[Example, Prediction]):
         }
 
     def baseline(self, split: str, examples: Sequence[Example]) -> dict[str, float]:
-        """Of never answering, which means something in 2.0 only."""
+        """The scores of never answering; only for 2.0."""
         golds = self._golds(examples)
         if not golds or not self.config.task.null_answers:
             return {}
@@ -282,7 +282,7 @@ class Squad(Finetuning[Example, Prediction]):
     def _default_threshold(self) -> float:
         """run_squad.py's null_score_diff_threshold."""
         log.warning(
-            "no null_threshold was fitted on these weights: 0.0 is taken; in a work "
+            "no null_threshold was fitted for these weights: using 0.0; in a work "
             "directory --mode=evaluate fits one on the run's dev_file"
         )
         return 0.0
@@ -313,6 +313,6 @@ def _cross_entropy(
     mask: Int[Array, "batch length"],
     positions: Int[Array, "batch"],
 ) -> Float[Array, "batch"]:
-    """In nats, over the positions that are no padding."""
+    """In nats, over the positions that are not padding."""
     masked = jnp.where(mask > 0, logits, jnp.finfo(logits.dtype).min)
     return optax.losses.softmax_cross_entropy_with_integer_labels(masked, positions)

@@ -1,10 +1,10 @@
-"""Start and end logits of a question's windows as its n best answers.
+"""Turns the start and end logits of a question's windows into its n best answers.
 
-As run_squad.py's write_predictions, but for the text: Google's code joins the words of
-the span and looks for the pieces in them, which fails where the normalised text has
-another length, and then answers with whole words (get_final_text). Here the text is
-what stands in the context from the first piece's first character to the last one's
-last, so it is always a part of the context, spaces inside it included.
+Like run_squad.py's write_predictions, except for the text: Google's code joins the
+span's words and searches for the pieces in them, which fails if the normalized text has
+another length; it then answers with whole words (get_final_text). Here the text is the
+substring of the context from the first piece's first character to the last piece's last
+character.
 """
 
 import unicodedata
@@ -18,7 +18,7 @@ from bert_jax.data.squad_windows import Window
 
 
 class Guess(NamedTuple):
-    """One of the n best; no answer is "" at None."""
+    """One of the n best answers; for "no answer", "" and None."""
 
     text: str
     start: int | None  # characters of the context
@@ -29,23 +29,23 @@ class Guess(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """What a model says about a question."""
+    """A model's answers to a question."""
 
     guesses: tuple[Guess, ...]  # best first, at least one
-    null_score: float  # start and end logit of [CLS], the least of all windows
+    null_score: float  # start + end logit of [CLS], the minimum over windows
 
     @property
     def best(self) -> Guess:
-        """The best one that is an answer, if there is any."""
+        """The best guess that has a text, if any."""
         return next((guess for guess in self.guesses if guess.text), self.guesses[0])
 
     @property
     def null_odds(self) -> float:
-        """How much better no answer is than the best one, as in null_odds.json."""
+        """The score of "no answer" minus the best answer's, as in null_odds.json."""
         return self.null_score - self.best.start_logit - self.best.end_logit
 
     def chosen(self, threshold: float) -> Guess:
-        """The best answer, or none where the odds of that are above the threshold."""
+        """The best answer, or "no answer" if `null_odds` is above the threshold."""
         if self.null_odds <= threshold:
             return self.best
         return next(guess for guess in self.guesses if not guess.text)
@@ -69,18 +69,18 @@ def predict(
     max_answer_length: int,
     null_answers: bool,
 ) -> Prediction:
-    """The n best answers of different text.
+    """The n best answers with different texts.
 
-    Of equal scores the earlier window, and in it the better start and then the better
-    end come first, and of equal logits the earlier position: as in Google's code.
+    Breaks ties as Google's code does: the earlier window first, in it the better start,
+    then the better end; for equal logits, the earlier position.
 
     Args:
-      logits: of the starts and of the ends in each window, without padding.
+      logits: start and end logits of each window, without padding.
       n_best_size: starts and ends considered in each window, and answers kept.
       max_answer_length: in tokens.
       null_answers: "no answer" is one of the n best.
     """
-    # Sums in double precision, as those of Python's floats.
+    # Sums in double precision, like Google's Python floats.
     pairs = [(s.astype(np.float64), e.astype(np.float64)) for s, e in logits]
     nulls = [(float(starts[0]), float(ends[0])) for starts, ends in pairs]
     null = min(nulls, key=sum)
@@ -103,7 +103,7 @@ def predict(
         given = float(spans.start_logits[index]), float(spans.end_logits[index])
         text = context[start:end]
         kept.setdefault(text, Guess(text, start, end, *given, 0.0))
-    if null_answers:  # be it one more than the n best
+    if null_answers:  # even if it makes n + 1
         kept.setdefault("", _nothing(*null))
     if not kept:  # no legal span: Google's code answers "empty"
         kept[""] = _nothing(0.0, 0.0)
@@ -124,7 +124,7 @@ def _spans(
     n_best_size: int,
     max_answer_length: int,
 ) -> _Spans:
-    """The legal spans of a window, the better start first and then the better end."""
+    """The legal spans of a window, sorted by start logit, then by end logit."""
     first, (begin, length), offsets = window.first, window.span, window.offsets
     start, end = _best(starts, n_best_size), _best(ends, n_best_size)
     start = start[(start >= first) & (start < first + length)]
@@ -150,7 +150,7 @@ def _best(logits: Float[np.ndarray, "length"], size: int) -> Int[np.ndarray, "be
 
 
 def _end(context: str, end: int) -> int:
-    """Past the accents after a letter, which the uncased models' pieces leave out."""
+    """Moves the end past combining accents, which uncased pieces leave out."""
     while end < len(context) and unicodedata.category(context[end]) == "Mn":
         end += 1
     return end

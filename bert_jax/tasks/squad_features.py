@@ -1,4 +1,4 @@
-"""SQuAD's texts as tokens, each context once, and the span that is trained on."""
+"""Tokenizes SQuAD's texts, each context once, and finds the answer span to train on."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from tokenizers import Encoding
 from bert_jax.data import squad, squad_windows
 from bert_jax.data.squad import Example
 
-# Texts tokenised at a time: what the tokenizer gives takes a hundred times the room of
+# Texts tokenized at a time: the tokenizer's objects take a hundred times the memory of
 # the ids.
 _AT_A_TIME = 1000
 
@@ -30,18 +30,18 @@ class Tokens(NamedTuple):
 class Found(NamedTuple):
     """Where a training question's answer is."""
 
-    tokens: tuple[int, int] | None = None  # of the context: the first and the last
-    told: tuple[str, ...] = ()  # what is unusual about it
+    tokens: tuple[int, int] | None = None  # first and last token in the context
+    notices: tuple[str, ...] = ()  # what is unusual about it
     left_out: bool = False  # it cannot be trained on
 
 
 def tokens(
     examples: Sequence[Example], tokenize: Tokenize, *, answers: bool
 ) -> Iterator[Tokens]:
-    """Tokenises the examples' texts; contexts that follow each other once.
+    """Tokenizes the examples' texts; consecutive equal contexts only once.
 
     Args:
-      answers: without it there are no ids of answers.
+      answers: False: leaves the ids of answers empty.
     """
     texts = [
         example.answers[0].text.strip() if answers and example.answers else ""
@@ -65,32 +65,32 @@ def answer(
     *,
     null_answers: bool,
 ) -> Found:
-    """The tokens of a training question's first answer; none where there is no answer.
+    """The tokens of a training question's first answer; None if it has no answer.
 
-    Google's code stops where there are several answers, or none in SQuAD 1.1, and
-    leaves out, as here, what is not found.
+    Google's code stops if a question has several answers, or none in SQuAD 1.1; like
+    this function, it leaves out answers that it cannot find.
     """
     if not example.answers or (example.impossible and null_answers):
         if null_answers:
             return Found()
         why = "questions without an answer (task.null_answers is off), left out"
-        return Found(told=(why,), left_out=True)
-    told: tuple[str, ...] = ()
+        return Found(notices=(why,), left_out=True)
+    notices: tuple[str, ...] = ()
     if len(example.answers) > 1:
-        told += ("questions of several answers, the first one used",)
+        notices += ("questions of several answers, the first one used",)
     first = example.answers[0]
     place = squad.find(example.context, first)
     if place is None:
-        told += ("answers that are not at answer_start, left out",)
-        return Found(told=told, left_out=True)
+        notices += ("answers that are not at answer_start, left out",)
+        return Found(notices=notices, left_out=True)
     if not example.context.startswith(first.text, first.start):
-        told += ("answers some characters off answer_start, found",)
+        notices += ("answers some characters off answer_start, found",)
     span = squad_windows.answer_tokens(
         example.context, place, ids, offsets, gold.tolist()
     )
     if span is None:
-        told += ("answers without a token, left out",)
-    return Found(span, told, left_out=span is None)
+        notices += ("answers without a token, left out",)
+    return Found(span, notices, left_out=span is None)
 
 
 def _ids(texts: Sequence[str], tokenize: Tokenize) -> Iterator[Int[np.ndarray, "_"]]:

@@ -1,4 +1,4 @@
-"""SWAG (section 4.4): which of some endings follows a context."""
+"""SWAG (section 4.4): chooses the ending that follows a context."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,20 +17,20 @@ from bert_jax.tasks.classification import pair_lengths
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 
 Pair = tuple[list[int], list[int]]
-# Examples whose pieces are held as the tokenizer's objects at a time.
+# Examples tokenized at a time, to bound the memory of the tokenizer's objects.
 _EXAMPLES_AT_ONCE = 5000
 
 
 class Swag(Finetuning[Choices, np.ndarray]):
     """Each ending is a sequence: [CLS] context [SEP] ending [SEP].
 
-    A vector is dotted with the pooled output of each, and the softmax is over the
-    endings. The paper speaks of [CLS]'s vector C; that of its released code, and of
-    Hugging Face's BertForMultipleChoice, is the pooler's.
+    The logit of an ending is the dot product of a learned vector with its pooled
+    output; the softmax is over endings. The paper uses [CLS]'s vector C; its released
+    code and Hugging Face's BertForMultipleChoice use the pooler's output.
 
     Args:
       config: `config.task.train_file`, `dev_file` and `test_file` are sources as
-        `read_choices` takes them, empty where there is none.
+        `read_choices` takes them, or empty.
 
     An answer is the example's logits, one for each ending.
     """
@@ -40,17 +40,17 @@ class Swag(Finetuning[Choices, np.ndarray]):
     main_score = "accuracy"
 
     def read(self, split: str) -> list[Choices] | None:
-        """Those of `config.task.SPLIT_file`; `test` may be unlabelled."""
+        """The records of `config.task.SPLIT_file`; `test` may be unlabelled."""
         source = self.config.task.get(f"{split}_file", "")
         if not source:
             return None
         return read_choices(source, labelled=split != "test")
 
     def encode(self, examples: Sequence[Choices], split: str) -> list[Feature]:
-        """Features of [endings, length] arrays, padded to the longest ending of each,
-        and where `examples` differ in their number of endings, to the most.
+        """Features of [endings, length] arrays, padded to the example's longest ending
+        and to the largest number of endings in `examples`.
 
-        What is too long is cut as in run_classifier.py.
+        Cuts long pairs as run_classifier.py does.
         """
         most = max((len(example.endings) for example in examples), default=0)
         labelled = all(example.label is not None for example in examples)
@@ -86,7 +86,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
     def scores(
         self, split: str, examples: Sequence[Choices], answers: Sequence[np.ndarray]
     ) -> dict[str, float]:
-        """`accuracy`, a fraction; none where a label is not known."""
+        """`accuracy`, a fraction; empty if a label is unknown."""
         del split
         if not examples or any(example.label is None for example in examples):
             return {}
@@ -95,13 +95,11 @@ class Swag(Finetuning[Choices, np.ndarray]):
         return {"accuracy": scores.accuracy(labels, guesses)}
 
     def baseline(self, split: str, examples: Sequence[Choices]) -> dict[str, float]:
-        """Always the place where the right ending stands most often in this split."""
+        """The scores of always choosing this split's most frequent label."""
         if not examples or any(example.label is None for example in examples):
             return {}
-        commonest = np.argmax(np.bincount(np.array([e.label for e in examples])))
-        return self.scores(
-            split, examples, [np.eye(CHOICES)[commonest]] * len(examples)
-        )
+        majority = np.argmax(np.bincount(np.array([e.label for e in examples])))
+        return self.scores(split, examples, [np.eye(CHOICES)[majority]] * len(examples))
 
     def write(
         self,
@@ -110,8 +108,8 @@ class Swag(Finetuning[Choices, np.ndarray]):
         examples: Sequence[Choices],
         answers: Sequence[np.ndarray],
     ) -> None:
-        """`SPLIT.jsonl`: of each example `index` (from 0), `label` (the ending taken),
-        `scores`, and `gold` where it is known."""
+        """`SPLIT.jsonl`: for each example `index` (from 0), `label` (the ending
+        chosen), `scores`, and `gold` if known."""
         lines = []
         for index, (example, answer) in enumerate(zip(examples, answers, strict=True)):
             result = self.result(example, answer)

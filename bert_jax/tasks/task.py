@@ -1,4 +1,4 @@
-"""What the loop, the evaluation and prediction ask of a task."""
+"""The interface of a task for training, evaluation and prediction."""
 
 import abc
 import dataclasses
@@ -24,16 +24,16 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Phase(NamedTuple):
-    """Steps of the schedule in which batches have one shape."""
+    """A part of the schedule in which all batches have the same shape."""
 
     first_step: int
     end_step: int
-    micro_batches: int  # the parts that a batch is worked through in
+    micro_batches: int  # the number of parts that a batch is split into
     shapes: Shapes  # of a whole batch, as `Task.flops` takes them
 
     @property
     def steps(self) -> int:
-        """Their number."""
+        """The number of steps."""
         return self.end_step - self.first_step
 
     @property
@@ -47,28 +47,29 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def parse(self, row: dict[str, Any]) -> Any:
-        """A row of the input; raises ValueError saying what is wrong with it."""
+        """Parses a row of the input; raises ValueError saying what is wrong."""
 
     @abc.abstractmethod
     def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """What is computed on the device."""
+        """The computation on the device."""
 
     @abc.abstractmethod
     def answer(
         self, parsed: Sequence[Any], ask: Ask, size: int
     ) -> list[dict[str, Any]]:
-        """What is added to each row; `ask` runs `step` on up to `size` rows."""
+        """What to add to each row; `ask` runs `step` on up to `size` rows."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """What a run knows of its training data.
+    """Facts about a run's training data.
 
     Attributes:
-      unknown_share: of the pieces (of the first thousand rows, or all), that of [UNK].
-      epoch_size: rows; 0 where they are not counted in epochs.
-      record: what tells them from other data, for `Task.recall`; JSON.
-      folders: that they are kept in.
+      unknown_share: fraction of [UNK] among the pieces (of the first 1000 rows, or
+        all).
+      epoch_size: rows; 0 if the run does not count epochs.
+      record: identifies the data, for `Task.recall`; JSON.
+      folders: of the prepared data.
     """
 
     unknown_share: float
@@ -80,16 +81,16 @@ class Data:
 class Task(abc.ABC):
     """Data, model, losses and scores of a run.
 
-    The abstract members are what a task must say; the others have a default.
+    A task must define the abstract members.
 
     Attributes:
-      config: the whole config; `resolve` fills in what it leaves open.
+      config: the whole config; `resolve` fills in its open values.
       model_config: the model's sizes.
-      main_score: of the first dev split's scores, the one that counts.
-      facts: what a run learns besides its weights, such as a threshold; JSON, kept in
+      main_score: the name of the score on the first dev split that selects the best.
+      facts: what a run learns besides its weights, such as a threshold; JSON, saved in
         the work directory's task.json.
-      notices: how many records of which split were cut, or otherwise not taken as they
-        are; printed at the start.
+      notices: counts records that were cut, skipped or changed, by split and reason;
+        printed at the start.
     """
 
     model_config: BertConfig
@@ -108,7 +109,7 @@ class Task(abc.ABC):
     @property
     @abc.abstractmethod
     def splits(self) -> tuple[str, ...]:
-        """What is evaluated; the first of dev is what a run chooses by."""
+        """The splits to evaluate; the first dev split selects the best checkpoint."""
 
     @abc.abstractmethod
     def training_data(self) -> Data:
@@ -116,7 +117,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def phases(self) -> list[Phase]:
-        """The schedule: one phase or some, one after the other from step 0."""
+        """The schedule: one or more phases in order, from step 0."""
 
     @abc.abstractmethod
     def init_params(self, key: Key[Array, ""]) -> dict:
@@ -124,68 +125,69 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
-        """The training batches from `step` on; of each, these rows of
-        `config.train.batch_size`, or the same share where a batch is of another size.
+        """The training batches from `step` on; only these rows of each batch.
+
+        `rows` indexes `config.train.batch_size` rows; other sizes are scaled.
         """
 
     @abc.abstractmethod
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
     ) -> Scalars:
-        """The named losses of a batch, summed over its rows; the key is dropout's."""
+        """The named losses of a batch, summed over its rows; `key` is for dropout."""
 
     @abc.abstractmethod
     def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
-        """Of each named loss what it is divided by, which the batch alone tells."""
+        """The divisor of each named loss, computed from the batch alone."""
 
     @abc.abstractmethod
     def evaluation_batches(
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
-        """The batches of a split, every record once, as after `step` steps."""
+        """The batches of a split after `step` steps, each record once."""
 
     @abc.abstractmethod
     def outputs(self, params: Any, batch: Mapping[str, Array]) -> Any:
-        """What evaluation computes on the device for a batch."""
+        """Evaluation's computation on the device for a batch."""
 
     @abc.abstractmethod
     def results(
         self, split: str, fetched: Sequence[Any], *, learns: bool = False
     ) -> Results:
-        """What the outputs of all of a split's batches come to.
+        """Scores and answers from the outputs of all of a split's batches.
 
         Args:
-          learns: `facts` are set by them first, where the task has any.
+          learns: first sets `facts` from these outputs, if the task has any.
         """
 
     @abc.abstractmethod
     def predictor(self, missing: Collection[str] = ()) -> Predictor:
-        """What `--mode=predict` asks.
+        """The predictor for `--mode=predict`.
 
         Args:
-          missing: those of `unused(predicts=True)` that the weights do not have.
+          missing: the parts of `unused(predicts=True)` that the weights lack.
         """
 
-    # What a task may say besides.
+    # Optional members, with defaults.
 
     @property
     def padding(self) -> Mapping[str, int]:
-        """What a batch's columns are padded with, where that is not 0."""
+        """The padding value of each column, where it is not 0."""
         return {}
 
     def resolve(self) -> None:
-        """Fills in what the config leaves to be found in the data."""
+        """Fills in config values that depend on the data."""
         self.config.model.vocab_size = self.model_config.vocab_size
 
     def recall(self, record: Mapping[str, Any]) -> None:
-        """Takes `Data.record` of the run that goes on, before any data."""
+        """Takes `Data.record` of the run being resumed, before reading any data."""
         del record
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
-        """Parts of the model, as `bert/pooler`, that its scores do not depend on.
+        """Parts of the model, such as `bert/pooler`, that the scores do not depend on.
 
         Args:
-          predicts: those without which `predictor` has answers still.
+          predicts: instead, the parts that `predictor` can do without.
         """
         del predicts
         return ()
@@ -196,27 +198,27 @@ class Task(abc.ABC):
         return math.prod(rows) * encoder_flops(self.model_config, length)
 
     def quality(self, scores: Mapping[str, int | float]) -> float:
-        """What the best checkpoint has most of; a score that is none is the worst."""
+        """The value that the best checkpoint maximizes; NaN counts as the worst."""
         value = scores[self.main_score]
         return -math.inf if math.isnan(value) else value
 
     def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
-        """Prints a few of the model's answers and keeps them; by default nothing.
+        """Prints and saves a few of the model's answers; by default does nothing.
 
         Args:
           folder: of the prediction files.
-          run: compiles a function of (params, batch) and gives one of a few rows.
+          run: compiles a function of (params, batch); returns one of a small batch.
         """
         del folder, run
 
-    # What follows from these.
+    # Derived members.
 
     @property
     def dev_splits(self) -> tuple[str, ...]:
-        """The splits that a run may choose by: those whose name begins with dev."""
+        """The splits whose names start with dev."""
         return tuple(split for split in self.splits if split.startswith("dev"))
 
     def phase_at(self, step: int) -> Phase:
-        """The phase whose batch `step` takes (the last one, from its first step on)."""
+        """The phase of `step`; after the end, the last phase."""
         *earlier, last = self.phases()
         return next((phase for phase in earlier if step < phase.end_step), last)

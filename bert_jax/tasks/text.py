@@ -1,4 +1,4 @@
-"""One's own texts or pairs, and IMDb's reviews: their class, labels or number."""
+"""The user's own texts or pairs, and IMDb: predicts a class, labels or a number."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,20 +15,19 @@ from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.classification import Classification, TextExample
 
-Target = int | float | tuple[int, ...] | None  # as TextExample's
-# Labels that an error names.
-_NAMED = 10
-_NO_FILMS = "dev: reviews held out of TFDS, which does not tell their films"
+Target = int | float | tuple[int, ...] | None  # like TextExample.label
+_NAMED = 10  # the most labels that an error lists
+_NO_FILMS = "dev: reviews held out from TFDS, which does not name their films"
 
 
 class Text(Classification):
     """Texts of tables: CSV, TSV, JSON lines or TFDS (data/tables.py).
 
     Args:
-      config: of `config.task`, `train_file`, `dev_file` and `test_file` (empty where
-        there is none), the columns `text`, `text_b` and `label`, and
-        `label_separator`. Where `labels` is empty, they are those of the training
-        data: integers by their value, names by their letters.
+      config: reads from `config.task`: `train_file`, `dev_file` and `test_file` (empty:
+        none), the columns `text`, `text_b` and `label`, and `label_separator`. If
+        `labels` is empty, uses those of the training data: integers in numeric order,
+        names in alphabetical order.
     """
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
@@ -36,7 +35,7 @@ class Text(Classification):
         self._texts: dict[str, list[LabelledText]] = {}
 
     def load(self, split: str) -> list[LabelledText] | None:
-        """A split as it stands in its file; only that of `test` may be unlabelled."""
+        """Reads a split's file; only `test` may be unlabelled."""
         task = self.config.task
         source = task.get(f"{split}_file", "")
         if not source:
@@ -60,15 +59,15 @@ class Text(Classification):
         names = {name for text in found for name in _names(text)}
         least = 2 if self.kind == "classification" else 1
         if len(names) < least:
-            told = ", ".join(map(repr, names)) or "none"
+            listed = ", ".join(map(repr, names)) or "none"
             raise UserError(
-                f"config.task: labels in the training data: {told}; at least {least} "
+                f"config.task: labels in the training data: {listed}; at least {least} "
                 "are required: name the file and the column that have them"
             )
         return texts.sorted_labels(names)
 
     def read(self, split: str) -> list[TextExample] | None:
-        """The texts of a split; its labels must be of the training data's."""
+        """The texts of a split; its labels must be labels of the training data."""
         names = self.labels or tuple(self.find_labels())
         found = self._texts.pop(split, None) or self.load(split)
         if found is None:
@@ -90,9 +89,9 @@ class Text(Classification):
         examples: Sequence[TextExample],
         answers: Sequence[np.ndarray],
     ) -> None:
-        """`SPLIT.jsonl`: of each record `index` (from 0), `label` (a name, a list of
-        names or a number), `scores` (probabilities by name; not of a number), and
-        `gold` where it is known."""
+        """`SPLIT.jsonl`: for each record `index` (from 0), `label` (a name, a list of
+        names or a number), `scores` (probabilities by name; not for a number), and
+        `gold` if known."""
         lines = []
         for example, answer in zip(examples, answers, strict=True):
             result = self.result(example, answer)
@@ -112,7 +111,7 @@ class Text(Classification):
                 listed = ", ".join(map(repr, list(known)[:_NAMED]))
                 rest = ", ..." if len(known) > _NAMED else ""
                 raise UserError(
-                    f"{text.where}: label {name!r:.60} is none of the training data's "
+                    f"{text.where}: label {name!r:.60} is not in the training data "
                     f"({listed}{rest}); correct it, or train with it"
                 )
         if isinstance(text.label, str):
@@ -121,7 +120,7 @@ class Text(Classification):
         return tuple(int(name in held) for name in known)
 
     def _shown(self, label: Target) -> Any:
-        """A label as a file shows it: by its name."""
+        """A label as the prediction file shows it: by name."""
         if isinstance(label, tuple):
             return [n for n, held in zip(self.labels, label, strict=True) if held]
         return self.labels[label] if isinstance(label, int) else label
@@ -131,18 +130,18 @@ class Imdb(Text):
     """IMDb's reviews (Maas et al. 2011), or texts laid out like them.
 
     Args:
-      config: of `config.task`, `data_dir` (a folder with train/CLASS/*.txt and, where
-        there is one, test/CLASS/*.txt; or "tfds:imdb_reviews") and `dev_fraction`.
+      config: reads from `config.task`: `data_dir` (a folder with train/CLASS/*.txt and
+        optionally test/CLASS/*.txt; or "tfds:imdb_reviews") and `dev_fraction`.
 
-    As there is no dev set, `dev_fraction` of each class of the training data are held
-    out as `dev`: whole films where the archive's urls_CLASS.txt tell them, else the
-    last texts of each class by file name. TFDS gives a review's text and label, in
-    shuffled order, and nothing to know its film by: there the same text is never in
-    both parts, and other reviews of one film may be, which flatters dev.
+    IMDb has no dev set, so `dev` holds out `dev_fraction` of each class of the training
+    data: whole films if the archive's urls_CLASS.txt name them, else the last texts of
+    each class by file name. TFDS has only a review's text and label, in shuffled order:
+    there `train` and `dev` never share a text, but may share a film, so dev scores may
+    be too high.
     """
 
     def load(self, split: str) -> list[LabelledText] | None:
-        """`train` and `dev` are parts of the training data; `test` is as it is."""
+        """Splits the training data into `train` and `dev`; reads `test` as it is."""
         task = self.config.task
         if not task.data_dir:
             raise UserError(
@@ -165,7 +164,7 @@ class Imdb(Text):
         return None
 
     def _groups(self, whole: list[LabelledText]) -> list[str] | None:
-        """What must not be divided between train and dev."""
+        """Each text's group; a group must not be split between train and dev."""
         source = self.config.task.data_dir
         if not source.startswith("tfds:"):
             return folders.films(storage.path(source) / "train", whole)

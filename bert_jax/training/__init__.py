@@ -1,1 +1,1 @@
-"""A run: its step, and what surrounds it."""
+"""Training: the step, and what opens, saves, evaluates and reports a run."""

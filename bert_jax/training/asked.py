@@ -1,8 +1,8 @@
-"""By which config a run, or weights, are asked: by their own.
+"""The config with which `predict`, `evaluate` and `export` query a run or weights.
 
-`predict`, `evaluate` and `export` do what the run would have done itself, so its task,
-lengths, labels and choice of checkpoint come from what it has recorded. Of the command
-line counts what it names, `--config.FIELD=VALUE`, and only where it may differ.
+These modes do what the run itself would do, so its task, lengths, labels and choice of
+checkpoint come from its recorded config. From the command line they take only
+`--config.FIELD=VALUE`, and only for fields that may differ.
 """
 
 import logging
@@ -24,13 +24,13 @@ from bert_jax.workdir.checkpoint import has_checkpoint
 
 log = logging.getLogger(__name__)
 
-# The fields of the data that are evaluated, and of all that a task reads.
+# The fields that name evaluation data, and all data that a task reads.
 EVALUATED = ("task.data_dir", "task.dev_file", "task.test_file")
 DATA = (*EVALUATED, "task.train_file")
-# What names a place, besides the fields of a task that are text.
+# Fields that name a file or folder, besides the string fields of a task.
 PLACES = ("corpus.data_dir", "init_from", "tokenizer.vocab_file")
 VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "TFDS_DATA_DIR")
-# Where and with what a model is asked. What it is, is not among them.
+# Fields that say where and how a model runs; none changes the model.
 MAY_DIFFER = (
     *("mesh.", "predict.", "evaluate.", "corpus.data_dir", *DATA),
     *("model.dtype", "model.attention", "model.remat"),
@@ -40,15 +40,15 @@ MAY_DIFFER = (
 def config(
     folder: Path, given: ConfigDict | None, overrides: Sequence[str], *, asks: bool
 ) -> ConfigDict:
-    """The config of a mode that works on the run in `folder`, or begins one there.
+    """The config of a mode that uses the run in `folder`, or starts one there.
 
     Args:
-      given: of the command line's `--config` and its overrides, if there is one.
+      given: the command line's `--config` with its overrides, if any.
       overrides: the command line's `--config.FIELD=VALUE`.
-      asks: nothing is trained.
+      asks: the mode does not train.
 
     Raises:
-      UserError: no config is named; and see `of_run`.
+      UserError: no config is named; see also `of_run`.
     """
     if asks and has_checkpoint(folder):
         return of_run(folder, given, overrides)
@@ -62,20 +62,20 @@ def config(
 def of_run(
     folder: Path, given: ConfigDict | None, overrides: Sequence[str]
 ) -> ConfigDict:
-    """The config of the run in `folder`, with the overrides that it may have.
+    """The config of the run in `folder`, with the allowed overrides.
 
     Args:
-      given: of the command line's `--config`, whose task must be the run's.
+      given: the command line's `--config`, whose task must be the run's.
       overrides: the command line's `--config.FIELD=VALUE`.
 
     Raises:
-      UserError: another task; a field that the run decides; a run of several seeds.
+      UserError: another task; a field that must not differ; a run of several seeds.
     """
     config = _recorded(folder)
     name = config.task.name
     if given is not None and given.task.name != name:
         raise UserError(
-            f"--workdir={folder}: a run of the task {name!r}, but --config is of "
+            f"--workdir={folder}: a run of the task {name!r}, but --config has "
             f"{given.task.name!r}; leave --config out, or name another --workdir"
         )
     if config.train.seeds > 1:
@@ -83,23 +83,23 @@ def of_run(
             f"--workdir={folder}: a run of {config.train.seeds} seeds; name one of "
             f"them, such as --workdir={folder / f'seed_{config.seed}'}"
         )
-    config.mesh = configuration.defaults().mesh  # of this machine, not of the run's
+    config.mesh = configuration.defaults().mesh  # for this machine, not the run's
     for override in overrides:
         field, before, after = configuration.override(config, override)
         if before == after or field.startswith("mesh."):
             continue
         if not field.startswith(MAY_DIFFER):
             raise UserError(
-                f"--config.{field}={after}: the run in {folder} has {before!r}, which "
-                "decides how it is asked; leave this flag out"
+                f"--config.{field}={after}: the run in {folder} has {before!r}, and "
+                "this mode must use the run's value; leave this flag out"
             )
-        log.info("config.%s=%r, where the run has %r", field, after, before)
+        log.info("config.%s=%r, but the run has %r", field, after, before)
     fields.check(config)
     return config
 
 
 def again(folder: Path, overrides: Sequence[str]) -> ConfigDict:
-    """The config of the run in `folder`, to go on with it."""
+    """The config of the run in `folder`, to resume it."""
     config = _recorded(folder)
     for override in overrides:
         configuration.override(config, override)
@@ -108,11 +108,11 @@ def again(folder: Path, overrides: Sequence[str]) -> ConfigDict:
 
 
 def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
-    """The config where neither --config nor a run names one: that of the weights to be
-    asked, or that of pre-training.
+    """The config without --config and without a run: that of the `init_from` weights,
+    or else of pre-training.
 
     Raises:
-      UserError: something is to be trained; no `--config.init_from` is there.
+      UserError: the mode trains, or there is no `--config.init_from`.
     """
     first = [x for x in overrides if field_of(x) == "init_from"]
     if not (asks and first):
@@ -137,11 +137,11 @@ def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
 
 
 def check_places(line: CommandLine, config: ConfigDict) -> None:
-    """Raises UserError where a place is of a kind that cannot be used there."""
+    """Raises UserError if a path is of a kind that its flag or field cannot use."""
     if line.mode == "export" and "://" in line.output:
         raise UserError(
-            f"--output={line.output}: an export is a folder of this machine; write it "
-            "here and copy it"
+            f"--output={line.output}: export writes only to a local folder; name one "
+            "and copy it"
         )
     places = [(f"--{n}", getattr(line, n)) for n in ("workdir", "input", "output")]
     places += [
@@ -158,10 +158,10 @@ def check_places(line: CommandLine, config: ConfigDict) -> None:
 
 
 def source(folder: Path, config: ConfigDict) -> Path:
-    """The weights to be exported where `folder` holds no run.
+    """The weights to export if `folder` has no run: those of `init_from`.
 
     Raises:
-      UserError: there is no `init_from` either.
+      UserError: `init_from` is empty.
     """
     if not config.init_from:
         raise nothing_to_ask(folder)
@@ -170,17 +170,17 @@ def source(folder: Path, config: ConfigDict) -> Path:
 
 def nothing_to_ask(folder: Path) -> UserError:
     return UserError(
-        f"--workdir={folder}: no checkpoint there; train one first, or name weights "
-        "with --config.init_from"
+        f"--workdir={folder}: has no checkpoint; train one first, or name weights with "
+        "--config.init_from"
     )
 
 
 def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
-    """The config with the model of the weights of `init_from`, and the fields of the
-    task as they were trained with, where they say so and are of the same task.
+    """The config with the model sizes of the `init_from` weights and, if they recorded
+    the same task, the task fields they were trained with.
 
     Args:
-      overrides: these fields stay as the command line has them.
+      overrides: these fields keep the command line's values.
     """
     if not config.init_from:
         return config
@@ -203,7 +203,7 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
             continue
         if field in named:
             log.info(
-                "config.%s=%r, where the weights were trained with %r",
+                "config.%s=%r, but the weights were trained with %r",
                 *(field, asked.task[name], value),
             )
         else:
@@ -212,8 +212,8 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
 
 
 def beside(folder: Path, config: ConfigDict) -> str:
-    """Where in `predictions` answers go that are not those of the run in `folder`: ""
-    for its own data and checkpoint, else a name."""
+    """The subfolder of `predictions` for these answers: "" for the run's own data and
+    checkpoint, else a name."""
     own = _recorded(folder)
     for field in EVALUATED:
         ours, theirs = (_place(c.task.get(field.split(".")[1])) for c in (config, own))
@@ -224,12 +224,12 @@ def beside(folder: Path, config: ConfigDict) -> str:
 
 
 def _recorded(folder: Path) -> ConfigDict:
-    """What the run in `folder` was trained with."""
+    """The config that the run in `folder` was trained with."""
     return configuration.complete(workdir.read_config(folder), folder / "config.json")
 
 
 def _place(value: Any) -> str | None:
-    """A file's full name, so that ./dev.json is dev.json."""
-    if not value or ":" in value:  # none, tfds:NAME, gs://BUCKET
+    """A file's absolute path, so that ./dev.json equals dev.json."""
+    if not value or ":" in value:  # empty, tfds:NAME, gs://BUCKET
         return value or None
     return os.path.abspath(value)

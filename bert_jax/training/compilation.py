@@ -1,4 +1,4 @@
-"""The step of a run as the compiler gets it."""
+"""Lowers and compiles a run's training step."""
 
 import functools
 from collections import Counter
@@ -28,12 +28,12 @@ def lower_step(
     batch: Mapping[str, Any],
     micro_batches: int,
 ) -> jax.stages.Lowered:
-    """A training step on a mesh, to be compiled; nothing is computed.
+    """A training step on a mesh, ready to compile; computes nothing.
 
     Args:
       state: arrays, or their shapes with shardings; of all seeds.
       batch: likewise.
-      micro_batches: the batch is worked through in so many parts.
+      micro_batches: the number of parts that the batch is split into.
 
     Returns:
       A function of (state, batch, `seeds.array`), which donates the state.
@@ -60,9 +60,9 @@ class CompiledStep:
     """The step of a run, compiled once for each shape of a batch.
 
     Args:
-      lower: state, batch and number of micro-batches -> `lower_step` of them.
-      progress: says what the longest batch takes of memory, and the notices.
-      notices: of the task, on the data so far.
+      lower: calls `lower_step` with a state, a batch and the number of micro-batches.
+      progress: prints the memory that the longest batch takes, and the notices.
+      notices: the task's, about the data so far.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class CompiledStep:
         """The step for a batch of these shapes: a function of (state, batch, seeds).
 
         Raises:
-          Interrupted: a signal arrived while it was compiled.
+          Interrupted: a signal arrived during compilation.
         """
         shapes = (micro_batches, *((name, x.shape) for name, x in batch.items()))
         if shapes not in self._compiled:

@@ -1,4 +1,4 @@
-"""What is due after a step."""
+"""Whether to log, save or evaluate after a step."""
 
 import dataclasses
 
@@ -7,11 +7,11 @@ from ml_collections import ConfigDict
 
 @dataclasses.dataclass(frozen=True)
 class Due:
-    """Answers for the number of steps that are done.
+    """Each method takes the number of finished steps.
 
     Attributes:
-      evaluate_every: steps; 0: at the end, and where epochs end.
-      epoch_size: training rows; 0: the end of an epoch is no occasion.
+      evaluate_every: steps; 0: only at the end, and where epochs end.
+      epoch_size: training rows; 0: does not evaluate at the end of epochs.
     """
 
     num_steps: int
@@ -23,7 +23,7 @@ class Due:
 
     @classmethod
     def of(cls, config: ConfigDict, epoch_size: int) -> "Due":
-        """As the config says, of data of so many rows."""
+        """From the config, for data with `epoch_size` rows."""
         train = config.train
         return cls(
             num_steps=train.num_steps,

@@ -29,10 +29,10 @@ class Evaluator:
         *,
         learns: bool = True,
     ):
-        """Takes what a run has.
+        """Stores its arguments; compiles nothing yet.
 
         Args:
-          learns: `task.facts` are set by the first dev split's outputs.
+          learns: the first dev split's outputs set `task.facts`.
         """
         self.task, self.mesh, self.seeds, self.clock = task, mesh, seeds, clock
         self._learns = learns
@@ -46,10 +46,9 @@ class Evaluator:
         return [found.scores for found in self.results(params, split, now)]
 
     def results(self, params: Any, split: str, now: int) -> Iterator[Results]:
-        """Each seed's results on a split; those of the last `now` are kept.
+        """Each seed's results on a split; caches those of the last `now`.
 
-        Until the next ones are taken, `task.facts` are that seed's: files that the
-        results write may need them.
+        `task.facts` belong to the seed last yielded: writing its files may need them.
 
         Raises:
           Interrupted: a signal arrived between two batches or during compilation.
@@ -67,7 +66,7 @@ class Evaluator:
             yield kept[seed]
 
     def fetch(self, params: Any, split: str, now: int) -> list[Any]:
-        """The outputs of all batches of a split, of one seed's parameters."""
+        """The outputs of all batches of a split, for one seed's parameters."""
         size = self.task.config.evaluate.batch_size
         rows = sharding.local_rows(self.mesh, size)
         fetched: list[Any] = []
@@ -79,7 +78,7 @@ class Evaluator:
                 with self.clock("compile"):
                     self._compiled[shapes] = self._compile(params, placed)
             with self.clock("evaluation"):
-                # One batch is computed while the one before it is fetched.
+                # Fetches the previous batch's outputs while this one is computed.
                 outputs = self._compiled[shapes](params, placed)
                 if ahead is not None:
                     fetched.append(jax.device_get(ahead))
@@ -102,7 +101,8 @@ class Evaluator:
 
 
 def asking(function: Step, params: Any, mesh: Mesh, size: int) -> Ask:
-    """Compiles a function of (params, batch); gives one of up to `size` rows."""
+    """Compiles a function of (params, batch); returns one of a batch of up to `size`
+    rows."""
     run = jax.jit(function, out_shardings=sharding.replicated(mesh))
     own = sharding.local_rows(mesh, size)
 

@@ -1,4 +1,4 @@
-"""How a run has gone so far: its best score, its speed, whether it learnt anything."""
+"""How a run is doing: its best score, its speed, whether it learned anything."""
 
 import math
 import sys
@@ -13,16 +13,16 @@ from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.workdir import metrics
 
-# A run whose loss has fallen by less than this share has not learnt.
+# A run whose loss has fallen by less than this fraction has not learned.
 FLAT = 0.05
 
 
 class BestScore:
-    """The quality of each evaluation, those of a run that is resumed included.
+    """The quality of each evaluation, including those before a resume.
 
-    Losses at two sequence lengths do not compare: where the schedule comes to batches
-    of another shape (their number of rows aside), what went before is forgotten, so
-    that the best is that of the last such stretch.
+    Losses at different sequence lengths are not comparable: when the schedule changes
+    the shape of batches (apart from their number of rows), earlier evaluations are
+    dropped, so the best is the best of the current phase.
     """
 
     def __init__(self, task: Task, folder: Path, split: tuple[str, ...]):
@@ -33,7 +33,7 @@ class BestScore:
                 self.add(int(line["step"]), line)
 
     def add(self, now: int, numbers: Mapping[str, int | float]) -> bool:
-        """Whether these, after `now` steps, are the best that is not forgotten."""
+        """Adds the scores after `now` steps; returns whether they are the best."""
         if self._seen and self._shape(now) != self._shape(self._seen[-1][0]):
             self._seen = []
         value = self._task.quality(numbers)
@@ -42,39 +42,39 @@ class BestScore:
         return best
 
     def stops(self, patience: int) -> bool:
-        """Whether the last `patience` evaluations were all no better than one before
-        them; with a patience of 0, never."""
+        """Whether none of the last `patience` evaluations beat the best before them;
+        always False if `patience` is 0."""
         if not patience or len(self._seen) <= patience:
             return False
         values = [value for _, value in self._seen]
         return max(values[-patience:]) <= max(values[:-patience])
 
     def early_stop(self, now: int, taken: int, kept: bool) -> str:
-        """A line that says why a run ended at step `now`, and which weights it gives.
+        """A line that says why a run ended at step `now`, and which weights it uses.
 
         Args:
-          taken: the step of these.
-          kept: the best is in the folder too.
+          taken: the step of these weights.
+          kept: whether the best weights are saved too.
         """
         best, _ = max(self._seen, key=lambda seen: seen[1])
         since = sum(step > best for step, _ in self._seen)
-        told = (
+        line = (
             f"early stop at step {now}: {since} evaluations no better than step "
             f"{best}'s; the result is that of step {taken}"
         )
         if taken == best:
-            return told
+            return line
         how = "takes" if kept else "from the beginning keeps and takes"
-        return f"{told} (--config.evaluate.checkpoint=best {how} step {best}'s)"
+        return f"{line} (--config.evaluate.checkpoint=best {how} step {best}'s)"
 
     def _shape(self, now: int) -> dict[str, tuple[int, ...]]:
-        """That of the batch of the last step that was taken."""
+        """The shapes of the last step's batch, without the number of rows."""
         shapes = self._task.phase_at(now - 1).shapes
         return {name: shape[1:] for name, shape in shapes.items()}
 
 
 class Speed:
-    """Measures steps and waiting for data, nothing else."""
+    """Measures the speed of steps, including waits for data but nothing else."""
 
     def __init__(self, clock: Stopwatch):
         self._clock = clock
@@ -82,7 +82,7 @@ class Speed:
         self._done = np.zeros(3)
 
     def add(self, task: Task, batch: Mapping[str, Any], seeds: int) -> None:
-        """A step was taken on a batch, [batch, ...] or [seeds, batch, ...]."""
+        """Counts a step on a batch, [batch, ...] or [seeds, batch, ...]."""
         shapes = {name: rows.shape for name, rows in batch.items()}
         if seeds > 1:
             shapes = {name: shape[1:] for name, shape in shapes.items()}
@@ -92,8 +92,8 @@ class Speed:
     def rates(self, peak_flops: float | None) -> dict[str, float]:
         """Speed since the last call.
 
-        `tokens_per_second` counts positions, padding included; `mfu` is the share of
-        the devices' bfloat16 peak, where it is known.
+        `tokens_per_second` counts positions, including padding; `mfu` is the fraction
+        of the devices' bfloat16 peak, if it is known.
         """
         totals = self._clock.totals()
         seconds = totals["step"] + totals["data wait"]
@@ -106,14 +106,14 @@ class Speed:
 
 
 def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
-    """Whether a finished run has learnt nothing, which it says aloud.
+    """Whether a finished run has learned nothing; if so, prints a warning.
 
     That is: its last score is no better than the majority baseline's, and its loss has
-    hardly fallen. It befalls some seeds on small data sets (section 4.1).
+    hardly fallen. This happens to some seeds on small data sets (section 4.1).
 
     Args:
-      baseline: the scores on the first dev split of an answer that takes no model;
-        without the main one nothing is said.
+      baseline: the baseline's scores on the first dev split; without the main score
+        the result is False.
     """
     losses = [line["loss"] for line in metrics.read(folder, "train")]
     dev = [line for s in task.dev_splits[:1] for line in metrics.read(folder, s)]
@@ -126,11 +126,10 @@ def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
     if not processes.is_first():
         return True
     print(
-        f"\nCOLLAPSED: {folder} has learnt nothing: its score on "
-        f"{task.dev_splits[0]} is that of the majority baseline, and its loss is flat. "
-        "Take another seed (or "
-        "--config.train.restarts=3), a lower learning rate, more epochs, or "
-        "--config.optimizer.name=adamw",
+        f"\nCOLLAPSED: {folder} has learned nothing: its score on "
+        f"{task.dev_splits[0]} is no better than the majority baseline's, and its loss "
+        "is flat. Try another seed (or --config.train.restarts=3), a lower learning "
+        "rate, more epochs, or --config.optimizer.name=adamw",
         file=sys.stderr,
     )
     return True

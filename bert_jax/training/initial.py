@@ -1,4 +1,4 @@
-"""What a run begins with: its config made whole, and the weights of `init_from`."""
+"""What a run starts from: its resolved config, and the weights of `init_from`."""
 
 import contextlib
 import dataclasses
@@ -21,14 +21,14 @@ from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkp
 
 
 def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
-    """The task, its config with every value that it leaves to be worked out filled in.
+    """The task, with every open value of its config filled in.
 
-    A run that has begun keeps its own tokenizer; with `init_from` and no vocabulary of
-    its own, a new one takes the checkpoint's.
+    An existing run keeps its tokenizer; a new run with `init_from` and no vocabulary of
+    its own uses the checkpoint's.
 
     Args:
       folder: the work directory.
-      from_data: False to ask a model: its data need not be there any more.
+      from_data: False to query a model: its training data may be gone.
 
     Raises:
       UserError: see `tasks.create` and `tokenization.of_config`.
@@ -36,7 +36,7 @@ def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     resolved = config.copy_and_resolve_references()
     tokenizer: Tokenizer | None
     own = folder / "tokenizer.json"
-    # Pre-training's prepared data goes by the vocabulary that the text gives.
+    # Pre-training prepares its data with the vocabulary trained on the text.
     keeps = not from_data or config.task.name != "pretraining"
     if keeps and workdir.has_config(folder) and own.exists():
         tokenizer = tokenization.load(own)
@@ -50,7 +50,7 @@ def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     if not from_data:
         if config.init_from and "labels" in config.task and not config.task.labels:
             resolved.task.labels = weights.read_labels(config.init_from)
-        # Nothing is trained: no need of the data to count its epochs.
+        # Does not train, so it need not read the data to count epochs.
         resolved.train.num_steps = resolved.train.num_steps or 1
     task = tasks.create(resolved, tokenizer)
     task.resolve()
@@ -58,18 +58,18 @@ def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
 
 
 def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Report] | None:
-    """Reads `config.init_from`; None where it is empty.
+    """Reads `config.init_from`; None if it is empty.
 
     Args:
       abstract: shapes and shardings of the task's parameters.
       name: of a work directory's folder of checkpoints; empty: as its config says.
 
     Returns:
-      The parameters, placed on the mesh; those that the checkpoint lacks are left as
-      they stand in `abstract`. And what was taken.
+      The parameters, placed on the mesh, with the entries of `abstract` for those that
+      the checkpoint lacks; and a report of what was read.
 
     Raises:
-      UserError: the weights, or their vocabulary, are another model's.
+      UserError: the weights or their vocabulary do not fit this model.
     """
     source = task.config.init_from
     if not source:
@@ -84,12 +84,12 @@ def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Report] | None
 
 
 class Restored(NamedTuple):
-    """Weights to be asked."""
+    """Restored weights, for evaluation and prediction."""
 
     mesh: Mesh
     params: Any
-    step: int  # 0 of those of `init_from`
-    missing: tuple[str, ...] = ()  # parts that are zeros, for the weights lack them
+    step: int  # 0 for weights of `init_from`
+    missing: tuple[str, ...] = ()  # parts that the weights lack, filled with zeros
 
 
 @contextlib.contextmanager
@@ -117,7 +117,7 @@ def restored(
         found = saved.restore_params(abstract)
         if found is None:
             raise UserError(
-                f"--workdir={folder}: the run kept no checkpoint as its best; set "
+                f"--workdir={folder}: the run has no best checkpoint; set "
                 "--config.evaluate.checkpoint=last"
             )
         task.facts.update(workdir.read_facts(folder, found[1]))
@@ -125,13 +125,13 @@ def restored(
 
 
 def _same(theirs: tuple[str, ...], ours: tuple[str, ...]) -> bool:
-    """Whether these are the same outputs; LABEL_0, ... are no names."""
+    """Whether the labels are the same; LABEL_0, ... count as unnamed."""
     unnamed = theirs == layout.default_labels(len(theirs))
     return theirs == ours or (unnamed and len(theirs) == len(ours))
 
 
 def _without(found: layout.Weights, heads: tuple[str, ...]) -> layout.Weights:
-    """The weights but for a classifier of other labels than the task's."""
+    """The weights without the classifier heads, whose labels are not the task's."""
     gone = tuple(f"{head} (of other labels)" for head in heads if head in found.params)
     return dataclasses.replace(
         found,

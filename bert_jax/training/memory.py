@@ -1,4 +1,4 @@
-"""What a run needs of each device's memory, in bytes and in words."""
+"""The memory a run needs on each device: estimates, checks and printed lines."""
 
 import math
 import os
@@ -13,7 +13,7 @@ from bert_jax.training.step import TrainState
 
 
 def bytes_per_device(tree: Any) -> int:
-    """Bytes of a device's part of a tree of arrays, or of their shapes."""
+    """Bytes per device of a tree of arrays, or of their shapes."""
     return sum(
         math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
         for leaf in jax.tree.leaves(tree)
@@ -21,13 +21,13 @@ def bytes_per_device(tree: Any) -> int:
 
 
 def require(config: ConfigDict, *, trains: bool) -> None:
-    """Compares the least that a run can do with, by formula, with all there is.
+    """Compares a lower bound of a run's memory, by formula, with all devices' memory.
 
-    What does not fit by far would end the process inside XLA, without a word.
+    A run that is far too large would crash inside XLA without an error message.
 
     Args:
-      config: its vocabulary's size is known.
-      trains: else it is only asked.
+      config: with the vocabulary's size filled in.
+      trains: False: only evaluates or predicts.
 
     Raises:
       UserError: parameters and optimizer state, or a batch, do not fit.
@@ -38,13 +38,14 @@ def require(config: ConfigDict, *, trains: bool) -> None:
     layers = model.num_hidden_layers * (4 * hidden * hidden + 2 * hidden * inner)
     seeds = train.seeds if trains else 1
     state = 4 * seeds * (tables * hidden + layers) * (3 if trains else 1)
-    there = _there()
-    if state > there:
+    available = _available()
+    if state > available:
         raise UserError(
             f"config.model.hidden_size={hidden}, num_hidden_layers="
             f"{model.num_hidden_layers}, intermediate_size={inner}, vocab_size="
             f"{model.vocab_size} and config.train.seeds={seeds} take "
-            f"{_megabytes(state)}, and all devices together have {_megabytes(there)}"
+            f"{_megabytes(state)}, and all devices together have "
+            f"{_megabytes(available)}; choose smaller ones"
         )
     length = config.task.get("max_seq_length", config.corpus.max_seq_length)
     batches = {"evaluate": (config.evaluate.batch_size, 1)}
@@ -53,17 +54,17 @@ def require(config: ConfigDict, *, trains: bool) -> None:
     else:
         batches["predict"] = (config.predict.batch_size, 1)
     for name, (rows, parts) in batches.items():
-        # Ids, masks, segments and labels of all, the hidden states of a part.
+        # Ids, masks, segments and labels of the batch, hidden states of a micro-batch.
         least = 4 * length * (4 * rows + rows // parts * hidden)
-        if least > there:
+        if least > available:
             raise UserError(
                 f"config.{name}.batch_size={config[name].batch_size}: a batch takes "
                 f"at least {_megabytes(least)}, and all devices together have "
-                f"{_megabytes(there)}"
+                f"{_megabytes(available)}; lower it"
             )
 
 
-def _there() -> int:
+def _available() -> int:
     """Bytes of all devices together."""
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
@@ -73,14 +74,14 @@ def _there() -> int:
 
 
 def of_state(state: TrainState) -> str:
-    """A line on what parameters and optimizer take all the while."""
+    """A line with the memory of parameters and optimizer state."""
     parts = {"parameters": state.params, "optimizer": state.opt_state}
     shares = [f"{name} {_share(tree)}" for name, tree in parts.items()]
     return f"on each device: {', '.join(shares)}"
 
 
 def of_step(compiled: jax.stages.Compiled, batch: Mapping[str, Any]) -> str:
-    """A line on what a step takes on top while it runs, as the compiler reports it."""
+    """A line with the extra memory of a running step, as the compiler reports it."""
     report = compiled.memory_analysis()
     size = "unknown" if report is None else _megabytes(report.temp_size_in_bytes)
     length = batch["input_ids"].shape[-1]
@@ -88,7 +89,7 @@ def of_step(compiled: jax.stages.Compiled, batch: Mapping[str, Any]) -> str:
 
 
 def _share(tree: Any) -> str:
-    """Megabytes, and which share of the whole they are."""
+    """Megabytes per device, and their fraction of the whole tree."""
     own = bytes_per_device(tree)
     whole = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
     share = "all" if own == whole else f"1/{whole / own:.3g}"

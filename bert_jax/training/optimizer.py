@@ -18,27 +18,27 @@ from bert_jax.errors import UserError
 # stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
 _NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
 
-# Parameters of all layers in one array, the layers first (`model.scan_layers`).
+# Parameters of all layers in one array, [layers, ...] (`model.scan_layers`).
 _STACKED = re.compile(r"\['encoder'\]\['layers'\]")
 
 
 def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
     """Linear warm-up from 0, then polynomial decay to 0 at `config.train.num_steps`.
 
-    The decay starts at step 0, as in create_optimizer and in LAMB's paper: where the
-    warm-up ends, the rate drops from its peak as far as the decay has come by then.
-    Steps count from 0, so the first update has rate 0 where there is a warm-up.
+    The decay starts at step 0, as in create_optimizer and in LAMB's paper: when the
+    warm-up ends, the rate drops from the peak to the decay's value at that step. Steps
+    count from 0, so with a warm-up the first update has rate 0.
 
-    With `phase2.learning_rate`, each phase has such a schedule of its own (the paper's
-    re-warm-up), and the first ends where the second begins.
+    With `phase2.learning_rate`, each phase has its own schedule (the paper's
+    re-warm-up), and the first decays to 0 at the start of the second.
 
     Args:
-      config: the whole config; `optimizer.learning_rate`, `optimizer.warmup_steps` or
-        `optimizer.warmup_fraction` (of the schedule's steps), `optimizer.decay_power`,
-        `train.num_steps` and `phase2` are read.
+      config: the whole config; reads `optimizer.learning_rate`,
+        `optimizer.warmup_steps` or `optimizer.warmup_fraction` (of the schedule's
+        steps), `optimizer.decay_power`, `train.num_steps` and `phase2`.
 
     Returns:
-      A function of the step (number of updates before this one) to the rate, float32.
+      A function from the step (number of updates before this one) to the rate, float32.
 
     Raises:
       UserError: a negative rate, a warm-up given twice or longer than the schedule.
@@ -50,16 +50,16 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
     if not second.learning_rate:
         if second.warmup_steps:
             raise UserError(
-                f"config.phase2.warmup_steps={second.warmup_steps} is of a schedule of "
-                "its own: config.phase2.learning_rate is required too"
+                f"config.phase2.warmup_steps={second.warmup_steps} needs a schedule "
+                "for phase 2: set config.phase2.learning_rate too"
             )
         return _rise_and_fall(peak, _warmup_steps(config, num_steps), num_steps, power)
     change = phase2_start(config)
     last = num_steps - change
     if not second.learning_rate > 0 or not last:
         raise UserError(
-            f"config.phase2.learning_rate={second.learning_rate}: more than 0, for a "
-            f"second phase of {last} steps (config.phase2.fraction={second.fraction})"
+            f"config.phase2.learning_rate={second.learning_rate}: must be more than 0, "
+            f"and phase 2 has {last} steps (config.phase2.fraction={second.fraction})"
         )
     if second.warmup_steps > last:
         raise UserError(
@@ -89,9 +89,9 @@ def _rise_and_fall(
 
 
 def decay_mask(params: PyTree) -> PyTree[bool]:
-    """True where weights decay: not under a LayerNorm, and no bias.
+    """True for parameters that decay: all except LayerNorm's and biases.
 
-    Decided by the parameter's path, whatever its shape; embeddings are decayed.
+    Decided by the parameter's path, not its shape; embeddings decay.
     """
     return jax.tree_util.tree_map_with_path(
         lambda path, _: not _NOT_DECAYED.search(jax.tree_util.keystr(path)), params
@@ -99,7 +99,7 @@ def decay_mask(params: PyTree) -> PyTree[bool]:
 
 
 class ScaleByBertAdamState(NamedTuple):
-    """The moments, each a tree shaped as the parameters."""
+    """The moments, each a tree like the parameters."""
 
     mu: optax.Updates
     nu: optax.Updates
@@ -111,7 +111,7 @@ def scale_by_bert_adam(
     """Adam without bias correction, `eps` outside the square root."""
 
     def init(params: optax.Params) -> ScaleByBertAdamState:
-        # Two trees: the same array twice could not be donated.
+        # Two trees: one array used twice could not be donated.
         return ScaleByBertAdamState(
             mu=optax.tree.zeros_like(params), nu=optax.tree.zeros_like(params)
         )
@@ -131,12 +131,12 @@ def scale_by_bert_adam(
 
 
 def scale_by_trust_ratio() -> optax.GradientTransformation:
-    """LAMB's layerwise step: each update times its parameters' norm over its own.
+    """LAMB's layerwise step: each update times (parameter norm / update norm).
 
-    The paper's phi is the identity, as in its experiments. What it calls a layer is a
-    parameter array, of stacked ones each layer's part. As in the authors' code
+    The paper's phi is the identity, as in its experiments. Its "layer" is a parameter
+    array; for stacked arrays, each layer's slice. As in the authors' code
     (tensorflow/addons, optimizers/lamb.py), the ratio is 1 for biases and LayerNorm,
-    which are not decayed, and where one of the norms is 0.
+    which do not decay, and if one of the norms is 0.
     """
 
     def update(
@@ -149,11 +149,12 @@ def scale_by_trust_ratio() -> optax.GradientTransformation:
             if _NOT_DECAYED.search(name):
                 return update
             axes = tuple(range(1 if _STACKED.search(name) else 0, update.ndim))
-            theirs, own = (
+            param_norm, update_norm = (
                 jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True))
                 for x in (param, update)
             )
-            return update * jnp.where((theirs > 0) & (own > 0), theirs / own, 1.0)
+            both = (param_norm > 0) & (update_norm > 0)
+            return update * jnp.where(both, param_norm / update_norm, 1.0)
 
         return jax.tree_util.tree_map_with_path(scale, updates, params), state
 
@@ -161,12 +162,12 @@ def scale_by_trust_ratio() -> optax.GradientTransformation:
 
 
 def make(config: ConfigDict) -> optax.GradientTransformation:
-    """The optimizer that `config.optimizer` names, its schedule and clipping included.
+    """The optimizer that `config.optimizer` names, with its schedule and clipping.
 
-    `bert_adam` is what BERT was trained with; `adamw` corrects the moments' bias, and
-    so does `lamb`, the paper's algorithm 2. All decay weights apart from the moments,
-    where `decay_mask` says so, and first clip the gradients' global norm to `clip_norm`
-    (0: not at all). `update` needs the parameters.
+    BERT was trained with `bert_adam`. `adamw` and `lamb` (the paper's algorithm 2)
+    correct the moments' bias. All first clip the gradients' global norm to `clip_norm`
+    (0: no clipping), and decay the weights that `decay_mask` selects, separately from
+    the moments. `update` needs the parameters.
 
     Raises:
       UserError: an unknown name, or a number outside its range.

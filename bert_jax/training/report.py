@@ -1,4 +1,4 @@
-"""What a run says at its end, and the files that it leaves then."""
+"""What a run prints and writes at its end."""
 
 import contextlib
 import functools
@@ -21,7 +21,7 @@ from bert_jax.workdir import folder as workdir
 def close(
     evaluator: Evaluator, folder: Path, params: Any, now: int, log: RunLog
 ) -> Mapping[str, float]:
-    """Ends a run: every split's scores, printed, and its prediction files.
+    """Prints every split's scores and writes its prediction files.
 
     Returns:
       The baseline's scores on the first dev split.
@@ -63,8 +63,8 @@ def close(
 
 @contextlib.contextmanager
 def _unless_first_unseen(folder: Path) -> Iterator[Path]:
-    """Gives process 0 the folder; the others, who have their part in what is computed,
-    one that vanishes, and no standard output."""
+    """Yields process 0 the folder; the others, which must take part in the computation,
+    a temporary folder, with standard output discarded."""
     if processes.is_first():
         yield folder
         return

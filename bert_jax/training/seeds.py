@@ -1,4 +1,4 @@
-"""Several seeds in one program: all that a seed changes gets a leading axis."""
+"""Trains several seeds in one program: everything a seed changes gets a first axis."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,13 +22,13 @@ from bert_jax.workdir.metrics import MetricWriter
 
 
 class Seeds:
-    """The seeds of a run: one, and nothing is changed; or some, side by side."""
+    """The seeds of a run: with one, arrays keep their shapes; several are stacked."""
 
     def __init__(self, config: ConfigDict, first: int):
-        """Takes `first` and those after it, `config.train.seeds` of them.
+        """Uses `config.train.seeds` seeds: `first`, `first + 1`, ...
 
         Raises:
-          UserError: something is asked for that only single runs have.
+          UserError: the config sets a field that only works with one seed.
         """
         self.count = config.train.seeds
         self.numbers = range(first, first + self.count)
@@ -58,11 +58,11 @@ class Seeds:
         return numbers if self.count > 1 else numbers[0]
 
     def each(self, function: Callable) -> Callable:
-        """The function of one seed's state as that of all."""
+        """Turns a function of one seed's state into one of all seeds'."""
         return jax.vmap(function) if self.count > 1 else function
 
     def abstract(self, tree: Any) -> Any:
-        """Shapes and shardings of one seed's arrays as those of all."""
+        """Turns shapes and shardings of one seed's arrays into those of all seeds'."""
         if self.count == 1:
             return tree
         return jax.tree.map(
@@ -77,13 +77,13 @@ class Seeds:
         )
 
     def split(self, tree: Any) -> list[Any]:
-        """All seeds' arrays as one tree for each."""
+        """Splits all seeds' arrays into one tree per seed."""
         if self.count == 1:
             return [tree]
         return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(self.count)]
 
     def floats(self, metrics: Mapping[str, Array]) -> list[dict[str, float]]:
-        """Numbers of all seeds, fetched, as those of each."""
+        """Fetches all seeds' metrics; returns a dict per seed."""
         fetched = jax.device_get(metrics)
         return [
             {name: float(np.ravel(value)[i]) for name, value in fetched.items()}
@@ -91,7 +91,7 @@ class Seeds:
         ]
 
     def batches(self, task: Task, step: int, rows: RowIndex) -> Iterator[Batch]:
-        """Each seed's own batches, padded to the longest of them and stacked."""
+        """Each seed's own batches, padded to the longest and stacked."""
         streams = [task.batches(step, rows, seed) for seed in self.numbers]
         if self.count == 1:
             yield from streams[0]
@@ -99,7 +99,7 @@ class Seeds:
             yield _stacked(batches, task.padding)
 
     def folders(self, folder: Path) -> list[Path]:
-        """Each seed's work directory: as its own run would have left it."""
+        """Each seed's work directory, with the layout of a single run's."""
         if self.count == 1:
             return [folder]
         return [folder / f"seed_{number}" for number in self.numbers]
@@ -107,7 +107,7 @@ class Seeds:
     def means(
         self, split: str, numbers: Sequence[Mapping[str, float]]
     ) -> dict[str, float]:
-        """The seeds' means and, of scores, standard deviations, as `<score>_std`."""
+        """The seeds' means and, for scores, standard deviations as `<score>_std`."""
         if self.count == 1:
             return dict(numbers[0])
         means: dict[str, float] = {}
@@ -126,7 +126,7 @@ class Seeds:
         state: TrainState,
         now: int,
     ) -> None:
-        """Leaves each seed's folder as its own run would have; `data` is a record."""
+        """Writes each seed's folder as a single run would; `data` is `Data.record`."""
         if self.count == 1:
             return
         states = zip(self.numbers, self.folders(folder), self.split(state), strict=True)
@@ -141,7 +141,7 @@ class Seeds:
 
 
 class RunLog:
-    """metrics.jsonl of a run; with several seeds, of each, and their means above."""
+    """Writes metrics.jsonl; with several seeds, one for each and one of the means."""
 
     def __init__(
         self, seeds: Seeds, folder: Path, resume_step: int | None, active: bool
@@ -159,7 +159,7 @@ class RunLog:
     def write(
         self, step: int, split: str, numbers: Sequence[Mapping[str, float]]
     ) -> dict[str, float]:
-        """Writes each seed's numbers; gives their means."""
+        """Writes each seed's numbers; returns their means."""
         means = self._seeds.means(split, numbers)
         self._all.write(step, split, means)
         if self._seeds.count > 1:
@@ -168,7 +168,7 @@ class RunLog:
         return means
 
     def anomaly(self, step: int, numbers: Sequence[Mapping[str, int | float]]) -> None:
-        """Writes the numbers of the seeds that have met one; above, how many have."""
+        """Writes the numbers of each seed with an anomaly, and their count."""
         if self._seeds.count > 1:
             self._all.write(step, "anomaly", {"seeds": sum(map(bool, numbers))})
         for writer, own in zip(self._own, numbers, strict=True):
@@ -176,11 +176,11 @@ class RunLog:
                 writer.write(step, "anomaly", own)
 
     def has(self, step: int, split: str) -> bool:
-        """Whether there is such a line of every seed."""
+        """Whether every seed has a line for this step and split."""
         return all(w.has(step, split) for w in (*self._own, self._all))
 
     def flush(self) -> None:
-        """Returns once every line is where `folder` is."""
+        """Returns once every line is in the folder, also if that is in a bucket."""
         for writer in dict.fromkeys((*self._own, self._all)):
             writer.flush()
 

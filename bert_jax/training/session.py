@@ -1,4 +1,4 @@
-"""What surrounds the loop: a run opened from its config and folder, saved, closed."""
+"""Opens a run from its config and folder; saves, evaluates and closes it."""
 
 import contextlib
 from collections.abc import Mapping
@@ -38,20 +38,20 @@ from bert_jax.types import Batch
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
-# Of the pieces of the training data; bert-base-uncased finds some 0.01% in English.
+# Fraction of [UNK] in the training data; about 0.0001 for bert-base-uncased in English.
 MANY_UNKNOWN = 0.02
 
 
 class Session:
-    """A run that is open: its `state` after `now` steps, and what the loop needs.
+    """An open run: its `state` after `now` steps, and what the loop needs.
 
     Args:
       task: its config is resolved.
       folder: the work directory.
       first_seed: the first of `config.train.seeds`.
 
-    Raises (here, and where it is entered):
-      UserError: what the user can mend; nothing half-written is left.
+    Raises (here and in `__enter__`):
+      UserError: what the user can fix; leaves no half-written file.
     """
 
     state: step.TrainState
@@ -93,20 +93,20 @@ class Session:
         self._stack.__exit__(kind, error, trace)
 
     def next_batch(self) -> dict[str, Array]:
-        """The batch of the next step, on the devices; a signal ends the waiting."""
+        """The batch of the next step, on the devices; a signal ends the wait."""
         with self.clock("data wait"), self.stop.at_once():
             rows, phase = next(self._batches), self.task.phase_at(self.now)
             size = phase.batch_size
             return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
 
     def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:
-        """The step for such a batch: (state, batch, seeds) -> (state, metrics)."""
+        """The step for these shapes: (state, batch, seeds) -> (state, metrics)."""
         micro_batches = self.task.phase_at(self.now).micro_batches
         return self._compiled.for_batch(self.state, batch, micro_batches)
 
     def evaluate(self) -> None:
-        """Evaluates the dev splits that have not been at this step; keeps the best."""
-        # The first one's line, written last, says that all is done.
+        """Evaluates the dev splits that lack scores at this step; saves the best."""
+        # The first split's line is written last: it marks the evaluation complete.
         dev = self.task.dev_splits
         for split in reversed(dev):
             if self.log.has(self.now, split):
@@ -116,13 +116,13 @@ class Session:
             better = split == dev[0] and self.history.add(self.now, scores[0])
             if better and self._best is not None:
                 self._best.save_params(self.state.params, self.now)
-                self._best.wait()  # before the line that says so
+                self._best.wait()  # must be saved before its line is written
             means = self.log.write(self.now, split, scores)
             self.progress.tell(self.task.notices)
             self.progress.note(report.one_line(self.now, split, means))
 
     def write_metrics(self, metrics: dict[str, Array]) -> None:
-        """Writes the line of the last step, with the speed since the line before."""
+        """Writes the last step's metrics and the speed since the previous line."""
         with self.clock("step"):
             each = self.seeds.floats(metrics)
         rates = self.speed.rates(sharding.peak_flops())
@@ -131,26 +131,26 @@ class Session:
 
     def save(self) -> None:
         """Starts saving the state."""
-        self.log.flush()  # who goes on from the checkpoint wants the lines before it
+        self.log.flush()  # a run that resumes here needs the lines before it
         with self.clock("checkpoint"):
             self._checkpoints.save(self.state.items(), self.now)
 
     def go_back(self) -> None:
-        """Takes the newest good checkpoint as the state after the last anomaly."""
+        """Rolls back to the newest good checkpoint; resumes after the last anomaly."""
         self.now = self.anomalies.step
-        self.progress.note(f"going back, and on from step {self.now}")
+        self.progress.note(f"rolled back; resuming at step {self.now}")
         with self.clock("checkpoint"):
-            # Both at a time would need twice the room.
+            # Holding both states would need twice the memory.
             jax.tree.map(lambda x: x.delete(), self.state)
-            self._checkpoints.drop(self.now - 1)  # nothing good has come of it
-            # What was read for the first state is gone with it.
+            self._checkpoints.drop(self.now - 1)  # the anomaly came right after it
+            # Reads the weights again: the first state's arrays are deleted.
             good, _ = self._newest() or (self._first_state(self._read_weights()), 0)
             self.state = self.anomalies.leave_out(good)
         self.save()
         self._batches = self.seeds.batches(self.task, self.now, self._rows)
 
     def save_on_signal(self) -> None:
-        """Saves what there is: there may be seconds left."""
+        """Saves the current state; only seconds may be left."""
         if self.anomalies.settle():
             self.go_back()
         self.progress.note(f"stopping: saving step {self.now} of {self.due.num_steps}")
@@ -159,11 +159,11 @@ class Session:
             self.log.flush()
             self._checkpoints.wait()
         self.progress.note(
-            f"saved step {self.now}; the same command goes on from there"
+            f"saved step {self.now}; the same command resumes from there"
         )
 
     def finish(self) -> Mapping[str, float]:
-        """Saves the last state, evaluates the weights that the run gives, reports.
+        """Saves the last state, evaluates the run's final weights, reports.
 
         Returns:
           The baseline's scores on the first dev split.
@@ -191,7 +191,7 @@ class Session:
         return initial.read(self.task, self._abstract.params)
 
     def _claim(self, is_new: bool) -> None:
-        """Prepares the data, and makes the folder this run's."""
+        """Prepares the data, and claims the folder for this run."""
         task, folder = self.task, self.folder
         task.recall(workdir.read_data(folder))
         with processes.first_alone():
@@ -223,7 +223,7 @@ class Session:
         resume_step = self.now if self._resumes else None
         self.log = RunLog(self.seeds, folder, resume_step, is_first)
         stack.callback(self.log.close)
-        processes.barrier()  # the log holds what is gone on from, and all read that
+        processes.barrier()  # all read the log, once it is cut to the resume step
         self.history = BestScore(task, folder, dev[:1])
         self.progress = Progress(self.due.num_steps, self.now, active=is_first)
         stack.callback(self.progress.close)
@@ -244,7 +244,7 @@ class Session:
         self.speed = Speed(self.clock)
 
     def _introduce(self) -> None:
-        """Says what the run begins with."""
+        """Prints what the run starts with."""
         note, params = self.progress.note, self._abstract.params
         shape = " ".join(f"{axis}={n}" for axis, n in self.mesh.shape.items())
         kind = jax.devices()[0].device_kind
@@ -299,11 +299,11 @@ class Session:
 
 
 def _tokenizer_line(tokenizer: Tokenizer, share: float) -> str:
-    """What the run's texts are cut by, and a warning where much of them is [UNK]."""
+    """Describes the tokenizer; warns if much of the text is [UNK]."""
     line = f"tokenizer: {tokenization.summary(tokenizer)}; {share:.2%} [UNK]"
     if share <= MANY_UNKNOWN:
         return line
     return (
-        f"{line}\nwarning: that is much; is this the vocabulary, and the case, of the "
-        "texts and the weights?"
+        f"{line}\nwarning: that is a lot; check that the vocabulary and its case fit "
+        "the texts and the weights"
     )

@@ -1,4 +1,4 @@
-"""The device mesh, which logical axis goes where on it, and placing arrays."""
+"""The device mesh, the mapping of logical axes to it, and placing arrays."""
 
 import contextlib
 import math
@@ -18,7 +18,7 @@ from bert_jax.training.step import TrainState, init_state
 
 AXES = ("data", "fsdp", "tensor")
 
-# Logical axes of parameters and activations -> mesh axes; the others are not split.
+# Maps logical axes of parameters and activations to mesh axes; others are not split.
 RULES = (
     ("batch", ("data", "fsdp")),
     ("vocab", "tensor"),
@@ -29,15 +29,15 @@ RULES = (
 
 _MESH_AXIS = {name: axis for name, axis in RULES if isinstance(axis, str)}
 
-# Which field a logical axis of a parameter has its size from, for errors.
+# The config.model field that sets the size of a logical axis, for errors.
 _FIELDS = {
     "heads": "num_attention_heads",
     "mlp": "intermediate_size",
     "embed": "hidden_size",
 }
 
-# How the optimizer's state is split: as the parameters it belongs to, or over the data
-# axis as well (ZeRO, stage 1; Rajbhandari et al. 2020, arXiv:1910.02054, section 5).
+# How the optimizer's state is split: like its parameters, or also over the data axis
+# (ZeRO, stage 1; Rajbhandari et al. 2020, arXiv:1910.02054, section 5).
 OPTIMIZERS = ("as_parameters", "zero1")
 
 # Dense bfloat16 FLOP/s of a device, from the makers' data sheets, by `device_kind`.
@@ -61,7 +61,7 @@ def make_mesh(
     """Arranges all devices as `config.mesh` says.
 
     Args:
-      uses: whose batches are to divide over it.
+      uses: the config groups whose batches must divide over it.
 
     Raises:
       UserError: sizes that do not multiply to the number of devices, a batch that
@@ -79,7 +79,7 @@ def make_mesh(
     shown = " ".join(f"{axis}={size}" for axis, size in sizes.items())
     if any(size < 1 and size != -1 for size in sizes.values()) or len(open_axes) > 1:
         raise UserError(
-            f"config.mesh {shown}: sizes are at least 1, and one of them may be -1"
+            f"config.mesh {shown}: sizes must be at least 1; one of them may be -1"
         )
     if count % given or (not open_axes and given != count):
         raise UserError(
@@ -126,10 +126,10 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 def parameter_shardings(boxed: Any, mesh: Mesh) -> Any:
     """Shardings of a tree of parameters from their logical axis names.
 
-    A vocabulary that the tensor axis does not divide (30,522 by 4) stays whole.
+    A vocabulary that the tensor axis does not divide (30,522 by 4) is not split.
 
     Raises:
-      UserError: any other axis that the mesh does not divide.
+      UserError: the mesh does not divide another axis.
     """
 
     def sharding(box: nn.LogicallyPartitioned) -> NamedSharding:
@@ -152,17 +152,17 @@ def parameter_shardings(boxed: Any, mesh: Mesh) -> Any:
 
 
 def local_rows(mesh: Mesh, batch_size: int) -> RowIndex:
-    """The rows of a global batch that this process's devices hold, in their order.
+    """The rows of a global batch that this process's devices hold, in order.
 
-    On a TPU slice they need not lie side by side: the mesh follows the wires, not the
-    hosts.
+    On a TPU slice they may not be contiguous: the mesh follows the chips' links, not
+    the hosts.
     """
     indices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,))
     return united([index[0] for index in indices.values() if index], batch_size)
 
 
 def united(spans: Sequence[slice], batch_size: int) -> RowIndex:
-    """The rows that are in any of the spans: a slice where they lie side by side."""
+    """The union of the spans: a slice if the rows are contiguous, else an array."""
     held = np.zeros(batch_size, bool)
     for span in spans:
         held[span] = True
@@ -172,7 +172,7 @@ def united(spans: Sequence[slice], batch_size: int) -> RowIndex:
 
 
 def batch_multiple(mesh: Mesh, rows: int) -> int:
-    """The next number of rows that divides over the data axes."""
+    """Rounds `rows` up to a number that divides over the data axes."""
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
     return -(-rows // shards) * shards
 
@@ -180,9 +180,9 @@ def batch_multiple(mesh: Mesh, rows: int) -> int:
 def place_batch(
     batch: Mapping[str, np.ndarray], mesh: Mesh, batch_size: int, seeds: int = 1
 ) -> dict[str, jax.Array]:
-    """Makes global arrays of `batch_size` rows out of this process's rows.
+    """Makes global arrays of `batch_size` rows from this process's rows.
 
-    With several seeds, each has its own: [seeds, batch, ...].
+    With several seeds, each seed has its own rows: [seeds, batch, ...].
     """
     sharding = batch_sharding(mesh)
     leading: tuple[int, ...] = ()
@@ -198,13 +198,13 @@ def place_batch(
 
 
 def peak_flops() -> float | None:
-    """bfloat16 peak of all devices together, FLOP/s; None where it is not known."""
+    """bfloat16 peak of all devices together, FLOP/s; None if unknown."""
     peak = PEAK_FLOPS.get(jax.devices()[0].device_kind)
     return None if peak is None else peak * jax.device_count()
 
 
 def abstract_params(init_params: Callable[[jax.Array], Any], mesh: Mesh) -> Any:
-    """Shapes, dtypes and shardings of the parameters; nothing is allocated."""
+    """Shapes, dtypes and shardings of the parameters; allocates nothing."""
     boxed = jax.eval_shape(init_params, jax.random.key(0))
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(
@@ -221,10 +221,10 @@ def abstract_state(
     mesh: Mesh,
     moments: str = "as_parameters",
 ) -> TrainState:
-    """Shapes, dtypes and shardings of the whole state; nothing is allocated.
+    """Shapes, dtypes and shardings of the whole state; allocates nothing.
 
     Args:
-      moments: how the optimizer's are split, `config.mesh.optimizer`.
+      moments: how the optimizer's moments are split, `config.mesh.optimizer`.
     """
     boxed = jax.eval_shape(init_params, jax.random.key(0))
     shardings = parameter_shardings(boxed, mesh)
@@ -255,8 +255,8 @@ def abstract_state(
 
 
 def _over_data(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
-    """Splits an array over the data axis too, along the longest axis that divides and
-    is not split yet, else along one that is; where none divides, it stays as it is."""
+    """Splits an array over the data axis too, along the longest divisible axis; prefers
+    axes that are not split yet. Without a divisible axis, returns it unchanged."""
     mesh, spec = sharding.mesh, list(sharding.spec)
     parts = [1 if name is None else mesh.shape[name] for name in spec]
     for axis in sorted(range(len(shape)), key=lambda i: (parts[i] > 1, -shape[i])):
@@ -273,6 +273,6 @@ def shardings_of(abstract: Any) -> Any:
 
 @contextlib.contextmanager
 def activate(mesh: Mesh) -> Iterator[None]:
-    """Within it (in this thread), logical axis names mean axes of this mesh."""
+    """In this context (and thread), logical axis names map to axes of this mesh."""
     with jax.set_mesh(mesh), nn.logical_axis_rules(RULES):
         yield

@@ -1,8 +1,8 @@
-"""One step of training and of evaluation: pure functions of (state, batch).
+"""One training step: a pure function of (state, batch).
 
 A loss is a dict of named sums over the rows of a batch. They are added over
-micro-batches and devices and divided once by the whole batch's weights, so how a batch
-is cut makes no difference.
+micro-batches and devices and divided once by the whole batch's weights, so the result
+does not depend on how a batch is split.
 """
 
 import functools
@@ -22,7 +22,7 @@ WeightFunction = Callable[[Batch], Scalars]
 
 
 class TrainState(NamedTuple):
-    """All that a run carries from step to step."""
+    """Everything a run carries from step to step."""
 
     step: Int[Array, ""]
     params: Params
@@ -30,7 +30,7 @@ class TrainState(NamedTuple):
     running_stats: anomaly.RunningStats = anomaly.RunningStats()
 
     def items(self) -> dict[str, Any]:
-        """What is saved of it: all but `step`, which is the checkpoint's name."""
+        """The parts that are saved: all but `step`, which is the checkpoint's name."""
         return {
             "params": self.params,
             "opt_state": self.opt_state,
@@ -38,7 +38,7 @@ class TrainState(NamedTuple):
         }
 
     def restored(self, items: Mapping[str, Any], step: int) -> "TrainState":
-        """The state of a checkpoint's items, placed as this one is."""
+        """The state of a checkpoint's items, with this state's shardings."""
         counter = jnp.full(self.step.shape, step, jnp.int32)
         return TrainState(
             jax.device_put(counter, self.step.sharding),
@@ -50,8 +50,8 @@ class TrainState(NamedTuple):
 
 def init_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
     """The state before the first step."""
-    usual = jax.tree.map(jnp.asarray, anomaly.RunningStats())
-    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), usual)
+    stats = jax.tree.map(jnp.asarray, anomaly.RunningStats())
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), stats)
 
 
 def train_step(
@@ -66,22 +66,22 @@ def train_step(
     micro_batches: int,
     spike_factor: int | float = 0.0,
 ) -> tuple[TrainState, dict[str, Array]]:
-    """Takes one step; after an anomaly, all but the counters is as before.
+    """Takes one step; an anomaly changes only the counters.
 
     Args:
-      state: not to be used afterwards (its buffers are donated).
+      state: do not use it afterwards (its buffers are donated).
       batch: arrays [batch, ...].
       seed: of the root key of dropout.
-      loss: gives the named sums of a (part of a) batch.
-      loss_weights: gives what each of a whole batch is divided by.
+      loss: returns the named sums of a batch or a part of it.
+      loss_weights: returns what each named sum of a whole batch is divided by.
       optimizer: from `optimizer.make`.
       schedule: the learning rate, for the log.
-      micro_batches: the batch is worked through in so many parts.
+      micro_batches: the number of parts that the batch is split into.
       spike_factor: see `anomaly.judge`.
 
     Returns:
-      The next state, and `loss`, each named loss, `grad_norm` (before clipping) and
-      `learning_rate`; and what `anomaly.judge` tells.
+      The next state, and the metrics: `loss`, each named loss, `grad_norm` (before
+      clipping), `learning_rate`, and those of `anomaly.judge`.
     """
     key = jax.random.fold_in(jax.random.key(seed), state.step)
     grads, losses = _gradients(
@@ -94,7 +94,7 @@ def train_step(
         "learning_rate": jnp.asarray(schedule(state.step), jnp.float32),
         "grad_norm": optax.tree.norm(grads),
     }
-    bad, usual, told = anomaly.judge(
+    bad, stats, judged = anomaly.judge(
         state.running_stats, metrics["loss"], metrics["grad_norm"], spike_factor
     )
     params, opt_state = anomaly.unless(
@@ -102,7 +102,7 @@ def train_step(
         (optax.apply_updates(state.params, updates), opt_state),
         (state.params, state.opt_state),
     )
-    return TrainState(state.step + 1, params, opt_state, usual), {**metrics, **told}
+    return TrainState(state.step + 1, params, opt_state, stats), {**metrics, **judged}
 
 
 def _gradients(
@@ -113,7 +113,7 @@ def _gradients(
     loss_weights: WeightFunction,
     micro_batches: int,
 ) -> tuple[Params, dict[str, Array]]:
-    """The gradients of the sum of the losses, and these by name."""
+    """The gradients of the summed losses, and the losses by name."""
     weights = {
         name: jnp.maximum(weight, 1e-6) for name, weight in loss_weights(batch).items()
     }
@@ -131,7 +131,7 @@ def _gradients(
 
 
 def _added(function: Callable[..., tuple], parts: Batch) -> tuple:
-    """The sum of what (index, part) gives over parts [parts, rows, ...]."""
+    """The sum of `function(index, part)` over parts [parts, rows, ...]."""
 
     def add(carry: tuple, index_and_rows: tuple) -> tuple:
         return jax.tree.map(jnp.add, carry, function(*index_and_rows)), None

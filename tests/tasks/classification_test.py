@@ -261,7 +261,7 @@ def test_f1_is_of_the_second_label_in_sorted_order(make, names):
     [
         ({}, '"text" is required'),
         ({"text": 1}, '"text" is required'),
-        ({"text": "a", "text_b": ["b"]}, '"text_b" is no string'),
+        ({"text": "a", "text_b": ["b"]}, '"text_b" is not a string'),
     ],
 )
 def test_rows_that_are_wrong(make, row, message):
