@@ -211,3 +211,8 @@ def test_a_config_file_without_a_field_of_its_task(tmp_path):
     )
     with pytest.raises(UserError, match=r"own\.py: no field config\.task\.scheme"):
         load(spec=str(path))
+
+
+@pytest.mark.parametrize("name", ["glue", "common", "__init__", "questions"])
+def test_a_task_of_ones_own_may_be_called_as_a_file_is(name):
+    assert configuration._schema(name).task == configuration.defaults().task

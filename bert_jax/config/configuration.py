@@ -56,10 +56,11 @@ def _schema(task: str) -> ConfigDict:
     user's own task have none there."""
     config = defaults()
     folder = CONFIGS / "finetune"
-    of_glue = task in _execute(folder / "glue.py").TASKS
-    file, argument = ("glue", f":task={task}") if of_glue else (task, "")
-    if file in {path.stem for path in folder.glob("*.py")}:
-        config.task = _load_file(f"{folder / file}.py{argument}").task
+    files = {path.stem for path in folder.glob("*.py")}
+    if task in _execute(folder / "glue.py").TASKS:
+        config.task = _load_file(f"{folder / 'glue.py'}:task={task}").task
+    elif task in files - {"__init__", "common", "glue"}:  # which name no task
+        config.task = _load_file(f"{folder / task}.py").task
     return config
 
 

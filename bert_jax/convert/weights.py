@@ -208,14 +208,14 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
     params, step = jax.device_get(restored[0]), restored[1]
     vocabulary = tokenization.load(folder / "tokenizer.json").get_vocab_size()
     model_config = BertConfig.create(config.model, vocabulary)
-    if model_config.scan_layers:
-        params = _unstacked(params, model_config.num_hidden_layers)
+    architecture = _architecture(params)
+    params = _unstacked(params)
     _check_shapes(params, model_config, folder)
     found = Weights(
         config=dataclasses.replace(model_config, scan_layers=False, remat="none"),
         params=params,
-        architecture=_architecture(params),
-        labels=_labels(config, params),
+        architecture=architecture,
+        labels=_labels(config, params, folder),
         problem_type=_problem_type(config, params),
         facts=workdir.read_facts(folder, step),
     )
@@ -249,12 +249,23 @@ def _architecture(params: Mapping[str, Any]) -> str:
     raise UserError(f"a model with the heads {', '.join(sorted(heads))} has no name")
 
 
-def _labels(config: ConfigDict, params: Mapping[str, Any]) -> tuple[str, ...]:
-    """The task's names of a classifier's outputs; LABEL_0 ... if unnamed."""
+def _labels(
+    config: ConfigDict, params: Mapping[str, Any], folder: Path
+) -> tuple[str, ...]:
+    """The task's names of a classifier's outputs; LABEL_0 ... if unnamed.
+
+    Raises:
+      UserError: there are more or fewer labels than outputs.
+    """
     for head in layout.LABELLED_HEADS:
         if head in params:
             number = len(params[head]["bias"])
             given = tuple(config.task.get("labels", ()))
+            if given and len(given) != number:
+                raise UserError(
+                    f"{folder}: {head} has {number} outputs in the checkpoint, but "
+                    f"config.json names {len(given)} labels; restore the run's own"
+                )
             return given or layout.default_labels(number)
     return ()
 
@@ -268,11 +279,13 @@ def _problem_type(config: ConfigDict, params: Mapping[str, Any]) -> str | None:
     return layout.PROBLEM_TYPES[config.task.get("kind", kind)]
 
 
-def _unstacked(params: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
+def _unstacked(params: Mapping[str, Any]) -> dict[str, Any]:
     """Converts a scanned encoder's parameters to an unrolled one's."""
-    stacked = params["bert"]["encoder"]["layers"]
+    stacked = params["bert"]["encoder"].get("layers")
+    if stacked is None:
+        return dict(params)
     encoder = {
         f"layer_{index}": jax.tree.map(lambda leaf, i=index: leaf[i], stacked)
-        for index in range(num_layers)
+        for index in range(len(jax.tree.leaves(stacked)[0]))
     }
     return {**params, "bert": {**params["bert"], "encoder": encoder}}

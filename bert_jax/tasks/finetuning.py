@@ -151,8 +151,9 @@ class Finetuning(Task, Generic[Example, Answer]):
     def resolve(self) -> None:
         super().resolve()
         config = self.config
-        if "labels" in config.task and not config.task.labels:
-            config.task.labels = tuple(self.find_labels())
+        # Those that a task's own class names are kept as well: an export reads them.
+        if self.labels or "labels" in config.task:
+            config.task.labels = tuple(self.labels or self.find_labels())
         if not config.train.num_steps:
             rows = config.train.num_epochs * len(self._rows("train"))
             config.train.num_steps = max(1, int(rows / config.train.batch_size))
