@@ -163,7 +163,7 @@ GB = 10**9
     ],
 )
 def test_memory_that_cannot_be_had(monkeypatch, overrides, trains, words):
-    monkeypatch.setattr(memory, "_there", lambda: 32 * GB)
+    monkeypatch.setattr(memory, "_available", lambda: 32 * GB)
     config = load("model.vocab_size=30522", *overrides)
     expected = pytest.raises(UserError) if words else contextlib.nullcontext()
     with expected as error:
@@ -177,7 +177,7 @@ def test_the_formula_counts_what_base_has():
     config = load("model.vocab_size=30522")
     said = []
     with pytest.MonkeyPatch.context() as patch, pytest.raises(UserError):
-        patch.setattr(memory, "_there", lambda: 0)
+        patch.setattr(memory, "_available", lambda: 0)
         patch.setattr(memory, "_megabytes", lambda size: said.append(size) or "x")
         memory.require(config, trains=False)
     assert 0.99 < said[0] / (4 * 109_482_240) < 1
