@@ -26,16 +26,11 @@ from bert_jax.workdir import quiet
 
 log = logging.getLogger(__name__)
 
-# Orbax cuts an array that several devices hold in as many slices, and each device saves
-# one. The training loop waits for the cutting; small slices are not worth it.
-_MIN_SLICE_BYTES = 2**20
-ocp.type_handlers.register_type_handler(
-    jax.Array,
-    ocp.type_handlers.ArrayHandler(
-        min_slice_bytes_for_replica_parallel=_MIN_SLICE_BYTES
-    ),
-    override=True,
-)
+# Orbax cuts an array that is on several devices into slices, and each device saves one.
+# The training loop waits for the cutting, so slices of less than 1 MB cost too much.
+_HANDLER = ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=2**20)
+with quiet.quietly():  # Orbax warns that this replaces its default
+    ocp.type_handlers.register_type_handler(jax.Array, _HANDLER, override=True)
 
 Result = TypeVar("Result")
 # Maps a step to the shapes, dtypes and shardings to restore to, by name.
