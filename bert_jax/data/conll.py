@@ -112,17 +112,18 @@ class _Columns:
             raise UserError(
                 f"{there}; there is no config.task.token_column={self._word}"
             )
-        if not fields[word]:
-            raise UserError(f"{where}: the word is empty; mend the line")
-        if tag is not None and tag != word:
-            if not fields[tag].strip(" "):
-                raise UserError(f"{where}: the tag is empty; mend the line")
-            return fields[word], [fields[tag].strip(" ")]
-        if self._labelled:
+        tag = None if tag == word else tag
+        if self._labelled and tag is None:
             raise UserError(
                 f"{there}; config.task.tag_column={self._tag} is no column with tags"
             )
-        return fields[word], []
+        if not fields[word]:
+            raise UserError(f"{where}: the word is empty; mend the line")
+        if tag is None:
+            return fields[word], []
+        if not fields[tag].strip(" "):
+            raise UserError(f"{where}: the tag is empty; mend the line")
+        return fields[word], [fields[tag].strip(" ")]
 
 
 def with_column(file: ColumnFile, tags: Sequence[Sequence[str]]) -> str:
