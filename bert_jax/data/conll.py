@@ -100,28 +100,28 @@ class _Columns:
         """
         if not self._width:
             self._width, self._first = len(fields), number
-        where = f"{self._path}:{number}"
-        there = f"{where}: {_columns(len(fields), self._separator)}"
         if len(fields) != self._width:
-            raise UserError(
-                f"{there}, but line {self._first} has {self._width}; fix the line"
-            )
+            there = f"but line {self._first} has {self._width}; fix the line"
+            raise self._columns_error(number, len(fields), f", {there}")
         word, tag = _index(self._word, self._width), _index(self._tag, self._width)
         if word is None:
-            raise UserError(
-                f"{there}; config.task.token_column={self._word} does not exist"
-            )
+            missing = f"config.task.token_column={self._word} does not exist"
+            raise self._columns_error(number, self._width, f"; {missing}")
+        tag = None if tag == word else tag
+        if self._labelled and tag is None:
+            wrong = f"config.task.tag_column={self._tag} is not a column of tags"
+            raise self._columns_error(number, self._width, f"; {wrong}")
         if not fields[word]:
-            raise UserError(f"{where}: the word is empty; fix the line")
-        if tag is not None and tag != word:
-            if not fields[tag].strip(" "):
-                raise UserError(f"{where}: the tag is empty; fix the line")
-            return fields[word], [fields[tag].strip(" ")]
-        if self._labelled:
-            raise UserError(
-                f"{there}; config.task.tag_column={self._tag} is not a column of tags"
-            )
-        return fields[word], []
+            raise UserError(f"{self._path}:{number}: the word is empty; fix the line")
+        if tag is None:
+            return fields[word], []
+        if not fields[tag].strip(" "):
+            raise UserError(f"{self._path}:{number}: the tag is empty; fix the line")
+        return fields[word], [fields[tag].strip(" ")]
+
+    def _columns_error(self, number: int, width: int, text: str) -> UserError:
+        columns = _columns(width, self._separator)
+        return UserError(f"{self._path}:{number}: {columns}{text}")
 
 
 def with_column(file: ColumnFile, tags: Sequence[Sequence[str]]) -> str:
