@@ -120,7 +120,7 @@ def test_a_file_without_tags(read, tag_column, text):
 
 
 def test_a_column_that_is_not_there_is_told_before_an_empty_word(read):
-    with pytest.raises(UserError, match=r"conll:1: .*tag_column=2 is no column"):
+    with pytest.raises(UserError, match=r"conll:1: .*tag_column=2 is not a column"):
         read("\tX\nb\tX\n", tag_column=2)
 
 
