@@ -188,7 +188,7 @@ def test_rights_that_are_wanted_later_are_asked_for_at_once(here, micro, capfd):
     assert main.main([f"--config={micro}", "--workdir=gs://strict/run"]) == 2
     err = capfd.readouterr().err.splitlines()
     (line,) = (line for line in err if line.startswith("error: "))
-    assert "Forbidden" in line and "may this machine use it" in line
+    assert "Forbidden" in line and "this machine's access" in line
     assert not any(line.startswith("step ") for line in err)
 
 
