@@ -242,7 +242,7 @@ def advice(config: ConfigDict, device: Device) -> str:
 
 
 def candidates(config: ConfigDict) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Changes that save memory and change no number of the run, the mildest first."""
+    """Changes that save memory without changing the results, cheapest first."""
     count = jax.device_count()
     rows = max(phase.batch for phase in estimate.phases(tasks.create(config)))
     remat = {"model.remat": estimate.FULL_REMAT, "model.scan_layers": True}

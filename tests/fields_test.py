@@ -52,7 +52,7 @@ FLOATS = [n for n, v in ALL.items() if isinstance(v, float)]
 
 
 def refused(name, value, spec=COMMON):
-    # A lone number is no tuple, text no number: the flag's parser says so.
+    # The flag parser rejects a number for a tuple, and text for a number.
     with pytest.raises(UserError) as error:
         load(f"{name}={value}", spec=spec)
     assert f"config.{name}={value}"[:60] in str(error.value)

@@ -427,7 +427,7 @@ def test_preempted_and_restarted(cloud):
     process = cloud.start("--restart", "--", "--x")
     preempt(cloud)
     before = cloud.verbs().count("describe")
-    while cloud.verbs().count("describe") == before:  # and it is told
+    while cloud.verbs().count("describe") == before:  # it has noticed
         assert process.poll() is None, finish(process)
         time.sleep(0.02)
     cloud.set_state("READY")
@@ -454,7 +454,7 @@ def test_a_preempted_slice_is_created_again_as_it_was(cloud):
     flags = ["--accelerator-type=v5litepod-16", "--version=v2-alpha-tpuv5-lite"]
     flags += ["--network=default", "--spot", "--zone=us-east5-a"]
     assert list(create) == [*program, "create", "my-slice", *flags]
-    # Each of the two is told before it is called.
+    # It prints each of the two commands before running it.
     assert shlex.join(create) in err.splitlines()
 
 

@@ -95,7 +95,7 @@ def test_two_phases_in_one_run(micro, tmp_path):
     assert lengths == pytest.approx([32] * 15 + [24] * 5)
     rates = [line["learning_rate"] for line in lines[15:]]
     assert rates == pytest.approx([0, 5e-4, 6e-4, 4e-4, 2e-4])
-    # What a step needs is told of wider batches only.
+    # It prints the memory of a step only for wider batches.
     assert "in a step at length 32" in err and "in a step at length 24" not in err
     dev = metrics.read(tmp_path / "run", "dev")
     assert [line["step"] for line in dev] == [10, 20]

@@ -2,11 +2,10 @@
 
     python -m experiments.benchmarks.preparation [--megabytes=50] [--source=pydocs]
 
-Text of the wanted size is made by putting a corpus's paragraphs in another order again
-and again. Preparation runs in a process of its own; the memory is the sum over it and
-its workers, sampled ten times a second. Beside it stands what the tokenizer alone does
-with the same sentences on one core.
-"""
+Text of the requested size is a corpus's paragraphs, reordered and repeated. Preparation
+runs in a process of its own; the memory is the sum over it and its workers, sampled ten
+times a second. Beside it stands what the tokenizer alone does with the same sentences
+on one core."""
 
 import argparse
 import json

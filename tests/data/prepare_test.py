@@ -119,7 +119,7 @@ def test_what_is_written(config):
 
 
 def test_splits_share_no_document(config):
-    # Whole words, so that documents can be told from their tokens.
+    # Whole words, so that tokens identify their document.
     pieces = [*tokenization.SPECIAL_TOKENS, ".", *WORDS]
     pieces += [f"document{n}" for n in range(12)]
     path = Path(config.corpus.data_dir).parent / "vocab.txt"
@@ -250,7 +250,7 @@ def test_a_folder_is_opened_without_its_text(config, tmp_path):
 
 
 def test_preparing_leaves_the_tokenizer_as_it_was(config):
-    """While text is encoded, "[MASK]" in it is text; in a question it is none."""
+    """Preparation encodes "[MASK]" as text; afterwards it is a special token again."""
     tokenizer = prepare.prepare_tokenizer(config)
     data = prepare.prepare(config, LENGTH, tokenizer)
     assert data.tokenizer.encode("[MASK]").tokens == ["[CLS]", "[MASK]", "[SEP]"]

@@ -120,7 +120,7 @@ def cases(prefixes, count, seed=0):
     ],
 )
 def test_equal_to_conlleval(prefixes, counts):
-    """IOB1, IOB2, IOE1, IOE2 and what is none of them."""
+    """IOB1, IOB2, IOE1, IOE2 and tags of no scheme."""
     texts = list(cases(prefixes, 1000))
     gold = [sentence for text, _ in texts for sentence in text]
     guessed = [sentence for _, text in texts for sentence in text]

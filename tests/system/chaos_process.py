@@ -132,7 +132,7 @@ def await_moment(
 
 
 def newest(folder: Path) -> int:
-    """The newest finished checkpoint's step; -1 where there is none."""
+    """The newest finished checkpoint's step; -1 if there is none."""
     names = [path.name for path in (folder / "checkpoints").glob("*")]
     return max((int(name) for name in names if name.isdigit()), default=-1)
 

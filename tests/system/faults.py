@@ -30,7 +30,7 @@ FAULTS = 4  # in a run until it is finished
 
 
 class Runs:
-    """The undisturbed runs, each made when it is first wanted."""
+    """The undisturbed runs, each made when it is first needed."""
 
     def __init__(self, server: Server, stages: Stages, tasks: tuple[str, ...]):
         self._server, self._stages = server, stages

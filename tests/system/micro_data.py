@@ -244,7 +244,7 @@ def text(form: str, kind: str) -> Callable[[random.Random], Kind]:
 
 
 def imdb(rng: random.Random) -> Kind:
-    """The archive's folders, films told."""
+    """The archive's folders, with the films named."""
     files = {}
     for split, size in (("train", 6), ("test", 2)):
         for name in ("neg", "pos"):

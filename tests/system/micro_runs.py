@@ -70,7 +70,7 @@ def write_inputs(name: str, folder: Path) -> Kind:
 
 
 class Stages:
-    """Makes each stage once, when it is first wanted; for any number of threads."""
+    """Makes each stage once, when it is first needed; for any number of threads."""
 
     def __init__(self, server: Server):
         self._server = server

@@ -61,7 +61,7 @@ def test_a_text_and_a_pair(make):
         ([CLS, A, B, SEP], [0, 0, 0, 0]),
         ([CLS, A, B, SEP, C, SEP], [0, 0, 0, 0, 1, 1]),
         ([CLS, SEP, C, SEP], [0, 0, 1, 1]),
-        # A second text without a piece is none (run_classifier.py: `if tokens_b`).
+        # Ignores a second text without pieces (run_classifier.py: `if tokens_b`).
         ([CLS, A, SEP], [0, 0, 0]),
     ]
 

@@ -1,7 +1,7 @@
 """SQuAD's features against the rules of run_squad.py, written out anew here, and
 against `transformers`, on every question of the real files.
 
-Differences that are wanted, none of which occurs in SQuAD's own files: an empty context
+Intended differences, none of which occurs in SQuAD's own files: an empty context
 has a window; an answer's white space at either end is not searched for; a question of
 several answers is trained on the first; an answer within ten characters of its place is
 found (234 of COVID-QA). `transformers` trains on the pieces that cover the answer's
