@@ -186,11 +186,11 @@ def _check_fields(config: ConfigDict, spec: str) -> None:
     Raises:
       UserError: a field is missing or unknown, or has the wrong type.
     """
-    for group in defaults():
+    task = config.get("task")
+    schema = _schema(str(task.get("name") if isinstance(task, ConfigDict) else None))
+    for group in schema:
         if group not in config:
             raise UserError(f"{spec}: no group {group}; add it as in configs/common.py")
-    task = config.task.get("name") if isinstance(config.task, ConfigDict) else None
-    schema = _schema(str(task))
     known, found = dict(fields.each(schema)), dict(fields.each(config))
     for name in sorted(found.keys() - known):
         group = name.rpartition(".")[0]
