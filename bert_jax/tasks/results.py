@@ -1,6 +1,7 @@
 """The results on a split: scores, their table, prediction files."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ class Results:
 
     scores: dict[str, float]
 
+    @functools.cached_property
     def baseline(self) -> Mapping[str, float]:
         """The scores of a trivial answer without a model; by default empty."""
         return {}
@@ -29,7 +31,7 @@ class Results:
         Args:
           scores: the means over seeds and, with several seeds, standard deviations.
         """
-        baseline = self.baseline()
+        baseline = self.baseline
         rows: list[tuple] = []
         for name, value in scores.items():
             row = (name, f"{value:.4g}")
@@ -56,6 +58,7 @@ class Answered(Results):
     split: str
     answers: Sequence[Any]
 
+    @functools.cached_property
     def baseline(self) -> Mapping[str, float]:
         """The scores of the majority answer."""
         return self.task.baseline(self.split, self.task.examples(self.split))

@@ -39,7 +39,7 @@ def close(
                 found.write(own)
                 workdir.write_facts(own.parent, task.facts, now)
         if split in task.dev_splits[:1]:
-            baseline = found.baseline()
+            baseline = found.baseline
         if each[0]:
             means = seeds.means(split, each)
             if not log.has(now, split):
