@@ -82,7 +82,7 @@ class Dense(nn.Module):
         matrix = kernel.reshape(math.prod(inner), -1)
         if self.logits:
             rows, matrix = rows.astype(jnp.float32), matrix.astype(jnp.float32)
-        product = linear(rows, matrix, jnp.reshape(bias, -1))
+        product = linear(rows, matrix, jnp.asarray(bias).reshape(-1))
         product = checkpoint_name(product, PRODUCT)
         return product.reshape(*outer, *self.features)
 

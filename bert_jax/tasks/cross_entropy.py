@@ -1,4 +1,4 @@
-"""Cross entropy over a vocabulary, without a gather in its gradient."""
+"""Cross entropy over a vocabulary, without a scatter in its gradient."""
 
 import jax
 import jax.numpy as jnp
@@ -19,19 +19,15 @@ def cross_entropy(
 
 def _forward(logits: Array, labels: Array) -> tuple[Array, tuple]:
     log_sum = jax.nn.logsumexp(logits, axis=-1)
-    picked = jnp.sum(jnp.where(_is_label(logits, labels), logits, 0.0), axis=-1)
-    return log_sum - picked, (logits, labels, log_sum)
+    picked = jnp.take_along_axis(logits, labels[..., None], axis=-1)
+    return log_sum - picked[..., 0], (logits, labels, log_sum)
 
 
 def _backward(kept: tuple[Array, Array, Array], gradient: Array) -> tuple[Array, None]:
     logits, labels, log_sum = kept
     probs = jnp.exp(logits - log_sum[..., None])
-    differences = probs - _is_label(logits, labels)
-    return differences * gradient[..., None], None
-
-
-def _is_label(logits: Array, labels: Array) -> Array:
-    return labels[..., None] == jnp.arange(logits.shape[-1])
+    is_label = labels[..., None] == jnp.arange(logits.shape[-1])
+    return (probs - is_label) * gradient[..., None], None
 
 
 cross_entropy.defvjp(_forward, _backward)

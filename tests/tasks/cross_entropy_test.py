@@ -33,4 +33,4 @@ def test_the_gradient_scatters_nothing():
         return jnp.sum(cross_entropy(logits, jnp.zeros(3, jnp.int32)))
 
     jaxpr = str(jax.make_jaxpr(jax.grad(total))(jnp.zeros((3, 7))))
-    assert "scatter" not in jaxpr and "gather" not in jaxpr
+    assert "scatter" not in jaxpr
