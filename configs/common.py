@@ -48,7 +48,9 @@ def _model() -> ConfigDict:
     model.layer_norm_eps = 1e-12
     # Not in bert_config.json.
     model.dtype = "float32"  # of the matmuls: float32 or bfloat16
-    model.attention = "einsum"  # the implementation, by name
+    # The implementation: einsum; or fused (one kernel, for GPUs: faster and smaller;
+    # equal but for rounding).
+    model.attention = "einsum"
     # What the backward pass recomputes, to save memory: none; full (all of each
     # layer); dots (everything between its matrix products, and attention).
     model.remat = "none"

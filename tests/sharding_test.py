@@ -74,6 +74,13 @@ def test_what_does_not_fit_is_named(group, field, value, message):
         sharding.make_mesh(config)
 
 
+def test_a_kernel_for_gpus_is_refused_elsewhere():
+    config = small_config()
+    config.model.attention = "fused"
+    with pytest.raises(UserError, match="fused: needs a GPU, and this is a cpu"):
+        sharding.make_mesh(config)
+
+
 def test_parameters_and_moments_are_split_alike():
     state = abstract(small_config(data=2, fsdp=2, tensor=2))
     layer = state.params["bert"]["encoder"]["layer_0"]

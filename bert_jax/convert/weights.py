@@ -212,7 +212,9 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
     params = _unstacked(params)
     _check_shapes(params, model_config, folder)
     found = Weights(
-        config=dataclasses.replace(model_config, scan_layers=False, remat="none"),
+        config=dataclasses.replace(
+            model_config, attention="einsum", scan_layers=False, remat="none"
+        ),
         params=params,
         architecture=architecture,
         labels=_labels(config, params, folder),

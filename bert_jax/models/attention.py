@@ -1,25 +1,53 @@
 """BERT's multi-head self-attention (modeling.py, attention_layer)."""
 
+from typing import NamedTuple
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
+from bert_jax.models.fused_attention import HIDDEN, fused_attention
 from bert_jax.models.layers import Dense, dropout
 from bert_jax.models.products import product
 
 
-def attention_bias(
-    input_mask: Int[Array, "batch length"],
-) -> Float[Array, "batch 1 1 length"]:
-    """0 at tokens and -10,000 at padding (modeling.py)."""
-    padding: Bool[Array, "batch length"] = input_mask == 0
-    return jnp.where(padding, -1e4, 0.0).astype(jnp.float32)[:, None, None, :]
+class Seen(NamedTuple):
+    """Which keys a query attends to: those with its id."""
+
+    queries: Int[Array, "batch #length"]
+    keys: Int[Array, "batch length"]
+
+    @classmethod
+    def tokens(cls, input_mask: Int[Array, "batch length"]) -> "Seen":
+        """Every query attends to every token, not to padding."""
+        return cls(jnp.ones_like(input_mask[:, :1]), jnp.where(input_mask == 0, 0, 1))
+
+    def bias(self) -> Float[Array, "batch 1 #length length"]:
+        """0 where a query attends, else -10,000 (modeling.py), whose exponential is
+        exactly 0 in float32."""
+        seen = self.queries[:, :, None] == self.keys[:, None, :]
+        return jnp.where(seen, 0.0, HIDDEN).astype(jnp.float32)[:, None]
+
+
+def einsum_attention(
+    query: Float[Array, "batch length heads head_dim"],
+    keys: Float[Array, "batch length heads head_dim"],
+    value: Float[Array, "batch length heads head_dim"],
+    seen: Seen,
+    rate: float,
+    key: Key[Array, ""] | None,
+) -> Float[Array, "batch length heads head_dim"]:
+    """Softmax attention in float32; `key` is for dropout of the probabilities."""
+    scores = product("bqhd,bkhd->bhqk", query, keys, jnp.float32)
+    probs = jax.nn.softmax(scores / query.shape[-1] ** 0.5 + seen.bias(), axis=-1)
+    probs = dropout(probs, rate, key).astype(query.dtype)
+    return product("bhqk,bkhd->bqhd", probs, value, query.dtype)
 
 
 class SelfAttention(nn.Module):
-    """Query, key and value, the softmax in float32, and the output projection."""
+    """Query, key and value, the attention, and the output projection."""
 
     config: BertConfig
 
@@ -27,7 +55,7 @@ class SelfAttention(nn.Module):
     def __call__(
         self,
         hidden: Float[Array, "batch length hidden"],
-        bias: Float[Array, "batch 1 1 length"],
+        seen: Seen,
         key: Key[Array, ""] | None,
     ) -> Float[Array, "batch length hidden"]:
         config = self.config
@@ -37,11 +65,9 @@ class SelfAttention(nn.Module):
         keys = Dense(config, heads, into_heads, name="key")(hidden)
         value = Dense(config, heads, into_heads, name="value")(hidden)
 
-        scores = product("bqhd,bkhd->bhqk", query, keys, jnp.float32)
-        probs = jax.nn.softmax(scores / config.head_dim**0.5 + bias, axis=-1)
-        probs = dropout(probs, config.attention_probs_dropout_prob, key)
-        probs = probs.astype(config.dtype)
-        mixed = product("bhqk,bkhd->bqhd", probs, value, config.dtype)
+        attend = fused_attention if config.attention == "fused" else einsum_attention
+        rate = config.attention_probs_dropout_prob
+        mixed = attend(query, keys, value, seen, rate, key)
         out_of_heads = ("heads", "head_dim", "embed")
         features = (config.hidden_size,)
         return Dense(config, features, out_of_heads, inputs=2, name="output")(mixed)

@@ -8,7 +8,8 @@ from typing import Any
 from bert_jax.errors import UserError
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
-ATTENTIONS = ("einsum",)
+ATTENTIONS = ("einsum", "fused")
+FUSED_HEADS = (16, 32, 64, 128)  # Triton's blocks are powers of 2
 DTYPES = ("float32", "bfloat16")
 REMATS = ("none", "full", "dots")
 
@@ -73,6 +74,12 @@ class BertConfig:
             raise UserError(
                 f"config.model.num_attention_heads={self.num_attention_heads} does not "
                 f"divide config.model.hidden_size={self.hidden_size}"
+            )
+        if self.attention == "fused" and self.head_dim not in FUSED_HEADS:
+            raise UserError(
+                "config.model.attention=fused: heads (config.model.hidden_size / "
+                f"num_attention_heads) of {self.head_dim}, but it computes those of "
+                f"{', '.join(map(str, FUSED_HEADS))} only; choose einsum"
             )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0 <= getattr(self, name) < 1:

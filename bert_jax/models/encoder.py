@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from bert_jax.models.attention import SelfAttention, attention_bias
+from bert_jax.models.attention import Seen, SelfAttention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import (
     ACTIVATION_FUNCTIONS,
@@ -83,7 +83,7 @@ class EncoderLayer(nn.Module):
         self,
         hidden: Float[Array, "batch length hidden"],
         index: int | Int[Array, ""],
-        bias: Float[Array, "batch 1 1 length"],
+        seen: Seen,
         key: Key[Array, ""] | None,
     ) -> tuple[
         Float[Array, "batch length hidden"], Float[Array, "batch length hidden"]
@@ -94,7 +94,7 @@ class EncoderLayer(nn.Module):
         if key is not None:
             keys = tuple(jax.random.split(jax.random.fold_in(key, index), 3))
 
-        attended = SelfAttention(config, name="attention")(hidden, bias, keys[0])
+        attended = SelfAttention(config, name="attention")(hidden, seen, keys[0])
         attended = dropout(attended, rate, keys[1])
         hidden = layer_norm(config, name="attention_layer_norm")(hidden + attended)
 
@@ -117,7 +117,7 @@ class Encoder(nn.Module):
     def __call__(
         self,
         hidden: Float[Array, "batch length hidden"],
-        bias: Float[Array, "batch 1 1 length"],
+        seen: Seen,
         key: Key[Array, ""] | None,
     ) -> tuple[
         Float[Array, "batch length hidden"],
@@ -144,10 +144,10 @@ class Encoder(nn.Module):
                 metadata_params={nn.PARTITION_NAME: "layers"},
             )
             indices = jnp.arange(config.num_hidden_layers)
-            return scanned(config, name="layers")(hidden, indices, bias, key)
+            return scanned(config, name="layers")(hidden, indices, seen, key)
         outputs = []
         for index in range(config.num_hidden_layers):
-            hidden, _ = layer(config, name=f"layer_{index}")(hidden, index, bias, key)
+            hidden, _ = layer(config, name=f"layer_{index}")(hidden, index, seen, key)
             outputs.append(hidden)
         return hidden, outputs
 
@@ -188,8 +188,8 @@ class Bert(nn.Module):
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         embedded = _constrain(self.embeddings(input_ids, segment_ids, keys[0]))
-        bias = attention_bias(input_mask)
-        sequence, outputs = self.encoder(embedded, bias, keys[1])
+        seen = Seen.tokens(input_mask)
+        sequence, outputs = self.encoder(embedded, seen, keys[1])
         pooled = jnp.tanh(self.pooler(sequence[:, 0]))
         return Encoded(sequence, pooled, [embedded, *outputs])
 

@@ -65,12 +65,19 @@ def make_mesh(
 
     Raises:
       UserError: sizes that do not multiply to the number of devices, a batch that
-        does not divide over them, or an unknown `optimizer`.
+        does not divide over them, an unknown `optimizer`, or an attention that these
+        devices do not have.
     """
     if config.mesh.optimizer not in OPTIMIZERS:
         raise UserError(
             f"config.mesh.optimizer={config.mesh.optimizer!r}: choose one of "
             f"{', '.join(OPTIMIZERS)}"
+        )
+    platform = jax.devices()[0].platform
+    if config.model.attention == "fused" and platform != "gpu":
+        raise UserError(
+            f"config.model.attention=fused: needs a GPU, and this is a {platform}; "
+            "choose einsum"
         )
     count = jax.device_count()
     sizes = {axis: config.mesh[axis] for axis in AXES}

@@ -1,0 +1,118 @@
+"""The fused kernel, interpreted, beside the einsum attention."""
+
+import dataclasses
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from micro import bert_config
+
+from bert_jax.errors import UserError
+from bert_jax.models import attention
+from bert_jax.models.attention import Seen, einsum_attention
+from bert_jax.models.fused_attention import fused_attention
+from bert_jax.models.heads import BertForPreTraining, init_pretraining
+
+interpreted = partial(fused_attention, interpret=True)
+
+
+def values(shape: tuple[int, ...], dtype: str) -> list[jax.Array]:
+    rng = np.random.default_rng(0)
+    return [jnp.asarray(rng.normal(size=shape), dtype) for _ in range(4)]
+
+
+def sees(kind: str, batch: int, length: int) -> Seen:
+    rng = np.random.default_rng(1)
+    if kind == "packed":
+        ids = jnp.asarray(np.sort(rng.integers(0, 4, (batch, length)), axis=1))
+        return Seen(ids.astype(jnp.int32), ids.astype(jnp.int32))
+    ends = rng.integers(1, length + 1, (batch, 1))
+    return Seen.tokens(jnp.asarray(np.arange(length) < ends, jnp.int32))
+
+
+def outputs_and_gradients(attend, query, keys, value, gradient, seen, rate):
+    key = jax.random.key(3)
+    output, pull = jax.vjp(
+        lambda *three: attend(*three, seen, rate, key), query, keys, value
+    )
+    return output, *pull(gradient)
+
+
+@pytest.mark.parametrize("kind", ["padded", "packed"])
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "error"),
+    [
+        ((2, 128, 2, 64), "float32", 2e-6),
+        ((3, 40, 3, 16), "float32", 2e-6),
+        ((1, 7, 1, 32), "float32", 2e-6),
+        ((1, 96, 2, 64), "bfloat16", 2**-6),
+    ],
+)
+def test_outputs_and_gradients_are_the_einsum_s(shape, dtype, error, rate, kind):
+    """With dropout too: the same elements are dropped."""
+    given = values(shape, dtype)
+    seen = sees(kind, *shape[:2])
+    found, expected = (
+        outputs_and_gradients(attend, *given, seen, rate)
+        for attend in (interpreted, einsum_attention)
+    )
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(
+            np.float32(one), np.float32(other), rtol=0, atol=error
+        )
+
+
+def test_what_a_query_does_not_see_changes_no_bit():
+    query, keys, value, gradient = values((1, 128, 2, 64), "float32")
+    ids = jnp.asarray(np.arange(128)[None] // 50, jnp.int32)
+    others = ids[0] != 1
+    changed = [jnp.where(others[None, :, None, None], -x, x) for x in (keys, value)]
+    one = outputs_and_gradients(
+        interpreted, query, keys, value, gradient, Seen(ids, ids), 0.1
+    )
+    two = outputs_and_gradients(
+        interpreted, query, *changed, gradient, Seen(ids, ids), 0.1
+    )
+    for before, after in zip(one, two, strict=True):
+        np.testing.assert_array_equal(before[:, 50:100], after[:, 50:100])
+        assert not np.array_equal(before, after)
+
+
+@pytest.mark.slow
+def test_a_model_on_a_mesh(monkeypatch):
+    """The whole model's gradients, split over devices: those of einsum on one."""
+    monkeypatch.setattr(attention, "fused_attention", interpreted)
+    fields = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2}
+    fields |= {"num_attention_heads": 2, "intermediate_size": 64}
+    config = bert_config(**fields)
+    params = nn.meta.unbox(init_pretraining(config, jax.random.key(0)))
+    ids = jax.random.randint(jax.random.key(1), (8, 24), 5, 50)
+    mask = (jnp.arange(24) < 20).astype(jnp.int32) * jnp.ones_like(ids)
+
+    def loss(params, attention):
+        model = BertForPreTraining(dataclasses.replace(config, attention=attention))
+        inputs = (ids, mask, jnp.zeros_like(ids), ids[:, :2] % 20, jax.random.key(2))
+        return sum(
+            jnp.sum(x**2) for x in model.apply({"params": params}, *inputs).values()
+        )
+
+    expected = jax.grad(loss)(params, "einsum")
+    mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), (AxisType.Auto,) * 3)
+    with jax.set_mesh(mesh):
+        found = jax.jit(jax.grad(loss), static_argnums=1)(params, "fused")
+    scale = max(float(jnp.abs(x).max()) for x in jax.tree.leaves(expected))
+    for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * scale)
+
+
+def test_heads_that_the_kernel_cannot_take_are_refused():
+    with pytest.raises(UserError, match="of 48, but it computes those of 16"):
+        bert_config(
+            vocab_size=50, hidden_size=96, num_attention_heads=2, attention="fused"
+        )
