@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -198,19 +199,21 @@ def jax_peaks(size: int, megabytes: int, seconds: float) -> dict[str, float]:
     import jax.numpy as jnp
 
     product = jax.jit(jnp.matmul)
+    # A sum with an argument: XLA would drop a plain copy.
+    copy = jax.jit(lambda x, y: x + y)
+
+    def multiply(x: jax.Array) -> None:
+        product(x, x).block_until_ready()
+
+    def move(source: jax.Array) -> None:
+        copy(source, 1.0).block_until_ready()
+
     peaks = {}
     for dtype in ("float32", "bfloat16"):
         x = jax.random.normal(jax.random.key(0), (size, size)).astype(dtype)
-        peaks[dtype] = best_rate(
-            2.0 * size**3, lambda x=x: product(x, x).block_until_ready(), seconds
-        )
+        peaks[dtype] = best_rate(2.0 * size**3, partial(multiply, x), seconds)
     source = jnp.ones(megabytes * 250_000, jnp.float32)
-    # A sum with an argument: XLA would drop a plain copy.
-    copy = jax.jit(lambda x, y: x + y)
-    moved = 2.0 * source.nbytes
-    peaks["copy"] = best_rate(
-        moved, lambda: copy(source, 1.0).block_until_ready(), seconds
-    )
+    peaks["copy"] = best_rate(2.0 * source.nbytes, partial(move, source), seconds)
     return peaks
 
 
@@ -219,21 +222,27 @@ def torch_peaks(size: int, megabytes: int, seconds: float) -> dict[str, float]:
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+
+    def wait() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    def multiply(x: torch.Tensor, out: torch.Tensor) -> None:
+        torch.mm(x, x, out=out)
+        wait()
+
+    def move(source: torch.Tensor, target: torch.Tensor) -> None:
+        target.copy_(source)
+        wait()
+
     peaks = {}
     for dtype in ("float32", "bfloat16"):
         x = torch.randn(size, size, device=device).to(getattr(torch, dtype))
-        out = torch.empty_like(x)
-        peaks[dtype] = best_rate(
-            2.0 * size**3,
-            lambda x=x, out=out: (torch.mm(x, x, out=out), wait()),
-            seconds,
-        )
+        both = partial(multiply, x, torch.empty_like(x))
+        peaks[dtype] = best_rate(2.0 * size**3, both, seconds)
     source = torch.ones(megabytes * 250_000, device=device)
-    target = torch.empty_like(source)
-    peaks["copy"] = best_rate(
-        8.0 * source.numel(), lambda: (target.copy_(source), wait()), seconds
-    )
+    both = partial(move, source, torch.empty_like(source))
+    peaks["copy"] = best_rate(8.0 * source.numel(), both, seconds)
     return peaks
 
 

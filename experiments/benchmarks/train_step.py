@@ -176,7 +176,7 @@ def rows_of(case: dict[str, Any]) -> list[tuple[str, ...]]:
     peaks = measuring.higher(*case["peaks"].values())
     ours = {k: v for k, v in case["sides"].items() if k.startswith(OURS)}
     best = min(ours.values(), key=lambda side: side["median"], default=None)
-    found = []
+    found: list[tuple[str, ...]] = []
     for name, side in case["sides"].items():
         rate = case["flops"] / side["median"]
         ratio = ""
