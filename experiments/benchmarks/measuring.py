@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -87,15 +88,14 @@ def introduction(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write(path: str, found: Mapping[str, Any], cases: Sequence[Any]) -> None:
-    """Writes everything so far, whole or not at all; an empty path writes nothing."""
+def write(path: str, content: Mapping[str, Any]) -> None:
+    """Writes a JSON file, whole or not at all; an empty path writes nothing."""
     if not path:
         return
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f"{target.name}.part")
-    text = json.dumps({**found, "cases": list(cases)}, indent=1)
-    temporary.write_text(text + "\n", encoding="utf-8")
+    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     temporary.replace(target)
 
 
@@ -116,24 +116,27 @@ def in_process(
     """
     command = [sys.executable, "-m", module, f"--case={json.dumps(case)}"]
     start = time.monotonic()
-    try:
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **(environment or {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=limit,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return {**case, "error": f"killed after {limit:.0f} s"}
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            # With the processes that it has started: they hold its output open.
+            os.killpg(process.pid, signal.SIGKILL)
+            return {**case, "error": f"killed after {limit:.0f} s"}
     seconds = round(time.monotonic() - start, 1)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+    if process.returncode:
+        lines = err.strip().splitlines() or [f"status {process.returncode}"]
         return {**case, "error": lines[-1][:500], "seconds": seconds}
-    return {**case, **json.loads(done.stdout.splitlines()[-1]), "seconds": seconds}
+    return {**case, **json.loads(out.splitlines()[-1]), "seconds": seconds}
 
 
 def alternate(

@@ -295,7 +295,7 @@ def main(arguments: list[str]) -> None:
     shared = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.45", **os.environ}
     for case in cases(options):
         finished.append(measuring.in_process(MODULE, case, options.limit, shared))
-        measuring.write(options.output, facts, finished)
+        measuring.write(options.output, {**facts, "cases": finished})
         print(f"\n{table(rows_of(finished[-1]), HEADER)}", flush=True)
         print("\n".join(notes(finished[-1])), flush=True)
     if len(finished) > 1:
