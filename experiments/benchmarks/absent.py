@@ -44,7 +44,7 @@ class _Module(types.ModuleType):
         return _Empty(name, (), {})
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
@@ -62,4 +62,4 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def stand_in() -> None:
     """From now on an import of a library that is not installed gives an empty one."""
-    sys.meta_path.append(_Finder())  # last: the real ones come first
+    sys.meta_path.append(Finder())  # last: the real ones come first

@@ -49,113 +49,18 @@ from experiments.benchmarks import absent, kernels, measuring
 if __name__ == "__main__":  # before the imports of what may not be there
     absent.stand_in()
 
-from bert_jax.models.config import ATTENTIONS, BertConfig, pretraining_flops
+from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.runtime import compilation_cache
 from bert_jax.runtime.terminal import table
 from bert_jax.training import sharding
-from experiments.benchmarks import our_step, train_step
+from experiments.benchmarks import gpu_cases, our_step, train_step
 
 MODULE = "experiments.benchmarks.gpu"
 MINUTES = 8.5  # of a part
 # 32-bit integer operations a second of an H100 or H200: 64 a clock in each of 132
 # processors (CUDA C++ programming guide, table of arithmetic throughput) at 1.98 GHz.
 INTEGER = 132 * 64 * 1.98e9
-# Rows of a batch that fill a card of 80 GB or more.
-SHAPES = (
-    ("base", 128, 256),
-    ("large", 512, 32),
-    ("base", 512, 64),
-    ("large", 128, 128),
-)
-FLAGS = (
-    "--xla_gpu_enable_latency_hiding_scheduler=true",
-    "--xla_gpu_autotune_level=4",
-    "--xla_gpu_exhaustive_tiling_search=true",
-    "--xla_gpu_enable_triton_gemm=false",
-    "--xla_gpu_enable_command_buffer=",
-    "--xla_gpu_cudnn_gemm_fusion_level=2",
-    "--xla_gpu_enable_cudnn_layer_norm=true",
-    "--xla_gpu_experimental_enable_fusion_autotuner=true",
-)
-STEP = {
-    "kind": "step",
-    "dtype": "bfloat16",
-    "attention": ATTENTIONS[0],
-    "attention_dropout": 0.1,
-    "remat": "none",
-    "scan_layers": False,
-    "flags": "",
-}
 PROFILED_STEPS = 3
-
-
-def cases(part: int, scale: float = 1.0) -> list[dict[str, Any]]:
-    """What a part measures, the most important first.
-
-    Args:
-      scale: of the batches, for a card with less memory.
-    """
-
-    def step(shape: tuple[str, int, int], **changes: Any) -> dict[str, Any]:
-        size, length, batch = shape
-        rows = max(1, int(changes.pop("batch", batch) * scale))
-        if changes.get("attention") == "cudnn":
-            changes["attention_dropout"] = 0.0  # it has none that could be resumed
-        return {**STEP, "size": size, "length": length, "batch": rows, **changes}
-
-    base = SHAPES[0]
-    if part == 1:
-        return [
-            step(shape, kind="profile", attention=name, flags=FLAGS[4])
-            for shape in SHAPES
-            for name in ATTENTIONS
-        ]
-    if part == 2:
-        return [
-            *(step(base, attention=name) for name in ATTENTIONS),
-            *(step(base, batch=batch) for batch in (64, 128, 512)),
-            *(step(base, flags=flag) for flag in FLAGS),
-            step(base, dtype="float32"),
-            step(base, attention_dropout=0.0),
-            step(base, scan_layers=True),
-            *(step(base, batch=512, remat=remat) for remat in ("dots", "full")),
-            *(
-                step(shape, attention=name)
-                for shape in SHAPES[1:]
-                for name in ATTENTIONS
-            ),
-        ]
-    given = train_step.parse(["--torch=sdpa,sdpa-gathered,compile-gathered"])
-    return [
-        {**case, "kind": "torch", "turn": 1.0}
-        for size, length, batch in SHAPES
-        for dtype in ("bfloat16", "float32")[: 1 if length == 512 else 2]
-        for case in train_step.cases(
-            argparse.Namespace(
-                **{
-                    **vars(given),
-                    "sizes": size,
-                    "lengths": str(length),
-                    "batch": str(max(1, int(batch * scale / 2))),
-                    "dtypes": dtype,
-                    "peak_size": 8192,
-                }
-            )
-        )
-    ]
-
-
-def small(part: int) -> list[dict[str, Any]]:
-    """A case of each kind of a part, small enough for any CPU."""
-    first = {case["kind"]: case for case in reversed(cases(part))}
-    return [
-        {
-            **case,
-            **{"size": "1/64", "length": 16, "batch": 2, "flags": ""},
-            **{"turn": 0.0, "rounds": 1, "peak": [64, 1, 0.0]},
-        }
-        for case in first.values()
-    ]
 
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
@@ -199,28 +104,13 @@ def _profile(step: our_step.OurStep, peaks: Mapping[str, float]) -> dict[str, An
         with jax.profiler.trace(folder):
             step(PROFILED_STEPS)
         seen = kernels.measured(Path(folder))
-    program = kernels.kernels(step.compiled.as_text())
+    program = kernels.kernels(step.compiled.as_text() or "")
     known = kernels.Peaks(
         flops={name: peaks[name] for name in ("float32", "bfloat16")},
         bytes=peaks["copy"],
         integer=peaks["integer"],
     )
     return kernels.beside(program, seen, known, PROFILED_STEPS)
-
-
-def label(case: Mapping[str, Any]) -> str:
-    """How a case differs from the plain step."""
-    named = {
-        "attention_dropout": "attention dropout",
-        "scan_layers": "scan layers",
-        "flags": "flags",
-    }
-    changes = [
-        f"{named.get(name, name)} {case[name]}".strip()
-        for name in ("attention", "attention_dropout", "remat", "scan_layers", "flags")
-        if case[name] != STEP[name]
-    ]
-    return ", ".join(changes) or STEP["attention"]
 
 
 HEADER = (
@@ -233,13 +123,13 @@ def row(case: Mapping[str, Any], peaks: Mapping[str, float]) -> tuple[str, ...]:
     """A step's line of the table."""
     head = (case["size"], str(case["length"]), str(case["batch"]), case["dtype"])
     if "error" in case:
-        return (*head, f"{label(case)}: {case['error'][:80]}", *[""] * 6)
+        return (*head, f"{gpu_cases.label(case)}: {case['error'][:80]}", *[""] * 6)
     seconds, memory = case["step"]["median"], case["peak_memory"]
     rate = case["flops"] / seconds
     measured = peaks.get(case["dtype"])
     return (
         *head,
-        label(case),
+        gpu_cases.label(case),
         f"{case['batch'] / seconds:,.0f}",
         f"{1e3 * seconds:.2f}",
         f"{rate / 1e12:.3g}",
@@ -299,7 +189,9 @@ def run(options: argparse.Namespace, results: Results) -> None:
     peaks: dict[str, float] = {}
     settings = {"rounds": 5, "turn": 1.0, "peak": [8192, 2000, 1.0]}
     listed = (
-        small(options.part) if options.dry_run else cases(options.part, options.scale)
+        gpu_cases.small(options.part)
+        if options.dry_run
+        else gpu_cases.cases(options.part, options.scale)
     )
     for case in [{**listed[0], "kind": "peaks", "flags": ""}, *listed]:
         case = {**settings, **case, "model": peaks}
@@ -344,6 +236,7 @@ def main(arguments: list[str]) -> None:
     if options.case:
         print(json.dumps(measure(json.loads(options.case))))
         return
+    measuring.like_launch()
     facts = measuring.facts(MODULE, arguments)
     print(measuring.introduction(facts), flush=True)
     run(options, Results(options.output, options.part, facts))

@@ -150,7 +150,8 @@ class _Program:
             inner = self.computations[own.attribute(r"calls=%([^\s,]+)")]
             parts = [self._work(one, inner) for one in inner.values()]
             dtypes = [dtype for _, dtype, _ in parts if dtype]
-            flops, integer = (sum(part[i] for part in parts) for i in (0, 2))
+            flops = sum(part[0] for part in parts)
+            integer = sum(part[2] for part in parts)
             return flops, dtypes[0] if dtypes else "", integer
         contracted = own.attribute(r"lhs_contracting_dims=\{([\d,]*)\}")
         if own.op == "custom-call":

@@ -50,6 +50,12 @@ def use_threads(count: int) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
 
+def like_launch() -> None:
+    """Sets this process's environment, for those it starts, as launch.sh does."""
+    if sys.platform == "linux":
+        os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+
+
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """The installed ones of the packages."""
     found = {}

@@ -56,7 +56,7 @@ def predictions(length: int) -> int:
     return 20 if length == 128 else max(1, round(0.15 * length))
 
 
-def random_batch(config: ConfigDict) -> Batch:
+def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
     """Full rows: random pieces, none of them padding or special, in two segments."""
     rows, length = config.train.batch_size, config.corpus.max_seq_length
     chosen = config.masking.max_predictions_per_seq

@@ -134,7 +134,7 @@ class TorchStep:
                 loss = self._loss(self.network.module, inputs)
             loss.backward()
             self.network.update()
-        return float(loss)
+        return loss.item()
 
     def _precision(self) -> Any:
         if self._dtype == "float32":

@@ -288,6 +288,7 @@ def main(arguments: list[str]) -> None:
     if options.case:
         print(json.dumps(measure(json.loads(options.case))))
         return
+    measuring.like_launch()
     facts = measuring.facts(MODULE, arguments)
     print(measuring.introduction(facts), flush=True)
     finished: list[dict[str, Any]] = []
