@@ -33,7 +33,8 @@ class InOrder(transformers.Trainer):
     """Takes the rows in their order: they are shuffled already."""
 
     def _get_train_sampler(self, train_dataset: Any = None) -> SequentialSampler:
-        return SequentialSampler(train_dataset or self.train_dataset)
+        rows: Any = train_dataset or self.train_dataset
+        return SequentialSampler(rows)
 
 
 class Marks(transformers.TrainerCallback):
