@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -231,6 +232,7 @@ def program(*arguments: str) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_a_quick_run_of_the_training_step(tmp_path):
     output = tmp_path / "found.json"
     torch = "sdpa-gathered" if importlib.util.find_spec("transformers") else ""
@@ -260,6 +262,7 @@ assert not hasattr(sys.modules["orbax"], "__file__")
 """
 
 
+@pytest.mark.slow
 def test_a_dry_run_for_a_gpu_needs_jax_alone(tmp_path):
     output = tmp_path / "gpu.json"
     output.write_text(json.dumps({"parts": {"2": {"cases": ["kept"]}}}))
@@ -313,11 +316,16 @@ def test_the_parts_of_a_start_add_up():
         start_up.parts(8.0, ends)
 
 
+@pytest.mark.slow
 def test_a_traced_start_has_every_part(tmp_path):
     """What it wraps is still there, and called in this order."""
-    text = "A man went out. He came back.\\n\\nShe sat down. It rained. "
+    rng = random.Random(0)
     path = tmp_path / "text.jsonl"
-    path.write_text(f'{{"text": "{text * 10}"}}\n' * 20)
+    with open(path, "w") as file:
+        for _ in range(20):
+            words = ["".join(rng.choices("abcdefgh", k=5)) for _ in range(100)]
+            lines = [" ".join(words[i : i + 5]).capitalize() for i in range(0, 100, 5)]
+            print(json.dumps({"text": ". ".join(lines)}), file=file)
     told, _ = program(
         *("-m", start_up.MODULE, "--traced", "--", start_up.CONFIG),
         *(f"--config.corpus.sources=('jsonl:{path}',)", "--config.train.num_steps=1"),

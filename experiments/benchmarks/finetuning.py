@@ -10,6 +10,7 @@ same batches, with AdamW, clipping and dropout. The four are whole processes tha
 turns; of each the better speed counts, in sequences a second over the steps without the
 first quarter and without compilation (torch compiles nothing here). `whole` is the
 whole process in seconds: start, data and, here, compilation and the final evaluation.
+`loss` is the last step's; first weights and dropout are each side's own.
 
 Seeds: one run with `train.seeds` beside as many single ones, and the largest relative
 difference of their losses. The Trainer needs accelerate; without it ours run alone.
@@ -63,7 +64,7 @@ def run(config: str, fields: list[str], workdir: Path) -> float:
 
 
 def ours(config: str, fields: list[str], padding: str, folder: Path) -> dict[str, Any]:
-    """Speed, the mean loss of the log's lines, and the process's seconds."""
+    """Speed, the last step's loss, and the process's seconds."""
     steps = next(int(f.partition("=")[2]) for f in fields if "num_steps" in f)
     log = f"--config.train.log_every={max(1, steps // 4)}"
     to_max = f"--config.task.pad_to_max={padding == 'max_length'}"
