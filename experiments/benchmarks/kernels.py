@@ -1,0 +1,276 @@
+"""A compiled program's kernels: what each should cost, and what a profile says it did.
+
+The model: a kernel takes the longest of its bytes at the memory's speed, its matrix
+products at their peak and its integer operations (random bits) at theirs. Bytes are
+those of its operands and results, once, so a look-up counts its whole table. It knows
+no gaps between kernels, and no FLOPs of a kernel that is opaque to XLA (Pallas, cuDNN's
+attention).
+"""
+
+import collections
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# Bytes of an element by the start of its type's name; bits are stored as bytes.
+_BITS = re.compile(r"(pred|bf|f|s|u|c)(\d*)")
+_ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
+_INSTRUCTION = re.compile(
+    r"\s*(?:ROOT )?%(?P<name>\S+) = (?P<shape>\(.*?\)|\S+) (?P<op>[\w-]+)\((?P<rest>.*)"
+)
+_COMPUTATION = re.compile(r"(?P<entry>ENTRY )?%(?P<name>\S+) \(.*\{$")
+
+# They move no data, or their operands' kernels have done so.
+_FREE = frozenset(
+    (
+        *("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "iota"),
+        *("after-all", "partition-id", "replica-id", "copy-done", "async-done"),
+        *("opt-barrier", "async-update"),
+    )
+)
+_INTEGER = frozenset(
+    (
+        *("add", "subtract", "multiply", "and", "or", "xor", "not", "shift-left"),
+        *("shift-right-logical", "shift-right-arithmetic"),
+    )
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Peaks:
+    """What a device does in a second."""
+
+    flops: Mapping[str, float]  # of matrix products, by dtype
+    bytes: float
+    integer: float  # operations
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """An instruction that the device runs, with what it reads, writes and computes."""
+
+    name: str
+    what: str  # the operation, or what a custom call calls
+    where: str  # its path in the program
+    bytes: int
+    flops: int
+    dtype: str  # of the matrix product's left side
+    integer: int  # operations on integers, which draw random bits
+    times: int = 1  # in a run of the program
+
+    def seconds(self, peaks: Peaks) -> float:
+        """By the model, of one run of the program."""
+        known = peaks.flops.get(self.dtype, max(peaks.flops.values()))
+        return self.times * max(
+            self.bytes / peaks.bytes, self.flops / known, self.integer / peaks.integer
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Instruction:
+    name: str
+    shape: str
+    op: str
+    rest: str
+
+    @property
+    def operands(self) -> list[str]:
+        depth, end = 1, 0
+        while depth and end < len(self.rest):
+            depth += {"(": 1, ")": -1}.get(self.rest[end], 0)
+            end += 1
+        return re.findall(r"%([^\s,(){}]+)", self.rest[:end])
+
+    def attribute(self, pattern: str) -> str:
+        found = re.search(pattern, self.rest)
+        return found[1] if found else ""
+
+
+def kernels(text: str) -> list[Kernel]:
+    """The kernels of a program, from `compiled.as_text()`.
+
+    Raises:
+      ValueError: it is no HLO text.
+    """
+    program = _Program(text)
+    return list(program.walk(program.entry, 1))
+
+
+class _Program:
+    def __init__(self, text: str):
+        self.computations: dict[str, dict[str, _Instruction]] = {}
+        self.entry = ""
+        current: dict[str, _Instruction] = {}
+        for line in text.splitlines():
+            if start := _COMPUTATION.match(line):
+                current = self.computations.setdefault(start["name"], {})
+                self.entry = start["name"] if start["entry"] else self.entry
+            elif found := _INSTRUCTION.match(line):
+                current[found["name"]] = _Instruction(**found.groupdict())
+        if not self.entry:
+            raise ValueError("no HLO text: it has no ENTRY computation")
+
+    def walk(self, computation: str, times: int) -> Iterator[Kernel]:
+        """The kernels of a computation that runs so many times."""
+        shapes = self.computations[computation]
+        for own in shapes.values():
+            if own.op == "while":
+                trips = own.attribute(r'known_trip_count":\{"n":"(\d+)"')
+                body = own.attribute(r"body=%([^\s,]+)")
+                yield from self.walk(body, times * int(trips or 1))
+            elif own.op == "call":
+                yield from self.walk(own.attribute(r"to_apply=%([^\s,]+)"), times)
+            elif own.op not in _FREE:
+                yield self._kernel(own, shapes, times)
+
+    def _kernel(
+        self, own: _Instruction, shapes: Mapping[str, _Instruction], times: int
+    ) -> Kernel:
+        moved = sum(_bytes(shapes[o].shape) for o in own.operands if o in shapes)
+        flops, dtype, integer = self._work(own, shapes)
+        return Kernel(
+            name=own.name,
+            what=own.attribute(r'custom_call_target="([^"]*)"') or own.op,
+            where=own.attribute(r'op_name="([^"]*)"'),
+            bytes=moved + _bytes(_without_workspace(own)),
+            flops=flops,
+            dtype=dtype,
+            integer=integer,
+            times=times,
+        )
+
+    def _work(
+        self, own: _Instruction, shapes: Mapping[str, _Instruction]
+    ) -> tuple[int, str, int]:
+        """FLOPs of matrix products, the dtype of a left side, integer operations."""
+        if own.op == "fusion":
+            inner = self.computations[own.attribute(r"calls=%([^\s,]+)")]
+            parts = [self._work(one, inner) for one in inner.values()]
+            dtypes = [dtype for _, dtype, _ in parts if dtype]
+            flops = sum(part[0] for part in parts)
+            integer = sum(part[2] for part in parts)
+            return flops, dtypes[0] if dtypes else "", integer
+        contracted = own.attribute(r"lhs_contracting_dims=\{([\d,]*)\}")
+        if own.op == "custom-call":
+            contracted = own.attribute(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
+        if contracted and own.operands and own.operands[0] in shapes:
+            dtype, sizes = _arrays(shapes[own.operands[0]].shape)[0]
+            _, result = _arrays(own.shape)[0]
+            summed = math.prod(sizes[int(i)] for i in re.findall(r"\d+", contracted))
+            return 2 * math.prod(result) * summed, _DTYPES.get(dtype, dtype), 0
+        arrays = _arrays(own.shape)
+        if own.op in _INTEGER and arrays and arrays[0][0] in ("u32", "s32"):
+            return 0, "", math.prod(arrays[0][1])
+        return 0, "", 0
+
+
+_DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+
+
+def _arrays(shape: str) -> list[tuple[str, list[int]]]:
+    """Element type and sizes of each array of a shape, which may be a tuple's."""
+    return [
+        (dtype, [int(size) for size in sizes.split(",") if size])
+        for dtype, sizes in _ARRAY.findall(shape)
+        if _BITS.match(dtype)
+    ]
+
+
+def _bytes(shape: str) -> int:
+    total = 0
+    for dtype, sizes in _arrays(shape):
+        found = _BITS.match(dtype)
+        bits = int(found[2] or 8) if found else 8
+        total += math.prod(sizes) * max(1, bits // 8)
+    return total
+
+
+def _without_workspace(own: _Instruction) -> str:
+    """A custom call's result without the bytes that it uses as scratch memory."""
+    if own.op != "custom-call" or not own.shape.startswith("("):
+        return own.shape
+    return re.sub(r"[su]8\[\d+\]", "", own.shape)
+
+
+def measured(folder: Path) -> dict[str, float]:
+    """Seconds by kernel's name, added over a profile that `jax.profiler` wrote.
+
+    On a GPU a kernel that no instruction claims (a CUDA graph's) has its own name.
+    """
+    import jax
+
+    seconds: collections.Counter[str] = collections.Counter()
+    for path in folder.rglob("*.xplane.pb"):
+        planes = list(jax.profiler.ProfileData.from_file(str(path)).planes)
+        devices = [p for p in planes if p.name.startswith("/device:GPU")]
+        for plane in devices or planes:
+            for line in plane.lines:
+                if devices and not line.name.startswith("Stream"):
+                    continue
+                for event in line.events:
+                    name = dict(event.stats).get("hlo_op")
+                    if name or devices:
+                        seconds[str(name or event.name)] += event.duration_ns / 1e9
+    return dict(seconds)
+
+
+def beside(
+    program: Sequence[Kernel],
+    profile: Mapping[str, float],
+    peaks: Peaks,
+    steps: int,
+    top: int = 30,
+) -> dict[str, Any]:
+    """The model and the profile of `steps` runs of a program, side by side.
+
+    Returns:
+      `model_ms` and `measured_ms` of a run, by kind too; `kernels`: of the longest by
+      either, the model's and the measured milliseconds and what they move and compute.
+    """
+    known = {kernel.name: kernel for kernel in program}
+    containers = {"while", "call", "conditional"}
+    rows = []
+    kinds: dict[str, list[float]] = {}
+    for name in {*known, *profile}:
+        kernel = known.get(name)
+        if kernel is None and name.partition(".")[0] in containers:
+            continue  # its own kernels are listed
+        model = 1e3 * kernel.seconds(peaks) if kernel else 0.0
+        real = 1e3 * profile.get(name, 0.0) / steps
+        kind = "not in the program"
+        if kernel:
+            kind = "matrix products" if kernel.flops else "everything else"
+        for index, value in enumerate((model, real)):
+            kinds.setdefault(kind, [0.0, 0.0])[index] += value
+        more = dataclasses.asdict(kernel) if kernel else {"name": name}
+        rows.append({**more, "model_ms": model, "measured_ms": real})
+    rows.sort(key=lambda row: -max(row["model_ms"], row["measured_ms"]))
+    return {
+        "model_ms": sum(model for model, _ in kinds.values()),
+        "measured_ms": sum(real for _, real in kinds.values()),
+        "kinds": kinds,
+        "kernels": rows[:top],
+    }
+
+
+def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """`beside`'s kernels as rows of a table, under `HEADER`."""
+    return [
+        (
+            f"{row['measured_ms']:.3f}",
+            f"{row['model_ms']:.3f}",
+            f"{row.get('bytes', 0) * row.get('times', 1) / 1e6:,.1f}",
+            f"{row.get('flops', 0) * row.get('times', 1) / 1e9:,.1f}",
+            f"{row.get('integer', 0) * row.get('times', 1) / 1e9:,.2f}",
+            row.get("what", "")[:20],
+            row["name"][:32],
+            row.get("where", "")[-60:],
+        )
+        for row in found["kernels"]
+    ]
+
+
+HEADER = ("ms", "model ms", "MB", "GFLOP", "G int", "what", "kernel", "where")

@@ -1,0 +1,286 @@
+"""What the benchmarks share: the machine, its peaks, turns, cases and their file."""
+
+import json
+import os
+import platform
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers")
+
+
+def processor() -> str:
+    """The processor's name, where Linux tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def use_threads(count: int) -> None:
+    """Restricts this process to `count` cores; 0: all. Call it before JAX starts.
+
+    Raises:
+      SystemExit: the system cannot do so, or has fewer cores.
+    """
+    if not count:
+        return
+    if not hasattr(os, "sched_setaffinity") or count > cores():
+        sys.exit(f"error: --threads={count}: not possible on these {cores()} core(s)")
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
+
+
+def like_launch() -> None:
+    """Sets this process's environment, for those it starts, as launch.sh does."""
+    if sys.platform == "linux":
+        os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+
+
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """The installed ones of the packages."""
+    found = {}
+    for name in packages:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def facts(module: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """What identifies a measurement: command, date, hardware, versions, environment."""
+    names = ("XLA_FLAGS", "GLIBC_TUNABLES", "OMP_NUM_THREADS", "JAX_PLATFORMS")
+    return {
+        "command": f"python -m {module} {shlex.join(arguments)}".strip(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "processor": processor(),
+        "cores": cores(),
+        "load": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "versions": versions(),
+        "environment": {name: os.environ[name] for name in names if name in os.environ},
+    }
+
+
+def introduction(found: Mapping[str, Any]) -> str:
+    """The facts as the lines above a table."""
+    packages = ", ".join(f"{name} {v}" for name, v in found["versions"].items())
+    lines = [
+        f"$ {found['command']}",
+        f"{found['date']}, {found['processor']}, {found['cores']} core(s), load "
+        f"{found['load']}, Python {found['python']}, {packages}",
+    ]
+    lines += [f"{name}={value}" for name, value in found["environment"].items()]
+    return "\n".join(lines)
+
+
+def write(path: str, content: Mapping[str, Any]) -> None:
+    """Writes a JSON file, whole or not at all; an empty path writes nothing."""
+    if not path:
+        return
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f"{target.name}.part")
+    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(target)
+
+
+def in_process(
+    module: str,
+    case: Mapping[str, Any],
+    limit: float,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Runs `python -m module --case=JSON` in a process of its own.
+
+    Args:
+      limit: seconds after which it is killed.
+      environment: more variables.
+
+    Returns:
+      The case and the object on the last line that it printed; or `error`, why not.
+    """
+    command = [sys.executable, "-m", module, f"--case={json.dumps(case)}"]
+    start = time.monotonic()
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            # With the processes that it has started: they hold its output open.
+            os.killpg(process.pid, signal.SIGKILL)
+            return {**case, "error": f"killed after {limit:.0f} s"}
+    seconds = round(time.monotonic() - start, 1)
+    if process.returncode:
+        lines = err.strip().splitlines() or [f"status {process.returncode}"]
+        return {**case, "error": lines[-1][:500], "seconds": seconds}
+    return {**case, **json.loads(out.splitlines()[-1]), "seconds": seconds}
+
+
+def program(
+    arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> str:
+    """Runs Python with these arguments from the repository's root.
+
+    Returns:
+      What it printed.
+
+    Raises:
+      SystemExit: it failed; with its last line.
+    """
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        sys.exit(f"error: {' '.join(arguments[:2])}: {lines[-1]}")
+    return done.stdout
+
+
+def alternate(
+    sides: Mapping[str, Callable[[int], object]], rounds: int, least: float
+) -> dict[str, dict[str, Any]]:
+    """Measures the sides in turns, so that a slow moment of the machine meets all.
+
+    Args:
+      sides: each a function that takes so many steps and waits for their end; warm.
+      rounds: turns of each side; every second round goes through them backwards.
+      least: seconds that a turn should take.
+
+    Returns:
+      For each side, seconds of a step: `median` and `best` over the rounds, `turns`;
+      and `cpu`, the best processor time of all threads.
+    """
+    counts = {}
+    for name, step in sides.items():
+        start = time.perf_counter()
+        step(1)
+        counts[name] = max(1, round(least / (time.perf_counter() - start)))
+    wall: dict[str, list[float]] = {name: [] for name in sides}
+    cpu: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(rounds):
+        for name in list(sides)[:: -1 if turn % 2 else 1]:
+            start, used = time.perf_counter(), time.process_time()
+            sides[name](counts[name])
+            wall[name].append((time.perf_counter() - start) / counts[name])
+            cpu[name].append((time.process_time() - used) / counts[name])
+    return {
+        name: {
+            "median": statistics.median(wall[name]),
+            "best": min(wall[name]),
+            "cpu": min(cpu[name]),
+            "turns": wall[name],
+        }
+        for name in sides
+    }
+
+
+def ratio(of: Mapping[str, Any], to: Mapping[str, Any]) -> dict[str, float]:
+    """How many times as fast `to` is as `of`: round by round, and of the best turns."""
+    rounds = [a / b for a, b in zip(of["turns"], to["turns"], strict=True)]
+    return {"median": statistics.median(rounds), "best": of["best"] / to["best"]}
+
+
+def best_rate(work: float, function: Callable[[], object], seconds: float) -> float:
+    """`work` / the shortest of the calls that fit into `seconds` (at least three)."""
+    function()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < 3 or time.perf_counter() < end:
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return work / min(times)
+
+
+def jax_peaks(size: int, megabytes: int, seconds: float) -> dict[str, float]:
+    """What JAX's device reaches: FLOP/s of a square matrix product of `size` in
+    float32 and bfloat16, and bytes/s read and written by a copy of `megabytes`."""
+    import jax
+    import jax.numpy as jnp
+
+    product = jax.jit(jnp.matmul)
+    # A sum with an argument: XLA would drop a plain copy.
+    copy = jax.jit(lambda x, y: x + y)
+
+    def multiply(x: jax.Array) -> None:
+        product(x, x).block_until_ready()
+
+    def move(source: jax.Array) -> None:
+        copy(source, 1.0).block_until_ready()
+
+    peaks = {}
+    for dtype in ("float32", "bfloat16"):
+        x = jax.random.normal(jax.random.key(0), (size, size)).astype(dtype)
+        peaks[dtype] = best_rate(2.0 * size**3, partial(multiply, x), seconds)
+    source = jnp.ones(megabytes * 250_000, jnp.float32)
+    peaks["copy"] = best_rate(2.0 * source.nbytes, partial(move, source), seconds)
+    return peaks
+
+
+def torch_peaks(size: int, megabytes: int, seconds: float) -> dict[str, float]:
+    """As `jax_peaks`, by torch."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    def wait() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    def multiply(x: torch.Tensor, out: torch.Tensor) -> None:
+        torch.mm(x, x, out=out)
+        wait()
+
+    def move(source: torch.Tensor, target: torch.Tensor) -> None:
+        target.copy_(source)
+        wait()
+
+    peaks = {}
+    for dtype in ("float32", "bfloat16"):
+        x = torch.randn(size, size, device=device).to(getattr(torch, dtype))
+        both = partial(multiply, x, torch.empty_like(x))
+        peaks[dtype] = best_rate(2.0 * size**3, both, seconds)
+    source = torch.ones(megabytes * 250_000, device=device)
+    both = partial(move, source, torch.empty_like(source))
+    peaks["copy"] = best_rate(8.0 * source.numel(), both, seconds)
+    return peaks
+
+
+def higher(*peaks: Mapping[str, float]) -> dict[str, float]:
+    """The machine's peaks: of each, the highest that a library reached."""
+    return {name: max(one[name] for one in peaks) for name in peaks[0]}

@@ -1,0 +1,147 @@
+"""A run's own training step of pre-training, on a batch made here.
+
+Everything that shapes the step is the run's: the task, the optimizer, the state on its
+mesh, `CompiledStep`. Only the batch needs no prepared data.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jaxtyping import Array
+from ml_collections import ConfigDict
+
+from bert_jax import tasks
+from bert_jax.models.heads import count_parameters
+from bert_jax.runtime import signals
+from bert_jax.runtime.clock import Stopwatch
+from bert_jax.runtime.terminal import Progress
+from bert_jax.training import compilation, optimizer, sharding, step
+from bert_jax.training.seeds import Seeds
+from bert_jax.types import Batch
+from configs import base, large
+
+FIRST_PIECE = 1000  # of bert-base-uncased: before it stand special and unused ones
+
+
+def sized_config(size: str, length: int, batch_size: int) -> ConfigDict:
+    """Pre-training's config of a size and one length.
+
+    Args:
+      size: base, large, or LAYERS/HIDDEN, with a head for each 64 of HIDDEN and an
+        intermediate size of 4 x HIDDEN (Turc et al. 2019, arXiv:1908.08962).
+      length: tokens of a row; 15% of them, and a little more, are predicted: 20 of
+        128, 77 of 512 (google-research/bert, README.md).
+      batch_size: rows.
+    """
+    config = large.get_config() if size == "large" else base.get_config()
+    if size not in ("base", "large"):
+        layers, hidden = map(int, size.split("/"))
+        config.model.num_hidden_layers = layers
+        config.model.hidden_size = hidden
+        config.model.num_attention_heads = max(1, hidden // 64)
+        config.model.intermediate_size = 4 * hidden
+    config.phase2.fraction = 0.0
+    config.corpus.max_seq_length = length
+    config.masking.max_predictions_per_seq = predictions(length)
+    config.train.batch_size = config.evaluate.batch_size = batch_size
+    return config
+
+
+def predictions(length: int) -> int:
+    """Predicted positions of a row: 20 of 128 and 77 of 512, as published."""
+    return 20 if length == 128 else max(1, round(0.15 * length))
+
+
+def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
+    """Full rows: random pieces, none of them padding or special, in two segments."""
+    rows, length = config.train.batch_size, config.corpus.max_seq_length
+    chosen = config.masking.max_predictions_per_seq
+    rng = np.random.default_rng(0)
+    pieces = config.model.vocab_size
+    ids = rng.integers(min(FIRST_PIECE, pieces // 2), pieces, (rows, length), np.int32)
+    positions = np.stack(
+        [np.sort(rng.permutation(np.arange(1, length))[:chosen]) for _ in range(rows)]
+    ).astype(np.int32)
+    starts_b = rng.integers(1, length, (rows, 1))
+    return {
+        "input_ids": ids,
+        "input_mask": np.ones((rows, length), np.int32),
+        "segment_ids": (np.arange(length) >= starts_b).astype(np.int32),
+        "masked_lm_positions": positions,
+        "masked_lm_ids": np.take_along_axis(ids, positions, axis=1),
+        "masked_lm_weights": np.ones(positions.shape, np.float32),
+        "next_sentence_labels": rng.integers(0, 2, rows, np.int32),
+    }
+
+
+class OurStep:
+    """A run's compiled step and its state.
+
+    Attributes:
+      parameters: their number.
+      compiled: the step's program.
+
+    Raises:
+      UserError: the config's values do not fit, or not this device.
+    """
+
+    def __init__(self, config: ConfigDict, batch: Mapping[str, np.ndarray]):
+        self._task = tasks.create(config)
+        self._rows, self._size = batch, config.train.batch_size
+        self._mesh = sharding.make_mesh(config)
+        self._seeds = Seeds(config, config.seed)
+        self._optimizer = optimizer.make(config)
+        self._state = self._first_state(config)
+        self.parameters = count_parameters(self._state.params)
+        progress = Progress(0, active=False)
+        steps = compilation.CompiledStep(
+            self._lower, signals.Stop(), Stopwatch(), progress, Counter()
+        )
+        self.compiled = steps.for_batch(
+            self._state, self._placed(), config.train.micro_batches
+        )
+
+    def __call__(self, steps: int) -> float:
+        """Takes so many steps and waits; the host's batch goes to the device in each.
+
+        Returns:
+          The last step's loss.
+        """
+        metrics: dict[str, Any] = {}
+        for _ in range(steps):
+            self._state, metrics = self.compiled(
+                self._state, self._placed(), self._seeds.array
+            )
+        return float(metrics["loss"])
+
+    def _placed(self) -> dict[str, Array]:
+        return sharding.place_batch(self._rows, self._mesh, self._size)
+
+    def _first_state(self, config: ConfigDict) -> step.TrainState:
+        def create(seed: Array) -> step.TrainState:
+            params = nn.meta.unbox(self._task.init_params(jax.random.key(seed)))
+            return step.init_state(params, self._optimizer)
+
+        abstract = sharding.abstract_state(
+            self._task.init_params, self._optimizer, self._mesh, config.mesh.optimizer
+        )
+        shardings = sharding.shardings_of(abstract)
+        return jax.jit(create, out_shardings=shardings)(self._seeds.array)
+
+    def _lower(
+        self, state: step.TrainState, batch: Batch, micro_batches: int
+    ) -> jax.stages.Lowered:
+        return compilation.lower_step(
+            self._task,
+            self._optimizer,
+            optimizer.learning_rate_schedule(self._task.config),
+            self._seeds,
+            self._mesh,
+            state,
+            batch,
+            micro_batches,
+        )

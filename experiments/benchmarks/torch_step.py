@@ -1,0 +1,188 @@
+"""The same training step in torch, with `transformers`' BertForPreTraining.
+
+The optimizer is torch's AdamW (foreach or fused, whichever is faster here), with BERT's
+weight decay by name, and the gradients' norm is clipped, as on our side.
+"""
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from ml_collections import ConfigDict
+
+# What a side's name says: the attention implementation, whether torch.compile is used,
+# and where the masked LM head computes: at every position, as `transformers` has it, or
+# at the predicted ones alone, as we and Google do.
+SIDES = {
+    f"{name}{'-gathered' if gathered else ''}": (attention, compiles, gathered)
+    for name, attention, compiles in (
+        ("sdpa", "sdpa", False),
+        ("eager", "eager", False),
+        ("compile", "sdpa", True),
+    )
+    for gathered in (False, True)
+}
+IGNORED = -100  # torch's cross entropy leaves out these labels
+
+
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Network:
+    """A model with its optimizer; sides that differ in dtype or head share it."""
+
+    def __init__(self, config: ConfigDict, attention: str):
+        torch.manual_seed(0)
+        model = config.model
+        names = (
+            *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+            *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
+            *("hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob"),
+            *("initializer_range", "layer_norm_eps"),
+        )
+        theirs = transformers.BertConfig(**{name: model[name] for name in names})
+        theirs._attn_implementation = attention
+        network: Any = transformers.BertForPreTraining(theirs)
+        self.module = network.to(device()).train()
+        self.parameters = sum(p.numel() for p in self.module.parameters())
+        self._clip = config.optimizer.clip_norm
+        self._fields = config.optimizer
+        self.optimizer = ""
+        self._adam: torch.optim.Optimizer | None = None
+
+    def update(self) -> None:
+        """Clips and applies the gradients, and drops them."""
+        torch.nn.utils.clip_grad_norm_(self.module.parameters(), self._clip)
+        if self._adam is None:
+            self._choose_adam()
+        assert self._adam is not None
+        self._adam.step()
+        self._adam.zero_grad(set_to_none=True)
+
+    def _choose_adam(self) -> None:
+        """Takes the faster of AdamW's two forms, by three updates of each."""
+        seconds = {}
+        forms = {form: self._make_adam(form) for form in ("foreach", "fused")}
+        for form, adam in forms.items():
+            adam.step()  # makes the moments
+            synchronize()
+            start = time.perf_counter()
+            for _ in range(3):
+                adam.step()
+            synchronize()
+            seconds[form] = time.perf_counter() - start
+        self.optimizer = min(seconds, key=lambda form: seconds[form])
+        self._adam = forms[self.optimizer]
+
+    def _make_adam(self, form: str) -> torch.optim.Optimizer:
+        def decays(name: str) -> bool:
+            return "LayerNorm" not in name and not name.endswith("bias")
+
+        groups = [
+            {
+                "params": [
+                    p for n, p in self.module.named_parameters() if decays(n) == kind
+                ],
+                "weight_decay": self._fields.weight_decay if kind else 0.0,
+            }
+            for kind in (True, False)
+        ]
+        return torch.optim.AdamW(
+            groups,
+            lr=self._fields.learning_rate,
+            betas=(self._fields.beta1, self._fields.beta2),
+            eps=self._fields.eps,
+            **{form: True},
+        )
+
+
+class TorchStep:
+    """One side: a network, how it is called, and a batch."""
+
+    def __init__(
+        self,
+        network: Network,
+        batch: Mapping[str, np.ndarray],
+        dtype: str,
+        *,
+        compiles: bool,
+        gathered: bool,
+    ):
+        self.network, self._batch, self._dtype = network, batch, dtype
+        loss = _gathered_loss if gathered else _loss
+        self._loss = torch.compile(loss) if compiles else loss
+
+    def __call__(self, steps: int) -> float:
+        """Takes so many steps and waits; the host's batch goes to the device in each.
+
+        Returns:
+          The last step's loss.
+        """
+        loss = torch.tensor(math.nan)
+        for _ in range(steps):
+            inputs = {
+                name: torch.from_numpy(rows).to(device(), non_blocking=True)
+                for name, rows in self._batch.items()
+            }
+            with self._precision():
+                loss = self._loss(self.network.module, inputs)
+            loss.backward()
+            self.network.update()
+        return loss.item()
+
+    def _precision(self) -> Any:
+        if self._dtype == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(device(), dtype=getattr(torch, self._dtype))
+
+
+def theirs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A batch of ours with the names and the labels that `transformers` takes."""
+    predicted = batch["masked_lm_weights"] > 0
+    chosen = np.where(predicted, batch["masked_lm_ids"], IGNORED).astype(np.int64)
+    labels = np.full(batch["input_ids"].shape, IGNORED, np.int64)
+    rows = np.nonzero(predicted)[0]
+    labels[rows, batch["masked_lm_positions"][predicted]] = chosen[predicted]
+    return {
+        "input_ids": batch["input_ids"].astype(np.int64),
+        "attention_mask": batch["input_mask"].astype(np.int64),
+        "token_type_ids": batch["segment_ids"].astype(np.int64),
+        "labels": labels,
+        "next_sentence_label": batch["next_sentence_labels"].astype(np.int64),
+        "positions": batch["masked_lm_positions"].astype(np.int64),
+        "chosen": chosen,
+    }
+
+
+def synchronize() -> None:
+    if device() == "cuda":
+        torch.cuda.synchronize()
+
+
+def _loss(network: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """As `transformers` has it."""
+    left_out = ("positions", "chosen")
+    return network(**{k: v for k, v in inputs.items() if k not in left_out}).loss
+
+
+def _gathered_loss(network: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """The same loss, with the masked LM head at the predicted positions alone."""
+    encoded = network.bert(
+        input_ids=inputs["input_ids"],
+        attention_mask=inputs["attention_mask"],
+        token_type_ids=inputs["token_type_ids"],
+    )
+    hidden = encoded.last_hidden_state
+    index = inputs["positions"].unsqueeze(-1).expand(-1, -1, hidden.shape[-1])
+    words, pairs = network.cls(torch.gather(hidden, 1, index), encoded.pooler_output)
+    cross_entropy = torch.nn.functional.cross_entropy
+    masked = cross_entropy(
+        words.flatten(0, 1).float(), inputs["chosen"].flatten(), ignore_index=IGNORED
+    )
+    return masked + cross_entropy(pairs.float(), inputs["next_sentence_label"])

@@ -1,0 +1,375 @@
+"""What the benchmarks share, and small runs of each."""
+
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import runs
+
+from bert_jax.models.config import ATTENTIONS
+from bert_jax.runtime import environment
+from experiments.benchmarks import (
+    finetuning,
+    gpu,
+    gpu_cases,
+    kernels,
+    measuring,
+    our_step,
+    start_up,
+    train_step,
+)
+
+# As XLA prints a program for a GPU: a matrix product with scratch memory, a loop that
+# runs three times, a fusion with integers and one with a product.
+HLO = """HloModule jit_step, is_scheduled=true
+
+%fused_bits (param_0: u32[8,4]) -> u32[8,4] {
+  %param_0 = u32[8,4]{1,0} parameter(0)
+  %shift.1 = u32[8,4]{1,0} shift-right-logical(%param_0, %param_0)
+  ROOT %xor.1 = u32[8,4]{1,0} xor(%param_0, %shift.1)
+}
+
+%fused_product (param_0.1: f32[16,32], param_1: f32[32,4]) -> f32[16,4] {
+  %param_0.1 = f32[16,32]{1,0} parameter(0)
+  %param_1 = f32[32,4]{1,0} parameter(1)
+  ROOT %dot.1 = f32[16,4]{1,0} dot(%param_0.1, %param_1), lhs_contracting_dims={1}
+}
+
+%body (carry: (s32[], f32[16,32])) -> (s32[], f32[16,32]) {
+  %carry = (s32[], f32[16,32]{1,0}) parameter(0)
+  %gte.1 = f32[16,32]{1,0} get-tuple-element(%carry), index=1
+  %copy.1 = f32[16,32]{1,0} copy(%gte.1), metadata={op_name="jit(step)/loop/copy"}
+  ROOT %tuple.1 = (s32[], f32[16,32]{1,0}) tuple(%gte.1, %copy.1)
+}
+
+ENTRY %main (p0: bf16[16,8], p1: bf16[8,4], p2: f32[16,32]) -> f32[16,4] {
+  %p0 = bf16[16,8]{1,0} parameter(0)
+  %p1 = bf16[8,4]{1,0} parameter(1)
+  %p2 = f32[16,32]{1,0} parameter(2)
+  %bits = u32[8,4]{1,0} custom-call(), custom_call_target="draw"
+  %gemm = (bf16[16,4]{1,0}, s8[4194304]{0}) custom-call(%p0, %p1), custom_call_target="__cublas$gemm", backend_config={"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}
+  %fusion.1 = u32[8,4]{1,0} fusion(%bits), kind=kLoop, calls=%fused_bits
+  %while.1 = (s32[], f32[16,32]{1,0}) while(%p2), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"3"}}
+  ROOT %fusion.2 = f32[16,4]{1,0} fusion(%p2, %p2), kind=kCustom, calls=%fused_product
+}
+"""  # noqa: E501
+PEAKS = kernels.Peaks({"float32": 100.0, "bfloat16": 200.0}, bytes=1000.0, integer=10.0)
+
+
+def test_kernels_of_a_program_count_bytes_flops_and_integers():
+    found = {kernel.name: kernel for kernel in kernels.kernels(HLO)}
+    assert list(found) == ["bits", "gemm", "fusion.1", "copy.1", "fusion.2"]
+    gemm = found["gemm"]
+    assert (gemm.what, gemm.dtype) == ("__cublas$gemm", "bfloat16")
+    assert gemm.flops == 2 * 16 * 4 * 8
+    assert gemm.bytes == 2 * (16 * 8 + 8 * 4 + 16 * 4)  # no scratch memory
+    assert found["fusion.1"].integer == 2 * 32
+    assert found["fusion.2"].flops == 2 * 16 * 4 * 32
+    assert found["fusion.2"].dtype == "float32"
+    assert (found["copy.1"].times, found["copy.1"].bytes) == (3, 2 * 4 * 16 * 32)
+    assert found["copy.1"].where == "jit(step)/loop/copy"
+
+
+def test_a_kernel_takes_the_longest_of_its_three_times():
+    found = {kernel.name: kernel for kernel in kernels.kernels(HLO)}
+    assert found["gemm"].seconds(PEAKS) == 1024 / 200
+    assert found["fusion.1"].seconds(PEAKS) == 64 / 10
+    assert found["copy.1"].seconds(PEAKS) == 3 * 4096 / 1000
+
+
+def test_a_model_beside_a_profile():
+    program = kernels.kernels(HLO)
+    profile = {"gemm": 2.0, "while.1": 9.0, "copy.1": 4.0, "nvjet_kernel": 1.0}
+    found = kernels.beside(program, profile, PEAKS, steps=2, top=3)
+    assert found["measured_ms"] == 1e3 * (2.0 + 4.0 + 1.0) / 2  # the loop's own is not
+    assert found["kinds"]["not in the program"] == [0.0, 500.0]
+    assert found["kinds"]["matrix products"][1] == 1000.0
+    assert len(found["kernels"]) == len(kernels.lines(found)) == 3
+    model = sum(1e3 * kernel.seconds(PEAKS) for kernel in program)
+    assert found["model_ms"] == pytest.approx(model)
+
+
+def test_kernels_of_a_compiled_program_have_its_products():
+    def loss(x, w):
+        return jnp.sum(jnp.tanh(x @ w))
+
+    x, w = jnp.ones((64, 32)), jnp.ones((32, 16))
+    text = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(x, w).compile().as_text()
+    found = kernels.kernels(text)
+    assert sum(kernel.flops for kernel in found) == 3 * 2 * 64 * 32 * 16
+    assert {kernel.dtype for kernel in found if kernel.flops} == {"float32"}
+
+
+def test_text_that_is_no_program_is_refused():
+    with pytest.raises(ValueError, match="no ENTRY"):
+        kernels.kernels("nothing")
+
+
+def test_sides_take_turns():
+    order: list[str] = []
+
+    def side(name):
+        def step(steps):
+            order.append(name)
+            time.sleep(0.01 * steps)
+
+        return step
+
+    found = measuring.alternate({"a": side("a"), "b": side("b")}, rounds=3, least=0.0)
+    assert order == ["a", "b", "a", "b", "b", "a", "a", "b"]  # two to learn the pace
+    assert found["a"]["best"] == min(found["a"]["turns"]) >= 0.01
+    assert len(found["b"]["turns"]) == 3
+
+
+def test_a_ratio_is_of_turns_of_the_same_round():
+    slow = {"turns": [4.0, 9.0, 2.0], "best": 2.0}
+    fast = {"turns": [2.0, 3.0, 2.0], "best": 2.0}
+    assert measuring.ratio(slow, fast) == {"median": 2.0, "best": 1.0}
+
+
+def test_a_case_that_fails_or_takes_too_long_is_told(tmp_path):
+    (tmp_path / "failing.py").write_text("raise SystemExit('no memory')")
+    # Its child holds the output open: both must end.
+    (tmp_path / "waiting.py").write_text(
+        "import subprocess, sys\n"
+        "subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    )
+    (tmp_path / "working.py").write_text("print('noise')\nprint('{\"found\": 3}')")
+    more = {"PYTHONPATH": str(tmp_path)}
+    failed = measuring.in_process("failing", {"size": "base"}, 60, more)
+    assert (failed["size"], failed["error"]) == ("base", "no memory")
+    start = time.monotonic()
+    killed = measuring.in_process("waiting", {}, 0.5, more)
+    assert killed["error"] == "killed after 0 s" and time.monotonic() - start < 30
+    assert measuring.in_process("working", {"a": 1}, 60, more).items() >= {
+        ("a", 1),
+        ("found", 3),
+    }
+
+
+def test_facts_name_command_versions_and_environment(monkeypatch):
+    monkeypatch.setenv("GLIBC_TUNABLES", "x=1")
+    found = measuring.facts("experiments.benchmarks.gpu", ["--flags=a b"])
+    text = measuring.introduction(found)
+    assert text.startswith("$ python -m experiments.benchmarks.gpu '--flags=a b'\n")
+    assert f"jax {jax.__version__}" in text and "GLIBC_TUNABLES=x=1" in text
+
+
+@pytest.mark.parametrize(("length", "chosen"), [(16, 2), (128, 20), (512, 77)])
+def test_a_random_batch_is_full_and_has_no_padding_ids(length, chosen):
+    config = our_step.sized_config("2/128", length, 4)
+    batch = our_step.random_batch(config)
+    assert batch["input_ids"].shape == (4, length)
+    assert batch["input_ids"].min() >= our_step.FIRST_PIECE
+    assert batch["input_ids"].max() < config.model.vocab_size
+    assert batch["input_mask"].all()
+    positions = batch["masked_lm_positions"]
+    assert positions.shape == (4, chosen)
+    assert (np.diff(positions, axis=1) > 0).all() and positions.min() > 0
+    assert {name: rows.dtype.name for name, rows in batch.items()} == dict.fromkeys(
+        batch, "int32"
+    ) | {"masked_lm_weights": "float32"}
+
+
+@pytest.mark.parametrize(
+    ("size", "fields"),
+    [
+        ("base", (12, 768, 12, 3072)),
+        ("large", (24, 1024, 16, 4096)),
+        ("4/768", (4, 768, 12, 3072)),
+        ("2/128", (2, 128, 2, 512)),
+    ],
+)
+def test_sizes(size, fields):
+    model = our_step.sized_config(size, 128, 1).model
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    assert tuple(model[name] for name in (*names, "intermediate_size")) == fields
+
+
+def test_cases_of_the_training_step():
+    options = train_step.parse(
+        ["--sizes=base,2/128", "--lengths=128,512", "--batch=16,4", "--dtypes=float32"]
+    )
+    found = train_step.cases(options)
+    shapes = [(case["size"], case["length"], case["batch"]) for case in found]
+    assert shapes == [
+        *(("base", 128, 16), ("base", 512, 4)),
+        *(("2/128", 128, 16), ("2/128", 512, 4)),
+    ]
+    with pytest.raises(SystemExit, match="one for each"):
+        train_step.cases(train_step.parse(["--lengths=8,16,32", "--batch=1,2"]))
+
+
+def test_torch_labels_stand_at_the_predicted_positions():
+    pytest.importorskip("torch")
+    from experiments.benchmarks import torch_step
+
+    batch = our_step.random_batch(our_step.sized_config("2/128", 16, 3))
+    batch["masked_lm_weights"][1, 1] = 0.0
+    found = torch_step.theirs(batch)
+    assert (found["labels"] != torch_step.IGNORED).sum() == 3 * 2 - 1
+    at = np.take_along_axis(found["labels"], batch["masked_lm_positions"], axis=1)
+    np.testing.assert_array_equal(at, found["chosen"])
+    assert found["chosen"][1, 1] == torch_step.IGNORED
+
+
+def program(*arguments: str) -> tuple[str, str]:
+    """Runs Python with one simulated device, and with the torch that is installed."""
+    own = runs.environment() | {"PYTHONPATH": str(runs.ROOT)}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(
+        command, cwd=runs.ROOT, env=own, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_a_quick_run_of_the_training_step(tmp_path):
+    output = tmp_path / "found.json"
+    torch = "sdpa-gathered" if importlib.util.find_spec("transformers") else ""
+    told, _ = program(
+        *("-m", train_step.MODULE, "--quick", "--dtypes=float32"),
+        *(f"--torch={torch}", "--attentions=einsum", f"--output={output}"),
+    )
+    found = json.loads(output.read_text())
+    (case,) = found["cases"]
+    assert found["command"].startswith(f"python -m {train_step.MODULE} --quick")
+    sides = ["ours, einsum", "torch, sdpa-gathered"][: 2 if torch else 1]
+    assert list(case["sides"]) == sides and case["not_run"] == {}
+    assert all(name in told for name in sides)
+    assert case["peaks"]["jax"]["float32"] > 0
+
+
+# The libraries of data and checkpoints are stood in for even where they are installed.
+DRY = """
+import sys
+from experiments.benchmarks import absent
+
+sys.meta_path.insert(0, absent.Finder())
+from experiments.benchmarks import gpu
+
+gpu.main(sys.argv[1:])
+assert not hasattr(sys.modules["orbax"], "__file__")
+"""
+
+
+@pytest.mark.slow
+def test_a_dry_run_for_a_gpu_needs_jax_alone(tmp_path):
+    output = tmp_path / "gpu.json"
+    output.write_text(json.dumps({"parts": {"2": {"cases": ["kept"]}}}))
+    told, _ = program("-c", DRY, "--part=1", "--dry-run", f"--output={output}")
+    parts = json.loads(output.read_text())["parts"]
+    assert parts["2"] == {"cases": ["kept"]}
+    peaks, case = parts["1"]["cases"]
+    assert peaks["kind"] == "peaks" and case["kind"] == "profile"
+    profile = case["profile"]
+    assert profile["measured_ms"] > 0 and profile["model_ms"] > 0
+    assert profile["kinds"]["matrix products"][1] > 0
+    assert "kernels" in told and "measured peaks" in told
+
+
+def test_each_part_for_a_gpu_has_its_cases():
+    first, second, third = (gpu_cases.cases(part) for part in (1, 2, 3))
+    assert {case["kind"] for case in first} == {"profile"}
+    assert {case["attention"] for case in first} == set(ATTENTIONS)
+    base = [case for case in second if (case["size"], case["length"]) == ("base", 128)]
+    assert {64, 128, 256, 512} == {case["batch"] for case in base}
+    assert {(case["size"], case["length"]) for case in third} == {
+        (size, length) for size, length, _ in gpu_cases.SHAPES
+    }
+    assert next(case["batch"] for case in gpu_cases.cases(1, scale=0.25)) == 64
+    labels = [gpu_cases.label(case) for case in second]
+    assert "remat full" in labels and f"flags {gpu_cases.FLAGS[0]}" in labels
+
+
+def test_xla_knows_the_flags_that_are_tried(monkeypatch):
+    flags = f"{os.environ['XLA_FLAGS']} {' '.join(gpu_cases.FLAGS)}"
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    environment.check()  # raises UserError
+
+
+def test_a_case_without_a_result_has_a_line_in_the_table():
+    (case, *_) = gpu_cases.cases(2)
+    line = gpu.row({**case, "error": "killed after 150 s"}, {})
+    assert len(line) == len(gpu.HEADER) and "killed after 150 s" in line[4]
+    case = train_step.cases(train_step.parse([]))[0]
+    ((*_, told, _, _, _, _, _),) = train_step.rows_of({**case, "error": "no memory"})
+    assert told == "no result: no memory"
+
+
+def test_the_parts_of_a_start_add_up():
+    ends = {name: 10.0 + i for i, name in enumerate(start_up.PARTS, start=1)}
+    found = start_up.parts(8.0, ends)
+    assert found["Python"] == 3.0 and found["step 1"] == 1.0
+    assert found["all"] == sum(found[name] for name in start_up.PARTS) == 11.0
+    del ends["compile"]
+    with pytest.raises(ValueError, match="had the parts"):
+        start_up.parts(8.0, ends)
+
+
+@pytest.mark.slow
+def test_a_traced_start_has_every_part(tmp_path):
+    """What it wraps is still there, and called in this order."""
+    rng = random.Random(0)
+    path = tmp_path / "text.jsonl"
+    with open(path, "w") as file:
+        for _ in range(20):
+            words = ["".join(rng.choices("abcdefgh", k=5)) for _ in range(100)]
+            lines = [" ".join(words[i : i + 5]).capitalize() for i in range(0, 100, 5)]
+            print(json.dumps({"text": ". ".join(lines)}), file=file)
+    told, _ = program(
+        *("-m", start_up.MODULE, "--traced", "--", start_up.CONFIG),
+        *(f"--config.corpus.sources=('jsonl:{path}',)", "--config.train.num_steps=1"),
+        *(f"--config.corpus.data_dir={tmp_path}", f"--workdir={tmp_path / 'run'}"),
+        *("--config.tokenizer.vocab_size=60", "--config.corpus.dev_fraction=0.5"),
+        "--config.train.log_every=1",
+    )
+    ends = json.loads(told.splitlines()[-1])
+    assert list(ends) == list(start_up.PARTS)
+    assert list(ends.values()) == sorted(ends.values())
+
+
+def test_a_speed_leaves_out_the_first_line_and_counts_time():
+    assert finetuning.speed([1.0, 2.0, 6.0]) == pytest.approx(2 / (1 / 2 + 1 / 6))
+    assert finetuning.speed([5.0]) == 5.0
+
+
+def test_a_table_of_finetuning_is_against_our_default():
+    one = {"loss": 0.5, "whole": 9.0}
+    found = {
+        f"{finetuning.OURS}, longest": {"speed": 30.0, **one},
+        f"{finetuning.THEIRS}, max_length": {"speed": 12.0, **one},
+    }
+    *_, last = finetuning.show("cola", found).splitlines()
+    assert last.split() == [
+        *("cola", "Trainer,", "max_length", "12.0", "2.50", "0.5000", "9.0")
+    ]
+
+
+def test_the_trainer_gets_our_rows_without_padding():
+    pytest.importorskip("transformers")
+    from experiments.benchmarks import hf_trainer
+
+    batch = {
+        "input_ids": np.array([[5, 6, 7], [8, 9, 0]]),
+        "input_mask": np.array([[1, 1, 1], [1, 1, 0]]),
+        "segment_ids": np.array([[0, 0, 1], [0, 1, 0]]),
+        "label": np.array([1, 0]),
+    }
+    first, second = hf_trainer.rows(batch)
+    assert first["input_ids"] == [5, 6, 7] and first["labels"] == 1
+    assert second == {
+        "input_ids": [8, 9],
+        "token_type_ids": [0, 1],
+        "attention_mask": [1, 1],
+        "labels": 0,
+    }
