@@ -5,6 +5,7 @@ matrix: in float32, at half the speed or less.
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -52,24 +53,46 @@ product.defvjp(_forward, _backward)
 
 @jax.custom_vjp
 def linear(
-    x: Float[Array, "rows inputs"],
-    kernel: Float[Array, "inputs outputs"],
-    bias: Float[Array, "outputs"],
-) -> Float[Array, "rows outputs"]:
+    x: Float[Array, "..."], kernel: Float[Array, "..."], bias: Float[Array, "..."]
+) -> Float[Array, "..."]:
     """x @ kernel + bias in the dtype of `x` and `kernel`; the bias is float32, and its
-    gradient is a sum in float32."""
-    return _einsum("ri,io->ro", x, kernel, x.dtype) + bias.astype(x.dtype)
+    gradient is a sum in float32.
+
+    Args:
+      x: [..., inputs], where `inputs` may be several axes.
+      kernel: [inputs, outputs], where `outputs` may be several axes.
+      bias: [outputs].
+    """
+    # As matrices: on the CPU their gradients are twice as fast.
+    rows, matrix = _matrices(x, kernel, bias.ndim)
+    product = _einsum("ri,io->ro", rows, matrix, x.dtype)
+    outer = x.shape[: x.ndim - kernel.ndim + bias.ndim]
+    return (product + bias.reshape(-1).astype(x.dtype)).reshape(*outer, *bias.shape)
+
+
+def _matrices(x: Array, kernel: Array, outputs: int) -> tuple[Array, Array]:
+    """[rows, inputs] and [inputs, outputs]; `outputs` is the number of axes."""
+    matrix = kernel.reshape(math.prod(kernel.shape[: kernel.ndim - outputs]), -1)
+    return x.reshape(-1, len(matrix)), matrix
 
 
 def _linear_forward(x: Array, kernel: Array, bias: Array) -> tuple:
-    return linear(x, kernel, bias), (x, kernel)
+    return linear(x, kernel, bias), (x, kernel, bias)
 
 
 def _linear_backward(
-    arrays: tuple[Array, Array], gradient: Array
+    arrays: tuple[Array, Array, Array], gradient: Array
 ) -> tuple[Array, Array, Array]:
-    to_x, to_kernel = _backward("ri,io->ro", gradient.dtype, arrays, gradient)
-    return to_x, to_kernel, jnp.sum(gradient, axis=0, dtype=jnp.float32)
+    x, kernel, bias = arrays
+    both = _matrices(x, kernel, bias.ndim)
+    rows = gradient.reshape(-1, bias.size)
+    to_x, to_kernel = _backward("ri,io->ro", rows.dtype, both, rows)
+    to_bias = jnp.sum(rows, axis=0, dtype=jnp.float32)
+    return (
+        to_x.reshape(x.shape),
+        to_kernel.reshape(kernel.shape),
+        to_bias.reshape(bias.shape),
+    )
 
 
 linear.defvjp(_linear_forward, _linear_backward)
