@@ -82,6 +82,9 @@ def _corpus() -> ConfigDict:
     corpus.seed = 0
     corpus.dev_fraction = 0.005  # of the documents, held back whole
     corpus.nsp = True  # sentence pairs and the next sentence loss
+    # Training rows of up to four sentence pairs that do not see each other, instead of
+    # one and padding (Krell et al. 2021); then batch sizes count these rows.
+    corpus.packing = False
     return corpus
 
 

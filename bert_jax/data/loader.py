@@ -16,15 +16,12 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase, phase_at, phases
-from bert_jax.data import masking, prepare, records, workers
+from bert_jax.data import masking, packing, prepare, records, workers
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, RowIndex
 from bert_jax.errors import UserError
 
 Batch = dict[str, np.ndarray]
-
-# The next sentence label of rows that only pad the last batch.
-PADDING_LABEL = -1
 
 
 def dataset(
@@ -40,12 +37,16 @@ def dataset(
       config: the whole config.
       phase: from `phases`.
       data: sentence pairs of the phase's length.
-      split: `train` (endless, reshuffled each epoch) or `dev` (once, in the order
-        written, the last batch padded with empty rows).
+      split: `train` (endless, reshuffled each epoch; with `corpus.packing` several
+        pairs a row) or `dev` (once, in the order written, one pair a row, the last
+        batch padded with empty rows).
       rows: which rows of the global batch to read; a host reads only its own.
     """
     pairs = _Pairs(config, phase, data, split)
-    count = len(pairs)
+    packed, count = None, len(pairs)
+    if split == "train" and config.corpus.packing:
+        packed = packing.rows(data.folder, phase.max_seq_length)
+        count = len(packed)
     if split == "train":
         size = phase.batch_size
         order = grain.MapDataset.range(count).seed(config.seed).shuffle()
@@ -54,11 +55,32 @@ def dataset(
         size = config.evaluate.batch_size
         order = grain.MapDataset.range(-(-count // size) * size)
 
-    def batch(index: int, record: Int[np.ndarray, "batch"]) -> Batch:
+    def batch(index: int, row: Int[np.ndarray, "batch"]) -> Batch:
         position = index * size + np.arange(size)[rows]
-        return pairs.batch(record[rows], position // count if split == "train" else 0)
+        if packed is not None:
+            return pairs.packed(packed[row[rows]], position // count)
+        return pairs.batch(row[rows], position // count if split == "train" else 0)
 
     return order.batch(size).map_with_index(batch)
+
+
+def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
+    """The shapes of a phase's training batches, by column."""
+    rows, length = phase.batch_size, phase.max_seq_length
+    tokens: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
+    predictions, pairs = phase.max_predictions_per_seq, {}
+    if config.corpus.packing:
+        tokens += ("sequence_ids", "position_ids")
+        share = config.masking.masked_lm_prob
+        predictions = packing.predictions(length, share, predictions)
+        pairs["cls_positions"] = (rows, packing.PAIRS)
+    masked = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+    return {
+        **dict.fromkeys(tokens, (rows, length)),
+        **dict.fromkeys(masked, (rows, predictions)),
+        **pairs,
+        "next_sentence_labels": (rows, *([packing.PAIRS] if pairs else [])),
+    }
 
 
 def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
@@ -74,7 +96,8 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
     Returns:
       `input_ids`, `input_mask`, `segment_ids` [batch, length]; `masked_lm_positions`,
       `masked_lm_ids`, `masked_lm_weights` [batch, predictions];
-      `next_sentence_labels` [batch] (0: IsNext, 1: NotNext, -1: a padding row).
+      `next_sentence_labels` [batch] (0: IsNext, 1: NotNext, -1: a padding row). With
+      `corpus.packing` the training batches are those of `packing.pack`.
     """
     phase = phase_at(config, step) if split == "train" else phases(config)[0]
     first = phase.first_step if split == "train" else 0
@@ -137,7 +160,7 @@ class _Pairs:
         mask = np.zeros_like(ids)
         segments = np.zeros_like(ids)
         candidates = np.zeros(ids.shape, bool)
-        labels = np.full(len(record), PADDING_LABEL, np.int32)
+        labels = np.full(len(record), records.PADDING_LABEL, np.int32)
         for row, (tokens_a, tokens_b, is_random_next) in enumerate(rows):
             a_end = len(tokens_a) + 1
             ids[row, 0] = special.cls
@@ -178,6 +201,15 @@ class _Pairs:
             "masked_lm_weights": masked.masked_lm_weights,
             "next_sentence_labels": labels,
         }
+
+    def packed(
+        self, record: Int[np.ndarray, "batch pairs"], epoch: Int[np.ndarray, "batch"]
+    ) -> Batch:
+        """As `batch`, with the records of a row in one row; a negative one is none."""
+        filled = record >= 0
+        pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])
+        columns = shapes(self._config, self._phase)["masked_lm_ids"][1]
+        return packing.pack(pairs, filled, columns, self._special.pad)
 
 
 @functools.lru_cache(maxsize=8)

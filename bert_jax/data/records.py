@@ -11,6 +11,9 @@ import tensorflow_datasets as tfds
 from jaxtyping import Int32
 from tensorflow_datasets.proto import tf_example_pb2
 
+# The next sentence label where there is no pair.
+PADDING_LABEL = -1
+
 
 def features() -> tfds.features.FeaturesDict:
     """The features of a prepared data set."""

@@ -17,6 +17,18 @@ def attention_bias(
     return jnp.where(padding, -1e4, 0.0).astype(jnp.float32)[:, None, None, :]
 
 
+def sequence_bias(
+    sequence_ids: Int[Array, "batch length"],
+) -> Float[Array, "batch 1 length length"]:
+    """0 between positions with the same id, else -10,000.
+
+    Its exponential is exactly 0 in float32, so sequences of one row do not change each
+    other's results in any bit.
+    """
+    same = sequence_ids[:, :, None] == sequence_ids[:, None, :]
+    return jnp.where(same, 0.0, -1e4).astype(jnp.float32)[:, None]
+
+
 class SelfAttention(nn.Module):
     """Query, key and value, the softmax in float32, and the output projection."""
 
@@ -26,7 +38,7 @@ class SelfAttention(nn.Module):
     def __call__(
         self,
         hidden: Float[Array, "batch length hidden"],
-        bias: Float[Array, "batch 1 1 length"],
+        bias: Float[Array, "batch 1 queries length"],
         key: Key[Array, ""] | None,
     ) -> Float[Array, "batch length hidden"]:
         config = self.config
