@@ -176,27 +176,29 @@ def _patterns(counts: list[int], limit: int) -> dict[tuple[int, ...], int]:
 
     From the longest pair to the shortest, each goes to the fullest row that it fits.
     """
-    # By the room that is left: the rows that can take more, all of one pattern.
+    # By the room that is left: the rows that can take more, as (pattern, count).
     open_rows: dict[int, list[tuple[tuple[int, ...], int]]] = defaultdict(list)
-    full: dict[tuple[int, ...], int] = {}
+    full: dict[tuple[int, ...], int] = defaultdict(int)
     for length in range(limit, 0, -1):
         left = counts[length]
         while left:
-            fits = (room for room in range(length, limit + 1) if open_rows[room])
-            room = next(fits, None)
-            before, count = open_rows[room].pop() if room else ((), left)
-            taken = min(count, left)
-            if count > taken:
-                open_rows[room or limit].append((before, count - taken))
-            left -= taken
-            pattern = (*before, length)
+            fits = (room for room in range(length, limit) if open_rows[room])
+            room = next(fits, limit)  # or new rows
+            pattern, count = open_rows[room].pop() if room < limit else ((), left)
+            # The first row is then the fullest, so it takes the next pair too.
+            each = min(left, PAIRS - len(pattern), room // length)
+            taken = min(count, left // each)
+            left -= taken * each
+            if count > taken and pattern:
+                open_rows[room].append((pattern, count - taken))
+            pattern += (length,) * each
             if len(pattern) == PAIRS:
-                full[pattern] = full.get(pattern, 0) + taken
+                full[pattern] += taken
             else:
-                open_rows[(room or limit) - length].append((pattern, taken))
+                open_rows[room - length * each].append((pattern, taken))
     for group in open_rows.values():
         for pattern, count in group:
-            full[pattern] = full.get(pattern, 0) + count
+            full[pattern] += count
     return full
 
 
