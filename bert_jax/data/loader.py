@@ -7,11 +7,12 @@ batch at a time.
 import functools
 import json
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import grain
 import numpy as np
 from array_record.python.array_record_data_source import ArrayRecordDataSource
-from jaxtyping import Int
+from jaxtyping import Bool, Int, Int32
 from ml_collections import ConfigDict
 
 from bert_jax import tokenization
@@ -120,6 +121,15 @@ def batches(
     return iter(rest.to_iter_dataset(ahead))
 
 
+class Unmasked(NamedTuple):
+    """Sentence pairs as rows, not yet masked."""
+
+    input_ids: Int32[np.ndarray, "batch length"]
+    input_mask: Int32[np.ndarray, "batch length"]  # 1 for a token, special ones too
+    segment_ids: Int32[np.ndarray, "batch length"]  # 1 for B and its [SEP]
+    candidates: Bool[np.ndarray, "batch length"]  # tokens of A and B
+
+
 class _Pairs:
     """Makes masked batches from the prepared sentence pairs of a split."""
 
@@ -144,39 +154,13 @@ class _Pairs:
     def batch(
         self, record: Int[np.ndarray, "batch"], epoch: Int[np.ndarray, "batch"] | int
     ) -> Batch:
-        """Reads and masks records; an index past the last gives an empty row."""
+        """Reads and masks records; those past the last, at the end, give empty rows."""
         phase, special = self._phase, self._special
-        real = record[record < len(self)]
-        # A process may have padding rows only, and the reader fails on an empty list.
-        try:
-            found = self._source.__getitems__(real.tolist()) if len(real) else ()
-        except RuntimeError as error:  # ArrayRecord's, of a disk or a bucket
-            raise UserError(
-                f"{self._folder}: the prepared data cannot be read ({error}); start "
-                "again, or delete this folder first to prepare the data again"
-            ) from error
-        rows = [records.parse(row) for row in found]
-        ids = np.full((len(record), phase.max_seq_length), special.pad, np.int32)
-        mask = np.zeros_like(ids)
-        segments = np.zeros_like(ids)
-        candidates = np.zeros(ids.shape, bool)
+        pairs = self.read(record[record < len(self)])
+        rows = assemble(pairs, len(record), phase.max_seq_length, special)
+        ids, mask, segments, candidates = rows
         labels = np.full(len(record), records.PADDING_LABEL, np.int32)
-        for row, (tokens_a, tokens_b, is_random_next) in enumerate(rows):
-            a_end = len(tokens_a) + 1
-            ids[row, 0] = special.cls
-            ids[row, 1:a_end] = tokens_a
-            ids[row, a_end] = special.sep
-            candidates[row, 1:a_end] = True
-            end = a_end + 1
-            if len(tokens_b):
-                b_end = end + len(tokens_b)
-                ids[row, end:b_end] = tokens_b
-                ids[row, b_end] = special.sep
-                candidates[row, end:b_end] = True
-                segments[row, end : b_end + 1] = 1
-                end = b_end + 1
-            mask[row, :end] = 1
-            labels[row] = is_random_next
+        labels[: len(pairs.lengths)] = pairs.is_random_next
         masked = masking.apply(
             ids,
             mask,
@@ -210,6 +194,45 @@ class _Pairs:
         pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])
         columns = shapes(self._config, self._phase)["masked_lm_ids"][1]
         return packing.pack(pairs, filled, columns, self._special.pad)
+
+    def read(self, record: Int[np.ndarray, "pairs"]) -> records.Pairs:
+        """Reads records.
+
+        Raises:
+          UserError: a file cannot be read.
+        """
+        # A process may have padding rows only, and the reader fails on an empty list.
+        try:
+            found = self._source.__getitems__(record.tolist()) if len(record) else ()
+        except RuntimeError as error:  # ArrayRecord's, of a disk or a bucket
+            raise UserError(
+                f"{self._folder}: the prepared data cannot be read ({error}); start "
+                "again, or delete this folder first to prepare the data again"
+            ) from error
+        return records.parse(found)
+
+
+def assemble(
+    pairs: records.Pairs, rows: int, length: int, special: tokenization.SpecialIds
+) -> Unmasked:
+    """Writes each pair to a row of its own: [CLS] A [SEP] B [SEP], or [CLS] A [SEP].
+
+    Args:
+      rows: at least as many as pairs; the others are empty.
+      length: tokens of a row.
+    """
+    size_a, size_b = np.zeros((2, rows, 1), int)
+    size_a[: len(pairs.lengths), 0], size_b[: len(pairs.lengths), 0] = pairs.lengths.T
+    end = size_a + 2 + np.where(size_b, size_b + 1, 0)
+    end[len(pairs.lengths) :] = 0
+    column = np.arange(length)
+    mask = column < end
+    segments = mask & (column > size_a + 1)
+    candidates = mask & (column > 0) & (column != size_a + 1) & (column != end - 1)
+    ids = np.where(mask, special.sep, special.pad).astype(np.int32)
+    ids[: len(pairs.lengths), 0] = special.cls
+    ids[candidates] = pairs.tokens
+    return Unmasked(ids, mask.astype(np.int32), segments.astype(np.int32), candidates)
 
 
 @functools.lru_cache(maxsize=8)

@@ -216,20 +216,19 @@ def _lengths(folder: storage.Path) -> Int32[np.ndarray, " records"]:
 def _lengths_of(context: None, shard: str) -> Int32[np.ndarray, " records"]:
     del context
     source = ArrayRecordDataSource([shard])
-    lengths = []
+    lengths = [np.zeros(0, int)]  # a shard may be empty
     try:
         for first in range(0, len(source), _READ):
             indices = range(first, min(first + _READ, len(source)))
-            for record in source.__getitems__(list(indices)):
-                tokens_a, tokens_b, _ = records.parse(record)
-                # [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
-                lengths.append(len(tokens_a) + 2 + len(tokens_b) + bool(len(tokens_b)))
+            pairs = records.parse(source.__getitems__(list(indices)))
+            # [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+            lengths.append(pairs.lengths.sum(axis=1) + 2 + (pairs.lengths[:, 1] > 0))
     except RuntimeError as error:  # ArrayRecord's, of a disk or a bucket
         raise UserError(
             f"{shard}: the prepared data cannot be read ({error}); start again, or "
             "delete its folder first to prepare the data again"
         ) from error
-    return np.array(lengths, np.int32)
+    return np.concatenate(lengths, dtype=np.int32)
 
 
 def _report(lengths: Int[np.ndarray, " records"], count: int, limit: int) -> str:
