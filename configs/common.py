@@ -138,7 +138,7 @@ def _train() -> ConfigDict:
     train = ConfigDict()
     train.num_steps = 1_000_000  # 0: num_epochs decides
     train.num_epochs = 0.0  # passes over the training data; for fine-tuning
-    train.batch_size = 256  # sequences, over all devices
+    train.batch_size = 256  # sequences (corpus.packing: rows), over all devices
     train.micro_batches = 1  # sequential parts of each step's batch
     train.log_every = 100  # steps
     train.eval_every = 10_000  # steps; 0: only at the end
