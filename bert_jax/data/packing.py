@@ -20,8 +20,9 @@ from bert_jax.data import records, workers
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
-# The most pairs of a row. On Wikipedia at length 512, three fill 97.6% of the
-# positions, four 98.6%, any number 99.9%; each costs one next sentence head a row.
+# The most pairs of a row. At length 512 three fill 97.6% of the positions on Wikipedia
+# and 91.9% on film reviews, four 98.6% and 96.1%, eight 99.8% and 99.3%; at 128 two are
+# enough. Each costs one next sentence head a row, and room for half a prediction.
 PAIRS = 4
 
 Batch = dict[str, np.ndarray]

@@ -7,6 +7,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import Dense, dropout
+from bert_jax.models.products import product
 
 
 def attention_bias(
@@ -48,12 +49,11 @@ class SelfAttention(nn.Module):
         keys = Dense(config, heads, into_heads, name="key")(hidden)
         value = Dense(config, heads, into_heads, name="value")(hidden)
 
-        scores = jnp.einsum(
-            "bqhd,bkhd->bhqk", query, keys, preferred_element_type=jnp.float32
-        )
+        scores = product("bqhd,bkhd->bhqk", query, keys, jnp.float32)
         probs = jax.nn.softmax(scores / config.head_dim**0.5 + bias, axis=-1)
         probs = dropout(probs, config.attention_probs_dropout_prob, key)
-        mixed = jnp.einsum("bhqk,bkhd->bqhd", probs.astype(config.dtype), value)
+        probs = probs.astype(config.dtype)
+        mixed = product("bhqk,bkhd->bqhd", probs, value, config.dtype)
         out_of_heads = ("heads", "head_dim", "embed")
         features = (config.hidden_size,)
         return Dense(config, features, out_of_heads, inputs=2, name="output")(mixed)

@@ -12,6 +12,7 @@ from bert_jax.models.attention import SelfAttention, attention_bias, sequence_bi
 from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import (
     ACTIVATION_FUNCTIONS,
+    PRODUCT,
     Dense,
     Embedding,
     dropout,
@@ -21,14 +22,23 @@ from bert_jax.models.layers import (
 # What a layer keeps for the backward pass, by `remat`; the rest is recomputed.
 _KEPT = {
     "full": jax.checkpoint_policies.nothing_saveable,
-    # Results of its matrix products, except attention's length x length ones.
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    # Results of its linear layers, not attention's length x length ones.
+    "dots": jax.checkpoint_policies.save_only_these_names(PRODUCT),
 }
 
 
 def _constrain(hidden: Array) -> Array:
     """Keeps rows split over the data axes, and each row whole."""
     return nn.with_logical_constraint(hidden, ("batch", "length", "hidden"))
+
+
+def _of_few(
+    table: Float[Array, "types hidden"], ids: Int[Array, "batch length"]
+) -> Float[Array, "batch length hidden"]:
+    """Looks up ids in a table of a few rows: its gradient is a sum for each row, where
+    a gather's would add every token's vector to the same few places."""
+    chosen = ids[:, :, None] == jnp.arange(len(table))[:, None, None, None]
+    return jnp.sum(jnp.where(chosen, table[:, None, None], 0.0), axis=0)
 
 
 class Embeddings(nn.Module):
@@ -57,11 +67,13 @@ class Embeddings(nn.Module):
                 f"{length} tokens, but max_position_embeddings="
                 f"{self.config.max_position_embeddings}"
             )
-        positions = jnp.arange(length) if position_ids is None else position_ids
+        positions = self.position_embeddings.table[:length]
+        if position_ids is not None:
+            positions = self.position_embeddings(position_ids)
         total = (
             self.word_embeddings(input_ids)
-            + self.token_type_embeddings(segment_ids)
-            + self.position_embeddings(positions)
+            + _of_few(self.token_type_embeddings.table, segment_ids)
+            + positions
         )
         return dropout(self.layer_norm(total), self.config.hidden_dropout_prob, key)
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Packed, stack_layers
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, layer_norm
+from bert_jax.models.products import product
 
 
 class MaskedLmHead(nn.Module):
@@ -33,13 +34,10 @@ class MaskedLmHead(nn.Module):
             nn.with_logical_partitioning(nn.initializers.zeros_init(), ("vocab",)),
             (config.vocab_size,),
         )
-        logits = jnp.einsum(
-            "bph,vh->bpv",
-            hidden,
-            embedding.astype(config.dtype),
-            preferred_element_type=jnp.float32,
-        )
-        return logits + jnp.asarray(bias)
+        rows = hidden.reshape(-1, config.hidden_size)
+        table = embedding.astype(config.dtype)
+        logits = product("ri,oi->ro", rows, table, jnp.float32)
+        return logits.reshape(*hidden.shape[:-1], -1) + jnp.asarray(bias)
 
 
 class BertForPreTraining(nn.Module):

@@ -1,18 +1,34 @@
 """The building blocks of the model."""
 
-import functools
 import math
 from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jax.ad_checkpoint import checkpoint_name
+from jax.extend.random import threefry_2x32
+from jaxtyping import Array, Float, Int, Key, UInt32
 
 from bert_jax.models.config import BertConfig
+from bert_jax.models.products import linear
+
+# What `remat` may name: the results of linear layers.
+PRODUCT = "product"
+
+
+@jax.checkpoint
+def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """x times the normal distribution function of x, by erf, in float32.
+
+    The backward pass computes it again: keeping erf(x) would take an array more.
+    """
+    wide = x.astype(jnp.float32)
+    return (0.5 * wide * (1.0 + jax.lax.erf(wide / math.sqrt(2.0)))).astype(x.dtype)
+
 
 ACTIVATION_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "gelu": gelu,
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
     "relu": jax.nn.relu,
 }
@@ -64,9 +80,11 @@ class Dense(nn.Module):
         # As matrices: on the CPU their gradients are twice as fast.
         rows = x.astype(dtype).reshape(-1, math.prod(inner))
         matrix = kernel.reshape(math.prod(inner), -1)
-        result = "float32" if self.logits else dtype
-        product = jnp.matmul(rows, matrix, preferred_element_type=result)
-        return product.reshape(*outer, *self.features) + jnp.asarray(bias, result)
+        if self.logits:
+            rows, matrix = rows.astype(jnp.float32), matrix.astype(jnp.float32)
+        product = linear(rows, matrix, jnp.asarray(bias).reshape(-1))
+        product = checkpoint_name(product, PRODUCT)
+        return product.reshape(*outer, *self.features)
 
 
 class Embedding(nn.Module):
@@ -116,14 +134,42 @@ def dropout(
     """
     if key is None or rate == 0.0:
         return x
-    keys = key
-    # One key per row of the last axis; draws count from the start of the row.
-    for axis, size in enumerate(x.shape[:-1]):
-        each = jax.vmap(jax.random.fold_in, (None, 0))
-        for _ in range(axis):
-            each = jax.vmap(each, (0, None))
-        keys = each(keys, jnp.arange(size))
-    draw = functools.partial(jax.random.bernoulli, p=1.0 - rate, shape=x.shape[-1:])
-    for _ in x.shape[:-1]:
-        draw = jax.vmap(draw)
-    return jnp.where(draw(keys), x / (1.0 - rate), 0.0).astype(x.dtype)
+    kept = random_bits(key, x.shape) >= jnp.uint32(round(rate * 2**32))
+    return jnp.where(kept, x / (1.0 - rate), 0.0).astype(x.dtype)
+
+
+def random_bits(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
+    """Uniform bits for each element of an array of one to four axes.
+
+    Threefry gives each row of the last axis two words; a hash of them and the column
+    gives the bits. The hash is two rounds of multiplication and xorshift (as in
+    Wellons's lowbias32), a fifth of the work of threefry for each element.
+    """
+    first, second = row_keys(key, shape[:-1])
+    column = jnp.arange(shape[-1], dtype=jnp.uint32)
+    return hash_column(first[..., None], second[..., None], column)
+
+
+def row_keys(
+    key: Key[Array, ""], shape: tuple[int, ...]
+) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:
+    """Two words for each row: threefry of the key and the row's indices."""
+    *outer, rows = (1, 1, 1, *shape)[-3:]
+    index = jax.lax.broadcasted_iota
+    sizes = (*outer, rows)
+    # Exact while the two inner axes have at most 65,536 indices.
+    inner = index(jnp.uint32, sizes, 1) << 16 | index(jnp.uint32, sizes, 2)
+    counters = jnp.stack([index(jnp.uint32, sizes, 0), inner])
+    words = threefry_2x32(jax.random.key_data(key)[:2], counters)
+    return words[0].reshape(shape), words[1].reshape(shape)
+
+
+def hash_column(
+    first: UInt32[Array, "..."],
+    second: UInt32[Array, "..."],
+    column: UInt32[Array, "..."],
+) -> UInt32[Array, "..."]:
+    """A row's bits at a column; `first` and `second` are the row's words."""
+    bits = column * jnp.uint32(0x9E3779B9) + first
+    bits = (bits ^ bits >> 16) * jnp.uint32(0x7FEB352D) ^ second
+    return (bits ^ bits >> 15) * jnp.uint32(0x846CA68B)

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -23,6 +22,7 @@ from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.runtime.storage import Path, write_atomically
+from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Ask, Batch, Data, Phase, Shapes, Step, Task
@@ -286,13 +286,11 @@ class Pretraining(Task):
     def _losses(
         self, outputs: Mapping[str, Array], batch: Mapping[str, Array]
     ) -> Scalars:
-        losses = optax.softmax_cross_entropy_with_integer_labels(
-            outputs["masked_lm_logits"], batch["masked_lm_ids"]
-        )
+        losses = cross_entropy(outputs["masked_lm_logits"], batch["masked_lm_ids"])
         sums = {"masked_lm_loss": jnp.sum(batch["masked_lm_weights"] * losses)}
         if self.config.corpus.nsp:
             labels = batch["next_sentence_labels"]
-            losses = optax.softmax_cross_entropy_with_integer_labels(
+            losses = cross_entropy(
                 outputs["next_sentence_logits"], jnp.maximum(labels, 0)
             )
             sums["next_sentence_loss"] = jnp.sum(_real(batch) * losses)

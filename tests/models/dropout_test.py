@@ -1,0 +1,99 @@
+"""Dropout's bits: as if drawn independently, and tied to key and place alone."""
+
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.models.layers import dropout, random_bits
+
+ROWS, COLUMNS = 2048, 512
+
+
+def together(one: jax.Array, other: jax.Array, rate: float) -> jax.Array:
+    """The covariance of two arrays of kept elements, times their number."""
+    return jnp.sum((one - (1 - rate)) * (other - (1 - rate)), dtype=jnp.float32)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def counts(key: jax.Array, rate: float) -> dict[str, jax.Array]:
+    """Sums over one layer's draws; each has mean 0 if draws are independent."""
+    layers = jax.random.split(key, 2)
+    limit = jnp.uint32(round(rate * 2**32))
+    kept, next_layer = (
+        (random_bits(layer, (ROWS, COLUMNS)) >= limit).astype(jnp.float32)
+        for layer in layers
+    )
+    sums = {
+        "rate": jnp.sum(kept - (1 - rate)),
+        "layers": together(kept, next_layer, rate),
+    }
+    for lag in (1, 2, 3, 16, 64, 256):
+        sums[f"columns, {lag} apart"] = together(kept[:, lag:], kept[:, :-lag], rate)
+        sums[f"rows, {lag} apart"] = together(kept[lag:], kept[:-lag], rate)
+        shifted = together(kept[lag:, lag:], kept[:-lag, :-lag], rate)
+        sums[f"diagonals, {lag} apart"] = shifted
+    return sums
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rate", "layers"), [(0.1, 96), (0.5, 10)])
+def test_rate_and_correlations(rate, layers):
+    """Over 10^8 draws, and 10^7."""
+    totals: dict[str, float] = {}
+    for step in range(layers):
+        key = jax.random.fold_in(jax.random.key(17), step)
+        for name, value in counts(key, rate).items():
+            totals[name] = totals.get(name, 0.0) + float(value)
+    variance = rate * (1 - rate)
+    assert layers * ROWS * COLUMNS > 1e7
+    for name, total in totals.items():
+        lag = int(name.split()[1]) if "apart" in name else 0
+        rows = ROWS - lag * (not name.startswith("columns"))
+        columns = COLUMNS - lag * (not name.startswith("rows"))
+        each = variance if name == "rate" else variance**2
+        z = total / math.sqrt(layers * rows * columns * each)
+        assert abs(z) < 4, (name, z)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_no_row_or_column_is_favoured(axis):
+    """Counts along an axis scatter as binomial ones do: no more, no less."""
+    rate, shape = 0.1, (1024, 1024)
+    kept = random_bits(jax.random.key(3), shape) >= jnp.uint32(round(rate * 2**32))
+    count = np.asarray(kept).sum(axis=1 - axis)
+    z = (count - 1024 * (1 - rate)) / math.sqrt(1024 * rate * (1 - rate))
+    chi_square = (np.sum(z**2) - 1024) / math.sqrt(2 * 1024)
+    assert np.abs(z).max() < 5 and abs(chi_square) < 4
+
+
+def test_every_bit_is_even_and_free_of_the_others():
+    bits = np.asarray(random_bits(jax.random.key(5), (512, 512))).ravel()
+    # The last xorshift is left out: a threshold reads the upper bits.
+    columns = [(bits >> place & 1).astype(np.float64) - 0.5 for place in range(16, 32)]
+    for one in columns:
+        assert abs(one.sum()) / math.sqrt(bits.size / 4) < 4
+    for one, other in itertools.combinations(columns, 2):
+        assert abs(one @ other) / math.sqrt(bits.size / 16) < 4.5
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 5), (2, 3, 8), (2, 2, 3, 16)])
+def test_an_element_depends_on_its_place_alone(shape):
+    """So neither padding nor the split of a batch changes what is dropped."""
+    key = jax.random.key(0)
+    found = np.asarray(random_bits(key, shape))
+    larger = np.asarray(random_bits(key, tuple(2 * size for size in shape)))
+    np.testing.assert_array_equal(found, larger[tuple(map(slice, shape))])
+    assert len(np.unique(larger)) == larger.size
+
+
+def test_what_is_kept_is_scaled():
+    x = jnp.full((64, 64), 9.0)
+    found = np.asarray(dropout(x, 0.1, jax.random.key(0)))
+    kept = np.asarray(random_bits(jax.random.key(0), x.shape)) >= round(0.1 * 2**32)
+    np.testing.assert_allclose(found, np.where(kept, 10.0, 0.0), rtol=1e-6)
+    assert dropout(x, 0.1, None) is x and dropout(x, 0.0, jax.random.key(0)) is x

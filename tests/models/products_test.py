@@ -1,0 +1,119 @@
+"""Products and their gradients, beside NumPy in double precision."""
+
+from collections import Counter
+from collections.abc import Iterator
+from unittest import mock
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from micro import bert_config
+
+from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.models.products import linear, product
+
+SPECS = {
+    "ri,oi->ro": ((6, 8), (5, 8)),
+    "ri,io->ro": ((6, 8), (8, 5)),
+    "bqhd,bkhd->bhqk": ((2, 4, 3, 8), (2, 5, 3, 8)),
+    "bhqk,bkhd->bqhd": ((2, 3, 4, 5), (2, 5, 3, 8)),
+}
+
+
+def arrays(spec: str, dtype: str) -> list[jax.Array]:
+    rng = np.random.default_rng(0)
+    return [jnp.asarray(rng.normal(size=shape), dtype) for shape in SPECS[spec]]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize(("dtype", "error"), [("float32", 1e-6), ("bfloat16", 2**-7)])
+def test_values_and_gradients(spec, dtype, error):
+    a, b = arrays(spec, dtype)
+    found, gradients = jax.vjp(lambda a, b: product(spec, a, b, "float32"), a, b)
+    assert found.dtype == jnp.float32
+    wide = [np.asarray(x, np.float64) for x in (a, b)]
+    np.testing.assert_allclose(found, np.einsum(spec, *wide), rtol=1e-6, atol=1e-5)
+    cotangent = np.random.default_rng(1).normal(size=found.shape)
+    left, right, out = spec.replace("->", ",").split(",")
+    expected = (
+        np.einsum(f"{out},{right}->{left}", cotangent, wide[1]),
+        np.einsum(f"{out},{left}->{right}", cotangent, wide[0]),
+    )
+    for x, own, other in zip(
+        (a, b), gradients(jnp.float32(cotangent)), expected, strict=True
+    ):
+        assert own.dtype == x.dtype
+        scale = np.abs(other).max()
+        np.testing.assert_allclose(np.float64(own), other, rtol=0, atol=error * scale)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 40])
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (32, 64), (65, 7), (128, 30)])
+def test_a_linear_layer_of_any_size_in_bfloat16(rows, sizes):
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(rows, sizes[0])), jnp.bfloat16)
+    kernel = jnp.asarray(rng.normal(size=sizes), jnp.bfloat16)
+    bias = jnp.asarray(rng.normal(size=sizes[1]), jnp.float32)
+
+    @jax.jit
+    def both(x, kernel, bias, cotangent):
+        found, pull = jax.vjp(linear, x, kernel, bias)
+        return found, *pull(cotangent)
+
+    cotangent = jnp.asarray(rng.normal(size=(rows, sizes[1])), jnp.bfloat16)
+    found = both(x, kernel, bias, cotangent)
+    x, kernel, cotangent = (np.float64(array) for array in (x, kernel, cotangent))
+    expected = (
+        *(x @ kernel + np.float64(bias), cotangent @ kernel.T, x.T @ cotangent),
+        cotangent.sum(axis=0),
+    )
+    dtypes = [array.dtype for array in found]
+    assert dtypes == [jnp.bfloat16] * 3 + [jnp.float32]
+    for own, other in zip(found, expected, strict=True):
+        scale = np.abs(other).max()
+        np.testing.assert_allclose(np.float64(own), other, rtol=0, atol=2**-7 * scale)
+
+
+def products_of(jaxpr) -> Iterator[tuple[str, ...]]:
+    """The dtypes of the two operands of each matrix product, inner ones included."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            yield tuple(str(operand.aval.dtype) for operand in equation.invars)
+        for parameter in jax.tree.leaves(
+            equation.params, is_leaf=lambda x: hasattr(x, "eqns")
+        ):
+            inner = getattr(parameter, "jaxpr", parameter)
+            if hasattr(inner, "eqns"):
+                yield from products_of(inner)
+
+
+def test_no_product_mixes_dtypes():
+    """float32 x bfloat16 runs in float32. On a GPU or TPU only the next sentence head,
+    of two outputs, multiplies in float32: its three products."""
+    config = bert_config(
+        **{"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1},
+        **{"num_attention_heads": 2, "intermediate_size": 64, "dtype": "bfloat16"},
+    )
+    ids = jnp.ones((2, 8), jnp.int32)
+    key = jax.random.key(0)
+
+    def loss(params):
+        inputs = (ids, ids, ids, ids[:, :2], key)
+        logits = BertForPreTraining(config).apply({"params": params}, *inputs)
+        return sum(jnp.sum(x**2) for x in logits.values())
+
+    params = nn.meta.unbox(jax.eval_shape(lambda: init_pretraining(config, key)))
+    with mock.patch.object(jax.lax, "platform_dependent", elsewhere):
+        found = Counter(products_of(jax.make_jaxpr(jax.grad(loss))(params)))
+    # A layer has six linear products and two of attention; then the pooler and the two
+    # of the masked LM head. Each has two in the backward pass.
+    assert found[("bfloat16", "bfloat16")] == 3 * (8 + 1 + 2)
+    assert found[("float32", "float32")] == 3
+    assert len(found) == 2
+
+
+def elsewhere(*operands, default, **platforms):
+    """`jax.lax.platform_dependent` on a platform without a branch of its own."""
+    return default(*operands)
