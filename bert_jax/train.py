@@ -85,7 +85,7 @@ def loop(run: Session) -> None:
         if goes_back:
             run.go_back()
             continue
-        run.speed.add(task, batch, seeds.count)
+        run.speed.add(task, batch, seeds.count, run.counted)
         run.progress.update(run.now)
 
         if due.log(run.now):

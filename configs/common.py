@@ -84,6 +84,9 @@ def _corpus() -> ConfigDict:
     corpus.seed = 0
     corpus.dev_fraction = 0.005  # of the documents, held back whole
     corpus.nsp = True  # sentence pairs and the next sentence loss
+    # Training rows of up to four sentence pairs that do not see each other, instead of
+    # one and padding (Krell et al. 2021); then batch sizes count these rows.
+    corpus.packing = False
     return corpus
 
 
@@ -137,7 +140,7 @@ def _train() -> ConfigDict:
     train = ConfigDict()
     train.num_steps = 1_000_000  # 0: num_epochs decides
     train.num_epochs = 0.0  # passes over the training data; for fine-tuning
-    train.batch_size = 256  # sequences, over all devices
+    train.batch_size = 256  # sequences (corpus.packing: rows), over all devices
     train.micro_batches = 1  # sequential parts of each step's batch
     train.log_every = 100  # steps
     train.eval_every = 10_000  # steps; 0: only at the end

@@ -44,6 +44,7 @@ class Phase:
     length: int
     predictions: int
     parts: int  # micro-batches
+    pairs: int = 0  # of a packed row; 0: not packed
 
 
 def phases(task: Task) -> list[Phase]:
@@ -52,7 +53,9 @@ def phases(task: Task) -> list[Phase]:
     for own in task.phases():
         batch, length = own.shapes["input_ids"]
         predictions = own.shapes["masked_lm_positions"][1]
-        found.append(Phase(own.steps, batch, length, predictions, own.micro_batches))
+        pairs = own.shapes.get("cls_positions", (0, 0))[1]
+        parts = own.micro_batches
+        found.append(Phase(own.steps, batch, length, predictions, parts, pairs))
     return found
 
 
@@ -83,11 +86,16 @@ def batch_shapes(rows: int, phase: Phase) -> dict[str, jax.ShapeDtypeStruct]:
 
     weights = jax.ShapeDtypeStruct((rows, phase.predictions), jnp.float32)
     tokens, chosen = whole(phase.length), whole(phase.predictions)
+    packed: dict[str, jax.ShapeDtypeStruct] = {}
+    if phase.pairs:
+        packed = dict.fromkeys(("sequence_ids", "position_ids"), tokens)
+        packed["cls_positions"] = whole(phase.pairs)
     return {
+        **packed,
         **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), tokens),
         **dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), chosen),
         "masked_lm_weights": weights,
-        "next_sentence_labels": whole(),
+        "next_sentence_labels": whole(*([phase.pairs] if phase.pairs else [])),
     }
 
 
@@ -129,7 +137,8 @@ def activations(config: ConfigDict, phase: Phase, tensor: int) -> float:
     """
 
     def kept(layers: int, remat: Any) -> float:
-        traced = _kept(_small(config, layers, remat), phase.length, phase.predictions)
+        small = _small(config, layers, remat)
+        traced = _kept(small, phase.length, phase.predictions, phase.pairs)
         return sum(
             size / (tensor if _is_split(shape, config, phase, tensor) else 1)
             for shape, size in traced
@@ -152,11 +161,13 @@ def _small(config: ConfigDict, layers: int, remat: Any) -> str:
 
 
 @functools.cache
-def _kept(config: str, length: int, predictions: int) -> list[tuple[tuple, float]]:
+def _kept(
+    config: str, length: int, predictions: int, pairs: int
+) -> list[tuple[tuple, float]]:
     """Shapes, and bytes for each row, of what the backward pass of a model needs."""
     task = tasks.create(ConfigDict(json.loads(config)))
     params = jax.eval_shape(lambda: nn.meta.unbox(task.init_params(jax.random.key(0))))
-    phase = Phase(1, 0, length, predictions, 1)
+    phase = Phase(1, 0, length, predictions, 1, pairs)
 
     def pullback(params: Any, batch: Mapping[str, Any], key: Any) -> Any:
         def loss(params: Any) -> Any:

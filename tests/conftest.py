@@ -35,7 +35,7 @@ WHOLE_RUNS = (
     *("parity_test.py", "run_test.py", "experiments_chaos_test.py"),
     *("run_text_test.py", "compilation_test.py", "run_stopped_test.py"),
     *("run_asked_test.py", "launch_tpu_test.py", "asked_folders_test.py"),
-    *("own_task_test.py", "compilation_cache_test.py"),
+    *("own_task_test.py", "compilation_cache_test.py", "packing_run_test.py"),
 )
 # What takes longest is first: no worker is left with it while the others have ended.
 ORDER = ("processes_test.py", *WHOLE_RUNS[:2], "storage_test.py", "anomaly_test.py")

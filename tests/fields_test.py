@@ -123,6 +123,13 @@ def test_values_that_do_not_fit_each_other(overrides, words):
     assert all(word in str(error.value) for word in words)
 
 
+def test_packing_is_for_pretraining():
+    load("corpus.packing=True")
+    spec = f"{configuration.CONFIGS / 'finetune' / 'swag.py'}"
+    with pytest.raises(UserError, match=r"^config\.corpus\.packing=True: .*name=swag"):
+        configuration.load(spec, ["--config.corpus.packing=True"])
+
+
 @pytest.mark.parametrize(
     "override",
     [

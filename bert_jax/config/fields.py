@@ -143,6 +143,7 @@ _TABLE: dict[str, Rule] = {
     "corpus.seed": _whole(),
     "corpus.dev_fraction": _number("(0, 1)"),
     "corpus.nsp": _flag,
+    "corpus.packing": _flag,
     "masking.masked_lm_prob": _number("(0, 1]"),
     "masking.max_predictions_per_seq": _whole(1, _SIZE),
     "masking.whole_word": _flag,
@@ -282,6 +283,11 @@ def _check_together(config: ConfigDict) -> None:
         raise UserError(
             f"config.masking.mask_fraction={masking.mask_fraction} and "
             f"random_fraction={masking.random_fraction} add up to more than 1"
+        )
+    if config.corpus.packing and "max_seq_length" in config.task:
+        raise UserError(
+            "config.corpus.packing=True: packs the rows of pre-training; the rows of "
+            f"config.task.name={config.task.name} are not packed, leave it False"
         )
     if saved.keep_every % saved.save_every:
         raise UserError(

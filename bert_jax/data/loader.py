@@ -7,24 +7,22 @@ batch at a time.
 import functools
 import json
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import grain
 import numpy as np
 from array_record.python.array_record_data_source import ArrayRecordDataSource
-from jaxtyping import Int
+from jaxtyping import Bool, Int, Int32
 from ml_collections import ConfigDict
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase, phase_at, phases
-from bert_jax.data import masking, prepare, records, workers
+from bert_jax.data import masking, packing, prepare, records, workers
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, RowIndex
 from bert_jax.errors import UserError
 
 Batch = dict[str, np.ndarray]
-
-# The next sentence label of rows that only pad the last batch.
-PADDING_LABEL = -1
 
 
 def dataset(
@@ -40,12 +38,16 @@ def dataset(
       config: the whole config.
       phase: from `phases`.
       data: sentence pairs of the phase's length.
-      split: `train` (endless, reshuffled each epoch) or `dev` (once, in the order
-        written, the last batch padded with empty rows).
+      split: `train` (endless, reshuffled each epoch; with `corpus.packing` several
+        pairs a row) or `dev` (once, in the order written, one pair a row, the last
+        batch padded with empty rows).
       rows: which rows of the global batch to read; a host reads only its own.
     """
     pairs = _Pairs(config, phase, data, split)
-    count = len(pairs)
+    packed, count = None, len(pairs)
+    if split == "train" and config.corpus.packing:
+        packed = packing.rows(data.folder, phase.max_seq_length)
+        count = len(packed)
     if split == "train":
         size = phase.batch_size
         order = grain.MapDataset.range(count).seed(config.seed).shuffle()
@@ -54,11 +56,32 @@ def dataset(
         size = config.evaluate.batch_size
         order = grain.MapDataset.range(-(-count // size) * size)
 
-    def batch(index: int, record: Int[np.ndarray, "batch"]) -> Batch:
+    def batch(index: int, row: Int[np.ndarray, "batch"]) -> Batch:
         position = index * size + np.arange(size)[rows]
-        return pairs.batch(record[rows], position // count if split == "train" else 0)
+        if packed is not None:
+            return pairs.packed(packed[row[rows]], position // count)
+        return pairs.batch(row[rows], position // count if split == "train" else 0)
 
     return order.batch(size).map_with_index(batch)
+
+
+def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
+    """The shapes of a phase's training batches, by column."""
+    rows, length = phase.batch_size, phase.max_seq_length
+    tokens: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
+    predictions, pairs = phase.max_predictions_per_seq, {}
+    if config.corpus.packing:
+        tokens += ("sequence_ids", "position_ids")
+        share = config.masking.masked_lm_prob
+        predictions = packing.predictions(length, share, predictions)
+        pairs["cls_positions"] = (rows, packing.PAIRS)
+    masked = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+    return {
+        **dict.fromkeys(tokens, (rows, length)),
+        **dict.fromkeys(masked, (rows, predictions)),
+        **pairs,
+        "next_sentence_labels": (rows, *([packing.PAIRS] if pairs else [])),
+    }
 
 
 def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
@@ -74,7 +97,8 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
     Returns:
       `input_ids`, `input_mask`, `segment_ids` [batch, length]; `masked_lm_positions`,
       `masked_lm_ids`, `masked_lm_weights` [batch, predictions];
-      `next_sentence_labels` [batch] (0: IsNext, 1: NotNext, -1: a padding row).
+      `next_sentence_labels` [batch] (0: IsNext, 1: NotNext, -1: a padding row). With
+      `corpus.packing` the training batches are those of `packing.pack`.
     """
     phase = phase_at(config, step) if split == "train" else phases(config)[0]
     first = phase.first_step if split == "train" else 0
@@ -95,6 +119,15 @@ def batches(
     first, end = step - phase.first_step, phase.end_step - phase.first_step
     rest = dataset(config, phase, data, rows=rows)[first:end]
     return iter(rest.to_iter_dataset(ahead))
+
+
+class Unmasked(NamedTuple):
+    """Sentence pairs as rows, not yet masked."""
+
+    input_ids: Int32[np.ndarray, "batch length"]
+    input_mask: Int32[np.ndarray, "batch length"]  # 1 for a token, special ones too
+    segment_ids: Int32[np.ndarray, "batch length"]  # 1 for B and its [SEP]
+    candidates: Bool[np.ndarray, "batch length"]  # tokens of A and B
 
 
 class _Pairs:
@@ -121,39 +154,13 @@ class _Pairs:
     def batch(
         self, record: Int[np.ndarray, "batch"], epoch: Int[np.ndarray, "batch"] | int
     ) -> Batch:
-        """Reads and masks records; an index past the last gives an empty row."""
+        """Reads and masks records; those past the last, at the end, give empty rows."""
         phase, special = self._phase, self._special
-        real = record[record < len(self)]
-        # A process may have padding rows only, and the reader fails on an empty list.
-        try:
-            found = self._source.__getitems__(real.tolist()) if len(real) else ()
-        except RuntimeError as error:  # ArrayRecord's, of a disk or a bucket
-            raise UserError(
-                f"{self._folder}: the prepared data cannot be read ({error}); start "
-                "again, or delete this folder first to prepare the data again"
-            ) from error
-        rows = [records.parse(row) for row in found]
-        ids = np.full((len(record), phase.max_seq_length), special.pad, np.int32)
-        mask = np.zeros_like(ids)
-        segments = np.zeros_like(ids)
-        candidates = np.zeros(ids.shape, bool)
-        labels = np.full(len(record), PADDING_LABEL, np.int32)
-        for row, (tokens_a, tokens_b, is_random_next) in enumerate(rows):
-            a_end = len(tokens_a) + 1
-            ids[row, 0] = special.cls
-            ids[row, 1:a_end] = tokens_a
-            ids[row, a_end] = special.sep
-            candidates[row, 1:a_end] = True
-            end = a_end + 1
-            if len(tokens_b):
-                b_end = end + len(tokens_b)
-                ids[row, end:b_end] = tokens_b
-                ids[row, b_end] = special.sep
-                candidates[row, end:b_end] = True
-                segments[row, end : b_end + 1] = 1
-                end = b_end + 1
-            mask[row, :end] = 1
-            labels[row] = is_random_next
+        pairs = self.read(record[record < len(self)])
+        rows = assemble(pairs, len(record), phase.max_seq_length, special)
+        ids, mask, segments, candidates = rows
+        labels = np.full(len(record), records.PADDING_LABEL, np.int32)
+        labels[: len(pairs.lengths)] = pairs.is_random_next
         masked = masking.apply(
             ids,
             mask,
@@ -178,6 +185,54 @@ class _Pairs:
             "masked_lm_weights": masked.masked_lm_weights,
             "next_sentence_labels": labels,
         }
+
+    def packed(
+        self, record: Int[np.ndarray, "batch pairs"], epoch: Int[np.ndarray, "batch"]
+    ) -> Batch:
+        """As `batch`, with the records of a row in one row; a negative one is none."""
+        filled = record >= 0
+        pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])
+        columns = shapes(self._config, self._phase)["masked_lm_ids"][1]
+        return packing.pack(pairs, filled, columns, self._special.pad)
+
+    def read(self, record: Int[np.ndarray, "pairs"]) -> records.Pairs:
+        """Reads records.
+
+        Raises:
+          UserError: a file cannot be read.
+        """
+        # A process may have padding rows only, and the reader fails on an empty list.
+        try:
+            found = self._source.__getitems__(record.tolist()) if len(record) else ()
+        except RuntimeError as error:  # ArrayRecord's, of a disk or a bucket
+            raise UserError(
+                f"{self._folder}: the prepared data cannot be read ({error}); start "
+                "again, or delete this folder first to prepare the data again"
+            ) from error
+        return records.parse(found)
+
+
+def assemble(
+    pairs: records.Pairs, rows: int, length: int, special: tokenization.SpecialIds
+) -> Unmasked:
+    """Writes each pair to a row of its own: [CLS] A [SEP] B [SEP], or [CLS] A [SEP].
+
+    Args:
+      rows: at least as many as pairs; the others are empty.
+      length: tokens of a row.
+    """
+    size_a, size_b = np.zeros((2, rows, 1), int)
+    size_a[: len(pairs.lengths), 0], size_b[: len(pairs.lengths), 0] = pairs.lengths.T
+    end = size_a + 2 + np.where(size_b, size_b + 1, 0)
+    end[len(pairs.lengths) :] = 0
+    column = np.arange(length)
+    mask = column < end
+    segments = mask & (column > size_a + 1)
+    candidates = mask & (column > 0) & (column != size_a + 1) & (column != end - 1)
+    ids = np.where(mask, special.sep, special.pad).astype(np.int32)
+    ids[: len(pairs.lengths), 0] = special.cls
+    ids[candidates] = pairs.tokens
+    return Unmasked(ids, mask.astype(np.int32), segments.astype(np.int32), candidates)
 
 
 @functools.lru_cache(maxsize=8)

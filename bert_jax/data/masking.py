@@ -4,7 +4,7 @@ The rules are those of create_masked_lm_predictions in google-research/bert
 (create_pretraining_data.py), applied to a whole batch at once.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -37,14 +37,19 @@ def draw(
 ) -> Draws:
     """Draws each row's numbers from its own counter of one Philox stream, so that any
     record's mask can be recomputed alone."""
-    key = np.array([seed, 0x6D61736B], np.uint64)  # "mask"
-    rows = []
-    for epoch, record in zip(epochs, records, strict=True):
-        # The low words count the numbers drawn; the high words keep rows apart.
-        counter = np.array([0, 0, epoch, record], np.uint64)
-        generator = np.random.Generator(np.random.Philox(key=key, counter=counter))
-        rows.append(generator.random(length + 2 * predictions))
-    numbers = np.stack(rows)
+    # One generator, set to each row's counter: making one for each takes four times as
+    # long, and Philox written with arrays twice as long or more.
+    philox = np.random.Philox(key=np.array([seed, 0x6D61736B], np.uint64))  # "mask"
+    generator = np.random.Generator(philox)
+    state: Any = philox.state
+    # The low words count the numbers drawn; the high words keep rows apart.
+    counters = np.zeros((len(records), 4), np.uint64)
+    counters[:, 2], counters[:, 3] = epochs, records
+    numbers = np.empty((len(records), length + 2 * predictions))
+    for counter, row in zip(counters, numbers, strict=True):
+        state["state"]["counter"] = counter
+        philox.state = state
+        generator.random(out=row)
     order, action, piece = np.split(numbers, [length, length + predictions], axis=1)
     return Draws(order, action, piece)
 
@@ -82,36 +87,45 @@ def apply(
         starts[:, 1:] |= candidates[:, 1:] & ~candidates[:, :-1]
         chosen = _choose_words(candidates, starts, draws.order, budget)
     else:
-        ranks = _ranks(np.where(candidates, draws.order, np.inf))
-        chosen = candidates & (ranks < budget[:, None])
+        chosen = _choose_tokens(candidates, draws.order, budget)
 
-    # There may be more columns than positions in a row.
-    missing = ((0, 0), (0, max(0, columns - input_ids.shape[1])))
-    chosen, originals = np.pad(chosen, missing), np.pad(input_ids, missing)
-    positions = np.argsort(~chosen, axis=1, kind="stable")[:, :columns]
-    real = np.take_along_axis(chosen, positions, axis=1)
-    targets = np.take_along_axis(originals, positions, axis=1)
-    random_pieces = (draws.piece * continuation.size).astype(input_ids.dtype)
-    masked = draws.action < masking.mask_fraction
-    random = ~masked & (draws.action < masking.mask_fraction + masking.random_fraction)
-    replaced = np.where(masked, mask_id, np.where(random, random_pieces, targets))
+    row, position = np.nonzero(chosen)
+    counts = chosen.sum(axis=1)
+    column = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    targets = input_ids[row, position]
+    action, piece = draws.action[row, column], draws.piece[row, column]
+    masked = action < masking.mask_fraction
+    random = ~masked & (action < masking.mask_fraction + masking.random_fraction)
+    random_pieces = (piece * continuation.size).astype(input_ids.dtype)
     ids = input_ids.copy()
-    rows = np.broadcast_to(np.arange(len(ids))[:, None], positions.shape)
-    ids[rows[real], positions[real]] = replaced[real]
+    ids[row, position] = np.where(
+        masked, mask_id, np.where(random, random_pieces, targets)
+    )
+    positions, originals = np.zeros((2, *draws.action.shape), np.int32)
+    weights = np.zeros(draws.action.shape, np.float32)
+    positions[row, column] = position
+    originals[row, column] = targets
+    weights[row, column] = 1
     return Masked(
         input_ids=ids,
-        masked_lm_positions=np.where(real, positions, 0).astype(np.int32),
-        masked_lm_ids=np.where(real, targets, 0).astype(np.int32),
-        masked_lm_weights=real.astype(np.float32),
+        masked_lm_positions=positions,
+        masked_lm_ids=originals,
+        masked_lm_weights=weights,
     )
 
 
-def _ranks(values: Float[np.ndarray, "batch n"]) -> Int[np.ndarray, "batch n"]:
-    """Each value's rank in its row, ascending from 0."""
-    order = np.argsort(values, axis=1, kind="stable")
-    ranks = np.empty_like(order)
-    np.put_along_axis(ranks, order, np.arange(values.shape[1])[None, :], axis=1)
-    return ranks
+def _choose_tokens(
+    candidates: Bool[np.ndarray, "batch length"],
+    order: Float[np.ndarray, "batch length"],
+    budget: Int[np.ndarray, "batch"],
+) -> Bool[np.ndarray, "batch length"]:
+    """Takes the candidates with the smallest numbers; of equal ones the first."""
+    values = np.where(candidates, order, np.inf)
+    # Sorting values takes a fifth of the time of sorting their indices.
+    last = np.take_along_axis(np.sort(values, axis=1), budget[:, None] - 1, axis=1)
+    below, equal = values < last, values == last
+    left = budget - below.sum(axis=1)
+    return candidates & (below | (equal & (np.cumsum(equal, axis=1) <= left[:, None])))
 
 
 def _choose_words(

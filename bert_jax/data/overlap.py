@@ -13,17 +13,26 @@ import numpy as np
 from jaxtyping import Bool, UInt64
 
 _WORD = re.compile(r"\w+")
+# Every byte of ASCII as `_WORD` and `str.lower` see it; a space where no word is.
+_ASCII = "".join(
+    chr(code).lower() if _WORD.match(chr(code)) else " " for code in range(128)
+).encode() + bytes(128)
 _BLOCK = 1 << 20  # hashes read at a time
 
 
 def keys(sentences: Iterable[str]) -> UInt64[np.ndarray, " sentences"]:
     """A hash of each sentence's words; spaces and punctuation do not matter."""
-    words = (" ".join(_WORD.findall(sentence.lower())) for sentence in sentences)
     digests = (
-        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        for text in words
+        hashlib.blake2b(_words(sentence), digest_size=8).digest()
+        for sentence in sentences
     )
     return np.frombuffer(b"".join(digests), np.uint64)
+
+
+def _words(sentence: str) -> bytes:
+    if sentence.isascii():  # the same in half the time
+        return b" ".join(sentence.encode().translate(_ASCII).split())
+    return " ".join(_WORD.findall(sentence.lower())).encode("utf-8", "surrogatepass")
 
 
 def in_file(

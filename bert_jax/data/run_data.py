@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.config.phases import phases
-from bert_jax.data import prepare
+from bert_jax.data import packing, prepare
 from bert_jax.data.prepare import Prepared
 from bert_jax.errors import UserError
 
@@ -63,8 +63,11 @@ class RunData:
         return prepare.prepare_tokenizer(self._config)
 
     def all(self) -> list[Prepared]:
-        """The data of every phase, shortest first."""
-        return [self.of(length) for length in self._lengths()]
+        """The data of every phase, shortest first; packed if the config says so."""
+        found = [(length, self.of(length)) for length in self._lengths()]
+        for length, data in found if self._config.corpus.packing else ():
+            packing.rows(data.folder, length)
+        return [data for _, data in found]
 
     def of(self, length: int) -> Prepared:
         """The data of a length; prepares it if it is missing.

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from array_record.python import array_record_module
 from jaxtyping import Int64, UInt64
-from tokenizers import Tokenizer
 
 from bert_jax.data import corpus, overlap, pairs, records
+from bert_jax.data.words import Words
 
 # Sentences to tokenize in one call; bounds the memory of the result.
 _BATCH = 1024
@@ -33,7 +33,8 @@ class Job(NamedTuple):
     """What the chunks of a corpus share."""
 
     folder: Path
-    tokenizer: Tokenizer
+    words: Words
+    vocabulary: int  # pieces
     language: str
     seed: int
     settings: pairs.Settings
@@ -73,8 +74,6 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     Raises:
       OSError: the disk is full.
     """
-    # A literal "[MASK]" in the text is text, as in create_pretraining_data.py.
-    job.tokenizer.encode_special_tokens = True
     totals: Counter[str] = Counter()
     tokens, lengths, wholes, keys = [], [], [], []
     for number, document in enumerate(chunk.documents):
@@ -110,7 +109,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             used += tokens_b
             totals["pairs"] += 1
         writer.close()
-    counts = np.bincount(used, minlength=job.tokenizer.get_vocab_size())
+    counts = np.bincount(used, minlength=job.vocabulary)
     every = np.concatenate([np.zeros(0, np.uint64), *keys])
     return Shard(chunk.split, chunk.number, totals, counts, every)
 
@@ -119,12 +118,10 @@ def _encode(job: Job, sentences: list[str]) -> tuple[array, list[int]]:
     """A piece's token ids, and the number of tokens in each sentence."""
     ids, lengths = array("i"), []
     for first in range(0, len(sentences), _BATCH):
-        for encoding in job.tokenizer.encode_batch_fast(
-            sentences[first : first + _BATCH], add_special_tokens=False
-        ):
-            if sentence := encoding.ids:
-                ids.extend(sentence)
-                lengths.append(len(sentence))
+        for sentence in job.words.encode(sentences[first : first + _BATCH]):
+            if sentence:
+                ids.frombytes(sentence)
+                lengths.append(len(sentence) // ids.itemsize)
     return ids, lengths
 
 

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from bert_jax.data import chunks, overlap, pairs, records, workers
 from bert_jax.data.shards import Chunk, Job, Shard, first_pass, part_path, write_shard
+from bert_jax.data.words import Words
 from bert_jax.errors import UserError
 
 
@@ -36,9 +37,14 @@ def write(
       UserError: see `chunks.split_rule`; train has all the held-out sentences too.
     """
     start = time.monotonic()
-    # A copy, because write_shard makes it treat special tokens as text.
-    own = Tokenizer.from_str(tokenizer.to_str())
-    job = Job(folder, own, config.corpus.language, config.corpus.seed, settings)
+    job = Job(
+        folder,
+        Words(tokenizer),
+        tokenizer.get_vocab_size(),
+        config.corpus.language,
+        config.corpus.seed,
+        settings,
+    )
     aside = folder / "aside"
     aside.mkdir()
     with tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress:
@@ -108,7 +114,7 @@ def _write_train(
             yield chunk
 
     shards, held_back = [], []
-    counts = np.zeros(job.tokenizer.get_vocab_size(), np.int64)
+    counts = np.zeros(job.vocabulary, np.int64)
     results = workers.ordered_map(first_pass, job, with_dev_kept())
     with contextlib.closing(results), (aside / "train").open("wb") as keys:
         for shard in results:

@@ -99,16 +99,19 @@ class BertConfig:
                 )
 
 
-def pretraining_flops(config: BertConfig, length: int, predictions: int) -> int:
-    """Model FLOPs of training on one sequence: matrix products only, 3 x forward.
+def pretraining_flops(
+    config: BertConfig, length: int, predictions: int, pairs: int = 1
+) -> int:
+    """Model FLOPs of training on one row: matrix products only, 3 x forward.
 
     Args:
-      length: tokens of the sequence.
+      length: positions of the row.
       predictions: number of positions that the masked LM head computes.
+      pairs: number of positions that the next sentence head computes.
     """
     hidden = config.hidden_size
     masked_lm = 2 * predictions * (hidden * hidden + hidden * config.vocab_size)
-    next_sentence = 2 * (hidden * hidden + 2 * hidden)
+    next_sentence = 2 * pairs * (hidden * hidden + 2 * hidden)
     return encoder_flops(config, length) + 3 * (masked_lm + next_sentence)
 
 

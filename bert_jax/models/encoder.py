@@ -1,5 +1,6 @@
 """Embeddings, the post-LayerNorm encoder and the pooler (modeling.py, BertModel)."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -58,6 +59,7 @@ class Embeddings(nn.Module):
         input_ids: Int[Array, "batch length"],
         segment_ids: Int[Array, "batch length"],
         key: Key[Array, ""] | None,
+        position_ids: Int[Array, "batch length"] | None = None,
     ) -> Float[Array, "batch length hidden"]:
         length = input_ids.shape[1]
         if length > self.config.max_position_embeddings:
@@ -65,10 +67,13 @@ class Embeddings(nn.Module):
                 f"{length} tokens, but max_position_embeddings="
                 f"{self.config.max_position_embeddings}"
             )
+        positions = self.position_embeddings.table[:length]
+        if position_ids is not None:
+            positions = self.position_embeddings(position_ids)
         total = (
             self.word_embeddings(input_ids)
             + _of_few(self.token_type_embeddings.table, segment_ids)
-            + self.position_embeddings.table[:length]
+            + positions
         )
         return dropout(self.layer_norm(total), self.config.hidden_dropout_prob, key)
 
@@ -152,11 +157,27 @@ class Encoder(nn.Module):
         return hidden, outputs
 
 
+class Packed(NamedTuple):
+    """Where the sequences of rows that hold several are (`data.packing.pack`)."""
+
+    sequence_ids: Int[Array, "batch length"]  # 1, 2, ... in a row; 0: padding
+    position_ids: Int[Array, "batch length"]  # from 0 in each sequence
+    cls_positions: Int[Array, "batch sequences"]  # 0 where there is no sequence
+
+    @classmethod
+    def of(cls, batch: Mapping[str, Array]) -> "Packed | None":
+        """These columns of a batch; None if it has one sequence a row."""
+        if "sequence_ids" not in batch:
+            return None
+        return cls(*(batch[name] for name in cls._fields))
+
+
 class Encoded(NamedTuple):
     """BERT's outputs for a batch."""
 
     sequence: Float[Array, "batch length hidden"]  # the last layer's output
-    pooled: Float[Array, "batch hidden"]  # tanh of a linear layer on [CLS]
+    # tanh of a linear layer on each [CLS]; one a row, unless packed
+    pooled: Float[Array, "batch *sequences hidden"]
     hidden_states: list[Float[Array, "batch length hidden"]]  # embeddings, each layer
 
 
@@ -177,6 +198,7 @@ class Bert(nn.Module):
         input_mask: Int[Array, "batch length"],
         segment_ids: Int[Array, "batch length"],
         key: Key[Array, ""] | None = None,
+        packed: Packed | None = None,
     ) -> Encoded:
         """Encodes a batch.
 
@@ -185,12 +207,23 @@ class Bert(nn.Module):
           input_mask: 1 for a token, 0 for padding.
           segment_ids: 0 for the first sentence, 1 for the second.
           key: for dropout; None for evaluation.
+          packed: of rows with several sequences, each encoded as if alone.
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        embedded = _constrain(self.embeddings(input_ids, segment_ids, keys[0]))
-        seen = Seen.tokens(input_mask)
+        positions = None if packed is None else packed.position_ids
+        embedded = self.embeddings(input_ids, segment_ids, keys[0], positions)
+        embedded = _constrain(embedded)
+        if packed is None:
+            seen = Seen.tokens(input_mask)
+        else:
+            seen = Seen(packed.sequence_ids, packed.sequence_ids)
         sequence, outputs = self.encoder(embedded, seen, keys[1])
-        pooled = jnp.tanh(self.pooler(sequence[:, 0]))
+        if packed is None:
+            first = sequence[:, 0]
+        else:
+            places = packed.cls_positions[:, :, None]
+            first = jnp.take_along_axis(sequence, places, axis=1)
+        pooled = jnp.tanh(self.pooler(first))
         return Encoded(sequence, pooled, [embedded, *outputs])
 
 

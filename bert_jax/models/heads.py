@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, stack_layers
+from bert_jax.models.encoder import Bert, Packed, stack_layers
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, layer_norm
 from bert_jax.models.products import product
 
@@ -57,10 +57,12 @@ class BertForPreTraining(nn.Module):
         segment_ids: Int[Array, "batch length"],
         masked_lm_positions: Int[Array, "batch predictions"],
         key: Key[Array, ""] | None = None,
+        packed: Packed | None = None,
     ) -> dict[str, Array]:
         """Returns `masked_lm_logits` [batch, predictions, vocab] and
-        `next_sentence_logits` [batch, 2] (0: IsNext, 1: NotNext), float32."""
-        encoded = self.bert(input_ids, input_mask, segment_ids, key)
+        `next_sentence_logits` [batch, 2] (0: IsNext, 1: NotNext), float32; packed:
+        [batch, sequences, 2]."""
+        encoded = self.bert(input_ids, input_mask, segment_ids, key, packed)
         # The logits are the model's largest array, so only at the masked positions.
         chosen = jnp.take_along_axis(
             encoded.sequence, masked_lm_positions[:, :, None], axis=1

@@ -242,15 +242,16 @@ def _is_stream(place: Path) -> bool:
     return False
 
 
-def write_atomically(place: Path, text: str) -> None:
+def write_atomically(place: Path, content: str | bytes) -> None:
     """Writes a file completely or not at all; makes its folders."""
+    encoded = content.encode() if isinstance(content, str) else content
     make_folder(place.parent)
     if in_bucket(place):
-        put(place, text.encode())
+        put(place, encoded)
         return
     # Replaces a pipe or a link, unlike `replacing`: this program made neither.
     with temporary.file(pathlib.Path(place)) as file:
-        file.write(text)
+        file.buffer.write(encoded)
 
 
 def make_folder(folder: Path) -> None:

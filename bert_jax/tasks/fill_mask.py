@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import loader
+from bert_jax.data import loader, records
 from bert_jax.data.rows import padded, power_of_two
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.tasks.task import Ask, Predictor
@@ -129,7 +129,7 @@ class FillMask(Predictor):
 
         Spreads the rows over the batch: neighbors come from the same document.
         """
-        real = int(np.sum(batch["next_sentence_labels"] != loader.PADDING_LABEL))
+        real = int(np.sum(batch["next_sentence_labels"] != records.PADDING_LABEL))
         rows = np.linspace(0, real - 1, min(count, real)).astype(int)
         names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
         features = {name: batch[name][rows] for name in names}

@@ -13,12 +13,13 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import loader
+from bert_jax.data import loader, records
 from bert_jax.data.rows import RowIndex
 from bert_jax.data.run_data import RunData
 from bert_jax.data.writing import held_out
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
+from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.cross_entropy import cross_entropy
@@ -171,16 +172,21 @@ class Pretraining(Task):
         """Model FLOPs of training on a batch."""
         batch, length = shapes["input_ids"]
         predictions = shapes["masked_lm_positions"][1]
-        return batch * pretraining_flops(self.model_config, length, predictions)
+        pairs = shapes["cls_positions"][1] if "cls_positions" in shapes else 1
+        return batch * pretraining_flops(self.model_config, length, predictions, pairs)
+
+    def counted(self, batch: Batch) -> tuple[float, float]:
+        """With packing: pairs a row, and the share of tokens among the positions."""
+        if "sequence_ids" not in batch:
+            return super().counted(batch)
+        pairs = batch["next_sentence_labels"] != records.PADDING_LABEL
+        return float(pairs.sum(-1).mean()), float(batch["input_mask"].mean())
 
     def phases(self) -> list[Phase]:
         """The config's phases."""
         found = []
         for own in loader.phases(self.config):
-            shapes = {
-                "input_ids": (own.batch_size, own.max_seq_length),
-                "masked_lm_positions": (own.batch_size, own.max_predictions_per_seq),
-            }
+            shapes = loader.shapes(self.config, own)
             found.append(Phase(own.first_step, own.end_step, own.micro_batches, shapes))
         return found
 
@@ -272,6 +278,7 @@ class Pretraining(Task):
             batch["segment_ids"],
             batch["masked_lm_positions"],
             key,
+            Packed.of(batch),
         )
         assert isinstance(outputs, dict)
         return outputs
@@ -297,9 +304,9 @@ class Pretraining(Task):
         return np.log(counts / counts.sum()).astype(np.float32)
 
 
-def _real(batch: Mapping[str, Array]) -> Float[Array, "batch"]:
-    """1 for a real row, 0 for one that only pads the batch."""
-    return (batch["next_sentence_labels"] != loader.PADDING_LABEL).astype(jnp.float32)
+def _real(batch: Mapping[str, Array]) -> Float[Array, "batch *pairs"]:
+    """1 for a real pair, 0 where one only pads the batch or the row."""
+    return (batch["next_sentence_labels"] != records.PADDING_LABEL).astype(jnp.float32)
 
 
 def _share(rows: RowIndex, whole: int, size: int) -> RowIndex:

@@ -197,6 +197,12 @@ class Task(abc.ABC):
         *rows, length = shapes["input_ids"]
         return math.prod(rows) * encoder_flops(self.model_config, length)
 
+    def counted(self, batch: Batch) -> tuple[float, float]:
+        """What the speed counts of a host's batch: sequences a row, and a share of its
+        positions; by default each row once, and padding too."""
+        del batch
+        return 1.0, 1.0
+
     def quality(self, scores: Mapping[str, int | float]) -> float:
         """The value that the best checkpoint maximizes; NaN counts as the worst."""
         value = scores[self.main_score]

@@ -81,19 +81,30 @@ class Speed:
         self._seconds = 0.0
         self._done = np.zeros(3)
 
-    def add(self, task: Task, batch: Mapping[str, Any], seeds: int) -> None:
-        """Counts a step on a batch, [batch, ...] or [seeds, batch, ...]."""
+    def add(
+        self,
+        task: Task,
+        batch: Mapping[str, Any],
+        seeds: int,
+        counted: tuple[float, float] = (1.0, 1.0),
+    ) -> None:
+        """Counts a step on a batch, [batch, ...] or [seeds, batch, ...].
+
+        Args:
+          counted: see `Task.counted`.
+        """
         shapes = {name: rows.shape for name, rows in batch.items()}
         if seeds > 1:
             shapes = {name: shape[1:] for name, shape in shapes.items()}
         ids = shapes["input_ids"]
-        self._done += seeds * np.array([ids[0], math.prod(ids), task.flops(shapes)])
+        done = (ids[0] * counted[0], math.prod(ids) * counted[1], task.flops(shapes))
+        self._done += seeds * np.array(done)
 
     def rates(self, peak_flops: float | None) -> dict[str, float]:
         """Speed since the last call.
 
-        `tokens_per_second` counts positions, including padding; `mfu` is the fraction
-        of the devices' bfloat16 peak, if it is known.
+        `tokens_per_second` counts positions, including padding, but not in packed
+        rows; `mfu` is the fraction of the devices' bfloat16 peak, if it is known.
         """
         totals = self._clock.totals()
         seconds = totals["step"] + totals["data wait"]

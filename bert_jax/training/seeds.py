@@ -190,11 +190,11 @@ class RunLog:
 
 
 def _stacked(batches: Sequence[Batch], padding: Mapping[str, int]) -> Batch:
-    length = max(batch["input_ids"].shape[-1] for batch in batches)
     stacked = {}
     for name, first in batches[0].items():
         columns = [batch[name] for batch in batches]
         if first.ndim > 1:
+            length = max(column.shape[-1] for column in columns)
             columns = [
                 np.pad(
                     column,

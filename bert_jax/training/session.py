@@ -57,6 +57,7 @@ class Session:
     state: step.TrainState
     now: int
     anomalies: anomaly.Anomalies
+    counted: tuple[float, float]  # of the last batch, see `Task.counted`
     _rows: RowIndex
 
     def __init__(self, task: Task, folder: Path, first_seed: int):
@@ -96,7 +97,7 @@ class Session:
         """The batch of the next step, on the devices; a signal ends the wait."""
         with self.clock("data wait"), self.stop.at_once():
             rows, phase = next(self._batches), self.task.phase_at(self.now)
-            size = phase.batch_size
+            size, self.counted = phase.batch_size, self.task.counted(rows)
             return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
 
     def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:

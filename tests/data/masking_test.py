@@ -166,6 +166,53 @@ def test_a_record_is_masked_alone_as_in_its_batch_and_anew_each_epoch():
         assert (among[0] != among[1]).all()
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**64 - 1),
+    rows=st.lists(
+        st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)),
+        min_size=1,
+        max_size=5,
+    ),
+    length=st.integers(0, 70),
+    predictions=st.integers(0, 20),
+)
+def test_a_row_has_the_numbers_of_a_generator_of_its_own(
+    seed, rows, length, predictions
+):
+    epochs, records = np.array(rows).T
+    draws = masking.draw(seed, epochs, records, length, predictions)
+    for row, (epoch, record) in enumerate(rows):
+        philox = np.random.Philox(
+            key=np.array([seed, 0x6D61736B], np.uint64),
+            counter=np.array([0, 0, epoch, record], np.uint64),
+        )
+        wanted = np.random.Generator(philox).random(length + 2 * predictions)
+        assert np.concatenate([part[row] for part in draws]).tolist() == wanted.tolist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    order=st.lists(st.sampled_from([0.0, 0.25, 0.5]), min_size=12, max_size=12),
+    real=st.integers(0, 12),
+    budget=st.integers(1, 5),
+)
+def test_of_equal_numbers_the_first_is_chosen(order, real, budget):
+    places = np.arange(12)
+    masked = masking.apply(
+        np.full((1, 12), 7, np.int32),
+        np.ones((1, 12), np.int32),
+        (places < real)[None],
+        masking.Draws(np.array([order]), np.zeros((1, 5)), np.zeros((1, 5))),
+        config(masked_lm_prob=budget / 12, max_predictions_per_seq=5),
+        MASK,
+        CONTINUATION,
+    )
+    wanted = sorted(sorted(range(real), key=lambda place: order[place])[:budget])
+    used = masked.masked_lm_weights[0] > 0
+    assert masked.masked_lm_positions[0][used].tolist() == wanted
+
+
 def test_nothing_is_predicted_in_an_empty_row():
     zeros = np.zeros((2, 10), np.int32)
     for whole_word in (False, True):

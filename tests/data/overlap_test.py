@@ -1,12 +1,16 @@
 """What is held back stands nowhere in the training text."""
 
+import hashlib
 import json
 import random
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from bert_jax.data import chunks, corpus, overlap, prepare, workers
 from bert_jax.errors import UserError
@@ -23,6 +27,18 @@ def make_config(folder, *sources):
     config.corpus.dev_fraction = 0.1
     config.tokenizer.vocab_size = 300
     return config
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.text(st.characters(max_codepoint=300)), max_size=4))
+@example(
+    ["".join(map(chr, range(128))), "The_1 cat", "the_1, CAT!", "\x0bthe  cat\x1c"]
+)
+def test_a_key_is_of_the_words_in_lower_case(sentences):
+    texts = [" ".join(re.findall(r"\w+", sentence.lower())) for sentence in sentences]
+    digests = [hashlib.blake2b(text.encode(), digest_size=8) for text in texts]
+    wanted = b"".join(digest.digest() for digest in digests)
+    assert overlap.keys(sentences).tobytes() == wanted
 
 
 def stream(folder, split):

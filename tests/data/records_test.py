@@ -29,8 +29,13 @@ def test_bytes_are_those_of_tfds(tokens_a, tokens_b, is_random_next):
     assert list(read["tokens_a"]) == tokens_a
     assert list(read["tokens_b"]) == tokens_b
     assert read["is_random_next"] == is_random_next
-    a, b, random_next = records.parse(theirs)
-    assert a.dtype == b.dtype == np.int32
-    assert a.tolist() == tokens_a
-    assert b.tolist() == tokens_b
-    assert random_next is is_random_next
+    pairs = records.parse([theirs, ours])
+    assert pairs.tokens.dtype == np.int32
+    assert pairs.tokens.tolist() == 2 * (tokens_a + tokens_b)
+    assert pairs.lengths.tolist() == 2 * [[len(tokens_a), len(tokens_b)]]
+    assert pairs.is_random_next.tolist() == 2 * [is_random_next]
+
+
+def test_no_records_are_no_pairs():
+    pairs = records.parse([])
+    assert [array.shape for array in pairs] == [(0,), (0, 2), (0,)]

@@ -1,0 +1,281 @@
+"""Packed rows: each pair once, whole, and masked as it is without packing."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.data import loader, packing, prepare, workers
+from bert_jax.errors import UserError
+from bert_jax.runtime import temporary
+from configs import tiny
+
+ROOT = Path(__file__).resolve().parents[2]
+LENGTH = 48
+
+
+@pytest.fixture(scope="module")
+def config(corpus, tmp_path_factory):
+    """Short documents: many pairs are shorter than the row."""
+    config = tiny.get_config()
+    config.corpus.sources = (f"sentences:{corpus}",)
+    config.corpus.data_dir = str(tmp_path_factory.mktemp("data"))
+    config.corpus.max_seq_length = LENGTH
+    config.corpus.dev_fraction = 0.2
+    config.corpus.short_seq_prob = 0.5
+    config.corpus.packing = True
+    config.tokenizer.vocab_size = 60
+    config.masking.max_predictions_per_seq = 6
+    config.train.batch_size = 16
+    config.train.num_steps = 100
+    config.evaluate.batch_size = 16
+    return config
+
+
+@pytest.fixture(scope="module")
+def data(config):
+    return prepare.prepare(config, LENGTH)
+
+
+def plain(config):
+    config = config.copy_and_resolve_references()
+    config.corpus.packing = False
+    return config
+
+
+def same(one, two):
+    return one.keys() == two.keys() and all(
+        one[name].dtype == two[name].dtype and np.array_equal(one[name], two[name])
+        for name in one
+    )
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=60))
+def test_a_plan_has_each_record_once_in_rows_that_are_long_enough(lengths):
+    rows = packing.plan(np.array(lengths), 20)
+    assert sorted(rows[rows >= 0]) == list(range(len(lengths)))
+    found = np.where(rows >= 0, np.array(lengths)[rows], 0)
+    assert (found.sum(axis=1) <= 20).all() and rows.shape[1] == packing.PAIRS
+    assert (rows[:, 0] >= 0).all()
+    assert ((rows[:, :-1] >= 0) | (rows[:, 1:] < 0)).all()  # no gap
+    assert np.array_equal(rows, packing.plan(np.array(lengths), 20))
+
+
+def test_the_longest_pair_goes_first_to_the_fullest_row_that_it_fits():
+    lengths = np.array([2, 3, 1, 7, 6, 1])
+    rows = packing.plan(lengths, 10)
+    found = {tuple(lengths[row[row >= 0]]) for row in rows}
+    assert found == {(7, 3), (6, 2, 1, 1)}
+    # No more than four a row.
+    counts = (packing.plan(np.ones(9, int), 10) >= 0).sum(axis=1)
+    assert sorted(counts) == [1, 4, 4]
+
+
+def test_neighbors_of_one_length_share_no_row():
+    rows = packing.plan(np.full(4000, 5), 20)
+    assert (np.abs(np.diff(rows.astype(int))) > 1).all()
+
+
+@pytest.mark.parametrize(("share", "most"), [(0.15, 3), (0.15, 99), (0.5, 4), (1.0, 2)])
+@pytest.mark.parametrize("limit", [5, 11, 30])
+def test_no_row_has_more_predictions_than_columns(limit, share, most):
+    def budget(length):
+        return min(most, max(1, round(length * share))) if length else 0
+
+    wanted = max(
+        sum(map(budget, lengths))
+        for lengths in itertools.product(range(limit + 1), repeat=packing.PAIRS)
+        if sum(lengths) <= limit
+        and list(lengths) == sorted(lengths)  # the order does not matter
+    )
+    assert packing.predictions(limit, share, most) == wanted
+
+
+def test_names_shapes_and_types(config):
+    batch = loader.batch_at(config, 0)
+    (phase,) = loader.phases(config)
+    assert {n: rows.shape for n, rows in batch.items()} == loader.shapes(config, phase)
+    assert set(batch) - set(loader.batch_at(plain(config), 0)) == {
+        "sequence_ids",
+        "position_ids",
+        "cls_positions",
+    }
+    types = {name: rows.dtype.name for name, rows in batch.items()}
+    assert types.pop("masked_lm_weights") == "float32"
+    assert set(types.values()) == {"int32"}
+    assert batch["next_sentence_labels"].shape == (16, packing.PAIRS)
+
+
+def unpacked(batch, pad=0):
+    """The pairs of packed rows, one a row, as they are without packing."""
+    found = []
+    for row, ids in enumerate(batch["sequence_ids"]):
+        used = batch["masked_lm_weights"][row] > 0
+        places = batch["masked_lm_positions"][row][used]
+        for number in range(1, ids.max() + 1):
+            (at,) = np.nonzero(ids == number)
+            start, size = at[0], len(at)
+            assert at[-1] == start + size - 1
+            assert batch["position_ids"][row, at].tolist() == list(range(size))
+            assert batch["cls_positions"][row, number - 1] == start
+            mine = (places >= start) & (places < start + size)
+            pair = {
+                name: np.pad(batch[name][row, at], (0, LENGTH - size))
+                for name in ("input_ids", "input_mask", "segment_ids")
+            }
+            pair["masked_lm_positions"] = places[mine] - start
+            pair["masked_lm_ids"] = batch["masked_lm_ids"][row][used][mine]
+            pair["label"] = batch["next_sentence_labels"][row, number - 1]
+            found.append(pair)
+        assert (batch["next_sentence_labels"][row, ids.max() :] == -1).all()
+        padding = ids == 0
+        assert (batch["input_ids"][row, padding] == pad).all()
+        assert np.array_equal(batch["input_mask"][row], ~padding)
+    return found
+
+
+def test_pairs_are_masked_as_without_packing(config, data):
+    """In the second epoch, too: by (seed, epoch, record)."""
+    (phase,) = loader.phases(config)
+    rows = packing.rows(data.folder, LENGTH)
+    source = loader._Pairs(plain(config), phase, data, "train")
+    config = config.copy_and_resolve_references()
+    config.train.batch_size = len(rows)
+    for epoch in (0, 1):
+        everything = source.batch(np.arange(len(source)), np.full(len(source), epoch))
+        wanted = {}
+        for index in range(len(source)):
+            used = everything["masked_lm_weights"][index] > 0
+            pair = {n: everything[n][index] for n in ("input_ids", "segment_ids")}
+            pair["masked_lm_positions"] = everything["masked_lm_positions"][index][used]
+            pair["masked_lm_ids"] = everything["masked_lm_ids"][index][used]
+            pair["label"] = everything["next_sentence_labels"][index]
+            wanted[index] = {n: np.asarray(x).tolist() for n, x in pair.items()}
+        batch = loader.batch_at(config, epoch)
+        found = [
+            {name: np.asarray(x).tolist() for name, x in pair.items()}
+            for pair in unpacked(batch)
+        ]
+        for pair in found:
+            pair.pop("input_mask")
+        key = repr
+        assert sorted(found, key=key) == sorted(wanted.values(), key=key)
+        total = everything["masked_lm_weights"].sum()
+        assert batch["masked_lm_weights"].sum() == total
+
+
+def test_hosts_read_their_rows_only_and_a_run_reads_on_anywhere(config, data):
+    (phase,) = loader.phases(config)
+    parts = [
+        loader.dataset(config, phase, data, rows=part)[23]
+        for part in (slice(0, 4), slice(4, 16))
+    ]
+    whole = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+    assert same(whole, loader.batch_at(config, 23))
+    running = loader.batches(config, phase, data, 5)
+    for step in range(5, 9):
+        assert same(next(running), loader.batch_at(config, step))
+
+
+def test_dev_is_not_packed(config):
+    mine, other = (loader.batch_at(c, 0, "dev") for c in (config, plain(config)))
+    assert same(mine, other)
+
+
+def test_data_prepared_without_packing_is_the_same_and_is_packed_later(
+    config, data, tmp_path, capsys
+):
+    config = config.copy_and_resolve_references()
+    config.corpus.data_dir = str(tmp_path)
+    before = prepare.prepare(plain(config), LENGTH).folder
+    files = {path.name: path.read_bytes() for path in before.iterdir()}
+    assert not any("packed" in name for name in files)
+    loader.batch_at(plain(config), 0)
+    assert {path.name for path in before.iterdir()} == set(files)
+    capsys.readouterr()
+    batch = loader.batch_at(config, 3)
+    pairs = len(loader._Pairs(config, loader.phases(config)[0], data, "train"))
+    rows = packing.rows(before, LENGTH)
+    err = capsys.readouterr().err
+    assert f"packed {pairs:,} pairs into {len(rows):,} rows of {LENGTH}: " in err
+    (new,) = {path.name for path in before.iterdir()} - set(files)
+    stored = (before / new).read_bytes()
+    assert all((before / name).read_bytes() == old for name, old in files.items())
+    (before / new).unlink()
+    loader._resolved.cache_clear()
+    assert same(batch, loader.batch_at(config, 3))
+    assert (before / new).read_bytes() == stored
+
+
+def test_the_report_counts_tokens(config, data, capsys):
+    batch = loader.batch_at(plain(config), 0)
+    lengths = packing._lengths(data.folder)
+    assert set(batch["input_mask"].sum(axis=1)) <= set(lengths.tolist())
+    rows = packing.plan(lengths, LENGTH)
+    line = packing._report(lengths, len(rows), LENGTH)
+    fill = lengths.sum() / rows.shape[0] / LENGTH
+    assert f"{fill:.1%} of the positions" in line
+    assert f"({lengths.mean() / LENGTH:.1%} without packing)" in line
+
+
+@pytest.fixture
+def copied(data, tmp_path):
+    """The prepared folder without its packed rows."""
+    for path in data.folder.iterdir():
+        if not path.name.startswith("packed"):
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize("cut", [0, 3, 200])
+def test_a_damaged_file_is_one_line(copied, cut):
+    packing.rows(copied, LENGTH)
+    path = copied / packing._FILE
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(UserError, match=f"{packing._FILE}: damaged .*delete it"):
+        packing.rows(copied, LENGTH)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(copied, monkeypatch):
+    def full(path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(temporary, "_new_name", full)
+    with pytest.raises(UserError, match="cannot read or write the packed rows"):
+        packing.rows(copied, LENGTH)
+    assert not (copied / packing._FILE).exists()
+
+
+def test_a_killed_process_leaves_nothing_half_written(copied):
+    """It dies while the file is written; the next one finishes the work."""
+    program = (
+        "import os, signal, pathlib, sys\n"
+        "from bert_jax.data import packing\n"
+        "from bert_jax.runtime import temporary\n"
+        "replace = pathlib.Path.replace\n"
+        "pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"packing.rows(pathlib.Path(sys.argv[1]), {LENGTH})\n"
+    )
+    before = {path.name for path in copied.iterdir()}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(copied)], cwd=ROOT, env=os.environ
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert packing._FILE not in {path.name for path in copied.iterdir()}
+    packing.rows(copied, LENGTH)
+    assert {path.name for path in copied.iterdir()} - before == {packing._FILE}
+
+
+def test_every_core_reads_the_same_lengths(config, data, monkeypatch):
+    """Three shards are read in processes, two in this one."""
+    shards = sorted(map(str, data.folder.glob("*-train.array_record-*")))
+    here = packing._lengths(data.folder)
+    many = list(workers.ordered_map(packing._lengths_of, None, shards * 3))
+    assert np.array_equal(np.concatenate(many), np.tile(here, 3))
