@@ -38,8 +38,10 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
             output.flush()
 
 
-# Batches of rows that are sorted by length together.
+# Rows that are sorted by length together: so many batches, or at least one and so many
+# characters of JSON.
 WINDOW = 16
+CHARACTERS = 1_000_000
 
 Line = tuple[str, str]  # place and text
 Read = list[tuple[dict[str, Any], Any]]  # rows with what the task parsed
@@ -61,7 +63,7 @@ def answered(
       size: rows of a batch.
     """
     begun: list[Begun] = []
-    for rows, pauses in _windows(lines, predictor.parse, WINDOW * size):
+    for rows, pauses in _windows(lines, predictor.parse, size):
         # The device computes these rows while the next ones are read and encoded.
         begun.append(_begin(predictor, rows, submit, size))
         while len(begun) > (0 if pauses else 1):
@@ -86,19 +88,26 @@ def _begin(predictor: Predictor, rows: Read, submit: Callable, size: int) -> Beg
 def _windows(
     lines: Iterable[Line | None], parse: Callable, size: int
 ) -> Iterator[tuple[Read, bool]]:
-    """Yields up to `size` rows, and whether the input pauses after them or ends.
+    """Yields up to WINDOW batches of rows, and whether the input pauses after them or
+    ends.
+
+    Args:
+      size: rows of a batch.
 
     Raises:
       UserError: a row is wrong; the rows before it come first.
     """
     rows: Read = []
+    characters = 0
     try:
         for line in lines:
             if line is not None:
                 rows.append(_row(*line, parse))
-            if line is None or len(rows) == size:
+                characters += len(line[1])
+            long = characters > CHARACTERS and len(rows) >= size
+            if line is None or long or len(rows) == WINDOW * size:
                 yield rows, line is None
-                rows = []
+                rows, characters = [], 0
     except UserError:
         yield rows, True
         raise

@@ -77,6 +77,21 @@ def test_every_row_once_in_order_and_at_once_where_the_input_pauses():
     assert asked.asked == [3, 32, 32, 4, 29]
 
 
+def test_a_window_of_long_rows_is_shorter(monkeypatch):
+    monkeypatch.setattr(predict, "CHARACTERS", 60)
+    asked = Counting()
+    answers = [
+        json.loads(line)["is"]
+        for some in predict.answered(lines(10), asked, submit, 2)
+        for line in some
+    ]
+    assert answers == list(range(10))
+    assert asked.asked == [5, 5]  # a row has 13 characters
+    monkeypatch.setattr(predict, "CHARACTERS", 0)
+    list(predict.answered(lines(10), asked, submit, 2))
+    assert asked.asked[2:] == [2] * 5
+
+
 def test_the_rows_before_a_wrong_one_are_answered():
     rows = [*lines(40), ("in:41", "{}"), *lines(3)]
     answers = []

@@ -108,7 +108,7 @@ class Rows:
     def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
         """The length to pad these rows to: one of LENGTHS, or the limit."""
         longest = self.lengths[indices[indices < len(self)]].max(initial=1)
-        return padded_length(longest, limit)
+        return padded_length(int(longest), limit)
 
     def batches(
         self,
