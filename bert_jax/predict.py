@@ -1,9 +1,10 @@
 """`--mode=predict`: JSON lines in, JSON lines out."""
 
 import contextlib
-import itertools
 import json
 import os
+import select
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
@@ -11,9 +12,9 @@ from typing import Any, TextIO
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, processes, storage
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import Task
+from bert_jax.tasks.task import Batch, Outputs, Predictor, Task
 from bert_jax.training import initial, sharding
-from bert_jax.training.evaluator import asking
+from bert_jax.training.evaluator import submitting
 
 
 def predict(task: Task, folder: Path, source: str, target: str) -> None:
@@ -31,16 +32,89 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
     ):
         predictor = task.predictor(found.missing)
         size = sharding.batch_multiple(found.mesh, task.config.predict.batch_size)
-        ask = asking(predictor.step, found.params, found.mesh, size)
-        rows = (_row(line, where, predictor.parse) for where, line in lines)
-        for some in iter(lambda: list(itertools.islice(rows, size)), []):
-            answers = predictor.answer([parsed for _, parsed in some], ask, size)
-            for (row, _), answer in zip(some, answers, strict=True):
-                output.write(json.dumps({**row, **answer}, ensure_ascii=False) + "\n")
+        submit = submitting(predictor.step, found.params, found.mesh, size)
+        for some in answered(lines, predictor, submit, size):
+            output.writelines(some)
             output.flush()
 
 
-def _row(line: str, where: str, parse: Callable) -> tuple[dict[str, Any], Any]:
+# Rows that are sorted by length together: so many batches, or at least one and so many
+# characters of JSON.
+WINDOW = 16
+CHARACTERS = 1_000_000
+
+Line = tuple[str, str]  # place and text
+Read = list[tuple[dict[str, Any], Any]]  # rows with what the task parsed
+Begun = Callable[[], Iterator[str]]  # waits for the answers; lines of the output
+
+
+def answered(
+    lines: Iterable[Line | None],
+    predictor: Predictor,
+    submit: Callable[[Batch], Callable[[], Outputs]],
+    size: int,
+) -> Iterator[Iterator[str]]:
+    """Yields lines of the output, in the order of the input, some at a time.
+
+    Args:
+      lines: place and text of each row; None where the input pauses: the rows before
+        it are answered at once.
+      submit: from `submitting`, with `predictor.step`.
+      size: rows of a batch.
+    """
+    begun: list[Begun] = []
+    for rows, pauses in _windows(lines, predictor.parse, size):
+        # The device computes these rows while the next ones are read and encoded.
+        begun.append(_begin(predictor, rows, submit, size))
+        while len(begun) > (0 if pauses else 1):
+            yield begun.pop(0)()
+
+
+def _begin(predictor: Predictor, rows: Read, submit: Callable, size: int) -> Begun:
+    """Starts the computation of some rows."""
+    if not rows:
+        return lambda: iter(())
+    questions = predictor.encode([parsed for _, parsed in rows], size)
+    waits = [submit(batch) for batch in questions.batches]
+
+    def finish() -> Iterator[str]:
+        answers = questions.answers([wait() for wait in waits])
+        for (row, _), answer in zip(rows, answers, strict=True):
+            yield json.dumps({**row, **answer}, ensure_ascii=False) + "\n"
+
+    return finish
+
+
+def _windows(
+    lines: Iterable[Line | None], parse: Callable, size: int
+) -> Iterator[tuple[Read, bool]]:
+    """Yields up to WINDOW batches of rows, and whether the input pauses after them or
+    ends.
+
+    Args:
+      size: rows of a batch.
+
+    Raises:
+      UserError: a row is wrong; the rows before it come first.
+    """
+    rows: Read = []
+    characters = 0
+    try:
+        for line in lines:
+            if line is not None:
+                rows.append(_row(*line, parse))
+                characters += len(line[1])
+            long = characters > CHARACTERS and len(rows) >= size
+            if line is None or long or len(rows) == WINDOW * size:
+                yield rows, line is None
+                rows, characters = [], 0
+    except UserError:
+        yield rows, True
+        raise
+    yield rows, True
+
+
+def _row(where: str, line: str, parse: Callable) -> tuple[dict[str, Any], Any]:
     """An input line: its JSON object, and the task's parsed example."""
     row = outside.parse(line, where)
     if not isinstance(row, dict):
@@ -52,11 +126,16 @@ def _row(line: str, where: str, parse: Callable) -> tuple[dict[str, Any], Any]:
 
 
 @contextlib.contextmanager
-def _lines(source: str) -> Iterator[Iterable[tuple[str, str]]]:
-    """Yields (place, line) for each line that is not empty."""
+def _lines(source: str) -> Iterator[Iterable[Line | None]]:
+    """Yields (place, line) for each line that is not empty, and None at a pause."""
 
-    def numbered(file: Iterable[bytes], name: str) -> Iterator[tuple[str, str]]:
-        for number, line in enumerate(file, start=1):
+    def numbered(file: Any, name: str) -> Iterator[Line | None]:
+        number = 0
+        for line in _with_pauses(file):
+            if line is None:
+                yield None
+                continue
+            number += 1
             try:
                 text = line.decode("utf-8").strip()
             except UnicodeDecodeError as error:
@@ -75,6 +154,34 @@ def _lines(source: str) -> Iterator[Iterable[tuple[str, str]]]:
         except (FileNotFoundError, IsADirectoryError) as error:
             raise UserError(f"--input={source}: no such file") from error
         yield numbered(file, source)
+
+
+def _with_pauses(file: Any) -> Iterator[bytes | None]:
+    """Yields the lines of a file, and None where a terminal or pipe has no more yet."""
+    # Where processes share the work, each must read the same rows at once.
+    if processes.count() > 1 or not _may_pause(file):
+        yield from file
+        return
+    parts: list[bytes] = []  # of a line that has not ended
+    while True:
+        if not select.select([file], [], [], 0)[0]:
+            yield None
+        found = os.read(file.fileno(), 1 << 16)
+        parts.append(found)
+        if not found or b"\n" in found:
+            *lines, rest = b"".join(parts).split(b"\n")
+            parts = [rest]
+            yield from lines
+        if not found:
+            yield from parts
+            return
+
+
+def _may_pause(file: Any) -> bool:
+    try:
+        return not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except OSError:  # no file of the system's, as in a bucket
+        return False
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.convert import weights
 from bert_jax.convert.layout import Weights
-from bert_jax.data.rows import padded
+from bert_jax.data.rows import padded, power_of_two, sorted_groups
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.runtime.storage import Path
@@ -45,6 +45,13 @@ class Encoding(NamedTuple):
     pooled: Float[Array, "texts hidden"] | None  # None if the model has no pooler
 
 
+class Vectors(NamedTuple):
+    """A batch of `Bert.encode` on the device."""
+
+    hidden: Float[Array, "batch length hidden"]
+    pooled: Float[Array, "batch hidden"] | None
+
+
 class Bert:
     """A loaded model.
 
@@ -68,6 +75,7 @@ class Bert:
         )
         self.params = jax.tree.map(jnp.asarray, found.params)
         self._run = jax.jit(self.forward)
+        self._encode = jax.jit(self._vectors)
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -126,8 +134,8 @@ class Bert:
           texts_b: the second text of each, if any.
 
         Returns:
-          `hidden_states` [texts, length, hidden] of the last layer, and `pooled`
-          [texts, hidden], in the order given.
+          `hidden_states` [texts, length, hidden] of the last layer, 0 after a text's
+          end, and `pooled` [texts, hidden], in the order given.
 
         Raises:
           UserError: see `tokenizer`; a text is longer than the model's positions.
@@ -147,18 +155,41 @@ class Bert:
                     f"the model has {positions} positions"
                 )
         pad = tokenization.special_ids(self.tokenizer).pad
-        ids, mask, segments = padded(encodings, pad, positions)
-        hidden: list[Array] = []
-        pooled: list[Array] = []
-        for start in range(0, len(encodings), _BATCH):
-            part = slice(start, start + _BATCH)
-            outputs = self.apply(ids[part], mask[part], segments[part])
-            hidden.append(outputs["hidden_states"][-1][:, :longest])
-            if "pooled" in outputs:
-                pooled.append(outputs["pooled"])
+        # Texts of like lengths together: little padding.
+        groups = sorted_groups([len(encoding.ids) for encoding in encodings], _BATCH)
+        size = self.config.hidden_size
+        hidden = np.zeros((len(encodings), longest, size), np.float32)
+        pooled = np.zeros((len(encodings), size), np.float32)
+        # With few texts fewer rows, but not a shape for every number of texts.
+        batch = min(_BATCH, power_of_two([len(encodings)]))
+
+        def store(group: np.ndarray, found: Vectors) -> None:
+            part = np.asarray(found.hidden)[: len(group), :longest]
+            hidden[group, : part.shape[1]] = part
+            if found.pooled is not None:
+                pooled[group] = np.asarray(found.pooled)[: len(group)]
+
+        begun: list[tuple[np.ndarray, Vectors]] = []
+        for group in groups:
+            rows = [encodings[index] for index in np.resize(group, batch)]
+            begun.append(
+                (group, self._encode(self.params, *padded(rows, pad, positions)))
+            )
+            if len(begun) > 1:  # stores a batch while the next one is computed
+                store(*begun.pop(0))
+        store(*begun.pop())
+        has_pooler = "pooler" in self.params["bert"]
         return Encoding(
-            jnp.concatenate(hidden), jnp.concatenate(pooled) if pooled else None
+            jnp.asarray(hidden), jnp.asarray(pooled) if has_pooler else None
         )
+
+    def _vectors(
+        self, params: Any, ids: Array, mask: Array, segments: Array
+    ) -> Vectors:
+        """What `encode` needs of `forward`; the heads are not computed."""
+        outputs = self.forward(params, ids, mask, segments)
+        hidden = outputs["hidden_states"][-1] * mask[..., None]
+        return Vectors(hidden, outputs.get("pooled"))
 
     def forward(
         self, params: Any, input_ids: Any, input_mask: Any, segment_ids: Any

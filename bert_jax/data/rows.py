@@ -108,7 +108,7 @@ class Rows:
     def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
         """The length to pad these rows to: one of LENGTHS, or the limit."""
         longest = self.lengths[indices[indices < len(self)]].max(initial=1)
-        return next((n for n in LENGTHS if longest <= n < limit), limit)
+        return padded_length(int(longest), limit)
 
     def batches(
         self,
@@ -164,13 +164,13 @@ def padded(
 ) -> tuple[Int32[np.ndarray, "rows length"], ...]:
     """Ids, mask (1 for a token) and segment ids of texts, one row per text.
 
-    The length is a power of two, or the limit: few shapes, few compilations.
+    The length is one of LENGTHS, or the limit.
 
     Args:
       pad: the id of [PAD].
       limit: maximum tokens of a text.
     """
-    length = min(power_of_two(len(encoding.ids) for encoding in encodings), limit)
+    length = padded_length(max(len(encoding.ids) for encoding in encodings), limit)
     ids, mask, segments = np.zeros((3, len(encodings), length), np.int32)
     ids[:] = pad
     for row, encoding in enumerate(encodings):
@@ -179,6 +179,17 @@ def padded(
         mask[row, :end] = 1
         segments[row, :end] = encoding.type_ids
     return ids, mask, segments
+
+
+def padded_length(longest: int, limit: int) -> int:
+    """The first of LENGTHS that `longest` tokens fit in, or the limit."""
+    return next((n for n in LENGTHS if longest <= n < limit), limit)
+
+
+def sorted_groups(lengths: Sequence[int], size: int) -> list[Int[np.ndarray, "rows"]]:
+    """Indices in groups of `size`, sorted by length; the last may be smaller."""
+    order = np.argsort(lengths, kind="stable")
+    return np.split(order, range(size, len(order), size))
 
 
 def power_of_two(lengths: Iterable[int]) -> int:

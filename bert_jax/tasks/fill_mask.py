@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,13 +12,21 @@ from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import loader, records
-from bert_jax.data.rows import padded, power_of_two
+from bert_jax.data.rows import padded, power_of_two, sorted_groups
 from bert_jax.models.heads import BertForPreTraining
-from bert_jax.tasks.task import Ask, Predictor
+from bert_jax.tasks.task import Outputs, Predictor, Questions
 
 log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
+
+
+class Parsed(NamedTuple):
+    """A row of the input, encoded."""
+
+    encoding: Encoding
+    masks: list[int]  # positions of [MASK]
+    is_pair: bool
 
 
 class FillMask(Predictor):
@@ -45,8 +53,8 @@ class FillMask(Predictor):
         self._special = tokenization.special_ids(tokenizer)
         self._positions = model.config.max_position_embeddings
 
-    def parse(self, row: Row) -> Row:
-        """Checks a row.
+    def parse(self, row: Row) -> Parsed:
+        """Checks and encodes a row.
 
         Raises:
           ValueError: it has no text, or is longer than the model's positions.
@@ -55,26 +63,36 @@ class FillMask(Predictor):
             raise ValueError('an object with a string "text" is required')
         if not isinstance(row.get("text_b"), str | None):
             raise ValueError('"text_b" is not a string')
-        length = len(self._encode(row).ids)
-        if length > self._positions:
+        encoding = self._tokenizer.encode(row["text"], row.get("text_b"))
+        if len(encoding.ids) > self._positions:
             raise ValueError(
-                f"{length} tokens with [CLS] and [SEP]; the model has "
+                f"{len(encoding.ids)} tokens with [CLS] and [SEP]; the model has "
                 f"{self._positions} positions: shorten the text"
             )
-        return row
+        masks = [i for i, id_ in enumerate(encoding.ids) if id_ == self._special.mask]
+        return Parsed(encoding, masks, row.get("text_b") is not None)
 
-    def answer(self, parsed: Sequence[Row], ask: Ask, size: int) -> list[Row]:
-        """`masks` and, for a pair, `is_next_probability`, for up to `size` rows."""
-        del size
-        outputs = ask(self.features(parsed))
-        results = []
-        for index, row in enumerate(parsed):
-            count = len(self._masks(self._encode(row)))
-            result: Row = {"masks": self._guesses(outputs, index)[:count]}
-            if row.get("text_b") is not None and self._judges():
-                result["is_next_probability"] = float(outputs["is_next"][index])
-            results.append(result)
-        return results
+    def encode(self, parsed: Sequence[Parsed], size: int) -> Questions:
+        """Its answers are `masks` and, for a pair, `is_next_probability`."""
+        lengths = [len(row.encoding.ids) for row in parsed]
+        groups = sorted_groups(lengths, size)
+        batches = [self._features([parsed[i] for i in group]) for group in groups]
+
+        def answers(outputs: Sequence[Outputs]) -> list[Row]:
+            results: list[Row] = [{} for _ in parsed]
+            for group, given in zip(groups, outputs, strict=True):
+                for place, index in enumerate(group):
+                    results[index] = self._answer(parsed[index], given, place)
+            return results
+
+        return Questions(batches, answers)
+
+    def _answer(self, row: Parsed, outputs: Outputs, place: int) -> Row:
+        count = len(row.masks)
+        answer: Row = {"masks": self._guesses(outputs, place, count)}
+        if row.is_pair and self._judges():
+            answer["is_next_probability"] = float(outputs["is_next"][place])
+        return answer
 
     def _judges(self) -> bool:
         if not self._judges_pairs and not self._warned:
@@ -85,15 +103,14 @@ class FillMask(Predictor):
             self._warned = True
         return self._judges_pairs
 
-    def features(self, rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    def _features(self, rows: Sequence[Parsed]) -> dict[str, np.ndarray]:
         """Turns rows into arrays, padded as in `data.rows.padded`."""
-        encodings = [self._encode(row) for row in rows]
-        masks = [self._masks(encoding) for encoding in encodings]
+        encodings = [row.encoding for row in rows]
         ids, mask, segments = padded(encodings, self._special.pad, self._positions)
-        count = power_of_two(map(len, masks))
+        count = power_of_two(len(row.masks) for row in rows)
         places = np.zeros((len(rows), count), np.int32)
-        for row, found in enumerate(masks):
-            places[row, : len(found)] = found
+        for place, row in zip(places, rows, strict=True):
+            place[: len(row.masks)] = row.masks
         return {
             "input_ids": ids,
             "input_mask": mask,
@@ -159,7 +176,7 @@ class FillMask(Predictor):
                 for piece, position, guesses in zip(
                     pieces,
                     features["masked_lm_positions"][index],
-                    self._guesses(outputs, index),
+                    self._guesses(outputs, index, len(pieces)),
                     strict=False,
                 )
                 if features["input_ids"][index, position] == self._special.mask
@@ -173,7 +190,9 @@ class FillMask(Predictor):
         pieces = [self._piece(i) for i in ids if i not in hidden]
         return " ".join(pieces).replace(" ##", "")
 
-    def _guesses(self, outputs: Mapping[str, np.ndarray], index: int) -> list[list]:
+    def _guesses(
+        self, outputs: Mapping[str, np.ndarray], index: int, count: int
+    ) -> list[list]:
         return [
             [
                 {
@@ -184,17 +203,11 @@ class FillMask(Predictor):
                 for piece, probability in zip(ids, probabilities, strict=True)
             ]
             for ids, probabilities in zip(
-                outputs["ids"][index], outputs["probabilities"][index], strict=True
+                outputs["ids"][index, :count],
+                outputs["probabilities"][index, :count],
+                strict=True,
             )
         ]
 
     def _piece(self, piece_id: int | np.integer) -> str:
         return self._tokenizer.id_to_token(int(piece_id)) or ""
-
-    def _masks(self, encoding: Encoding) -> list[int]:
-        return [
-            i for i, piece in enumerate(encoding.ids) if piece == self._special.mask
-        ]
-
-    def _encode(self, row: Row) -> Encoding:
-        return self._tokenizer.encode(row["text"], row.get("text_b"))

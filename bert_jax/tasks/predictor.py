@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from jaxtyping import Array
 
 from bert_jax.data.rows import Rows
-from bert_jax.tasks.task import Ask, Outputs, Predictor
+from bert_jax.tasks.task import Outputs, Predictor, Questions
 
 
 class TaskPredictor(Predictor):
@@ -25,18 +24,24 @@ class TaskPredictor(Predictor):
         """The task's logits."""
         return self._task.outputs(params, batch)
 
-    def answer(
-        self, parsed: Sequence[Any], ask: Ask, size: int
-    ) -> list[dict[str, Any]]:
-        """The task's results."""
+    def encode(self, parsed: Sequence[Any], size: int) -> Questions:
+        """Encodes the rows as for evaluation."""
         task = self._task
         features = task.encode(parsed, "predict")
         table = Rows(features, task.padding)
-        outputs: list[Outputs] = []
-        for indices in np.split(np.arange(len(table)), range(size, len(table), size)):
-            length = table.length(indices, self._max_seq_length)
-            given = ask(table.batch(indices, length))
-            rows = range(len(indices))
-            outputs += [{k: v[row] for k, v in given.items()} for row in rows]
-        answers = task.answers(parsed, features, outputs)
-        return [task.result(e, a) for e, a in zip(parsed, answers, strict=True)]
+        # Full batches only: `Ask` fills up the last one itself.
+        groups = [indices[indices < len(table)] for indices in table.by_length(size)]
+        batches = [
+            table.batch(indices, table.length(indices, self._max_seq_length))
+            for indices in groups
+        ]
+
+        def answers(outputs: Sequence[Outputs]) -> list[dict[str, Any]]:
+            found: list[Outputs] = [{} for _ in features]
+            for indices, given in zip(groups, outputs, strict=True):
+                for row, index in enumerate(indices):
+                    found[index] = {name: rows[row] for name, rows in given.items()}
+            each = task.answers(parsed, features, found)
+            return [task.result(e, a) for e, a in zip(parsed, each, strict=True)]
+
+        return Questions(batches, answers)

@@ -42,6 +42,14 @@ class Phase(NamedTuple):
         return self.shapes["input_ids"][0]
 
 
+class Questions(NamedTuple):
+    """Rows of the input, ready for the device."""
+
+    batches: list[Batch]
+    # Takes the outputs for each batch; returns what to add to each row.
+    answers: Callable[[Sequence[Outputs]], list[dict[str, Any]]]
+
+
 class Predictor(abc.ABC):
     """Answers rows, one at a time or many."""
 
@@ -54,10 +62,15 @@ class Predictor(abc.ABC):
         """The computation on the device."""
 
     @abc.abstractmethod
+    def encode(self, parsed: Sequence[Any], size: int) -> Questions:
+        """The batches for `step`, of up to `size` rows and sorted by length."""
+
     def answer(
         self, parsed: Sequence[Any], ask: Ask, size: int
     ) -> list[dict[str, Any]]:
         """What to add to each row; `ask` runs `step` on up to `size` rows."""
+        questions = self.encode(parsed, size)
+        return questions.answers([ask(batch) for batch in questions.batches])
 
 
 @dataclasses.dataclass(frozen=True)

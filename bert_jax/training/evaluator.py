@@ -103,10 +103,18 @@ class Evaluator:
 def asking(function: Step, params: Any, mesh: Mesh, size: int) -> Ask:
     """Compiles a function of (params, batch); returns one of a batch of up to `size`
     rows."""
+    submit = submitting(function, params, mesh, size)
+    return lambda rows: submit(rows)()
+
+
+def submitting(
+    function: Step, params: Any, mesh: Mesh, size: int
+) -> Callable[[Batch], Callable[[], Outputs]]:
+    """As `asking`, but starts the computation and returns a function that waits."""
     run = jax.jit(function, out_shardings=sharding.replicated(mesh))
     own = sharding.local_rows(mesh, size)
 
-    def ask(rows: Batch) -> Outputs:
+    def submit(rows: Batch) -> Callable[[], Outputs]:
         count = len(rows["input_ids"])
         padded = {
             name: np.pad(
@@ -116,8 +124,8 @@ def asking(function: Step, params: Any, mesh: Mesh, size: int) -> Ask:
         }
         with sharding.activate(mesh):
             outputs = run(params, sharding.place_batch(padded, mesh, size))
-        return {
+        return lambda: {
             name: column[:count] for name, column in jax.device_get(outputs).items()
         }
 
-    return ask
+    return submit

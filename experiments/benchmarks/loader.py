@@ -1,0 +1,118 @@
+"""How many sequences the loader makes a second on one core, and what each part takes.
+
+    python -m experiments.benchmarks.loader [--megabytes=10] [--source=pydocs]
+
+Times are CPU time of the process, in microseconds a row, medians over batches of random
+records. The pairs are prepared from text as in `experiments.benchmarks.preparation`."""
+
+import argparse
+import json
+import platform
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from bert_jax import tokenization
+from bert_jax.config.phases import phases
+from bert_jax.data import loader, masking, prepare, records
+from experiments.benchmarks.preparation import make_config, make_text, processor
+
+MODULE = "experiments.benchmarks.loader"
+PREDICTIONS = {128: 20, 512: 77}  # as in the paper
+ROUNDS = 20
+
+
+def microseconds(function: Callable[[int], object], batch: int) -> float:
+    """CPU time of a row: the median over ROUNDS batches, the first ones not counted."""
+    taken = []
+    for number in range(ROUNDS):
+        start = time.process_time()
+        function(number)
+        taken.append(time.process_time() - start)
+    return 1e6 * statistics.median(taken[3:]) / batch
+
+
+def parts(config: ConfigDict, batch: int) -> dict[str, float]:
+    """Microseconds a row of each part, and of the whole."""
+    (phase,) = phases(config)
+    length, predictions = phase.max_seq_length, phase.max_predictions_per_seq
+    data = prepare.prepare(config, length)
+    special = tokenization.special_ids(data.tokenizer)
+    source = loader._Pairs(config, phase, data, "train")
+    order = np.random.default_rng(0)
+    rows = [order.integers(0, len(source), batch) for _ in range(ROUNDS)]
+    raw = [source._source.__getitems__(some.tolist()) for some in rows]
+    pairs = [records.parse(some) for some in raw]
+    whole = [loader.assemble(some, batch, length, special) for some in pairs]
+
+    def draw(number: int) -> masking.Draws:
+        epochs = np.zeros(batch, int)
+        return masking.draw(0, epochs, rows[number], length, predictions)
+
+    draws = [draw(number) for number in range(ROUNDS)]
+
+    def apply(number: int) -> masking.Masked:
+        ids, mask, _, candidates = whole[number]
+        return masking.apply(
+            *(ids, mask, candidates, draws[number], config.masking),
+            *(special.mask, source._continuation),
+        )
+
+    cases: dict[str, Callable[[int], object]] = {
+        "read": lambda n: source._source.__getitems__(rows[n].tolist()),
+        "parse": lambda n: records.parse(raw[n]),
+        "assemble": lambda n: loader.assemble(pairs[n], batch, length, special),
+        "draw masks": draw,
+        "apply masks": apply,
+        "all": lambda n: source.batch(rows[n], 0),
+    }
+    return {name: microseconds(case, batch) for name, case in cases.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=10)
+    parser.add_argument("--source", default="pydocs", help="as in corpus.sources")
+    parser.add_argument("--vocabulary", default="", help="empty: trained on the text")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--json", help="a file to write the figures to")
+    args = parser.parse_args()
+    lengths = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = make_text(args.source, args.megabytes, Path(folder))
+        for length, predictions in PREDICTIONS.items():
+            config = make_config(path, length, 30_522)
+            config.tokenizer.vocab_file = args.vocabulary
+            config.masking.max_predictions_per_seq = predictions
+            lengths[length] = parts(config, args.batch)
+    figures = {
+        "command": f"python -m {MODULE} {shlex.join(sys.argv[1:])}",
+        "date": str(date.today()),
+        "hardware": processor(),
+        "versions": {"python": platform.python_version()}
+        | {name: metadata.version(name) for name in ("numpy", "array-record")},
+        "microseconds_a_row": lengths,
+        "sequences_a_second_a_core": {n: 1e6 / x["all"] for n, x in lengths.items()},
+    }
+    for name in ("command", "date", "hardware", "versions"):
+        print(f"{name:10} {figures[name]}")
+    print(f"{'us a row':14}" + "".join(f"{f'length {n}':>12}" for n in lengths))
+    for name in next(iter(lengths.values())):
+        print(f"{name:14}" + "".join(f"{x[name]:12.1f}" for x in lengths.values()))
+    speeds = "".join(f"{1e6 / x['all']:12,.0f}" for x in lengths.values())
+    print(f"{'sequences/s':14}{speeds}")
+    if args.json:
+        Path(args.json).write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

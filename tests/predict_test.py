@@ -1,0 +1,176 @@
+"""Prediction sorts rows by length: order, pauses and memory are as without."""
+
+import json
+import os
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+from runs import LIMIT, finish, run, start
+
+from bert_jax import predict, pretrained
+from bert_jax.errors import UserError
+from bert_jax.tasks.task import Predictor, Questions
+
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "jumps",
+    "over",
+    "a",
+    "lazy",
+    "dog",
+    "it",
+    "go",
+]
+
+
+class Counting(Predictor):
+    """Answers a row's number; notes the sizes of what is asked of it."""
+
+    def __init__(self):
+        self.asked, self.parsed = [], 0
+
+    def parse(self, row):
+        if "number" not in row:
+            raise ValueError("no number")
+        self.parsed += 1
+        return row["number"]
+
+    def step(self, params, batch):
+        raise NotImplementedError
+
+    def encode(self, parsed, size):
+        self.asked.append(len(parsed))
+        batch = {"input_ids": np.array([parsed])}
+        return Questions([batch], lambda outputs: [{"is": x} for x in outputs[0]["x"]])
+
+
+def lines(count, pauses=()):
+    for number in range(count):
+        yield f"in:{number}", json.dumps({"number": number})
+        if number in pauses:
+            yield None
+
+
+def submit(batch):
+    return lambda: {"x": batch["input_ids"][0].tolist()}
+
+
+def test_every_row_once_in_order_and_at_once_where_the_input_pauses():
+    size = predict.WINDOW * 2
+    asked = Counting()
+    answers = []
+    for some in predict.answered(lines(100, (2, 70)), asked, submit, 2):
+        # Not more than two windows are read and not yet answered.
+        assert asked.parsed - len(answers) <= 2 * size
+        if len(answers) in (0, 35):
+            assert asked.parsed in (3, 71)
+        answers += some
+    assert [json.loads(line) for line in answers] == [
+        {"number": number, "is": number} for number in range(100)
+    ]
+    assert asked.asked == [3, 32, 32, 4, 29]
+
+
+def test_a_window_of_long_rows_is_shorter(monkeypatch):
+    monkeypatch.setattr(predict, "CHARACTERS", 60)
+    asked = Counting()
+    answers = [
+        json.loads(line)["is"]
+        for some in predict.answered(lines(10), asked, submit, 2)
+        for line in some
+    ]
+    assert answers == list(range(10))
+    assert asked.asked == [5, 5]  # a row has 13 characters
+    monkeypatch.setattr(predict, "CHARACTERS", 0)
+    list(predict.answered(lines(10), asked, submit, 2))
+    assert asked.asked[2:] == [2] * 5
+
+
+def test_the_rows_before_a_wrong_one_are_answered():
+    rows = [*lines(40), ("in:41", "{}"), *lines(3)]
+    answers = []
+    with pytest.raises(UserError, match="in:41: no number"):
+        for some in predict.answered(rows, Counting(), submit, 2):
+            answers += some
+    assert len(answers) == 40
+
+
+def test_lines_of_a_pipe_and_its_pauses():
+    out, into = os.pipe()
+    with os.fdopen(out, "rb") as file:
+        found = predict._with_pauses(file)
+        assert next(found) is None
+        os.write(into, b"one\ntwo\nthr")
+        assert [next(found) for _ in range(3)] == [b"one", b"two", None]
+        os.write(into, b"ee\r\n\nfour")
+        os.close(into)
+        assert list(found) == [b"three\r", b"", b"four"]
+
+
+@pytest.mark.slow
+def test_a_row_is_answered_before_the_batch_is_full(micro, plain):
+    args = [f"--config={micro}", f"--workdir={plain}", "--mode=predict"]
+    process = start(*args, stdin=subprocess.PIPE)
+    ending = threading.Timer(LIMIT, process.kill)
+    ending.start()
+    for count in (1, 3):
+        for number in range(count):
+            row = {"text": "the [MASK]" + " fox" * number, "number": number}
+            process.stdin.write(json.dumps(row) + "\n")
+        process.stdin.flush()
+        told = [json.loads(process.stdout.readline()) for _ in range(count)]
+        assert [row["number"] for row in told] == list(range(count))
+        time.sleep(0.1)
+    finish(process, 0)
+    ending.cancel()
+
+
+@pytest.mark.slow
+def test_answers_do_not_depend_on_the_window(micro, plain, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(75):
+        words = list(rng.choice(WORDS, rng.integers(1, 20)))
+        for place in rng.integers(0, len(words), rng.integers(0, 3)):
+            words[place] = "[MASK]"
+        rows.append({"text": " ".join(words), "number": number})
+        if number % 3 == 0:
+            rows[-1]["text_b"] = "seven cats [MASK]"
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = []
+    for size in (1, 64):
+        out, _ = run(micro, plain, "--mode=predict", f"--input={source}",
+                     f"--config.predict.batch_size={size}")  # fmt: skip
+        found.append([json.loads(line) for line in out.splitlines()])
+    for row, one, other in zip(rows, *found, strict=True):
+        assert row.items() <= one.items() and one.keys() == other.keys()
+        assert len(one["masks"]) == (row["text"] + row.get("text_b", "")).count("[")
+        for some, others in zip(one["masks"], other["masks"], strict=True):
+            assert [x["probability"] for x in some] == pytest.approx(
+                [x["probability"] for x in others], rel=1e-4
+            )
+
+
+@pytest.mark.slow
+def test_texts_of_all_lengths_are_encoded_as_each_alone(plain, monkeypatch):
+    monkeypatch.setattr(pretrained, "_BATCH", 8)
+    bert = pretrained.load(plain)
+    rng = np.random.default_rng(1)
+    texts = [" ".join(rng.choice(WORDS, n)) for n in rng.integers(1, 18, 21)]
+    together = bert.encode(texts)
+    for index, text in enumerate(texts):
+        alone = bert.encode([text])
+        length = alone.hidden_states.shape[1]
+        one = together.hidden_states[index]
+        np.testing.assert_allclose(
+            one[:length], alone.hidden_states[0], atol=1e-5, rtol=1e-5
+        )
+        assert not np.any(one[length:])
+        np.testing.assert_allclose(together.pooled[index], alone.pooled[0], atol=1e-5)
