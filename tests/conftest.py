@@ -5,22 +5,21 @@ import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.forked import QUICKLY_COMPILED
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most runs here are of the same small programs: each is compiled once. Every worker has
 # a folder of its own, since JAX writes in place, and none of it is in the home folder.
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "true"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="bert_jax_compiled_")
-# The programs are small: compiling them well would take longer than running them.
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "")
-    + " --xla_force_host_platform_device_count=8"
-    + " --xla_backend_optimization_level=0"
-    + " --xla_llvm_disable_expensive_passes=true"
-    + " --xla_cpu_use_fusion_emitters=false"
+    f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY_COMPILED} "
+    "--xla_force_host_platform_device_count=8"
 )
 
 import pytest
@@ -61,6 +60,8 @@ def pytest_collection_modifyitems(
 
 
 def pytest_unconfigure() -> None:
+    if "runs" in sys.modules:
+        sys.modules["runs"].end_servers()
     shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 

@@ -15,21 +15,22 @@ input (i17), the faults in a run (f3) or a signal (s5), in a folder that is kept
 exit status is 1 where anything has failed.
 
 Inputs and faults are runs forked from a process that has imported JAX
-(tests/system/server.py); the signals go to real processes.
+(tests/fork_server.py); the signals go to real processes.
 """
 
 import argparse
+import contextlib
 import shlex
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bert_jax.runtime.terminal import table
+from tests.forked import Server, surroundings
 from tests.system import faults, inputs, start_signals
-from tests.system.forked import Server
 from tests.system.inputs import Result
 from tests.system.micro_data import KINDS
 from tests.system.micro_runs import Stages
@@ -41,6 +42,16 @@ TITLES = {
     "faults": "faults by kind and moment",
     "signals": "signals to programs that start",
 }
+
+
+@contextlib.contextmanager
+def _server() -> Iterator[Server]:
+    """A server whose runs share what is compiled."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bert_jax.campaign.") as cache,
+        Server(surroundings(Path(cache))) as server,
+    ):
+        yield server
 
 
 def run(
@@ -59,7 +70,7 @@ def run(
       most: how many of each part, where there is time for more.
     """
     start_signals.hear()
-    with Server() as server:
+    with _server() as server:
         stages = Stages(server)
         runs = faults.Runs(server, stages, tasks)
         trials = {
@@ -107,7 +118,7 @@ def again(name: str, seed: int, folder: Path) -> Result | None:
     """Tries one input, the faults of one run, or one signal, and keeps its folder."""
     start_signals.hear()
     number, tasks = int(name[1:]), tuple(KINDS)
-    with Server() as server:
+    with _server() as server:
         stages = Stages(server)
         runs = faults.Runs(server, stages, tasks)
         try:

@@ -1,8 +1,6 @@
 """A slice of the campaign, and that it would see what is wrong."""
 
-import functools
 import json
-import os
 import random
 import signal
 
@@ -10,12 +8,10 @@ import pytest
 
 from bert_jax.tasks import TASKS
 from configs import common
-from tests.system import campaign, cases_fields, faults, inputs, judge, start_signals
+from tests.system import campaign, cases_fields, inputs, judge, start_signals
 from tests.system import malformed_files as files
 from tests.system import malformed_values as values
 from tests.system.cases import Case, Draw
-from tests.system.chaos_process import Process
-from tests.system.forked import Forked
 from tests.system.inputs import Result
 from tests.system.micro_data import KINDS
 from tests.system.micro_runs import write_inputs
@@ -35,17 +31,6 @@ def test_a_slice_of_the_campaign():
     assert counts == COUNTS
     ended = {result.ended for result in results["inputs"]}
     assert ended == {"refused", "accepted"}
-
-
-def test_a_run_that_dies_before_it_opens_its_streams_is_read_to_its_end(tmp_path):
-    os.mkfifo(tmp_path / "err")
-    run = Forked()
-    process = Process(
-        run, functools.partial(faults._opened, tmp_path / "err", run), tmp_path
-    )
-    run.heard({"number": 1, "pid": -1})
-    run.heard({"number": 1, "status": -9, "seconds": 0.0})
-    assert process.end() == -9 and process.err == ""
 
 
 def test_every_task_has_data():

@@ -53,6 +53,7 @@ from pathlib import Path
 import jax
 
 from bert_jax.runtime.terminal import table
+from tests.forked import FLAGS, ROOT
 from tests.system.chaos_process import (
     Fault,
     Lost,
@@ -63,7 +64,6 @@ from tests.system.chaos_process import (
     check_same,
     newest,
 )
-from tests.system.forked import FLAGS, ROOT
 
 KINDS = ("kill", "term", "int", "hup", "full")
 MOMENTS = ("start", "compile", "step", "save", "evaluate")
@@ -212,9 +212,7 @@ def starter(config: Path) -> Start:
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert process.stderr is not None
-        err = process.stderr
-        return Process(process, lambda: err, home)
+        return Process(process, home)
 
     return start
 

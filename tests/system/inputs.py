@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.forked import Overdue, Server, wait
 from tests.system import cases_commands, cases_fields, cases_files, cases_outputs, judge
 from tests.system.cases import Case, Draw, Rule
-from tests.system.forked import Overdue, Server, wait
 from tests.system.micro_runs import MEMORY, Stages
 
 RULES: dict[Rule, int] = {
@@ -65,7 +65,8 @@ def attempt(server: Server, case: Case) -> tuple[str, list[str]]:
     before = judge.picture(case.folder)
     with _read(case) if case.is_stream else contextlib.nullcontext():
         streams = (case.stdin, str(out), str(err))
-        run = server.start(case.argv, case.folder, streams, case.env)
+        program = ["-m", "bert_jax.main", *case.argv]
+        run = server.start_on_files(program, case.folder, streams, **case.env)
         try:
             status = wait(run, SECONDS, MEMORY)
         except Overdue as overdue:

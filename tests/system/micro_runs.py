@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from bert_jax import tokenization
-from tests.system.forked import Server, wait
+from tests.forked import Server, wait
 from tests.system.micro_data import KINDS, VOCABULARY, Kind
 
 SECONDS, MEMORY = 90.0, 4 << 30  # of a run that has nothing wrong
@@ -113,7 +113,8 @@ class Stages:
 
     def _run(self, folder: Path, argv: list[str]) -> None:
         log = folder / "log"
-        run = self._server.start(argv, folder, ("/dev/null", str(log), str(log)))
+        program = ["-m", "bert_jax.main", *argv]
+        run = self._server.start_on_files(program, folder, ("/dev/null", log, log))
         status = wait(run, SECONDS, MEMORY)
         told = log.read_text()
         log.unlink()

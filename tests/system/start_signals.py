@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.system.forked import ROOT, Server, catches
+from tests.forked import Server, catches
 from tests.system.inputs import Result
 from tests.system.micro_runs import Stages
 
@@ -69,7 +69,7 @@ def one(
     process = subprocess.Popen(
         [sys.executable, "-m", "bert_jax.main", "--workdir=run", *COMMANDS[mode]],
         cwd=folder,
-        env={**server.environment, "PYTHONPATH": str(ROOT)},
+        env=server.environment,
         stdin=subprocess.PIPE,  # predict waits for rows
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
