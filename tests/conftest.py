@@ -13,10 +13,14 @@ from pathlib import Path
 from tests.forked import QUICKLY_COMPILED
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Most runs here are of the same small programs: each is compiled once. Every worker has
-# a folder of its own, since JAX writes in place, and none of it is in the home folder.
+# Most runs here are of the same small programs: each is compiled once for all workers,
+# which inherit the folder's name.
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "true"
-os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="bert_jax_compiled_")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = (
+    os.environ["JAX_COMPILATION_CACHE_DIR"]
+    if "PYTEST_XDIST_WORKER" in os.environ
+    else tempfile.mkdtemp(prefix="bert_jax_compiled_")
+)
 os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY_COMPILED} "
     "--xla_force_host_platform_device_count=8"
@@ -25,6 +29,9 @@ os.environ["XLA_FLAGS"] = (
 import pytest
 from jaxtyping import install_import_hook
 
+from tests import shared_cache
+
+shared_cache.write_whole()
 install_import_hook("bert_jax", "beartype.beartype")
 pytest.register_assert_rewrite("runs", "asking")
 
@@ -62,7 +69,8 @@ def pytest_collection_modifyitems(
 def pytest_unconfigure() -> None:
     if "runs" in sys.modules:
         sys.modules["runs"].end_servers()
-    shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -28,6 +28,7 @@ from typing import TextIO
 import numpy as np
 
 from bert_jax.runtime import environment, signals
+from tests import shared_cache
 
 ORDER_FILES = 4
 
@@ -142,6 +143,7 @@ def _import() -> None:
     del describe, evaluate, failures, initial, notice, predict, processes, tasks
     del train, weights
     environment.check()
+    shared_cache.write_whole()
 
 
 if __name__ == "__main__":

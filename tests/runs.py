@@ -81,12 +81,20 @@ def end_servers() -> None:
         _servers.popitem()[1].close()
 
 
+def anew(devices: int = 1, **variables: str) -> dict[str, str]:
+    """As `environment`, for a Python of its own, which writes into its cache of
+    compiled programs while others may read: it has one that only this worker uses."""
+    cache = Path(os.environ["JAX_COMPILATION_CACHE_DIR"]) / str(os.getpid())
+    own = {"JAX_COMPILATION_CACHE_DIR": str(cache)}
+    return {**environment(devices, **own), **variables}
+
+
 def start_anew(*arguments: str, program: Sequence[str] = MAIN) -> subprocess.Popen:
     """As `start`, by a Python of its own: imports, and all, as a user has it."""
     return subprocess.Popen(
         [sys.executable, *program, *arguments],
         cwd=ROOT,
-        env=environment(),
+        env=anew(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -107,7 +107,7 @@ def report(results: dict[str, list[Result]], seed: int) -> str:
     failed = [r for found in results.values() for r in found if r.faults]
     for result in failed:
         blocks.append(
-            f"{result.cause}: {result.told}\n  {'; '.join(result.faults)}\n  "
+            f"{result.cause}: {result.description}\n  {'; '.join(result.faults)}\n  "
             f"python -m tests.system.campaign --only={result.name} --seed={seed}"
         )
     blocks.append(f"{len(failed)} failed")
@@ -138,7 +138,7 @@ def again(name: str, seed: int, folder: Path) -> Result | None:
             runs.close()
             stages.close()
     for result in results:
-        print(f"{result.cause}: {result.told}: {result.ended}")
+        print(f"{result.cause}: {result.description}: {result.ended}")
         for fault in result.faults:
             print(f"  {fault}")
     return next((result for result in results if result.faults), None)
@@ -164,9 +164,9 @@ def main(argv: Sequence[str]) -> int:
     print(
         f"$ {shlex.join(['python', '-m', 'tests.system.campaign', *argv])}", flush=True
     )
-    begun = time.monotonic()
+    start = time.monotonic()
     results = run(60 * options.minutes, options.seed, options.workers)
-    print(f"\n{report(results, options.seed)} in {time.monotonic() - begun:.0f} s")
+    print(f"\n{report(results, options.seed)} in {time.monotonic() - start:.0f} s")
     return 1 if any(r.faults for found in results.values() for r in found) else 0
 
 

@@ -19,14 +19,15 @@ from tests.system.micro_runs import write_inputs
 SEED, SECONDS = 11, 600.0
 # Each task's first run takes seconds: all have their turn in longer campaigns.
 SOME = ("pretraining", "squad2")
-COUNTS = {"inputs": 60, "faults": 2, "signals": 6}
+# The faults are those of the second task: chaos_test.py has pre-training's.
+COUNTS = {"inputs": 60, "faults": 1, "signals": 6}
 
 
 @pytest.mark.slow
 def test_a_slice_of_the_campaign():
     results = campaign.run(SECONDS, SEED, tasks=SOME, most=COUNTS)
-    told = campaign.report(results, SEED)
-    assert told.endswith("\n\n0 failed"), told
+    report = campaign.report(results, SEED)
+    assert report.endswith("\n\n0 failed"), report
     counts = {part: len({r.name for r in found}) for part, found in results.items()}
     assert counts == COUNTS
     ended = {result.ended for result in results["inputs"]}
@@ -82,7 +83,7 @@ def test_a_number_is_always_the_same_input(tmp_path, number):
     def made(name):
         place = tmp_path / name / "case"
         case = inputs.make(number, 3, ("text", "swag"), Inputs(), place)
-        return case.argv, case.told, judge.picture(place)
+        return case.argv, case.description, judge.picture(place)
 
     assert made("one") == made("two")
 
@@ -187,7 +188,7 @@ def test_signals_that_are_not_heard_are_seen(mode, caught, status, err, fault):
     assert start_signals.fault(mode, number, caught, status, err) == fault
 
 
-def test_a_failure_is_told_with_its_command():
+def test_a_failure_is_reported_with_its_command():
     results = {
         "inputs": [
             Result("i7", "rows", "an empty row", "failed", ("hangs",)),
@@ -196,6 +197,6 @@ def test_a_failure_is_told_with_its_command():
         "faults": [],
         "signals": [],
     }
-    told = campaign.report(results, 5)
-    assert "python -m tests.system.campaign --only=i7 --seed=5" in told
-    assert "--only=i8" not in told and told.endswith("1 failed")
+    report = campaign.report(results, 5)
+    assert "python -m tests.system.campaign --only=i7 --seed=5" in report
+    assert "--only=i8" not in report and report.endswith("1 failed")

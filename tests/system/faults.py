@@ -68,16 +68,16 @@ def one(runs: Runs, number: int, seed: int, folder: Path) -> list[Result]:
     task = order[number % len(order)]
     home, lasts = runs.straight(task)
     faults = _drawn(number, seed)
-    told: list[str] = []
+    reported: list[str] = []
     try:
         chaos.disturbed(
-            *(runs.starter(task), faults, lasts, rng, folder, home), told.append
+            *(runs.starter(task), faults, lasts, rng, folder, home), reported.append
         )
         lost = ""
     except Lost as error:
         lost = str(error)
     results = []
-    for line in told:
+    for line in reported:
         kind, moment, status = line.replace(":", "").replace(",", "").split()[1:4]
         text = f"{task}: {moment}, status {status}"
         results.append(Result(f"f{number}", f"{kind} {moment}", text, "survived", ()))

@@ -38,7 +38,7 @@ class Result:
 
     name: str
     cause: str
-    told: str
+    description: str
     ended: str
     faults: tuple[str, ...]
 
@@ -71,8 +71,8 @@ def attempt(server: Server, case: Case) -> tuple[str, list[str]]:
             status = wait(run, SECONDS, MEMORY)
         except Overdue as overdue:
             return "failed", [str(overdue)]
-    told, printed = (p.read_text(errors="replace") for p in (err, out))
-    found = judge.faults(case, before, status, printed, told)
+    said, printed = (p.read_text(errors="replace") for p in (err, out))
+    found = judge.faults(case, before, status, printed, said)
     return {0: "accepted", 2: "refused"}.get(status, "failed"), found
 
 
@@ -106,9 +106,9 @@ def one(
     """Makes and tries an input in the folder `base`, which stays."""
     case = make(number, seed, tasks, stages, base / "case")
     ended, found = attempt(server, case)
-    told = f"{case.task} {case.stage} {case.mode}: {case.told}"
+    description = f"{case.task} {case.stage} {case.mode}: {case.description}"
     ended = "failed" if found else ended
-    return Result(f"i{number}", case.rule, told, ended, tuple(found)), case
+    return Result(f"i{number}", case.rule, description, ended, tuple(found)), case
 
 
 def trial(
@@ -150,9 +150,8 @@ def until(
                 results.extend(found)
             for result in found:
                 for fault in result.faults:
-                    line = (
-                        f"FAILED {result.name} {result.cause}: {result.told}: {fault}"
-                    )
+                    what = f"{result.cause}: {result.description}: {fault}"
+                    line = f"FAILED {result.name} {what}"
                     print(line.encode(errors="replace").decode(), flush=True)
 
     threads = [threading.Thread(target=run) for _ in range(workers)]

@@ -116,10 +116,10 @@ class Stages:
         program = ["-m", "bert_jax.main", *argv]
         run = self._server.start_on_files(program, folder, ("/dev/null", log, log))
         status = wait(run, SECONDS, MEMORY)
-        told = log.read_text()
+        said = log.read_text()
         log.unlink()
         if status:
-            raise RuntimeError(f"{folder}: {argv} ended with {status}:\n{told}")
+            raise RuntimeError(f"{folder}: {argv} ended with {status}:\n{said}")
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

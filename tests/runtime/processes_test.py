@@ -179,7 +179,7 @@ def test_jax_ends_who_waits_where_another_was_killed(victim):
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, ValueError])
-def test_a_lost_connection_is_told_whatever_jax_makes_of_it(kind, monkeypatch):
+def test_a_lost_connection_is_reported_whatever_jax_makes_of_it(kind, monkeypatch):
     monkeypatch.setattr(processes, "_group", object())
     error = kind("UNKNOWN: Gloo all-reduce failed: [pair.cc:538] Read error")
     status, line = failures.describe(error)
