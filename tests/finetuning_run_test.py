@@ -235,7 +235,7 @@ def test_a_run_without_progress_stops_early_and_its_best_is_kept(folder, tmp_pat
     out, err = run(folder, tmp_path / "last", *args)
     assert "dev at step 10" in out
     hint = "(--config.evaluate.checkpoint=best takes step 4's)"
-    assert f"{why} that of step 10 {hint}\n" in err
+    assert f"{stopped} that of step 10 {hint}\n" in err
 
 
 def test_a_best_of_an_attempt_without_a_checkpoint_is_dropped(folder, tmp_path):
