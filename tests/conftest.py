@@ -38,7 +38,7 @@ pytest.register_assert_rewrite("runs", "asking")
 # Files of whole runs, which --quick leaves out.
 WHOLE_RUNS = (
     *("finetuning_run_test.py", "asked_test.py", "campaign_test.py", "chaos_test.py"),
-    *("parity_test.py", "run_test.py", "experiments_chaos_test.py"),
+    *("parity_test.py", "run_test.py"),
     *("run_text_test.py", "compilation_test.py", "run_stopped_test.py"),
     *("run_asked_test.py", "launch_tpu_test.py", "asked_folders_test.py"),
     *("own_task_test.py", "compilation_cache_test.py"),
