@@ -22,7 +22,7 @@ RULES: dict[Rule, int] = {
     **cases_commands.RULES,
     **cases_outputs.RULES,
 }
-SECONDS = 60.0  # a run takes some two; one that takes so long waits for something
+SECONDS = 180.0  # a run takes some two; one that takes so long waits for something
 
 
 @dataclass(frozen=True)
