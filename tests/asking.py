@@ -11,7 +11,7 @@ from bert_jax.convert import export, layout
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
 
-PIECES = 8000  # the first of bert-base-uncased's, its commonest words
+PIECES = 8000  # the first of bert-base-uncased's, the most frequent
 MODEL = (
     *("--config.model.hidden_size=32", "--config.model.num_attention_heads=2"),
     *("--config.model.intermediate_size=64", "--config.model.num_hidden_layers=1"),

@@ -5,34 +5,40 @@ import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.forked import QUICKLY_COMPILED
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Most runs here are of the same small programs: each is compiled once. Every worker has
-# a folder of its own, since JAX writes in place, and none of it is in the home folder.
+# Most runs here are of the same small programs: each is compiled once for all workers,
+# which inherit the folder's name.
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "true"
-os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="bert_jax_compiled_")
-# The programs are small: compiling them well would take longer than running them.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = (
+    os.environ["JAX_COMPILATION_CACHE_DIR"]
+    if "PYTEST_XDIST_WORKER" in os.environ
+    else tempfile.mkdtemp(prefix="bert_jax_compiled_")
+)
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "")
-    + " --xla_force_host_platform_device_count=8"
-    + " --xla_backend_optimization_level=0"
-    + " --xla_llvm_disable_expensive_passes=true"
-    + " --xla_cpu_use_fusion_emitters=false"
+    f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY_COMPILED} "
+    "--xla_force_host_platform_device_count=8"
 )
 
 import pytest
 from jaxtyping import install_import_hook
 
+from tests import shared_cache
+
+shared_cache.write_whole()
 install_import_hook("bert_jax", "beartype.beartype")
 pytest.register_assert_rewrite("runs", "asking")
 
 # Files of whole runs, which --quick leaves out.
 WHOLE_RUNS = (
     *("finetuning_run_test.py", "asked_test.py", "campaign_test.py", "chaos_test.py"),
-    *("parity_test.py", "run_test.py", "experiments_chaos_test.py"),
+    *("parity_test.py", "run_test.py"),
     *("run_text_test.py", "compilation_test.py", "run_stopped_test.py"),
     *("run_asked_test.py", "launch_tpu_test.py", "asked_folders_test.py"),
     *("own_task_test.py", "compilation_cache_test.py", "packing_run_test.py"),
@@ -61,7 +67,10 @@ def pytest_collection_modifyitems(
 
 
 def pytest_unconfigure() -> None:
-    shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+    if "runs" in sys.modules:
+        sys.modules["runs"].end_servers()
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -204,7 +204,7 @@ class FakeGcs:
             return Answer(304 if "ifGenerationNotMatch" in query else 412)
         blob = self.blobs[key]
         about = self._metadata(bucket, name)
-        told = {
+        fields = {
             "Content-Type": "application/octet-stream",
             "x-goog-generation": about["generation"],
             "x-goog-metageneration": "1",
@@ -213,7 +213,7 @@ class FakeGcs:
         }
         wanted = headers.get("Range")
         if not wanted:
-            return Answer(200, blob.content, told)
+            return Answer(200, blob.content, fields)
         first, _, last = wanted.removeprefix("bytes=").partition("-")
         size = len(blob.content)
         if first == "":
@@ -222,8 +222,8 @@ class FakeGcs:
             start, stop = int(first), min(int(last) + 1 if last else size, size)
         if start >= size:
             return Answer(416, b"", {"Content-Range": f"bytes */{size}"})
-        told["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-        return Answer(206, blob.content[start:stop], told)
+        fields["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+        return Answer(206, blob.content[start:stop], fields)
 
     def _write(self, bucket: str, name: str, content: bytes, query: Any) -> Answer:
         if not self._matches((bucket, name), query):

@@ -217,8 +217,10 @@ def test_a_run_without_progress_stops_early_and_its_best_is_kept(folder, tmp_pat
     args = (NO_LEARNING, "--config.train.eval_every=4", "--config.train.early_stop=2")
     best = "--config.evaluate.checkpoint=best"
     _, err = run(folder, tmp_path / "run", *args, best)
-    told = "early stop at step 10: 2 evaluations no better than step 4's; the result is"
-    assert f"{told} that of step 4\n" in err
+    stopped = (
+        "early stop at step 10: 2 evaluations no better than step 4's; the result is"
+    )
+    assert f"{stopped} that of step 4\n" in err
     steps = [line["step"] for line in metrics.read(tmp_path / "run", "dev")]
     assert steps == [4, 8, 10]
     assert [path.name for path in (tmp_path / "run" / "best").iterdir()] == ["4"]
@@ -233,7 +235,7 @@ def test_a_run_without_progress_stops_early_and_its_best_is_kept(folder, tmp_pat
     out, err = run(folder, tmp_path / "last", *args)
     assert "dev at step 10" in out
     hint = "(--config.evaluate.checkpoint=best takes step 4's)"
-    assert f"{told} that of step 10 {hint}\n" in err
+    assert f"{stopped} that of step 10 {hint}\n" in err
 
 
 def test_a_best_of_an_attempt_without_a_checkpoint_is_dropped(folder, tmp_path):
@@ -241,15 +243,14 @@ def test_a_best_of_an_attempt_without_a_checkpoint_is_dropped(folder, tmp_path):
     is kept under one of them is another attempt's."""
     workdir = tmp_path / "run"
     with Checkpoints(workdir, 1, "best") as best:
-        best.save_params({"another": np.zeros(3)}, 4)
+        best.save_params({"another": np.zeros(3)}, 10)
         best.wait()
-    few = ("--config.train.num_steps=4", "--config.evaluate.checkpoint=best")
-    out, _ = run(folder, workdir, *few, NO_LEARNING)
-    assert "dev at step 4" in out
-    assert [path.name for path in (workdir / "best").iterdir()] == ["4"]
+    out, _ = run(folder, workdir, NO_LEARNING, "--config.evaluate.checkpoint=best")
+    assert "dev at step 10" in out
+    assert [path.name for path in (workdir / "best").iterdir()] == ["10"]
 
 
-def test_a_collapsed_run_is_begun_anew_with_the_next_seed(folder, tmp_path):
+def test_a_collapsed_run_is_archived_and_restarted_with_the_next_seed(folder, tmp_path):
     workdir = tmp_path / "run"
     _, err = run(folder, workdir, NO_LEARNING, "--config.train.restarts=1")
     assert err.count("COLLAPSED") == 2
@@ -267,9 +268,8 @@ def test_a_collapsed_run_is_begun_anew_with_the_next_seed(folder, tmp_path):
 def test_a_folder_named_as_a_collapsed_run_is_none(folder, tmp_path, restarts):
     workdir = tmp_path / "run"
     (workdir / "collapsed_0").mkdir(parents=True)
-    few = ("--config.train.num_steps=4", NO_LEARNING)
-    run(folder, workdir, *few, f"--config.train.restarts={restarts}")
-    assert len(losses(workdir)) == 4
+    run(folder, workdir, NO_LEARNING, f"--config.train.restarts={restarts}")
+    assert len(losses(workdir)) == 24
     assert (workdir / "collapsed_0" / "metrics.jsonl").exists() == (restarts == 1)
 
 
@@ -277,13 +277,13 @@ def test_a_collapsed_run_is_not_moved_onto_something_else(folder, tmp_path):
     kept = tmp_path / "run" / "collapsed_0" / "notes.txt"
     kept.parent.mkdir(parents=True)
     kept.write_text("mine")
-    args = ("--config.train.num_steps=4", NO_LEARNING, "--config.train.restarts=1")
+    args = (NO_LEARNING, "--config.train.restarts=1")
     _, err = run(folder, tmp_path / "run", *args, status=2)
     line = err.splitlines()[-1]
     assert line.startswith(f"error: {kept.parent}: ") and "move it away" in line
     kept.parent.rename(tmp_path / "notes")
     run(folder, tmp_path / "run", *args)
-    assert len(losses(tmp_path / "run" / "collapsed_0")) == 4
+    assert len(losses(tmp_path / "run" / "collapsed_0")) == 24
 
 
 def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_path):
@@ -296,11 +296,11 @@ def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_p
             for row in rows
         )
     )
-    args = ("--config.train.num_steps=1", f"--config.init_from={finished[0]}")
-    run(folder, tmp_path / "same", *args)
+    first = f"--config.init_from={finished[0]}"
+    run(folder, tmp_path / "same", first)
     taken = json.loads((tmp_path / "same" / "init_from.json").read_text())
     assert taken["initialised"] == []
-    run(folder, tmp_path / "other", *args, f"--config.task.train_file={path}",
+    run(folder, tmp_path / "other", first, f"--config.task.train_file={path}",
         f"--config.task.dev_file={path}")  # fmt: skip
     taken = json.loads((tmp_path / "other" / "init_from.json").read_text())
     assert [x.partition("/")[0] for x in taken["initialised"]] == (

@@ -168,11 +168,11 @@ def test_installs_once_and_runs_where_it_was_called(fake, tmp_path):
     assert done.stdout == ""
     assert len(calls) == 2
     assert calls[0].startswith("pip -m pip install")
-    wanted = tmp_path / "venv" / "bert_jax.requirements"
+    required = tmp_path / "venv" / "bert_jax.requirements"
     assert calls[0].endswith(
-        f" --constraint {ROOT}/requirements.txt --requirement {wanted} jax"
+        f" --constraint {ROOT}/requirements.txt --requirement {required} jax"
     )
-    assert wanted.read_text() == "list:\n"
+    assert required.read_text() == "list:\n"
     assert (tmp_path / "venv" / "linked").read_text() == f"{ROOT}\n"
     main = f"{tmp_path} -m bert_jax.main"
     assert calls[1] == f"{main} --config=my config.py --mode=train"
@@ -201,13 +201,13 @@ def test_the_test_extra_stays_and_every_check_runs(fake, tmp_path):
 def test_more_extras_for_the_tests_are_added_and_stay(fake, tmp_path):
     fake("test")
     _, calls = fake("test", BERT_JAX_TEST_EXTRAS="parity")
-    wanted = tmp_path / "venv" / "bert_jax.requirements"
-    assert calls[0].startswith("pip ") and wanted.read_text() == "list:test,parity\n"
+    required = tmp_path / "venv" / "bert_jax.requirements"
+    assert calls[0].startswith("pip ") and required.read_text() == "list:test,parity\n"
     for arguments in (("test",), ("--mode=train",)):
         assert not fake(*arguments)[1][0].startswith("pip")
 
 
-def test_an_interrupted_installation_is_begun_again(fake):
+def test_an_interrupted_installation_starts_again(fake):
     done, _ = fake("--mode=train", PIP_STATUS="1")
     assert done.returncode == 2
     assert "pip says" in done.stderr

@@ -62,8 +62,8 @@ if verb == "scp":
         shutil.copy(name, worker)
     sys.exit()
 assert verb == "ssh" and name == "my-slice"
-wanted = flags["worker"]
-here = workers if wanted == "all" else [workers[int(wanted)]]
+asked = flags["worker"]
+here = workers if asked == "all" else [workers[int(asked)]]
 failed, started = 0, []
 for worker in here:
     own = {"HOME": str(worker), "WORKER": worker.name[-1]}
@@ -378,10 +378,10 @@ def test_detached_and_attached_again(cloud):
 def test_stop_lets_it_save(cloud):
     cloud.program(
         "trap 'sleep 0.3; echo saved; exit 143' TERM\n"
-        "echo begun; while :; do sleep 0.05; done"
+        "echo started; while :; do sleep 0.05; done"
     )
     process = cloud.start("--restart", "--", "--x")
-    cloud.wait_for(log(cloud), "begun")
+    cloud.wait_for(log(cloud), "started")
     status, _, err = cloud.launch("--stop")
     assert (status, err) == (0, "stopped\n")
     status, _, err = finish(process)
@@ -496,17 +496,17 @@ def test_everything_that_describe_tells_is_asked_for_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("node", "told"),
+    ("node", "words"),
     [
         ({**SPOT, "queuedResource": "mine"}, "it belongs to a queued resource"),
         ({"acceleratorType": "v4-8"}, "`describe` shows no runtimeVersion"),
     ],
 )
-def test_a_slice_that_could_not_be_created_again_is_not_deleted(cloud, node, told):
+def test_a_slice_that_could_not_be_created_again_is_not_deleted(cloud, node, words):
     (cloud.folder / "node").write_text(json.dumps(node))
     status, _, err = cloud.launch("--restart", "--recreate", "--", "--x")
     assert status == 2
-    assert err.startswith(f"error: my-slice: --recreate: {told}")
+    assert err.startswith(f"error: my-slice: --recreate: {words}")
     assert [call[4] for call in cloud.calls()] == ["describe"]
 
 

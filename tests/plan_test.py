@@ -214,9 +214,9 @@ def test_what_does_not_fit_says_what_would(eight, capsys, small):
     assert line.startswith("error: does not fit: ")
     ways = re.findall(r"with (.+?) \(([\d.]+) GB\)", line)
     assert len(ways) == 2  # fsdp splits the rows as data does
-    for told, size in ways:
+    for flags, size in ways:
         assert float(size) * 1e9 < room
-        config = configuration.load(small, [*big, *told.split()])
+        config = configuration.load(small, [*big, *flags.split()])
         task = tasks.create(config)
         task.resolve()
         assert plan.needed(task.config) == pytest.approx(float(size) * 1e9, rel=0.1)

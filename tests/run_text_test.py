@@ -28,13 +28,25 @@ def more(text):
         file.writelines(f"other words {n}\naltogether {n}\n\n" for n in range(50))
 
 
+PHASES = ("--config.phase2.fraction=0.5", "--config.phase2.max_seq_length=24",
+          "--config.train.eval_every=5")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def straight(micro, tmp_path_factory):
+    """A run of two phases whose text stays as it is."""
+    folder = tmp_path_factory.mktemp("straight")
+    _, own = own_text(folder)
+    run(micro, folder / "run", *own, *PHASES)
+    return folder / "run"
+
+
 @pytest.mark.parametrize("change", ["more", "gone"])
-def test_text_plays_no_part_once_it_is_prepared(micro, tmp_path, monkeypatch, change):
+def test_text_plays_no_part_once_it_is_prepared(
+    micro, straight, tmp_path, monkeypatch, change
+):
     """Nor at the first evaluation, nor where phase 2 begins."""
     text, own = own_text(tmp_path)
-    own += ["--config.phase2.fraction=0.5", "--config.phase2.max_seq_length=24",
-            "--config.train.num_steps=8", "--config.train.eval_every=2"]  # fmt: skip
-    run(micro, tmp_path / "straight", *own)
     claim = workdirs.claim
 
     def changing(*args, **kwargs):  # prepared, and nothing is trained yet
@@ -42,16 +54,15 @@ def test_text_plays_no_part_once_it_is_prepared(micro, tmp_path, monkeypatch, ch
         more(text) if change == "more" else text.unlink()
 
     monkeypatch.setattr(workdirs, "claim", changing)
-    shutil.rmtree(tmp_path / "data")
-    out, _ = run(micro, tmp_path / "run", *own)
-    assert losses(tmp_path / "run").tolist() == losses(tmp_path / "straight").tolist()
-    mine, straight = (
+    out, _ = run(micro, tmp_path / "run", *own, *PHASES)
+    assert losses(tmp_path / "run").tolist() == losses(straight).tolist()
+    mine, expected = (
         [{k: v for k, v in line.items() if k != "time"} for line in lines]
         for lines in (
-            metrics.read(tmp_path / name, "dev") for name in ("run", "straight")
+            metrics.read(path, "dev") for path in (tmp_path / "run", straight)
         )
     )
-    assert mine == straight and len(mine) == 4
+    assert mine == expected and len(mine) == 4
     assert "sentences, of which 0 (0.0%) stand in the training text" in out
     prepared = [p for p in (tmp_path / "data").iterdir() if p.name.startswith("pairs")]
     assert len(prepared) == 2
@@ -60,7 +71,6 @@ def test_text_plays_no_part_once_it_is_prepared(micro, tmp_path, monkeypatch, ch
 def test_a_run_goes_on_with_the_data_that_it_began_with(micro, tmp_path):
     """Where its text has grown or is gone; what else was prepared, it does not take."""
     text, own = own_text(tmp_path)
-    own.append("--config.train.num_steps=4")
     stopped = tmp_path / "run"
     run(micro, tmp_path / "straight", *own)
     run(micro, stopped, *own)
@@ -93,17 +103,16 @@ def test_text_that_has_changed_is_noticed_and_prediction_does_without(
     own_text(tmp_path)
     data = tmp_path / "data"
     own = [f"--config.corpus.sources=sentences:{tmp_path}/*.txt",
-           f"--config.corpus.data_dir={data}",
-           "--config.train.num_steps=2"]  # fmt: skip
+           f"--config.corpus.data_dir={data}"]  # fmt: skip
     _, err = run(micro, workdir, *own)
     config = (workdir / "config.json").read_bytes()
     more(text)
-    for told in ("(other text)", "(1 files then, 2 now)"):
+    for words in ("(other text)", "(1 files then, 2 now)"):
         for mode in ("train", "evaluate"):
             shutil.rmtree(data)
             _, err = run(micro, workdir, *own, f"--mode={mode}", status=2)
             assert "the text has changed since the run started" in err
-            assert f"/*.txt {told}" in err
+            assert f"/*.txt {words}" in err
         shutil.copy(text, tmp_path / "more.txt")
     assert (workdir / "config.json").read_bytes() == config
     # The vocabulary may well stay the same.

@@ -204,14 +204,14 @@ def test_a_work_directory(tmp_path, scan_layers):
     for layout_of_a_run in (False, True):
         other = dataclasses.replace(CONFIG, scan_layers=layout_of_a_run)
         start = nn.meta.unbox(init_pretraining(other, jax.random.key(6)))
-        begun, report = merge.merge(start, found, other, run)
+        loaded, report = merge.merge(start, found, other, run)
         own = nn.meta.unbox(init_pretraining(other, jax.random.key(5)))
-        assert same(begun, own) and report.initialised == report.left_over == ()
+        assert same(loaded, own) and report.initialised == report.left_over == ()
 
     weights.export(run, out)
-    told = json.loads((out / "config.json").read_text())["bert_jax"]
-    assert told["step"] == 30
-    assert told["config"]["model"]["hidden_size"] == 12
+    recorded = json.loads((out / "config.json").read_text())["bert_jax"]
+    assert recorded["step"] == 30
+    assert recorded["config"]["model"]["hidden_size"] == 12
     again = pretrained.load(out)
     one, other = (x.encode(["a b", "c"], ["d", "e"]) for x in (bert, again))
     np.testing.assert_array_equal(one.hidden_states, other.hidden_states)

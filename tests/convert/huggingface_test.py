@@ -56,9 +56,9 @@ def test_equals_what_transformers_computed(golden, make_folder, case):
     batch = golden.inputs(golden.CASES[case]["config"])
     mask = batch["input_mask"]
     outputs = bert.apply(**batch)
-    wanted = [key for key in golden.ARRAYS if key.startswith(f"{case}/")]
-    assert wanted
-    for key in wanted:
+    expected = [key for key in golden.ARRAYS if key.startswith(f"{case}/")]
+    assert expected
+    for key in expected:
         name, theirs = key.partition("/")[2], golden.ARRAYS[key]
         if name == "hidden_states":
             for ours, layer in zip(outputs[name], theirs, strict=True):

@@ -79,9 +79,11 @@ def test_outputs_and_gradients(golden, both, tmp_path, architecture, size):
         )
 
     loss(theirs, torch.tensor).backward()
-    gradients = jax.grad(
-        lambda params: loss(stacked(bert.forward(params, *batch.values())), jnp.asarray)
-    )(bert.params)
+
+    def of_params(params):
+        return loss(stacked(bert.forward(params, *batch.values())), jnp.asarray)
+
+    gradients = jax.jit(jax.grad(of_params))(bert.params)
     named = dict(model.named_parameters())
     parts = [*bert.heads, *(["pooler"] if "pooler" in bert.params["bert"] else [])]
     checked = 0
@@ -137,7 +139,7 @@ for folder, cls, text in json.loads(sys.argv[1]):
         fill = transformers.pipeline("fill-mask", model=folder, top_k=3)
         guesses = fill("a b [MASK] c")
         out["guesses"] = [(g["token"], g["token_str"], g["score"]) for g in guesses]
-    print("told: " + json.dumps(out))
+    print("answers: " + json.dumps(out))
 """
 TEXT = "Ab [MASK] é " + "a" * 150
 
@@ -163,30 +165,30 @@ def opened(write_folder, tmp_path_factory):
         timeout=240,
     )
     assert result.returncode == 0, result.stderr
-    lines = [x for x in result.stdout.splitlines() if x.startswith("told: ")]
-    told = [json.loads(line.removeprefix("told: ")) for line in lines]
-    return dict(zip(ARCHITECTURES, told, strict=True)), folder
+    lines = [x for x in result.stdout.splitlines() if x.startswith("answers: ")]
+    answers = [json.loads(line.removeprefix("answers: ")) for line in lines]
+    return dict(zip(ARCHITECTURES, answers, strict=True)), folder
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_exports_open_in_a_fresh_process(opened, architecture):
-    told, folder = opened[0][architecture], opened[1]
+    answers, folder = opened[0][architecture], opened[1]
     tokenizer = tokenization.load(folder / f"{architecture}-source" / "vocab.txt")
     encoding = tokenizer.encode(TEXT, add_special_tokens=False)
-    assert told["tokens"] == encoding.tokens
+    assert answers["tokens"] == encoding.tokens
     pair = tokenizer.encode("a b", "c")
-    assert told["pair"]["input_ids"] == pair.ids
-    assert told["pair"]["token_type_ids"] == pair.type_ids
-    assert ("guesses" in told) == (architecture == "BertForPreTraining")
-    if "guesses" in told:
+    assert answers["pair"]["input_ids"] == pair.ids
+    assert answers["pair"]["token_type_ids"] == pair.type_ids
+    assert ("guesses" in answers) == (architecture == "BertForPreTraining")
+    if "guesses" in answers:
         bert = pretrained.load(folder / architecture)
         row = tokenizer.encode("a b [MASK] c")
         logits = bert.apply([row.ids], [row.attention_mask], [row.type_ids])
         at = row.tokens.index("[MASK]")
         probabilities = jax.nn.softmax(logits["masked_lm_logits"][0, at])
-        for token, _, score in told["guesses"]:
+        for token, _, score in answers["guesses"]:
             assert score == pytest.approx(float(probabilities[token]), rel=1e-5)
-        assert told["guesses"][0][0] == int(jnp.argmax(probabilities))
+        assert answers["guesses"][0][0] == int(jnp.argmax(probabilities))
 
 
 def test_the_real_weights_in_both(shared_data, tmp_path, capsys):

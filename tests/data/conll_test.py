@@ -119,7 +119,7 @@ def test_a_file_without_tags(read, tag_column, text):
         read(text, tag_column=tag_column)
 
 
-def test_a_column_that_is_not_there_is_told_before_an_empty_word(read):
+def test_a_column_that_is_not_there_is_reported_before_an_empty_word(read):
     with pytest.raises(UserError, match=r"conll:1: .*tag_column=2 is not a column"):
         read("\tX\nb\tX\n", tag_column=2)
 

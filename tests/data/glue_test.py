@@ -45,10 +45,10 @@ TEST_LAYOUT = {
 }
 
 
-def read(name, source, split, told=None):
+def read(name, source, split, notices=None):
     labels = glue.TASKS[name].labels
-    told = Counter() if told is None else told
-    return glue.read(name, str(source), split, labels, told)
+    notices = Counter() if notices is None else notices
+    return glue.read(name, str(source), split, labels, notices)
 
 
 def raw(path):
@@ -60,11 +60,11 @@ def raw(path):
 @pytest.mark.parametrize("name", FOLDERS)
 def test_real_dev_sets(shared_data, name):
     folder = shared_data(f"glue/{FOLDERS[name]}")
-    told = Counter()
-    records = read(name, folder, "dev", told)
+    notices = Counter()
+    records = read(name, folder, "dev", notices)
     header, texts, label = LAYOUT[name]
     rows = raw(folder / "dev.tsv")[header:]
-    assert len(records) == len(rows) and not told
+    assert len(records) == len(rows) and not notices
     labels = glue.TASKS[name].labels
     for record, row in zip(records, rows, strict=True):
         expected = [row[column] for column in texts]
@@ -123,20 +123,20 @@ def test_labels_in_another_order(tmp_path):
 def test_windows_line_ends_bom_gzip_and_odd_characters(tmp_path):
     text = '\ufeffsentence\tlabel\r\n"odd \u2028\x85 \x00 text \t1\r\n\r\n\t0\r\n'
     (tmp_path / "train.tsv.gz").write_bytes(gzip.compress(text.encode()))
-    told = Counter()
-    records = read("sst2", tmp_path, "train", told)
+    notices = Counter()
+    records = read("sst2", tmp_path, "train", notices)
     assert [r.text for r in records] == ['"odd \u2028\x85 \x00 text ', ""]
     assert [r.label for r in records] == [1, 0]
-    assert told == {"train: empty lines, left out": 1}
+    assert notices == {"train: empty lines, left out": 1}
 
 
 def test_pairs_without_gold_label_are_counted(tmp_path):
     text = "index\tsentence1\tsentence2\tgold_label\n0\ta\tb\t-\n1\tc\td\tneutral\n"
     (tmp_path / "dev_matched.tsv").write_text(text)
-    told = Counter()
-    (record,) = read("mnli", tmp_path, "dev", told)
+    notices = Counter()
+    (record,) = read("mnli", tmp_path, "dev", notices)
     assert (record.id, record.label) == ("1", 2)
-    assert told == {"dev: records without a gold label, left out": 1}
+    assert notices == {"dev: records without a gold label, left out": 1}
 
 
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
@@ -218,11 +218,11 @@ def test_real_pairs_of_quora_keep_their_quotes(shared_data, tmp_path):
 def test_line_breaks_inside_of_quotes(tmp_path, as_tfds, lines, left_out):
     last = "9\t1\t2\tlast\tone\t0"
     (tmp_path / "train.tsv").write_text(QQP + "\n".join([*lines, last]))
-    told = Counter()
-    records = read("qqp", tmp_path, "train", told)
+    notices = Counter()
+    records = read("qqp", tmp_path, "train", notices)
     theirs, _ = as_tfds("qqp", tmp_path / "train.tsv", "train")
     assert [(r.text, r.text_b, r.label) for r in records] == [t[1:] for t in theirs]
-    assert told["train: lines without a whole record, left out"] == left_out
+    assert notices["train: lines without a whole record, left out"] == left_out
 
 
 def test_no_test_record_is_left_out(tmp_path):
@@ -258,9 +258,9 @@ def test_missing_files(tmp_path):
     for split in ("train", "dev"):
         with pytest.raises(UserError, match=f"{split}.tsv: no such file"):
             read("rte", tmp_path, split)
-    told = Counter()
-    assert read("rte", tmp_path, "test", told) is None
-    assert told == {f"test: files missing in {tmp_path}, nothing predicted": 1}
+    notices = Counter()
+    assert read("rte", tmp_path, "test", notices) is None
+    assert notices == {f"test: files missing in {tmp_path}, nothing predicted": 1}
     with pytest.raises(UserError, match="ax has no train set"):
         read("ax", tmp_path, "train")
 

@@ -157,9 +157,9 @@ def test_standing_reads_a_file_in_blocks(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     there = rng.integers(0, 300, 100).astype(np.uint64)
     (tmp_path / "keys").write_bytes(there.tobytes())
-    wanted = rng.integers(0, 300, 80).astype(np.uint64)
-    found = overlap.in_file(tmp_path / "keys", wanted)
-    assert found.tolist() == sorted(set(there.tolist()) & set(wanted.tolist()))
-    marks = overlap.among(wanted, found)
-    assert marks.tolist() == [int(key) in set(there.tolist()) for key in wanted]
-    assert not overlap.among(wanted, found[:0]).any()
+    expected = rng.integers(0, 300, 80).astype(np.uint64)
+    found = overlap.in_file(tmp_path / "keys", expected)
+    assert found.tolist() == sorted(set(there.tolist()) & set(expected.tolist()))
+    marks = overlap.among(expected, found)
+    assert marks.tolist() == [int(key) in set(there.tolist()) for key in expected]
+    assert not overlap.among(expected, found[:0]).any()

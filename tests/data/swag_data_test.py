@@ -37,9 +37,9 @@ def test_the_official_sample(shared_data):
     path = shared_data("swag/sample.csv")
     found = read_choices(str(path), labelled=True)
     with path.open(encoding="utf-8", newline="") as file:
-        wanted = list(csv.DictReader(file))
-    assert len(found) == len(wanted) == 11
-    for record, fields in zip(found, wanted, strict=True):
+        expected = list(csv.DictReader(file))
+    assert len(found) == len(expected) == 11
+    for record, fields in zip(found, expected, strict=True):
         # startphrase is both sentences: nothing of it is lost.
         begins = f"{record.context} {fields['sent2']}"
         assert begins == fields["startphrase"]
@@ -84,7 +84,7 @@ def test_a_wrong_number_of_choices(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("endings", "told"),
+    ("endings", "words"),
     [
         (["a", "b", "c"], "3 endings; there must be 4"),
         (["a", "b", "c", "d", "e"], "5 endings"),
@@ -93,12 +93,12 @@ def test_a_wrong_number_of_choices(tmp_path):
         (4, "it must be a list"),
     ],
 )
-def test_json_lines_are_checked(tmp_path, endings, told):
+def test_json_lines_are_checked(tmp_path, endings, words):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"context": "x", "endings": endings, "label": 0}))
     message = error(str(path))
     assert message.startswith(f"{path}:1: ")
-    assert told in message
+    assert words in message
 
 
 def test_hellaswag_from_tfds(tmp_path, make_builder):
@@ -115,8 +115,8 @@ def test_hellaswag_from_tfds(tmp_path, make_builder):
     }
     rows = [{**given, "label": 3}, {**given, "label": -1}]
     source = f"tfds:{make_builder(tmp_path, 'hellaswag', rows, features)}:train"
-    wanted = Choices(given["context"], tuple(given["endings"]), 3)
-    assert read_choices(f"{source}[:1]", labelled=True) == [wanted]
-    without = wanted._replace(label=None)
-    assert read_choices(source, labelled=False) == [wanted, without]
+    expected = Choices(given["context"], tuple(given["endings"]), 3)
+    assert read_choices(f"{source}[:1]", labelled=True) == [expected]
+    without = expected._replace(label=None)
+    assert read_choices(source, labelled=False) == [expected, without]
     assert error(source).startswith(f"{source}:2: 'label' is '-1'")

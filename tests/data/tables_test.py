@@ -115,7 +115,7 @@ def test_unbalanced_quotes_are_placed_where_their_record_begins(tmp_path, conten
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "line", "told"),
+    ("name", "content", "line", "words"),
     [
         ("a.csv", "text,b\n1,2\n1,2,3\n", ":3", "3 fields, but the header names 2"),
         ("a.tsv", "text\tb\n1\n", ":2", "1 fields, but the header names 2"),
@@ -132,11 +132,11 @@ def test_unbalanced_quotes_are_placed_where_their_record_begins(tmp_path, conten
         ("a.txt", "text\n", "", ".csv, .tsv or .jsonl"),
     ],
 )
-def test_what_is_wrong_and_where(tmp_path, name, content, line, told):
+def test_what_is_wrong_and_where(tmp_path, name, content, line, words):
     source = write(tmp_path, name, content)
     message = error(source, ["text"])
     assert message.startswith(f"{source}{line}: ")
-    assert told in message
+    assert words in message
 
 
 def test_no_such_file(tmp_path):

@@ -45,7 +45,7 @@ def test_single_texts_and_pairs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "wanted"),
+    ("kind", "values", "expected"),
     [
         ("classification", ["a b", 3, True, "-1"], ["a b", "3", "true", "-1"]),
         ("regression", [1, -2.5, "3.25", " 1e3\t"], [1.0, -2.5, 3.25, 1000.0]),
@@ -56,12 +56,12 @@ def test_single_texts_and_pairs(tmp_path):
         ),
     ],
 )
-def test_labels_of_each_kind(tmp_path, kind, values, wanted):
-    assert labels(tmp_path / "a.jsonl", values, kind) == wanted
+def test_labels_of_each_kind(tmp_path, kind, values, expected):
+    assert labels(tmp_path / "a.jsonl", values, kind) == expected
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "told"),
+    ("kind", "value", "words"),
     [
         ("classification", "", "the label ('label') is empty"),
         ("classification", " ", "is empty"),
@@ -84,14 +84,14 @@ def test_labels_of_each_kind(tmp_path, kind, values, wanted):
         ("multilabel", ["a", None], "the label is None"),
     ],
 )
-def test_labels_that_are_none(tmp_path, kind, value, told):
+def test_labels_that_are_none(tmp_path, kind, value, words):
     path = tmp_path / "a.jsonl"
     good = {"classification": "a", "regression": 1, "multilabel": ["a"]}[kind]
     with pytest.raises(UserError) as caught:
         labels(path, [good, value], kind)
     message = str(caught.value)
     assert message.startswith(f"{path}:2: ")
-    assert told in message
+    assert words in message
     assert "\n" not in message
 
 

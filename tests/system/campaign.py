@@ -15,21 +15,22 @@ input (i17), the faults in a run (f3) or a signal (s5), in a folder that is kept
 exit status is 1 where anything has failed.
 
 Inputs and faults are runs forked from a process that has imported JAX
-(tests/system/server.py); the signals go to real processes.
+(tests/fork_server.py); the signals go to real processes.
 """
 
 import argparse
+import contextlib
 import shlex
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bert_jax.runtime.terminal import table
+from tests.forked import Server, surroundings
 from tests.system import faults, inputs, start_signals
-from tests.system.forked import Server
 from tests.system.inputs import Result
 from tests.system.micro_data import KINDS
 from tests.system.micro_runs import Stages
@@ -41,6 +42,16 @@ TITLES = {
     "faults": "faults by kind and moment",
     "signals": "signals to programs that start",
 }
+
+
+@contextlib.contextmanager
+def _server() -> Iterator[Server]:
+    """A server whose runs share what is compiled."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bert_jax.campaign.") as cache,
+        Server(surroundings(Path(cache))) as server,
+    ):
+        yield server
 
 
 def run(
@@ -59,7 +70,7 @@ def run(
       most: how many of each part, where there is time for more.
     """
     start_signals.hear()
-    with Server() as server:
+    with _server() as server:
         stages = Stages(server)
         runs = faults.Runs(server, stages, tasks)
         trials = {
@@ -96,7 +107,7 @@ def report(results: dict[str, list[Result]], seed: int) -> str:
     failed = [r for found in results.values() for r in found if r.faults]
     for result in failed:
         blocks.append(
-            f"{result.cause}: {result.told}\n  {'; '.join(result.faults)}\n  "
+            f"{result.cause}: {result.description}\n  {'; '.join(result.faults)}\n  "
             f"python -m tests.system.campaign --only={result.name} --seed={seed}"
         )
     blocks.append(f"{len(failed)} failed")
@@ -107,7 +118,7 @@ def again(name: str, seed: int, folder: Path) -> Result | None:
     """Tries one input, the faults of one run, or one signal, and keeps its folder."""
     start_signals.hear()
     number, tasks = int(name[1:]), tuple(KINDS)
-    with Server() as server:
+    with _server() as server:
         stages = Stages(server)
         runs = faults.Runs(server, stages, tasks)
         try:
@@ -127,7 +138,7 @@ def again(name: str, seed: int, folder: Path) -> Result | None:
             runs.close()
             stages.close()
     for result in results:
-        print(f"{result.cause}: {result.told}: {result.ended}")
+        print(f"{result.cause}: {result.description}: {result.ended}")
         for fault in result.faults:
             print(f"  {fault}")
     return next((result for result in results if result.faults), None)
@@ -153,9 +164,9 @@ def main(argv: Sequence[str]) -> int:
     print(
         f"$ {shlex.join(['python', '-m', 'tests.system.campaign', *argv])}", flush=True
     )
-    begun = time.monotonic()
+    start = time.monotonic()
     results = run(60 * options.minutes, options.seed, options.workers)
-    print(f"\n{report(results, options.seed)} in {time.monotonic() - begun:.0f} s")
+    print(f"\n{report(results, options.seed)} in {time.monotonic() - start:.0f} s")
     return 1 if any(r.faults for found in results.values() for r in found) else 0
 
 

@@ -1,8 +1,6 @@
 """A slice of the campaign, and that it would see what is wrong."""
 
-import functools
 import json
-import os
 import random
 import signal
 
@@ -10,12 +8,10 @@ import pytest
 
 from bert_jax.tasks import TASKS
 from configs import common
-from tests.system import campaign, cases_fields, faults, inputs, judge, start_signals
+from tests.system import campaign, cases_fields, inputs, judge, start_signals
 from tests.system import malformed_files as files
 from tests.system import malformed_values as values
 from tests.system.cases import Case, Draw
-from tests.system.chaos_process import Process
-from tests.system.forked import Forked
 from tests.system.inputs import Result
 from tests.system.micro_data import KINDS
 from tests.system.micro_runs import write_inputs
@@ -23,29 +19,19 @@ from tests.system.micro_runs import write_inputs
 SEED, SECONDS = 11, 600.0
 # Each task's first run takes seconds: all have their turn in longer campaigns.
 SOME = ("pretraining", "squad2")
-COUNTS = {"inputs": 60, "faults": 2, "signals": 6}
+# The faults are those of the second task: chaos_test.py has pre-training's.
+COUNTS = {"inputs": 60, "faults": 1, "signals": 6}
 
 
 @pytest.mark.slow
 def test_a_slice_of_the_campaign():
     results = campaign.run(SECONDS, SEED, tasks=SOME, most=COUNTS)
-    told = campaign.report(results, SEED)
-    assert told.endswith("\n\n0 failed"), told
+    report = campaign.report(results, SEED)
+    assert report.endswith("\n\n0 failed"), report
     counts = {part: len({r.name for r in found}) for part, found in results.items()}
     assert counts == COUNTS
     ended = {result.ended for result in results["inputs"]}
     assert ended == {"refused", "accepted"}
-
-
-def test_a_run_that_dies_before_it_opens_its_streams_is_read_to_its_end(tmp_path):
-    os.mkfifo(tmp_path / "err")
-    run = Forked()
-    process = Process(
-        run, functools.partial(faults._opened, tmp_path / "err", run), tmp_path
-    )
-    run.heard({"number": 1, "pid": -1})
-    run.heard({"number": 1, "status": -9, "seconds": 0.0})
-    assert process.end() == -9 and process.err == ""
 
 
 def test_every_task_has_data():
@@ -97,7 +83,7 @@ def test_a_number_is_always_the_same_input(tmp_path, number):
     def made(name):
         place = tmp_path / name / "case"
         case = inputs.make(number, 3, ("text", "swag"), Inputs(), place)
-        return case.argv, case.told, judge.picture(place)
+        return case.argv, case.description, judge.picture(place)
 
     assert made("one") == made("two")
 
@@ -202,7 +188,7 @@ def test_signals_that_are_not_heard_are_seen(mode, caught, status, err, fault):
     assert start_signals.fault(mode, number, caught, status, err) == fault
 
 
-def test_a_failure_is_told_with_its_command():
+def test_a_failure_is_reported_with_its_command():
     results = {
         "inputs": [
             Result("i7", "rows", "an empty row", "failed", ("hangs",)),
@@ -211,6 +197,6 @@ def test_a_failure_is_told_with_its_command():
         "faults": [],
         "signals": [],
     }
-    told = campaign.report(results, 5)
-    assert "python -m tests.system.campaign --only=i7 --seed=5" in told
-    assert "--only=i8" not in told and told.endswith("1 failed")
+    report = campaign.report(results, 5)
+    assert "python -m tests.system.campaign --only=i7 --seed=5" in report
+    assert "--only=i8" not in report and report.endswith("1 failed")

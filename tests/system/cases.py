@@ -34,7 +34,7 @@ class Case:
 
     Attributes:
       rule: by which it was made.
-      told: what is wrong with it, for a reader.
+      description: what is wrong with it, for a reader.
       flags: of the command line, without --mode.
       env: of its environment, besides the campaign's.
       refused: it is wrong by construction: status 0 is a failure.
@@ -50,7 +50,7 @@ class Case:
     stage: str
     mode: str
     flags: list[str]
-    told: str = ""
+    description: str = ""
     env: dict[str, str] = field(default_factory=dict)
     refused: bool = False
     accepted: bool = False

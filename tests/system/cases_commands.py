@@ -18,7 +18,7 @@ _WRONG = """
 def untouched(draw: Draw) -> Case:
     """Nothing is wrong."""
     case = begin(draw, "nothing wrong")
-    case.told, case.accepted = f"{case.task}, {case.stage}, {case.mode}", True
+    case.description, case.accepted = f"{case.task}, {case.stage}, {case.mode}", True
     return case
 
 
@@ -43,11 +43,11 @@ def unknown_flag(draw: Draw) -> Case:
     case.flags.insert(draw.rng.randrange(len(case.flags) + 1), flag)
     if draw.rng.random() < 0.05:
         case.flags.insert(0, f"--undefok={wrong}")
-    case.told, case.refused = repr(flag), True
+    case.description, case.refused = repr(flag), True
     if flag == "--":  # what follows it would be no flag
         case.flags.remove(flag)
         case.flags.append(flag)
-        case.told, case.refused = "'--' at the end", False
+        case.description, case.refused = "'--' at the end", False
     return case
 
 
@@ -73,7 +73,7 @@ def repeated_flag(draw: Draw) -> Case:
         and how in ("other", "long")
         and (case.stage == "run" and case.mode not in ("train", "describe"))
     )
-    case.told = f"{name}: {how}"
+    case.description = f"{name}: {how}"
     return case
 
 
@@ -153,7 +153,7 @@ def programs(draw: Draw) -> Case:
     program = draw.shuffled(list(_PROGRAMS))[draw.turn % len(_PROGRAMS)]
     path: Path = case.folder / "in" / "micro.py"
     path.write_bytes(program.encode("utf-8", "surrogatepass"))
-    case.told = repr(program)[:90]
+    case.description = repr(program)[:90]
     case.refused = not any(right in program for right in _RIGHT)
     # It would train the tiny model of all of the documentation.
     case.flags.append("--config.corpus.sources=text:in/none")
@@ -181,7 +181,7 @@ def surroundings(draw: Draw) -> Case:
     every = [(name, value) for name, its in _VARIABLES.items() for value in its]
     name, value = draw.shuffled(every)[draw.turn % len(every)]
     case.env |= {name: value}
-    case.told = f"{name}={value!r:.40}"
+    case.description = f"{name}={value!r:.40}"
     return case
 
 

@@ -50,7 +50,7 @@ def on_command_line(draw: Draw) -> Case:
     value = draw.rng.choice(values.of(name, default))
     case = _begin(draw, "field on the command line", task, ())
     case.flags.append(f"--config.{name}={values.on_command_line(value.given)}")
-    case.told = f"{name}={value.given!r:.60}"
+    case.description = f"{name}={value.given!r:.60}"
     case.refused = value.refused and not values.means_the_same(value.given, default)
     return case
 
@@ -71,7 +71,7 @@ def in_config_file(draw: Draw) -> Case:
     )
     path.rename(path.with_name("base_of_it.py"))
     path.write_text(lines, encoding="utf-8")
-    case.told = f"{name}={value.given!r:.60}"
+    case.description = f"{name}={value.given!r:.60}"
     case.refused = value.refused
     return case
 
@@ -91,10 +91,10 @@ def in_work_directory(draw: Draw) -> Case:
     given = value.given if _is_json(value.given) else None
     if draw.rng.random() < 0.1:
         del parent[last]
-        case.told = f"{name} is not there"
+        case.description = f"{name} is not there"
     else:
         parent[last] = given
-        case.told = f"{name}={given!r:.60}"
+        case.description = f"{name}={given!r:.60}"
     path.write_text(json.dumps(document, indent=2))
     if case.mode == "describe":  # by the config file
         case.flags.remove("--config=in/micro.py")
@@ -126,7 +126,7 @@ def of_no_such_field(draw: Draw) -> Case:
     dashes = draw.rng.choice(["--", "-"])
     flag = f"{dashes}config.{'.'.join(groups)}={values.on_command_line(shown)}"
     case.flags.append(flag)
-    case.told, case.refused = flag, True
+    case.description, case.refused = flag, True
     return case
 
 

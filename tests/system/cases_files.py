@@ -49,7 +49,7 @@ def _may_be_read(case: Case, name: str) -> bool:
         return case.mode == "predict"
     asks = case.mode in ("predict", "evaluate", "export")
     if name.startswith("run/"):
-        needed = not any(part in name for part in ("/opt_state/", "/usual/"))
+        needed = not any(part in name for part in ("/opt_state/", "/running_stats/"))
         return case.mode == "train" or (asks and needed)
     # Who asks a model has no use for what it was trained on.
     return (
@@ -74,7 +74,7 @@ def content(draw: Draw) -> Case:
         if after != before:
             break
     path.write_bytes(after)
-    case.told = f"{path.relative_to(case.folder)}: {name}"
+    case.description = f"{path.relative_to(case.folder)}: {name}"
     case.refused = _is_needed(case, path, "content") and not _is_readable(path, after)
     if after.strip() == b"":
         case.refused = _is_needed(case, path, "missing")
@@ -86,7 +86,7 @@ def in_its_place(draw: Draw) -> Case:
     case, path = _chosen(draw, "file replaced")
     name = draw.rng.choice(sorted(files.IN_ITS_PLACE))
     files.IN_ITS_PLACE[name](path)
-    case.told = f"{path.relative_to(case.folder)}: {name}"
+    case.description = f"{path.relative_to(case.folder)}: {name}"
     case.refused = _is_needed(case, path, "missing")
     return case
 
@@ -101,11 +101,11 @@ def rows(draw: Draw) -> Case:
     after = spoils[name](before, draw.rng)
     path.write_bytes(after)
     case.refused = bool(after.strip()) and not _is_readable(path, after)
-    case.told = name
+    case.description = name
     if draw.rng.random() < 0.3:
         case.set_flag("input", "-")
         case.stdin = str(path)
-        case.told += ", from standard input"
+        case.description += ", from standard input"
     return case
 
 
@@ -183,7 +183,7 @@ def checkpoint_folders(draw: Draw) -> Case:
     else:
         for step in steps:
             step.rename(case.folder / "in" / f"gone{step.name}")
-    case.told = f"{folder.name}: {how} {name}"
+    case.description = f"{folder.name}: {how} {name}"
     return case
 
 

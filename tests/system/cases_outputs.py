@@ -40,27 +40,27 @@ def output(draw: Draw) -> Case:
     """A pipe, a link, a folder, or nothing that can be."""
     case = begin(draw, "output", modes=tuple(OUTPUTS))
     every = draw.shuffled([*_THERE, *_ELSEWHERE])
-    case.told = every[draw.turn % len(every)]
+    case.description = every[draw.turn % len(every)]
     is_folder = case.mode == "export"
-    if case.told in _THERE:
-        value, its = "out/it", _THERE[case.told]
+    if case.description in _THERE:
+        value, its = "out/it", _THERE[case.description]
         _put(case)
     else:
-        value, *its = _ELSEWHERE[case.told]
-    if case.told == "what is read":
+        value, *its = _ELSEWHERE[case.description]
+    if case.description == "what is read":
         os.rename(case.folder / "in" / "rows.jsonl", case.folder / value)
         case.flags = [x.replace("in/rows", "out/rows") for x in case.flags]
     case.set_flag("output", value)
     case.accepted = its[is_folder] == _GOOD
     case.refused = its[is_folder] == _BAD
-    case.is_stream = case.told == "pipe" and not is_folder
+    case.is_stream = case.description == "pipe" and not is_folder
     return case
 
 
 def _put(case: Case) -> None:
     """Makes what stands at out/it already."""
     place, real = case.folder / "out" / "it", case.folder / "out" / "real"
-    match case.told:
+    match case.description:
         case "link to file":
             real.write_text("before\n")
             place.symlink_to("real")
@@ -91,7 +91,7 @@ def names(draw: Draw) -> Case:
     case = begin(draw, "file names")
     name = draw.rng.choice(_NAMES)
     which = draw.rng.choice(["workdir", "output", "input", "vocab_file", "data_dir"])
-    case.told = f"{which} {name!r:.30}"
+    case.description = f"{which} {name!r:.30}"
     if which == "workdir":
         if (case.folder / "run").exists():
             os.rename(case.folder / "run", case.folder / name)

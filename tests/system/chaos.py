@@ -23,11 +23,11 @@ at one of these moments, each of the twenty-five as often as the others:
 The full disk is RLIMIT_FSIZE = 0, set from outside in the running process: every write
 that makes a file longer fails, with EFBIG in the place of ENOSPC, for Python as for the
 libraries; it needs neither root nor a disk of its own. That the space is counted before
-saving is tested elsewhere (tests/errors_test.py, tests/checkpoint_test.py).
+saving is tested elsewhere (tests/errors_test.py, tests/workdir/checkpoint_test.py).
 
 What must hold, or the exit status is 1:
 - a killed process is the only one that dies without a word; the other signals end with
-  143, 130 and 129 (or by the signal itself before the program has begun), a full disk
+  143, 130 and 129 (or by the signal itself before the program has started), a full disk
   with 2 and one line;
 - each start goes on from the newest checkpoint that was there, or from a newer one,
   and after a signal from the step that it said was saved; no checkpoint is damaged;
@@ -53,6 +53,7 @@ from pathlib import Path
 import jax
 
 from bert_jax.runtime.terminal import table
+from tests.forked import FLAGS, ROOT, Forked
 from tests.system.chaos_process import (
     Fault,
     Lost,
@@ -63,7 +64,6 @@ from tests.system.chaos_process import (
     check_same,
     newest,
 )
-from tests.system.forked import FLAGS, ROOT
 
 KINDS = ("kill", "term", "int", "hup", "full")
 MOMENTS = ("start", "compile", "step", "save", "evaluate")
@@ -197,33 +197,39 @@ def disturbed(
             rounds, known = rounds + 1, -1
 
 
-def starter(config: Path) -> Start:
-    """Starts real processes, as a user does."""
-
-    def start(home: Path) -> Process:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "bert_jax.main", f"--config={config}"),
-                *(f"--workdir={home}/run", f"--config.corpus.data_dir={home}/data"),
-            ],
-            cwd=ROOT,
-            env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": FLAGS},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stderr is not None
-        err = process.stderr
-        return Process(process, lambda: err, home)
-
-    return start
+def real_process(*arguments: str) -> subprocess.Popen:
+    """Starts the program as a user does."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "bert_jax.main", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": FLAGS},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def run(
-    faults: Sequence[Fault], steps: int, rng: random.Random, folder: Path
+    faults: Sequence[Fault],
+    steps: int,
+    rng: random.Random,
+    folder: Path,
+    program: Callable[..., subprocess.Popen | Forked] = real_process,
 ) -> tuple[Counter, int]:
-    """Does it all for pre-training, in an empty folder; see `disturbed`."""
-    start, straight = starter(write_config(folder, steps)), folder / "straight"
+    """Does it all for pre-training, in an empty folder; see `disturbed`.
+
+    Args:
+      program: starts bert_jax.main with the arguments that it is given.
+    """
+    config = write_config(folder, steps)
+
+    def start(home: Path) -> Process:
+        data = f"--config.corpus.data_dir={home}/data"
+        return Process(
+            program(f"--config={config}", f"--workdir={home}/run", data), home
+        )
+
+    straight = folder / "straight"
     lasts = undisturbed(start, straight)
     tell = functools.partial(print, flush=True)
     return disturbed(start, faults, lasts, rng, folder, straight, tell)

@@ -11,13 +11,13 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from tests.system.forked import Forked, catches
+from tests.forked import Forked, catches
 
 PATIENCE = 300  # seconds; a process that takes longer hangs
 SIGNALS = {
@@ -41,25 +41,23 @@ class Process:
     """A training in a process of its own, and what it says.
 
     Args:
-      process: it has just been started.
-      err: its standard error, which is a pipe: a full disk is no matter there.
+      process: it has just been started. Its standard error is a pipe, which a full
+        disk does not affect.
       home: its work directory is `run` in there.
     """
 
-    def __init__(
-        self, process: subprocess.Popen | Forked, err: Callable[[], TextIO], home: Path
-    ):
+    def __init__(self, process: subprocess.Popen | Forked, home: Path):
         self.folder = home / "run"
         self.err = ""
         self.caught = False  # by the program, the signal that it was sent
-        self._process, self._open = process, err
+        self._process = process
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        with self._open() as file:
-            for line in file:
-                self.err += line
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.err += line
 
     def wait_for(self, happened: Callable[[], bool]) -> bool:
         """Waits; False where the process ended first."""

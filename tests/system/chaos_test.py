@@ -6,6 +6,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+from runs import start
 
 from tests.system import chaos, chaos_process
 from tests.system.chaos_process import Fault, Lost
@@ -16,7 +17,7 @@ def broken(tmp_path_factory):
     """A run that was broken three times, beside the undisturbed one."""
     folder = tmp_path_factory.mktemp("chaos")
     faults = [Fault("full", "save"), Fault("kill", "save"), Fault("term", "evaluate")]
-    ended, rounds = chaos.run(faults, 24, random.Random(0), folder)
+    ended, rounds = chaos.run(faults, 24, random.Random(0), folder, start)
     return folder, ended, rounds
 
 
@@ -51,7 +52,7 @@ def test_what_is_lost_is_seen(broken, tmp_path, what):
         chaos_process.check_same(copy, source)
 
 
-def told(*lines):
+def said(*lines):
     err = "".join(f"{line}\n" for line in lines)
     return SimpleNamespace(err=err, caught="parameters on" in err)
 
@@ -72,24 +73,24 @@ def told(*lines):
 )
 def test_a_wrong_end_is_seen(kind, status, lines):
     with pytest.raises(Lost):
-        chaos_process.check_end(told(*lines), Fault(kind, "step"), status)
+        chaos_process.check_end(said(*lines), Fault(kind, "step"), status)
 
 
 def test_right_ends():
     ends = [("term", -15, []), ("full", 2, ["error: disk"]), ("kill", -9, [])]
     for kind, status, lines in ends:
-        assert chaos_process.check_end(told(*lines), Fault(kind, "step"), status) == -1
-    saved = told("5 parameters on 1 x cpu", "saved step 7; the same command")
+        assert chaos_process.check_end(said(*lines), Fault(kind, "step"), status) == -1
+    saved = said("5 parameters on 1 x cpu", "saved step 7; the same command")
     assert chaos_process.check_end(saved, Fault("term", "step"), 143) == 7
 
 
 def test_a_start_from_too_early_is_seen():
-    begun = "5 parameters on 1 x cpu"
-    chaos_process.check_resumed(told(begun, "resuming at step 8 of 9"), 8)
-    chaos_process.check_resumed(told(begun), 8)
+    started = "5 parameters on 1 x cpu"
+    chaos_process.check_resumed(said(started, "resuming at step 8 of 9"), 8)
+    chaos_process.check_resumed(said(started), 8)
     for line in ("resuming at step 7 of 9", "step 1/9, loss 3"):
         with pytest.raises(Lost, match="8 was there"):
-            chaos_process.check_resumed(told(begun, line), 8)
+            chaos_process.check_resumed(said(started, line), 8)
 
 
 def test_every_fault_as_often_as_the_others():

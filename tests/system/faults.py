@@ -1,20 +1,15 @@
 """Faults in runs of every task, each compared bit for bit with the undisturbed run."""
 
-import functools
-import itertools
-import os
 import random
-import select
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
+from tests.forked import Server
 from tests.system import chaos
 from tests.system.chaos_process import Fault, Lost, Process
-from tests.system.forked import Forked, Server
 from tests.system.inputs import Result
 from tests.system.micro_runs import Stages
 
@@ -38,7 +33,6 @@ class Runs:
         self._folder = Path(tempfile.mkdtemp(prefix="bert_jax.straight."))
         self._locks = {task: threading.Lock() for task in self.tasks}
         self._lasts: dict[str, dict[str, float]] = {}
-        self._numbers = itertools.count()
 
     def starter(self, task: str) -> chaos.Start:
         """Starts forked trainings."""
@@ -48,10 +42,10 @@ class Runs:
         def start(home: Path) -> Process:
             if not home.exists():
                 self._stages.copy(task, "inputs", home)
-            pipe = home / f"err{next(self._numbers)}"
-            os.mkfifo(pipe)
-            run = self._server.start(argv, home, ("/dev/null", "/dev/null", str(pipe)))
-            return Process(run, functools.partial(_opened, pipe, run), home)
+            environment = self._server.environment
+            program = ["-m", "bert_jax.main", *argv]
+            run = self._server.start_with_pipes(program, home, environment)
+            return Process(run, home)
 
         return start
 
@@ -67,17 +61,6 @@ class Runs:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _opened(pipe: Path, run: Forked) -> TextIO:
-    """The pipe to read from; it ends at once where the run ended before it wrote."""
-    number = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    waiting = select.poll()
-    waiting.register(number)
-    while run.poll() is None and not waiting.poll(50):
-        pass
-    os.set_blocking(number, True)
-    return open(number, encoding="utf-8", errors="replace")
-
-
 def one(runs: Runs, number: int, seed: int, folder: Path) -> list[Result]:
     """Some faults in a run, which goes on after each until it is finished."""
     rng = random.Random(f"{seed}:fault:{number}")
@@ -85,16 +68,16 @@ def one(runs: Runs, number: int, seed: int, folder: Path) -> list[Result]:
     task = order[number % len(order)]
     home, lasts = runs.straight(task)
     faults = _drawn(number, seed)
-    told: list[str] = []
+    reported: list[str] = []
     try:
         chaos.disturbed(
-            *(runs.starter(task), faults, lasts, rng, folder, home), told.append
+            *(runs.starter(task), faults, lasts, rng, folder, home), reported.append
         )
         lost = ""
     except Lost as error:
         lost = str(error)
     results = []
-    for line in told:
+    for line in reported:
         kind, moment, status = line.replace(":", "").replace(",", "").split()[1:4]
         text = f"{task}: {moment}, status {status}"
         results.append(Result(f"f{number}", f"{kind} {moment}", text, "survived", ()))

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.forked import Overdue, Server, wait
 from tests.system import cases_commands, cases_fields, cases_files, cases_outputs, judge
 from tests.system.cases import Case, Draw, Rule
-from tests.system.forked import Overdue, Server, wait
 from tests.system.micro_runs import MEMORY, Stages
 
 RULES: dict[Rule, int] = {
@@ -22,7 +22,7 @@ RULES: dict[Rule, int] = {
     **cases_commands.RULES,
     **cases_outputs.RULES,
 }
-SECONDS = 60.0  # a run takes some two; one that takes so long waits for something
+SECONDS = 180.0  # a run takes some two; one that takes so long waits for something
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Result:
 
     name: str
     cause: str
-    told: str
+    description: str
     ended: str
     faults: tuple[str, ...]
 
@@ -65,13 +65,14 @@ def attempt(server: Server, case: Case) -> tuple[str, list[str]]:
     before = judge.picture(case.folder)
     with _read(case) if case.is_stream else contextlib.nullcontext():
         streams = (case.stdin, str(out), str(err))
-        run = server.start(case.argv, case.folder, streams, case.env)
+        program = ["-m", "bert_jax.main", *case.argv]
+        run = server.start_on_files(program, case.folder, streams, **case.env)
         try:
             status = wait(run, SECONDS, MEMORY)
         except Overdue as overdue:
             return "failed", [str(overdue)]
-    told, printed = (p.read_text(errors="replace") for p in (err, out))
-    found = judge.faults(case, before, status, printed, told)
+    said, printed = (p.read_text(errors="replace") for p in (err, out))
+    found = judge.faults(case, before, status, printed, said)
     return {0: "accepted", 2: "refused"}.get(status, "failed"), found
 
 
@@ -105,9 +106,9 @@ def one(
     """Makes and tries an input in the folder `base`, which stays."""
     case = make(number, seed, tasks, stages, base / "case")
     ended, found = attempt(server, case)
-    told = f"{case.task} {case.stage} {case.mode}: {case.told}"
+    description = f"{case.task} {case.stage} {case.mode}: {case.description}"
     ended = "failed" if found else ended
-    return Result(f"i{number}", case.rule, told, ended, tuple(found)), case
+    return Result(f"i{number}", case.rule, description, ended, tuple(found)), case
 
 
 def trial(
@@ -149,9 +150,8 @@ def until(
                 results.extend(found)
             for result in found:
                 for fault in result.faults:
-                    line = (
-                        f"FAILED {result.name} {result.cause}: {result.told}: {fault}"
-                    )
+                    what = f"{result.cause}: {result.description}: {fault}"
+                    line = f"FAILED {result.name} {what}"
                     print(line.encode(errors="replace").decode(), flush=True)
 
     threads = [threading.Thread(target=run) for _ in range(workers)]

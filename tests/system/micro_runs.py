@@ -12,10 +12,10 @@ import threading
 from pathlib import Path
 
 from bert_jax import tokenization
-from tests.system.forked import Server, wait
+from tests.forked import Server, wait
 from tests.system.micro_data import KINDS, VOCABULARY, Kind
 
-SECONDS, MEMORY = 90.0, 4 << 30  # of a run that has nothing wrong
+SECONDS, MEMORY = 180.0, 4 << 30  # of a run that has nothing wrong
 
 # The others have batches of one length: programs that are compiled once for all.
 _OF_EVERY_LENGTH = ("text", "squad2")
@@ -113,12 +113,13 @@ class Stages:
 
     def _run(self, folder: Path, argv: list[str]) -> None:
         log = folder / "log"
-        run = self._server.start(argv, folder, ("/dev/null", str(log), str(log)))
+        program = ["-m", "bert_jax.main", *argv]
+        run = self._server.start_on_files(program, folder, ("/dev/null", log, log))
         status = wait(run, SECONDS, MEMORY)
-        told = log.read_text()
+        said = log.read_text()
         log.unlink()
         if status:
-            raise RuntimeError(f"{folder}: {argv} ended with {status}:\n{told}")
+            raise RuntimeError(f"{folder}: {argv} ended with {status}:\n{said}")
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.system.forked import ROOT, Server, catches
+from tests.forked import Server, catches
 from tests.system.inputs import Result
 from tests.system.micro_runs import Stages
 
@@ -69,25 +69,27 @@ def one(
     process = subprocess.Popen(
         [sys.executable, "-m", "bert_jax.main", "--workdir=run", *COMMANDS[mode]],
         cwd=folder,
-        env={**server.environment, "PYTHONPATH": str(ROOT)},
+        env=server.environment,
         stdin=subprocess.PIPE,  # predict waits for rows
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    told = f"{mode} of {task}, {sent.name} after {moment:.3f} s"
+    description = f"{mode} of {task}, {sent.name} after {moment:.3f} s"
     try:
         time.sleep(moment)
         caught = catches(process.pid)
         if process.poll() is not None or caught is None:
             process.communicate()
-            return Result(f"s{number}", f"{mode} {sent.name}", told, "was through", ())
+            return Result(
+                f"s{number}", f"{mode} {sent.name}", description, "was through", ()
+            )
         process.send_signal(sent)
         sent_at = time.monotonic()
         try:
             process.wait(SECONDS)
         except subprocess.TimeoutExpired:
             return Result(
-                f"s{number}", f"{mode} {sent.name}", told, "failed", ("hangs",)
+                f"s{number}", f"{mode} {sent.name}", description, "failed", ("hangs",)
             )
         took = time.monotonic() - sent_at
     finally:
@@ -102,7 +104,9 @@ def one(
         f"{mode} {sent.name}",
         (f"{found}: {err[-300:]!r}",) if found else (),
     )
-    return Result(f"s{number}", cause, told, "failed" if found else ended, faults)
+    return Result(
+        f"s{number}", cause, description, "failed" if found else ended, faults
+    )
 
 
 def hear() -> None:

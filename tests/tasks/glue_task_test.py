@@ -186,8 +186,8 @@ def test_f1_is_of_label_1_whatever_the_order(shared_data, make, name, folder):
         expected = metrics.f1_score(gold, guessed, pos_label="1")
         assert numbers["f1"] == pytest.approx(expected)
         assert task.quality(numbers) == numbers["f1"]
-        commonest = max(("0", "1"), key=gold.count)
-        baseline = metrics.f1_score(gold, [commonest] * len(gold), pos_label="1")
+        majority = max(("0", "1"), key=gold.count)
+        baseline = metrics.f1_score(gold, [majority] * len(gold), pos_label="1")
         assert task.baseline("dev", examples)["f1"] == pytest.approx(baseline)
 
 

@@ -147,8 +147,8 @@ def test_document_context(task):
     assert [len(f.columns["input_ids"]) for f in alone] == [4, 4, 3, 3, 4, 3]
     made = task(dev=TRAIN, document_context=True)
     encoded(made, "dev")
-    told = {"files without -DOCSTART-, taken as one document"}
-    assert {line.partition(": ")[2] for line in made.notices} == told
+    notice = {"files without -DOCSTART-, taken as one document"}
+    assert {line.partition(": ")[2] for line in made.notices} == notice
 
 
 @pytest.mark.slow
@@ -231,8 +231,8 @@ def test_a_tag_that_training_never_saw_counts_as_wrong(task):
     made = task(dev="a\tB-NEW\nb\tI-NEW\nc\tB-X\n")
     (feature,) = encoded(made, "dev")
     assert list(feature.columns["labels"]) == [-1, -1, -1, 1, -1]
-    told = "dev: tags that are not in training, scored as wrong"
-    assert made.notices == {told: 2}
+    notice = "dev: tags that are not in training, scored as wrong"
+    assert made.notices == {notice: 2}
     scores = made.scores("dev", made.examples("dev"), [["O", "O", "B-X"]])
     assert scores["recall"] == 0.5
     assert scores["accuracy"] == pytest.approx(1 / 3)
@@ -419,7 +419,7 @@ def unnamed(tmp_path):
     return ask
 
 
-def test_unnamed_outputs_are_told_in_one_line(unnamed):
+def test_unnamed_outputs_are_refused_in_one_line(unnamed):
     status, err, output = unnamed()
     assert status == 2 and not output.exists()
     assert err.startswith("error: config.task.labels: 'LABEL_0' has no prefix")

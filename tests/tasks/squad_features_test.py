@@ -88,10 +88,10 @@ class Published:
         stop = place[begin + len(answer["text"]) - 1]
         low = first[start]
         high = (first[stop + 1] if stop + 1 < words else len(tokens)) - 1
-        wanted = " ".join(self.tokenize(answer["text"]))
+        expected = " ".join(self.tokenize(answer["text"]))
         for new_low in range(low, high + 1):
             for new_high in range(high, new_low - 1, -1):
-                if " ".join(tokens[new_low : new_high + 1]) == wanted:
+                if " ".join(tokens[new_low : new_high + 1]) == expected:
                     return new_low, new_high
         return low, high
 

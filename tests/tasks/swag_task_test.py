@@ -217,9 +217,9 @@ def test_files_are_read_by_split(config, tmp_path):
     config.task.train_file = str(tmp_path / "train.jsonl")
     config.task.test_file = str(tmp_path / "test.jsonl")
     task = Swag(config)
-    wanted = Choices("a", ("a", "b", "c", "d"), 1)
-    assert task.read("train") == [wanted]
-    assert task.read("test") == [wanted._replace(label=None)]
+    expected = Choices("a", ("a", "b", "c", "d"), 1)
+    assert task.read("train") == [expected]
+    assert task.read("test") == [expected._replace(label=None)]
     assert task.read("dev") is None
     config.task.dev_file = config.task.test_file
     with pytest.raises(Exception, match="no column 'label'"):

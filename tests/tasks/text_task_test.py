@@ -130,7 +130,7 @@ def test_a_test_file_without_labels(config, tmp_path, labels):
     assert [set(row) for row in rows] == [{"index", "label", "scores"}] * 2
 
 
-def test_some_records_without_a_label_are_told(config, tmp_path):
+def test_records_without_a_label_are_reported(config, tmp_path):
     rows = [("good", "9"), ("bad", ""), ("a", "")]
     config.task.test_file = write(tmp_path / "test.csv", rows)
     task = Text(config)
@@ -185,7 +185,7 @@ def test_numbers(config, tmp_path, shared_data):
 
 
 @pytest.mark.parametrize(
-    ("kind", "rows", "told"),
+    ("kind", "rows", "notice"),
     [
         ("classification", [("a", "9"), ("b", "8")], "dev.csv:3: label '8' is not in"),
         ("classification", [("a", "9"), ("b", "")], "dev.csv:3: the label ('label')"),
@@ -193,20 +193,20 @@ def test_numbers(config, tmp_path, shared_data):
         ("regression", [("a", "9"), ("b", "nine")], "dev.csv:3: the label is 'nine'"),
     ],
 )
-def test_labels_of_dev_are_checked(config, tmp_path, kind, rows, told):
+def test_labels_of_dev_are_checked(config, tmp_path, kind, rows, notice):
     config.task.kind = kind
     config.task.dev_file = write(tmp_path / "dev.csv", rows)
     task = Text(config)
     task.resolve()
     with pytest.raises(UserError) as caught:
         task.read("dev")
-    assert told in str(caught.value)
-    if "none of" in told:
+    assert notice in str(caught.value)
+    if "none of" in notice:
         assert "('-1', '9', '10')" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "notice"),
     [
         ("text", "words", "train.csv:2: no column 'words'; there are: text, label"),
         ("text_b", "words", "no column 'words'"),
@@ -217,11 +217,11 @@ def test_labels_of_dev_are_checked(config, tmp_path, kind, rows, told):
         ("truncation", "middle", "config.task.truncation='middle': choose one of"),
     ],
 )
-def test_fields_that_are_wrong(config, field, value, told):
+def test_fields_that_are_wrong(config, field, value, notice):
     config.task[field] = value
     with pytest.raises(UserError) as caught:
         Text(config).resolve()
-    assert told in str(caught.value)
+    assert notice in str(caught.value)
 
 
 def test_one_class_is_too_few(config, tmp_path):
@@ -309,7 +309,7 @@ def test_imdb_without_dev_or_test(reviews, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "notice"),
     [
         ("data_dir", "", "data_dir is empty"),
         ("data_dir", "/nowhere", "/nowhere/train: has no texts"),
@@ -317,11 +317,11 @@ def test_imdb_without_dev_or_test(reviews, tmp_path):
         ("dev_fraction", -0.1, "dev_fraction=-0.1"),
     ],
 )
-def test_imdb_fields_that_are_wrong(reviews, field, value, told):
+def test_imdb_fields_that_are_wrong(reviews, field, value, notice):
     reviews.task[field] = value
     with pytest.raises(UserError) as caught:
         Imdb(reviews).resolve()
-    assert told in str(caught.value)
+    assert notice in str(caught.value)
 
 
 def test_imdb_holds_out_whole_films(reviews, tmp_path):
@@ -366,8 +366,10 @@ def test_imdb_from_tfds(reviews, make_builder, tmp_path, shared_data):
         assert Counter(x.label for x in dev) == {
             label: sum(row["label"] == label for row in rows) // 10 for label in (0, 1)
         }
-        (told,) = task.notices
-        assert "does not name their films" in told and task.notices[told] == len(dev)
+        (notice,) = task.notices
+        assert "does not name their films" in notice and task.notices[notice] == len(
+            dev
+        )
         held.append(sorted(x.text for x in dev))
     assert held[0] == held[1]
 

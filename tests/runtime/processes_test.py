@@ -3,8 +3,6 @@
 import json
 import shutil
 import signal
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -25,7 +23,7 @@ def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopp
     record.mkdir()
     arguments = [f"--config={micro}", f"--workdir={workdir}"]
     mesh = ["--config.mesh.data=2", "--config.mesh.tensor=2"]
-    program = [sys.executable, "-m", "experiments.recorded_run", str(record)]
+    program = ["-m", "experiments.recorded_run", str(record)]
     # The second process signals itself when it has the batch of step 13.
     stopped = start_together(
         2, *arguments, *mesh, devices=2, program=[*program, "13", "--"]
@@ -76,12 +74,12 @@ def test_two_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path)
 def test_a_process_that_is_killed_takes_the_other_down(micro, tmp_path, victim):
     workdir = tmp_path / "run"
     arguments = [f"--config={micro}", f"--workdir={workdir}"]
-    started = start_together(2, *arguments, "--config.train.num_steps=5000")
+    started = start_together(
+        2, *arguments, "--config.train.num_steps=5000", heartbeat=20
+    )
     wait_for_lines(workdir, 2, *started)
     started[victim].kill()
-    begun = time.monotonic()
     status, _, err = finish_all(started)[1 - victim]
-    assert time.monotonic() - begun < 60
     if status == -signal.SIGABRT:  # JAX was faster to see it
         assert "another task died" in err
         return
@@ -120,7 +118,7 @@ print(processes.count(), set(threading.enumerate()) - before)
 
 @pytest.mark.slow
 def test_what_three_processes_ask_each_other(tmp_path):
-    program, path = [sys.executable, "-c", ASKS], tmp_path / "log"
+    program, path = ["-c", ASKS], tmp_path / "log"
     ended = finish_all(start_together(3, str(path), program=program))
     together = "came came came went went went " * 3
     assert path.read_text() == f"{together}True False False "
@@ -159,7 +157,7 @@ environment.end(main.main(sys.argv[1:]))
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_the_words_of_a_process_that_fails_end_the_other(victim):
-    program = [sys.executable, "-c", ONE_ENDS]
+    program = ["-c", ONE_ENDS]
     ended = finish_all(start_together(2, str(victim), "error", program=program))
     assert ended[victim] == (2, "", "error: no data\n")
     status, out, err = ended[1 - victim]
@@ -171,8 +169,9 @@ def test_the_words_of_a_process_that_fails_end_the_other(victim):
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_jax_ends_who_waits_where_another_was_killed(victim):
-    program = [sys.executable, "-c", ONE_ENDS]
-    ended = finish_all(start_together(2, str(victim), "kill", program=program))
+    program = ["-c", ONE_ENDS]
+    started = start_together(2, str(victim), "kill", program=program, heartbeat=10)
+    ended = finish_all(started)
     assert ended[victim][0] == -signal.SIGKILL
     status, _, err = ended[1 - victim]
     assert status == -signal.SIGABRT and "another task died" in err
@@ -180,7 +179,7 @@ def test_jax_ends_who_waits_where_another_was_killed(victim):
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, ValueError])
-def test_a_lost_connection_is_told_whatever_jax_makes_of_it(kind, monkeypatch):
+def test_a_lost_connection_is_reported_whatever_jax_makes_of_it(kind, monkeypatch):
     monkeypatch.setattr(processes, "_group", object())
     error = kind("UNKNOWN: Gloo all-reduce failed: [pair.cc:538] Read error")
     status, line = failures.describe(error)

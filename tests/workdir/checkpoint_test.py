@@ -47,11 +47,11 @@ def test_dropping_one_while_it_is_being_written(tmp_path, state):
 
 
 def test_all_of_the_state_comes_back(tmp_path, state):
-    usual = state.running_stats._replace(
+    stats = state.running_stats._replace(
         loss=jnp.float32(1 / 3), steps=jnp.int32(7), recent=jnp.float32(2.5)
     )
     with Checkpoints(tmp_path, 1) as checkpoints:
-        checkpoints.save(state._replace(running_stats=usual).items(), 5)
+        checkpoints.save(state._replace(running_stats=stats).items(), 5)
         checkpoints.wait()
         abstract = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
@@ -59,7 +59,7 @@ def test_all_of_the_state_comes_back(tmp_path, state):
         items, now = checkpoints.restore(abstract.items())
         restored = abstract.restored(items, now)
     assert now == int(restored.step) == 5
-    for one, other in zip(restored.running_stats, usual, strict=True):
+    for one, other in zip(restored.running_stats, stats, strict=True):
         np.testing.assert_array_equal(one, other)
     for one, other in zip(
         *map(jax.tree.leaves, (restored.opt_state, state.opt_state)), strict=True
@@ -67,7 +67,7 @@ def test_all_of_the_state_comes_back(tmp_path, state):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_disk_that_will_be_full_is_told_one_checkpoint_before(
+def test_a_disk_that_will_be_full_is_reported_one_checkpoint_before(
     tmp_path, state, monkeypatch, caplog
 ):
     usage = shutil.disk_usage(tmp_path)
@@ -189,21 +189,21 @@ def test_a_reader_leaves_a_damaged_checkpoint_where_it_is(tmp_path, state):
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def test_writes_that_fail_late_are_not_told_again(tmp_path, monkeypatch):
-    told = []
-    monkeypatch.setattr(sys, "unraisablehook", told.append)
+def test_writes_that_fail_late_are_not_reported_again(tmp_path, monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
     complaint = SimpleNamespace(exc_value=RuntimeError("Event loop is closed"))
     other = SimpleNamespace(exc_value=RuntimeError("something else"))
     with pytest.raises(OSError), Checkpoints(tmp_path, 1):
         raise OSError("a full disk")
     sys.unraisablehook(complaint)
     sys.unraisablehook(other)
-    assert told == [other]
-    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    assert reported == [other]
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
     with Checkpoints(tmp_path, 1):
         sys.unraisablehook(complaint)
     sys.unraisablehook(complaint)
-    assert told == [other, complaint]
+    assert reported == [other, complaint]
 
 
 def test_a_pipe_among_the_files_is_not_waited_for(tmp_path, state):

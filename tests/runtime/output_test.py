@@ -51,8 +51,8 @@ def test_every_mode_writes_into_a_pipe(micro, plain, tmp_path, fifo, mode):
     args += [f"--input={tmp_path}/in.jsonl", f"--output={path}"]
     assert main.main(args) == 0
     assert stat.S_ISFIFO(path.stat().st_mode)
-    (wanted,) = {"masks", "parameters"} & json.loads(read()).keys()
-    assert wanted == {"predict": "masks", "describe": "parameters"}[mode]
+    (expected,) = {"masks", "parameters"} & json.loads(read()).keys()
+    assert expected == {"predict": "masks", "describe": "parameters"}[mode]
 
 
 def test_a_device_is_written_to_and_stays(tmp_path):

@@ -64,11 +64,11 @@ def test_evaluations_without_a_gain_are_counted_in_each_phase(make):
         found.append(history.stops(2))
     assert found == [False, False, False, False, True]
     assert not history.stops(0) and not history.stops(3)
-    told = history.early_stop(35, 35, kept=True)
-    assert told.startswith(
+    line = history.early_stop(35, 35, kept=True)
+    assert line.startswith(
         "early stop at step 35: 2 evaluations no better than step 25"
     )
-    assert "=best takes step 25's" in told
+    assert "=best takes step 25's" in line
     assert "from the beginning keeps" in history.early_stop(35, 35, kept=False)
     assert history.early_stop(35, 25, kept=True).endswith(
         "the result is that of step 25"

@@ -169,12 +169,12 @@ def test_every_way_of_asking_gives_the_same_answers(runs, kind, which, tmp_path)
     before = contents(run.workdir / "predictions")
 
     def says(*args):
-        told = evaluate(*args)
-        assert {k: told.pop(k) for k in ("step", "split")} == {
+        found = evaluate(*args)
+        assert {k: found.pop(k) for k in ("step", "split")} == {
             **({"step": step} if f"--workdir={run.workdir}" in args else {"step": 0}),
             "split": "dev",
         }
-        assert told == pytest.approx(scores, abs=1e-5, rel=1e-5)
+        assert found == pytest.approx(scores, abs=1e-5, rel=1e-5)
 
     workdir = f"--workdir={run.workdir}"
     same(kept, rows := predict(run, tmp_path, workdir), alone(kind))
@@ -281,8 +281,8 @@ def test_other_data_is_judged_by_the_run_s_threshold_and_written_beside(runs, tm
     before = contents(workdir)
     (own,) = json.loads(before["task.json"]).values()
     other = runs("squad").workdir.parent / "other.json"
-    told = evaluate(f"--workdir={workdir}", f"--config.task.dev_file={other}")
-    assert told["null_threshold"] == own["null_threshold"]
+    found = evaluate(f"--workdir={workdir}", f"--config.task.dev_file={other}")
+    assert found["null_threshold"] == own["null_threshold"]
     odds = json.loads((workdir / "predictions/other/null_odds.json").read_text())
     texts = json.loads((workdir / "predictions/other/predictions.json").read_text())
     assert {k for k in odds if odds[k] <= own["null_threshold"]} == {
@@ -344,7 +344,7 @@ def test_readers_change_nothing_in_the_folder_of_a_run(runs, tmp_path, damaged):
     first = f"--config.init_from={workdir}"
     fresh = f"--workdir={tmp_path / 'fresh'}"
     same(rows, predict(run, tmp_path, fresh, first))
-    told = evaluate(fresh, first)
+    found = evaluate(fresh, first)
     data = json.loads((workdir / "config.json").read_text())["task"]
     files = (f"--config.task.{x}={data[x]}" for x in ("train_file", "dev_file"))
     bert(f"--config={run.spec}", *MODEL, f"--workdir={tmp_path / 'new'}", first,
@@ -354,7 +354,7 @@ def test_readers_change_nothing_in_the_folder_of_a_run(runs, tmp_path, damaged):
     kept = sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())
     step = kept[-1 - damaged]
     scores = own_scores(workdir, step)
-    assert told == pytest.approx({"step": 0, "split": "dev"} | scores, abs=1e-5)
+    assert found == pytest.approx({"step": 0, "split": "dev"} | scores, abs=1e-5)
     for path in workdir.rglob("*"):
         path.chmod(0o755)
 

@@ -63,9 +63,9 @@ def test_only_process_0_is_shown_and_each_knows_its_place(capfd):
 )
 def test_the_first_that_fails(capfd, monkeypatch, each, grace, status, said):
     monkeypatch.setattr(local, "_GRACE", grace)
-    begun = time.monotonic()
+    start = time.monotonic()
     assert local.run(2, 1, program(*each)) == status
-    assert time.monotonic() - begun < 50  # not the sixty seconds
+    assert time.monotonic() - start < 50  # not the sixty seconds
     out, err = capfd.readouterr()
     assert out == ""
     assert err.startswith(said) and err.count("\n") == (1 if said else 0)

@@ -30,8 +30,8 @@ with workdir_lock.held(storage.path(sys.argv[1])):
 @pytest.fixture
 def run(micro):
     bring_back = signals.remember()
-    own = [f"--config={micro}", "--config.train.num_steps=1"]
-    yield lambda folder, *flags: main.main([*own, f"--workdir={folder}", *flags])
+    config = f"--config={micro}"
+    yield lambda folder, *flags: main.main([config, f"--workdir={folder}", *flags])
     bring_back()
 
 
@@ -56,7 +56,7 @@ def test_a_second_run_is_refused_and_a_killed_one_is_followed(run, tmp_path, cap
         assert (folder / ".lock").exists()
         assert run(folder) == 0
     assert not (folder / ".lock").exists()
-    assert (folder / "checkpoints" / "1").exists()
+    assert (folder / "checkpoints" / "20").exists()
 
 
 def test_a_refused_run_leaves_no_folder(run, tmp_path, capfd):

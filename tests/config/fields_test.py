@@ -11,7 +11,7 @@ from bert_jax.config import configuration, fields
 from bert_jax.errors import UserError
 from bert_jax.training import memory
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 COMMON = str(ROOT / "configs" / "common.py")
 SPECS = sorted(
     f"{path}{argument}"

@@ -29,10 +29,10 @@ def until(condition):
         ("evaluation", "waiting for the devices to evaluate"),
     ],
 )
-def test_a_stall_is_told_with_what_is_waited_for(tmp_path, capsys, phase, words):
-    clock, err, begun = Stopwatch(), "", time.monotonic()
+def test_a_stall_is_reported_with_what_is_waited_for(tmp_path, capsys, phase, words):
+    clock, err, start = Stopwatch(), "", time.monotonic()
 
-    def told(text):
+    def says(text):
         nonlocal err
         err += capsys.readouterr().err
         return text in err
@@ -40,10 +40,10 @@ def test_a_stall_is_told_with_what_is_waited_for(tmp_path, capsys, phase, words)
     with Heartbeat(tmp_path, clock, 0.1) as heart:
         heart.step = 17
         with clock(phase):
-            until(lambda: told(f"at step 17: {words}"))
-        until(lambda: told("going on after"))
+            until(lambda: says(f"at step 17: {words}"))
+        until(lambda: says("going on after"))
     # After 0.1 s, 0.2, 0.4 and so on: ever more seldom.
-    doublings = math.log2((time.monotonic() - begun) / 0.1)
+    doublings = math.log2((time.monotonic() - start) / 0.1)
     assert err.count("no progress for") <= max(3, doublings + 1)
 
 
@@ -92,7 +92,7 @@ def test_the_file_says_whether_and_where_a_run_is(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["heartbeat.json"]
 
 
-def test_a_file_that_cannot_be_written_is_told_once(tmp_path, monkeypatch, capsys):
+def test_a_file_that_cannot_be_written_is_reported_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(heartbeat, "SECONDS", 0.01)
     (tmp_path / "file").write_text("")
     tries, write = [], heartbeat.write_atomically

@@ -138,14 +138,14 @@ def test_zero1_splits_moments_over_data_too(name):
     assert own == pytest.approx(memory.bytes_per_device(split) / 2, rel=0.01)
 
 
-def test_what_a_device_holds_is_told():
+def test_a_line_says_what_a_device_holds():
     state = abstract(small_config(data=2, fsdp=4, optimizer="zero1"))
     size = 4 * sum(leaf.size for leaf in jax.tree.leaves(state.params))
-    told = memory.of_state(state)
+    line = memory.of_state(state)
     own = memory.bytes_per_device(state.params)
     assert size / 4 < own < size / 3
-    assert told.startswith(f"on each device: parameters {own / 1e6:.1f} MB (1/3.")
-    assert re.search(r"\(1/3\.\d+\), optimizer [\d.]+ MB \(1/7\.\d+\)$", told)
+    assert line.startswith(f"on each device: parameters {own / 1e6:.1f} MB (1/3.")
+    assert re.search(r"\(1/3\.\d+\), optimizer [\d.]+ MB \(1/7\.\d+\)$", line)
     assert "parameters 0.1 MB (all)" in memory.of_state(abstract(small_config()))
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from runs import LIMIT, ROOT, finish, run, start
+from runs import LIMIT, ROOT, finish, run, start, start_anew
 
 from bert_jax import main
 from bert_jax.errors import Interrupted
@@ -229,8 +229,8 @@ def test_a_signal_while_the_program_starts(
     args = [f"--config={micro}", f"--workdir={workdir}", f"--mode={mode}"]
     if mode == "export":
         args.append(f"--output={tmp_path / 'exported'}")
-    program = [sys.executable, "-c", STARTS, module, str(int(number))]
-    out, err = finish(start(*args, program=program), 128 + number)
+    program = ["-c", STARTS, module, str(int(number))]
+    out, err = finish(start_anew(*args, program=program), 128 + number)
     assert not {"Traceback", "Exception", "Fatal"} & set(err.replace(":", " ").split())
     assert out == "" and not list(tmp_path.iterdir())
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from runs import LIMIT, ROOT, environment
+from runs import LIMIT, ROOT, anew
 
 from bert_jax import main
 
@@ -17,7 +17,7 @@ def shell(text, *arguments, **variables):
     return subprocess.run(
         ["bash", "-c", program, "bash", *map(str, arguments)],
         cwd=ROOT,
-        env=environment(**variables),
+        env=anew(**variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=LIMIT,
