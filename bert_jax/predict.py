@@ -45,7 +45,7 @@ CHARACTERS = 1_000_000
 
 Line = tuple[str, str]  # place and text
 Read = list[tuple[dict[str, Any], Any]]  # rows with what the task parsed
-Begun = Callable[[], Iterator[str]]  # waits for the answers; lines of the output
+Started = Callable[[], Iterator[str]]  # waits for the answers; lines of the output
 
 
 def answered(
@@ -62,15 +62,15 @@ def answered(
       submit: from `submitting`, with `predictor.step`.
       size: rows of a batch.
     """
-    begun: list[Begun] = []
+    started: list[Started] = []
     for rows, pauses in _windows(lines, predictor.parse, size):
         # The device computes these rows while the next ones are read and encoded.
-        begun.append(_begin(predictor, rows, submit, size))
-        while len(begun) > (0 if pauses else 1):
-            yield begun.pop(0)()
+        started.append(_start(predictor, rows, submit, size))
+        while len(started) > (0 if pauses else 1):
+            yield started.pop(0)()
 
 
-def _begin(predictor: Predictor, rows: Read, submit: Callable, size: int) -> Begun:
+def _start(predictor: Predictor, rows: Read, submit: Callable, size: int) -> Started:
     """Starts the computation of some rows."""
     if not rows:
         return lambda: iter(())

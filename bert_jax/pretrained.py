@@ -169,15 +169,15 @@ class Bert:
             if found.pooled is not None:
                 pooled[group] = np.asarray(found.pooled)[: len(group)]
 
-        begun: list[tuple[np.ndarray, Vectors]] = []
+        started: list[tuple[np.ndarray, Vectors]] = []
         for group in groups:
             rows = [encodings[index] for index in np.resize(group, batch)]
-            begun.append(
+            started.append(
                 (group, self._encode(self.params, *padded(rows, pad, positions)))
             )
-            if len(begun) > 1:  # stores a batch while the next one is computed
-                store(*begun.pop(0))
-        store(*begun.pop())
+            if len(started) > 1:  # stores a batch while the next one is computed
+                store(*started.pop(0))
+        store(*started.pop())
         has_pooler = "pooler" in self.params["bert"]
         return Encoding(
             jnp.asarray(hidden), jnp.asarray(pooled) if has_pooler else None

@@ -86,7 +86,7 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
     model = BertConfig.create(config.model, config.tokenizer.vocab_size)
     chosen = config.masking.max_predictions_per_seq
     stats = jax.local_devices()[0].memory_stats() or {}
-    told = {
+    figures = {
         "seconds_to_ready": ready,
         "step": found,
         "flops": case["batch"] * pretraining_flops(model, case["length"], chosen),
@@ -94,8 +94,8 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
         "peak_memory": stats.get("peak_bytes_in_use"),
     }
     if case["kind"] == "profile":
-        told["profile"] = _profile(step, case["model"])
-    return told
+        figures["profile"] = _profile(step, case["model"])
+    return figures
 
 
 def _profile(step: our_step.OurStep, peaks: Mapping[str, float]) -> dict[str, Any]:

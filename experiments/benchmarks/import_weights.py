@@ -92,17 +92,17 @@ def main() -> None:
         command = [sys.executable, "-m", MODULE, f"--measure={folder}"]
         result = subprocess.run(command, check=True, capture_output=True, text=True)
         whole = time.perf_counter() - start
-    told = json.loads(result.stdout.splitlines()[-1])
-    more = told["peak"] - told["before"]
+    figures = json.loads(result.stdout.splitlines()[-1])
+    more = figures["peak"] - figures["before"]
     versions = ", ".join(f"{n} {metadata.version(n)}" for n in ("jax", "safetensors"))
     print(f"$ python -m {MODULE} --size={args.size}")
     print(f"{date.today()}, {psutil.cpu_count()} cores, Python", end=" ")
     print(f"{platform.python_version()}, {versions}")
     print(f"model.safetensors            {size / 1e6:9,.0f} MB")
-    print(f"load                         {told['seconds']:9.2f} s")
+    print(f"load                         {figures['seconds']:9.2f} s")
     print(f"whole process, with imports  {whole:9.2f} s")
     print(f"memory at most, on top       {more / 1e6:9,.0f} MB, {more / size:.2f} x")
-    print(f"memory at most, in all       {told['peak'] / 1e6:9,.0f} MB")
+    print(f"memory at most, in all       {figures['peak'] / 1e6:9,.0f} MB")
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
     batch = _batch(config, case["rows"])
     sides: dict[str, Any] = {}
     not_run: dict[str, str] = {}
-    told: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for attention in case["attentions"]:
         name = f"{OURS}, {attention}"
         config.model.attention = attention
@@ -71,9 +71,9 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
             not_run[name] = str(error)
             continue
         _warm(sides[name])
-        told["parameters"] = sides[name].parameters
+        figures["parameters"] = sides[name].parameters
     if case["torch"]:
-        told |= _add_torch(case, config, batch, sides, not_run)
+        figures |= _add_torch(case, config, batch, sides, not_run)
     peaks = [measuring.jax_peaks(*case["peak"])]
     if case["torch"]:
         peaks.append(measuring.torch_peaks(*case["peak"]))
@@ -81,7 +81,7 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
     model = BertConfig.create(config.model, config.tokenizer.vocab_size)
     chosen = config.masking.max_predictions_per_seq
     return {
-        **told,
+        **figures,
         "device": jax.devices()[0].device_kind,
         "cores_used": measuring.cores(),
         "flops": case["batch"] * pretraining_flops(model, case["length"], chosen),
