@@ -20,8 +20,7 @@ QUICKLY_COMPILED = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 "
     "--xla_cpu_prefer_vector_width=128 "
-    "--xla_cpu_copy_insertion_use_region_analysis=false "
-    "--xla_cpu_enable_concurrency_optimized_scheduler=false"
+    "--xla_cpu_copy_insertion_use_region_analysis=false"
 )
 FLAGS = f"{QUICKLY_COMPILED} --xla_force_host_platform_device_count=1"
 

@@ -37,8 +37,10 @@ def _of_few(
 ) -> Float[Array, "batch length hidden"]:
     """Looks up ids in a table of a few rows: its gradient is a sum for each row, where
     a gather's would add every token's vector to the same few places."""
-    chosen = ids[:, :, None] == jnp.arange(len(table))[:, None, None, None]
-    return jnp.sum(jnp.where(chosen, table[:, None, None], 0.0), axis=0)
+    found = jnp.broadcast_to(table[0], (*ids.shape, table.shape[1]))
+    for index in range(1, len(table)):
+        found = jnp.where((ids == index)[:, :, None], table[index], found)
+    return found
 
 
 class Embeddings(nn.Module):
