@@ -1,10 +1,13 @@
 """A sentence pair as bytes: the tf.train.Example that TFDS writes and reads.
 
-Writes and reads the protocol buffer directly, with TFDS's own classes: TFDS's path
-through nested features takes 10 to 40 times as long.
+Writes the protocol buffer's bytes directly, from ids that are encoded a document at a
+time, and reads it with TFDS's own classes: TFDS's path through nested features takes
+10 to 40 times as long.
 """
 
-from collections.abc import Iterable, Sequence
+import functools
+from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,23 +38,71 @@ def features() -> tfds.features.FeaturesDict:
     )
 
 
-def serialize(
-    tokens_a: Iterable[int], tokens_b: Iterable[int], is_random_next: bool
-) -> bytes:
+class Varints(NamedTuple):
+    """Ids as the protocol buffer has them, of which a record takes any range."""
+
+    data: bytes  # 7 bits of an id to a byte, the lowest first
+    starts: array  # where in `data` each id starts, and its end
+
+    def part(self, start: int, stop: int) -> bytes:
+        """Ids start to stop (not included)."""
+        return self.data[self.starts[start] : self.starts[stop]]
+
+
+def varints(ids: Int32[np.ndarray, " tokens"]) -> Varints:
+    """Encodes ids, none of them negative."""
+    width = max(1, -(-int(ids.max(initial=0)).bit_length() // 7))
+    data = np.empty((len(ids), width), np.uint8)
+    used = np.ones((len(ids), width), bool)
+    sizes = np.ones(len(ids), np.int32)
+    rest = ids
+    for place in range(width):
+        more = rest > 127
+        data[:, place] = rest & 127 | more << 7
+        used[:, place + 1 :] = more[:, None]
+        sizes += more
+        rest = rest >> 7
+    starts = array("i", [0]) + array("i", np.cumsum(sizes, dtype=np.int32).tobytes())
+    return Varints(data[used].tobytes(), starts)
+
+
+def serialize(tokens_a: bytes, tokens_b: bytes, is_random_next: bool) -> bytes:
     """Writes a pair.
 
     Args:
-      tokens_a: ids, without special tokens.
+      tokens_a: ids, without special tokens, from `varints`.
       tokens_b: the same; empty where there is no second sentence.
       is_random_next: whether B is taken from another document.
     """
-    example = tf_example_pb2.Example()
-    feature = example.features.feature
-    feature["tokens_a"].int64_list.value.extend(tokens_a)
-    feature["tokens_b"].int64_list.value.extend(tokens_b)
-    feature["is_random_next"].int64_list.value.append(int(is_random_next))
-    # Otherwise the order of the fields differs from process to process.
-    return example.SerializeToString(deterministic=True)
+    # The names in order, as protocol buffers sort them when asked to.
+    return _field(
+        _feature(b"is_random_next", b"\1" if is_random_next else b"\0")
+        + _feature(b"tokens_a", tokens_a)
+        + _feature(b"tokens_b", tokens_b)
+    )
+
+
+def _feature(name: bytes, ids: bytes) -> bytes:
+    return _opening(name, len(ids)) + ids
+
+
+@functools.lru_cache(1 << 12)
+def _opening(name: bytes, size: int) -> bytes:
+    """What comes before `size` bytes of ids in a feature, which end it."""
+    ids = bytes(size)
+    values = _field(ids) if ids else b""
+    # Fields 1 and 2 of a map are its key and its value; 3 of Feature is int64_list.
+    whole = _field(_field(name) + _field(_field(values, b"\x1a"), b"\x12"))
+    return whole[: len(whole) - size]
+
+
+def _field(value: bytes, tag: bytes = b"\n") -> bytes:
+    """A field of bytes: its tag (8 times its number, plus 2), its length, itself."""
+    size, length = len(value), b""
+    while size > 127:
+        length += b"%c" % (size & 127 | 128)
+        size >>= 7
+    return b"%b%b%c%b" % (tag, length, size, value)
 
 
 def parse(records: Sequence[bytes]) -> Pairs:

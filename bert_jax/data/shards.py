@@ -75,7 +75,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
       OSError: the disk is full.
     """
     totals: Counter[str] = Counter()
-    tokens, lengths, wholes, keys = [], [], [], []
+    tokens, encoded, lengths, wholes, keys = [], [], [], [], []
     for number, document in enumerate(chunk.documents):
         for piece in document:
             totals["bytes"] += len(piece.text.encode())
@@ -88,6 +88,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             ids, sizes = _encode(job, sentences)
             if sizes:  # empty if the tokenizer drops every character
                 tokens.append(ids)
+                encoded.append(records.varints(np.frombuffer(ids, np.int32)))
                 lengths.append(sizes)
                 wholes.append(number)
                 keys.append(found)
@@ -102,11 +103,11 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     )
     with _disk_full():
         for a, b, is_random_next in pairs.draw(lengths, rng, job.settings, wholes):
-            tokens_a = tokens[a.document][a.start : a.stop]
-            tokens_b = tokens[b.document][b.start : b.stop]
+            tokens_a = encoded[a.document].part(a.start, a.stop)
+            tokens_b = encoded[b.document].part(b.start, b.stop)
             writer.write(records.serialize(tokens_a, tokens_b, is_random_next))
-            used += tokens_a
-            used += tokens_b
+            used += tokens[a.document][a.start : a.stop]
+            used += tokens[b.document][b.start : b.stop]
             totals["pairs"] += 1
         writer.close()
     counts = np.bincount(used, minlength=job.vocabulary)

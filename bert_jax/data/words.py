@@ -18,33 +18,53 @@ class Words:
 
     BERT's tokenizer cuts at spaces and punctuation, and what stands between them has
     the same ids everywhere. So their ids are kept, and most of a text is looked up.
-    With another kind of tokenizer the same is done with whole sentences.
+    Another kind of tokenizer gets the sentences as they are.
     """
 
     def __init__(self, tokenizer: Tokenizer):
         """Copies the tokenizer."""
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self._by_word = _cuts_at_spaces(self._tokenizer)
-        self._known: dict[str, bytes] = {}  # ids as int32
-        self._characters = 0
+        self._lowercase = self._by_word and self._tokenizer.normalizer.lowercase
+        self._known = _Known(self._tokenizer)
 
     def encode(self, sentences: Sequence[str]) -> list[bytes]:
         """The ids of each sentence, as the bytes of an int32 array."""
-        if self._by_word:
-            units = [_UNIT.findall(sentence) for sentence in sentences]
-        else:
-            units = [[sentence] for sentence in sentences]
-        if self._characters > _CHARACTERS:
-            self._known, self._characters = {}, 0
-        new = list(set().union(*units).difference(self._known))
         # A literal "[MASK]" in the text is text, as in create_pretraining_data.py.
         self._tokenizer.encode_special_tokens = True
-        encodings = self._tokenizer.encode_batch_fast(new, add_special_tokens=False)
-        for unit, encoding in zip(new, encodings, strict=True):
-            self._known[unit] = array("i", encoding.ids).tobytes()
-            self._characters += len(unit)
-        find = self._known.__getitem__
-        return [b"".join(map(find, sentence)) for sentence in units]
+        if not self._by_word:
+            found = self._tokenizer.encode_batch_fast(
+                sentences, add_special_tokens=False
+            )
+            return [_as_bytes(encoding.ids) for encoding in found]
+        if self._lowercase:  # fewer words; beyond ASCII the tokenizer's rules differ
+            sentences = [s.lower() if s.isascii() else s for s in sentences]
+        if self._known.characters > _CHARACTERS:
+            self._known = _Known(self._tokenizer)
+        ids = self._known.__getitem__
+        return [b"".join(map(ids, _UNIT.findall(sentence))) for sentence in sentences]
+
+
+class _Known(dict[str, bytes]):
+    """The ids of every word asked for so far."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer = tokenizer
+        self.characters = 0
+
+    def __missing__(self, word: str) -> bytes:
+        if word.isascii() and word.isalnum() and word == word.lower():
+            # Nothing to normalize or to cut; the model alone takes a third of the time.
+            found = [token.id for token in self.tokenizer.model.tokenize(word)]
+        else:
+            found = self.tokenizer.encode(word, add_special_tokens=False).ids
+        ids = self[word] = _as_bytes(found)
+        self.characters += len(word)
+        return ids
+
+
+def _as_bytes(ids: list[int]) -> bytes:
+    return array("i", ids).tobytes()
 
 
 def _cuts_at_spaces(tokenizer: Tokenizer) -> bool:

@@ -1,7 +1,7 @@
 """Records: what is written here TFDS reads, and the other way round."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tensorflow_datasets.proto import tf_example_pb2
 
@@ -11,6 +11,15 @@ IDS = st.lists(st.integers(0, 2**31 - 1), max_size=40)
 FEATURES = records.features()
 
 
+def serialize(tokens_a, tokens_b, is_random_next):
+    """Both cut from one document, with ids before, between and behind them."""
+    ids = records.varints(np.array([3, *tokens_a, 300, *tokens_b, 0], np.int32))
+    middle = 2 + len(tokens_a)
+    a = ids.part(1, middle - 1)
+    b = ids.part(middle, middle + len(tokens_b))
+    return records.serialize(a, b, is_random_next)
+
+
 def in_order(record):
     """The same message with its fields sorted; TFDS leaves them in hash order."""
     example = tf_example_pb2.Example.FromString(record)
@@ -18,9 +27,11 @@ def in_order(record):
 
 
 @given(IDS, IDS, st.booleans())
+@example([127, 128, 2**14 - 1, 2**14, 2**21, 2**28 - 1, 2**28, 2**31 - 1], [0], True)
+@example([30521] * 5463, [], False)  # 16,390 bytes: the length takes three
 @settings(max_examples=100, deadline=None)
 def test_bytes_are_those_of_tfds(tokens_a, tokens_b, is_random_next):
-    ours = records.serialize(tokens_a, tokens_b, is_random_next)
+    ours = serialize(tokens_a, tokens_b, is_random_next)
     theirs = FEATURES.serialize_example(
         {"tokens_a": tokens_a, "tokens_b": tokens_b, "is_random_next": is_random_next}
     )
