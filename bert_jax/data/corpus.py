@@ -76,11 +76,18 @@ def sentences(document: Document, language: str) -> list[str]:
         return document.text.split("\n")
     if document.form == "wrapped":
         blocks = re.split(r"\n[ \t]*\n", document.text)
-        paragraphs = [" ".join(block.split()) for block in blocks]
+        paragraphs = [_unwrapped(block) for block in blocks]
     else:
         paragraphs = document.text.split("\n")
     found = (s.strip() for p in paragraphs for s in sentencex.segment(language, p))
     return [sentence for sentence in found if sentence]
+
+
+def _unwrapped(block: str) -> str:
+    # A space is the only printable white space, so this is the same in less time.
+    if block.isprintable() and "  " not in block:
+        return block.strip()
+    return " ".join(block.split())
 
 
 def identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:

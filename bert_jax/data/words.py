@@ -37,8 +37,8 @@ class Words:
                 sentences, add_special_tokens=False
             )
             return [_as_bytes(encoding.ids) for encoding in found]
-        if self._lowercase:  # fewer words; beyond ASCII the tokenizer's rules differ
-            sentences = [s.lower() if s.isascii() else s for s in sentences]
+        if self._lowercase:  # fewer words; bytes.lower leaves all but ASCII as it is
+            sentences = [s.encode().lower().decode() for s in sentences]
         if self._known.characters > _CHARACTERS:
             self._known = _Known(self._tokenizer)
         ids = self._known.__getitem__

@@ -89,7 +89,8 @@ def parse(text: str | bytes, where: str, hint: str = "") -> Any:
     try:
         plain = text if isinstance(text, str) else text.decode("utf-8-sig")
         value = loads(plain)
-        if "\\u" in plain:  # only an escape can give half a pair
+        # Only an escape can give half a pair; those of both halves begin with a D.
+        if "\\ud" in plain or "\\uD" in plain:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
         half = error.object[error.start]
