@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int, Key
 from bert_jax.models.layers import hash_column, row_keys
 
 BLOCKS = (64, 32, 16)  # queries or keys of a block; Triton multiplies 16 at least
+_PARAMS = triton.CompilerParams(num_warps=4, num_stages=2)
 HIDDEN = -1e4  # added to the scores of keys that a query does not see (modeling.py)
 
 
@@ -90,16 +91,9 @@ def _on_mesh(setting: _Setting) -> Any:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(
-    setting: _Setting,
-    query: Array,
-    keys: Array,
-    value: Array,
-    query_ids: Array,
-    key_ids: Array,
-    words: tuple[Array, Array] | None,
-) -> Array:
-    return _forward(setting, query, keys, value, query_ids, key_ids, words)[0]
+def _attend(setting: _Setting, *inputs: Any) -> Array:
+    """The arguments are those of `_forward`."""
+    return _forward(setting, *inputs)[0]
 
 
 def _forward(
@@ -125,7 +119,7 @@ def _forward(
             jax.ShapeDtypeStruct(query.shape, query.dtype),
             jax.ShapeDtypeStruct((batch, heads, length), jnp.float32),
         ],
-        compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
+        compiler_params=_PARAMS,
         interpret=setting.interpret,
         name="attention_forward",
     )(query, keys, value, query_ids, key_ids, words)
@@ -152,7 +146,7 @@ def _backward(setting: _Setting, kept: tuple, gradient: Array) -> tuple:
         out_shape=[
             jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (query, keys, value)
         ],
-        compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
+        compiler_params=_PARAMS,
         interpret=setting.interpret,
         name="attention_backward",
     )(query, keys, value, query_ids, key_ids, words, log_sum, expected, gradient)
