@@ -73,12 +73,7 @@ def make_mesh(
             f"config.mesh.optimizer={config.mesh.optimizer!r}: choose one of "
             f"{', '.join(OPTIMIZERS)}"
         )
-    platform = jax.devices()[0].platform
-    if config.model.attention == "fused" and platform != "gpu":
-        raise UserError(
-            f"config.model.attention=fused: needs a GPU, and this is a {platform}; "
-            "choose einsum"
-        )
+    _check_attention(config.model.attention)
     count = jax.device_count()
     sizes = {axis: config.mesh[axis] for axis in AXES}
     given = math.prod(size for size in sizes.values() if size != -1)
@@ -118,6 +113,15 @@ def make_mesh(
     return jax.make_mesh(
         tuple(sizes.values()), AXES, axis_types=(AxisType.Auto,) * len(AXES)
     )
+
+
+def _check_attention(name: str) -> None:
+    platform = jax.devices()[0].platform
+    if name == "fused" and platform != "gpu":
+        raise UserError(
+            f"config.model.attention=fused: needs a GPU, and this is a {platform}; "
+            "choose einsum"
+        )
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
