@@ -37,7 +37,7 @@ class Counting(Predictor):
 
     def parse(self, row):
         if "number" not in row:
-            raise ValueError("no number")
+            raise ValueError("the field number is missing")
         self.parsed += 1
         return row["number"]
 
@@ -95,7 +95,7 @@ def test_a_window_of_long_rows_is_shorter(monkeypatch):
 def test_the_rows_before_a_wrong_one_are_answered():
     rows = [*lines(40), ("in:41", "{}"), *lines(3)]
     answers = []
-    with pytest.raises(UserError, match="in:41: no number"):
+    with pytest.raises(UserError, match="in:41: the field number is missing"):
         for some in predict.answered(rows, Counting(), submit, 2):
             answers += some
     assert len(answers) == 40
