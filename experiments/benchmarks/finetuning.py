@@ -165,11 +165,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seeds", type=int, default=4, help="0: leave this out")
     parser.add_argument("--output", default="", help="JSON; written after each task")
     options = parser.parse_args(arguments)
-    measuring.like_launch()
     packages = (*measuring.PACKAGES, "accelerate")
-    facts = measuring.facts(MODULE, arguments)
-    facts["versions"] = measuring.versions(packages)
-    print(measuring.introduction(facts), flush=True)
+    facts = measuring.begin(MODULE, arguments, packages)
     cases: list[dict[str, Any]] = []
     for task, _, data in (pair.partition("=") for pair in options.data):
         with tempfile.TemporaryDirectory() as temporary:

@@ -236,9 +236,7 @@ def main(arguments: list[str]) -> None:
     if options.case:
         print(json.dumps(measure(json.loads(options.case))))
         return
-    measuring.like_launch()
-    facts = measuring.facts(MODULE, arguments)
-    print(measuring.introduction(facts), flush=True)
+    facts = measuring.begin(MODULE, arguments)
     run(options, Results(options.output, options.part, facts))
 
 

@@ -67,7 +67,19 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     return found
 
 
-def facts(module: str, arguments: Sequence[str]) -> dict[str, Any]:
+def begin(
+    module: str, arguments: Sequence[str], packages: Sequence[str] = PACKAGES
+) -> dict[str, Any]:
+    """Sets the environment as launch.sh does, and prints and returns the `facts`."""
+    like_launch()
+    found = facts(module, arguments, packages)
+    print(introduction(found), flush=True)
+    return found
+
+
+def facts(
+    module: str, arguments: Sequence[str], packages: Sequence[str] = PACKAGES
+) -> dict[str, Any]:
     """What identifies a measurement: command, date, hardware, versions, environment."""
     names = ("XLA_FLAGS", "GLIBC_TUNABLES", "OMP_NUM_THREADS", "JAX_PLATFORMS")
     return {
@@ -77,7 +89,7 @@ def facts(module: str, arguments: Sequence[str]) -> dict[str, Any]:
         "cores": cores(),
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
-        "versions": versions(),
+        "versions": versions(packages),
         "environment": {name: os.environ[name] for name in names if name in os.environ},
     }
 

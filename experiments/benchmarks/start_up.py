@@ -143,9 +143,7 @@ def main(arguments: list[str]) -> None:
     if options.traced:
         print(json.dumps(traced(given)))
         return
-    measuring.like_launch()
-    facts = measuring.facts(MODULE, arguments)
-    print(measuring.introduction(facts), flush=True)
+    facts = measuring.begin(MODULE, arguments)
     with tempfile.TemporaryDirectory() as data:
         fields = [*given, "--config.train.num_steps=1", "--config.train.eval_every=0"]
         if not any("data_dir" in field for field in given):

@@ -288,9 +288,7 @@ def main(arguments: list[str]) -> None:
     if options.case:
         print(json.dumps(measure(json.loads(options.case))))
         return
-    measuring.like_launch()
-    facts = measuring.facts(MODULE, arguments)
-    print(measuring.introduction(facts), flush=True)
+    facts = measuring.begin(MODULE, arguments)
     finished: list[dict[str, Any]] = []
     # JAX takes most of a GPU's memory otherwise, and torch works on the same one.
     shared = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.45", **os.environ}
