@@ -35,7 +35,7 @@ from bert_jax.config import configuration
 from bert_jax.runtime import storage
 from bert_jax.training import asked, initial
 from bert_jax.training.evaluator import submitting
-from experiments.benchmarks.preparation import processor
+from experiments.benchmarks.measuring import processor
 
 MODULE = "experiments.benchmarks.inference"
 LIMIT = 512  # tokens

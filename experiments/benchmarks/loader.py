@@ -24,7 +24,8 @@ from ml_collections import ConfigDict
 from bert_jax import tokenization
 from bert_jax.config.phases import phases
 from bert_jax.data import loader, masking, prepare, records
-from experiments.benchmarks.preparation import make_config, make_text, processor
+from experiments.benchmarks.measuring import processor
+from experiments.benchmarks.preparation import make_config, make_text
 
 MODULE = "experiments.benchmarks.loader"
 PREDICTIONS = {128: 20, 512: 77}  # as in the paper

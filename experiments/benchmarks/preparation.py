@@ -26,6 +26,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.data import corpus, prepare, workers
 from configs import common
+from experiments.benchmarks.measuring import processor
 
 MODULE = "experiments.benchmarks.preparation"
 DOCUMENT_BYTES = 20_000
@@ -100,16 +101,6 @@ def tokenizer_speed(config: ConfigDict) -> float:
     for batch in batches:
         tokenizer.encode_batch(batch, add_special_tokens=False)
     return size / 1e6 / (time.monotonic() - start)
-
-
-def processor() -> str:
-    """The processor's name, where Linux tells it."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def main() -> None:
