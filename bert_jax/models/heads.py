@@ -35,8 +35,7 @@ class MaskedLmHead(nn.Module):
             (config.vocab_size,),
         )
         rows = hidden.reshape(-1, config.hidden_size)
-        table = embedding.astype(config.dtype)
-        logits = product("ri,oi->ro", rows, table, jnp.float32)
+        logits = product("ri,oi->ro", rows, embedding, jnp.float32)
         return logits.reshape(*hidden.shape[:-1], -1) + jnp.asarray(bias)
 
 

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
-from jax.extend.random import threefry_2x32
+from jax.extend.random import threefry2x32_p
 from jaxtyping import Array, Float, Int, Key, UInt32
 
 from bert_jax.models.config import BertConfig
@@ -72,14 +72,9 @@ class Dense(nn.Module):
             ),
             self.features,
         )
-        # Whole vectors on each device, as in Embedding: fsdp's parts of the kernel are
-        # gathered for the product, in its precision; the rows never are.
-        whole = tuple("hidden" if name == "embed" else name for name in self.names)
-        kernel = nn.with_logical_constraint(jnp.asarray(kernel, dtype), whole)
-        x = x.astype(dtype)
-        if self.logits:
-            x, kernel = x.astype(jnp.float32), kernel.astype(jnp.float32)
-        return checkpoint_name(linear(x, kernel, jnp.asarray(bias)), PRODUCT)
+        x = x.astype(jnp.float32 if self.logits else dtype)
+        given = (jnp.asarray(kernel), jnp.asarray(bias))
+        return checkpoint_name(linear(self.names, x, *given), PRODUCT)
 
 
 class Embedding(nn.Module):
@@ -154,8 +149,10 @@ def row_keys(
     sizes = (*outer, rows)
     # Exact while the two inner axes have at most 65,536 indices.
     inner = index(jnp.uint32, sizes, 1) << 16 | index(jnp.uint32, sizes, 2)
-    counters = jnp.stack([index(jnp.uint32, sizes, 0), inner])
-    words = threefry_2x32(jax.random.key_data(key)[:2], counters)
+    first, second = jax.random.key_data(key)[:2]
+    # Not `threefry_2x32`, which joins both counters in one array: where rows are split
+    # over devices, they would send each other parts of it.
+    words = threefry2x32_p.bind(first, second, index(jnp.uint32, sizes, 0), inner)
     return words[0].reshape(shape), words[1].reshape(shape)
 
 

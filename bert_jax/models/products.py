@@ -7,6 +7,7 @@ matrix: in float32, at half the speed or less.
 import functools
 import math
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
@@ -20,17 +21,18 @@ def product(
     b: Float[Array, "..."],
     result: DTypeLike,
 ) -> Float[Array, "..."]:
-    """An einsum of two arrays of the same dtype.
+    """An einsum of two arrays, multiplied in the dtype of `a`.
 
     Args:
       spec: as for `jnp.einsum`; each index is in two of its three parts, or in all.
-      result: dtype of the result. The gradients have the arrays' dtype.
+      b: in the dtype of `a`; or float32, and then its gradient is not rounded.
+      result: dtype of the result. The gradients have the arrays' dtypes.
     """
-    return _einsum(spec, a, b, result)
+    return _einsum(spec, a, b.astype(a.dtype), result)
 
 
 def _forward(spec: str, a: Array, b: Array, result: DTypeLike) -> tuple:
-    return _einsum(spec, a, b, result), (a, b)
+    return product(spec, a, b, result), (a, b)
 
 
 def _backward(
@@ -40,7 +42,7 @@ def _backward(
     a, b = arrays
     left, right, out = spec.replace("->", ",").split(",")
     gradient = gradient.astype(a.dtype)
-    to_a = _einsum(f"{out},{right}->{left}", gradient, b, a.dtype)
+    to_a = _einsum(f"{out},{right}->{left}", gradient, b.astype(a.dtype), a.dtype)
     if right[0] in out:
         to_b = _einsum(f"{out},{left}->{right}", gradient, a, b.dtype)
     else:
@@ -51,46 +53,65 @@ def _backward(
 product.defvjp(_forward, _backward)
 
 
-@jax.custom_vjp
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def linear(
-    x: Float[Array, "..."], kernel: Float[Array, "..."], bias: Float[Array, "..."]
+    names: tuple[str, ...],
+    x: Float[Array, "..."],
+    kernel: Float[Array, "..."],
+    bias: Float[Array, "..."],
 ) -> Float[Array, "..."]:
-    """x @ kernel + bias in the dtype of `x` and `kernel`; the bias is float32, and its
-    gradient is a sum in float32.
+    """x @ kernel + bias, multiplied in the dtype of `x`.
+
+    The gradients of kernel and bias are sums in float32, which no device rounds before
+    they are added to the other devices'.
 
     Args:
+      names: the kernel's logical axes, inputs first.
       x: [..., inputs], where `inputs` may be several axes.
-      kernel: [inputs, outputs], where `outputs` may be several axes.
-      bias: [outputs].
+      kernel: [inputs, outputs], where `outputs` may be several axes; float32.
+      bias: [outputs]; float32.
     """
     # As matrices: on the CPU their gradients are twice as fast.
-    rows, matrix = _matrices(x, kernel, bias.ndim)
+    rows, matrix = _matrices(names, x, kernel, bias.ndim)
     product = _einsum("ri,io->ro", rows, matrix, x.dtype)
     outer = x.shape[: x.ndim - kernel.ndim + bias.ndim]
     return (product + bias.reshape(-1).astype(x.dtype)).reshape(*outer, *bias.shape)
 
 
-def _matrices(x: Array, kernel: Array, outputs: int) -> tuple[Array, Array]:
+def _matrices(
+    names: tuple[str, ...], x: Array, kernel: Array, outputs: int
+) -> tuple[Array, Array]:
     """[rows, inputs] and [inputs, outputs]; `outputs` is the number of axes."""
+    kernel = _whole(names, kernel.astype(x.dtype))
     matrix = kernel.reshape(math.prod(kernel.shape[: kernel.ndim - outputs]), -1)
     return x.reshape(-1, len(matrix)), matrix
 
 
-def _linear_forward(x: Array, kernel: Array, bias: Array) -> tuple:
-    return linear(x, kernel, bias), (x, kernel, bias)
+def _whole(names: tuple[str, ...], kernel: Array) -> Array:
+    """Whole vectors on each device, as in Embedding: fsdp's parts of the kernel are
+    gathered for the product, in its precision; the rows never are."""
+    vectors = tuple("hidden" if name == "embed" else name for name in names)
+    return nn.with_logical_constraint(kernel, vectors)
+
+
+def _linear_forward(
+    names: tuple[str, ...], x: Array, kernel: Array, bias: Array
+) -> tuple:
+    return linear(names, x, kernel, bias), (x, kernel, bias)
 
 
 def _linear_backward(
-    arrays: tuple[Array, Array, Array], gradient: Array
+    names: tuple[str, ...], arrays: tuple[Array, Array, Array], gradient: Array
 ) -> tuple[Array, Array, Array]:
     x, kernel, bias = arrays
-    both = _matrices(x, kernel, bias.ndim)
-    rows = gradient.reshape(-1, bias.size)
-    to_x, to_kernel = _backward("ri,io->ro", rows.dtype, both, rows)
-    to_bias = jnp.sum(rows, axis=0, dtype=jnp.float32)
+    inputs, matrix = _matrices(names, x, kernel, bias.ndim)
+    outputs = gradient.reshape(-1, bias.size)
+    to_x = _einsum("ro,io->ri", outputs, matrix, x.dtype)
+    to_kernel = _einsum("ri,ro->io", inputs, outputs, kernel.dtype)
+    to_bias = jnp.sum(outputs, axis=0, dtype=jnp.float32)
     return (
         to_x.reshape(x.shape),
-        to_kernel.reshape(kernel.shape),
+        _whole(names, to_kernel.reshape(kernel.shape)),
         to_bias.reshape(bias.shape),
     )
 

@@ -1,5 +1,6 @@
 """Products and their gradients, beside NumPy in double precision."""
 
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from unittest import mock
@@ -54,26 +55,31 @@ def test_values_and_gradients(spec, dtype, error):
 def test_a_linear_layer_of_any_size_in_bfloat16(rows, sizes):
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(rows, sizes[0])), jnp.bfloat16)
-    kernel = jnp.asarray(rng.normal(size=sizes), jnp.bfloat16)
+    kernel = jnp.asarray(rng.normal(size=sizes), jnp.float32)
     bias = jnp.asarray(rng.normal(size=sizes[1]), jnp.float32)
+
+    names = ("embed", "mlp")
 
     @jax.jit
     def both(x, kernel, bias, cotangent):
-        found, pull = jax.vjp(linear, x, kernel, bias)
+        found, pull = jax.vjp(functools.partial(linear, names), x, kernel, bias)
         return found, *pull(cotangent)
 
     cotangent = jnp.asarray(rng.normal(size=(rows, sizes[1])), jnp.bfloat16)
     found = both(x, kernel, bias, cotangent)
+    kernel = kernel.astype(x.dtype)  # as it is multiplied
     x, kernel, cotangent = (np.float64(array) for array in (x, kernel, cotangent))
     expected = (
         *(x @ kernel + np.float64(bias), cotangent @ kernel.T, x.T @ cotangent),
         cotangent.sum(axis=0),
     )
     dtypes = [array.dtype for array in found]
-    assert dtypes == [jnp.bfloat16] * 3 + [jnp.float32]
-    for own, other in zip(found, expected, strict=True):
+    assert dtypes == [jnp.bfloat16] * 2 + [jnp.float32] * 2
+    # What is added to other devices' sums is not rounded to bfloat16.
+    errors = (2**-7, 2**-7, 1e-5, 1e-5)
+    for own, other, error in zip(found, expected, errors, strict=True):
         scale = np.abs(other).max()
-        np.testing.assert_allclose(np.float64(own), other, rtol=0, atol=2**-7 * scale)
+        np.testing.assert_allclose(np.float64(own), other, rtol=0, atol=error * scale)
 
 
 def products_of(jaxpr) -> Iterator[tuple[str, ...]]:
