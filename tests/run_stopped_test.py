@@ -43,11 +43,11 @@ def test_a_signal_saves_the_step_and_the_run_goes_on_elsewhere(
 def test_a_signal_during_compilation_saves_and_ends_soon(micro, tmp_path, monkeypatch):
     never, ended = threading.Event(), []
 
-    def lower(*_):
+    def trace(*_):
         os.kill(os.getpid(), signal.SIGTERM)
         ended.append(never.wait(LIMIT))
 
-    monkeypatch.setattr(compilation, "lower_step", lower)
+    monkeypatch.setattr(compilation, "trace_step", trace)
     _, err = run(micro, tmp_path / "run", status=143)
     assert not ended
     never.set()

@@ -1,4 +1,4 @@
-"""Lowers and compiles a run's training step."""
+"""Traces, lowers and compiles a run's steps."""
 
 import functools
 from collections import Counter
@@ -18,7 +18,7 @@ from bert_jax.training.seeds import Seeds
 from bert_jax.types import Batch
 
 
-def lower_step(
+def trace_step(
     task: Task,
     optimizer: optax.GradientTransformation,
     schedule: optax.Schedule,
@@ -27,8 +27,8 @@ def lower_step(
     state: step.TrainState,
     batch: Mapping[str, Any],
     micro_batches: int,
-) -> jax.stages.Lowered:
-    """A training step on a mesh, ready to compile; computes nothing.
+) -> jax.stages.Traced:
+    """A training step on a mesh, for any kind of device; computes nothing.
 
     Args:
       state: arrays, or their shapes with shardings; of all seeds.
@@ -53,27 +53,36 @@ def lower_step(
         out_shardings=(sharding.shardings_of(state), sharding.replicated(mesh)),
     )
     with sharding.activate(mesh):
-        return jitted.lower(state, batch, seeds.array)
+        return jitted.trace(state, batch, seeds.array)
+
+
+def trace_outputs(
+    function: Callable, mesh: Mesh, params: Any, batch: Mapping[str, Any]
+) -> jax.stages.Traced:
+    """A function of (params, batch) on a mesh, as evaluation and prediction run it."""
+    jitted = jax.jit(function, out_shardings=sharding.replicated(mesh))
+    with sharding.activate(mesh):
+        return jitted.trace(params, batch)
 
 
 class CompiledStep:
     """The step of a run, compiled once for each shape of a batch.
 
     Args:
-      lower: calls `lower_step` with a state, a batch and the number of micro-batches.
+      trace: calls `trace_step` with a state, a batch and the number of micro-batches.
       progress: prints the memory that the longest batch takes, and the notices.
       notices: the task's, about the data so far.
     """
 
     def __init__(
         self,
-        lower: Callable[[step.TrainState, Batch, int], jax.stages.Lowered],
+        trace: Callable[[step.TrainState, Batch, int], jax.stages.Traced],
         stop: signals.Stop,
         clock: Stopwatch,
         progress: Progress,
         notices: Counter[str],
     ):
-        self._lower, self._stop = lower, stop
+        self._trace, self._stop = trace, stop
         self._clock, self._progress, self._notices = clock, progress, notices
         self._compiled: dict[tuple, jax.stages.Compiled] = {}
         self._widest = 0  # positions
@@ -90,7 +99,7 @@ class CompiledStep:
         if shapes not in self._compiled:
             with self._clock("compile"):
                 self._compiled[shapes] = signals.run_interruptibly(
-                    lambda: self._lower(state, batch, micro_batches).compile(),
+                    lambda: self._trace(state, batch, micro_batches).lower().compile(),
                     self._stop,
                 )
             positions = batch["input_ids"].size

@@ -12,7 +12,7 @@ from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Ask, Batch, Outputs, Step, Task
-from bert_jax.training import sharding
+from bert_jax.training import compilation, sharding
 from bert_jax.training.seeds import Seeds
 
 
@@ -89,13 +89,11 @@ class Evaluator:
         return fetched
 
     def _compile(self, params: Any, batch: Mapping[str, Array]) -> Callable:
-        jitted = jax.jit(
-            self.task.outputs, out_shardings=sharding.replicated(self.mesh)
-        )
-
         def compile_step() -> Callable:
-            with sharding.activate(self.mesh):
-                return jitted.lower(params, batch).compile()
+            traced = compilation.trace_outputs(
+                self.task.outputs, self.mesh, params, batch
+            )
+            return traced.lower().compile()
 
         return signals.run_interruptibly(compile_step, self._stop)
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
@@ -52,10 +51,10 @@ class Seeds:
         return cls(own, config.seed)
 
     @property
-    def array(self) -> Int[Array, "*seeds"]:
+    def array(self) -> Int[np.ndarray, "*seeds"]:
         """The seeds, as the functions of `each` take them."""
-        numbers = jnp.asarray(self.numbers, jnp.int32)
-        return numbers if self.count > 1 else numbers[0]
+        numbers = np.asarray(self.numbers, np.int32)
+        return numbers if self.count > 1 else numbers.reshape(())
 
     def each(self, function: Callable) -> Callable:
         """Turns a function of one seed's state into one of all seeds'."""

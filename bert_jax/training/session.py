@@ -240,7 +240,7 @@ class Session:
         self._rows = sharding.local_rows(self.mesh, config.train.batch_size)
         self._batches = self.seeds.batches(task, self.now, self._rows)
         self._compiled = compilation.CompiledStep(
-            self._lower, self.stop, self.clock, self.progress, task.notices
+            self._trace, self.stop, self.clock, self.progress, task.notices
         )
         self.speed = Speed(self.clock)
 
@@ -283,11 +283,11 @@ class Session:
             return state
         return state._replace(params=merge.fill(weights[0], state.params))
 
-    def _lower(
+    def _trace(
         self, state: step.TrainState, batch: Batch, micro_batches: int
-    ) -> jax.stages.Lowered:
+    ) -> jax.stages.Traced:
         schedule = optimizers.learning_rate_schedule(self.task.config)
-        return compilation.lower_step(
+        return compilation.trace_step(
             self.task,
             self._optimizer,
             schedule,

@@ -56,12 +56,15 @@ PEAK_FLOPS = {
 
 
 def make_mesh(
-    config: ConfigDict, uses: Collection[str] = ("train", "evaluate")
+    config: ConfigDict,
+    uses: Collection[str] = ("train", "evaluate"),
+    devices: Sequence[jax.Device] | None = None,
 ) -> Mesh:
-    """Arranges all devices as `config.mesh` says.
+    """Arranges devices as `config.mesh` says.
 
     Args:
       uses: the config groups whose batches must divide over it.
+      devices: None: all that there are.
 
     Raises:
       UserError: sizes that do not multiply to the number of devices, a batch that
@@ -73,8 +76,9 @@ def make_mesh(
             f"config.mesh.optimizer={config.mesh.optimizer!r}: choose one of "
             f"{', '.join(OPTIMIZERS)}"
         )
-    _check_attention(config.model.attention)
-    count = jax.device_count()
+    devices = jax.devices() if devices is None else devices
+    _check_attention(config.model.attention, devices[0].platform)
+    count = len(devices)
     sizes = {axis: config.mesh[axis] for axis in AXES}
     given = math.prod(size for size in sizes.values() if size != -1)
     open_axes = [axis for axis, size in sizes.items() if size == -1]
@@ -110,13 +114,11 @@ def make_mesh(
                 f"config.{name} = {value} does not divide over the {shards} device(s) "
                 f"of mesh data={sizes['data']} fsdp={sizes['fsdp']}"
             )
-    return jax.make_mesh(
-        tuple(sizes.values()), AXES, axis_types=(AxisType.Auto,) * len(AXES)
-    )
+    types = (AxisType.Auto,) * len(AXES)
+    return jax.make_mesh(tuple(sizes.values()), AXES, types, devices=devices)
 
 
-def _check_attention(name: str) -> None:
-    platform = jax.devices()[0].platform
+def _check_attention(name: str, platform: str) -> None:
     if name == "fused" and platform != "gpu":
         raise UserError(
             f"config.model.attention=fused: needs a GPU, and this is a {platform}; "

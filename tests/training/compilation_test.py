@@ -52,10 +52,10 @@ def compiled(name="bert_adam", **mesh):
         "next_sentence_labels": rows(),
     }
     schedule = optimizer.learning_rate_schedule(config)
-    lowered = compilation.lower_step(
+    traced = compilation.trace_step(
         task, adam, schedule, Seeds.single(config), grid, state, batch, 1
     )
-    step = lowered.compile()
+    step = traced.lower().compile()
     own = memory.bytes_per_device((state, batch))
     assert step.memory_analysis().argument_size_in_bytes == own + 4  # and the seed
     assert "activations, gradients" in memory.of_step(step, batch)
