@@ -121,7 +121,7 @@ def test_sides_take_turns():
             order.append(name)
             time.sleep(0.01 * steps)
 
-        return step
+        return measuring.timed(step)
 
     found = measuring.alternate({"a": side("a"), "b": side("b")}, rounds=3, least=0.0)
     assert order == ["a", "b", "a", "b", "b", "a", "a", "b"]  # two to learn the pace

@@ -53,7 +53,7 @@ from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.runtime import compilation_cache
 from bert_jax.runtime.terminal import table
 from bert_jax.training import sharding
-from experiments.benchmarks import gpu_cases, our_step, train_step
+from experiments.benchmarks import gpu_cases, our_step, train_sides, train_step
 
 MODULE = "experiments.benchmarks.gpu"
 MINUTES = 8.5  # of a part
@@ -65,14 +65,14 @@ PROFILED_STEPS = 3
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
     """Measures a case in this process."""
+    if case["kind"] == "torch":
+        return train_step.measure(case)  # in processes of their own
     compilation_cache.keep()
     if case["kind"] == "peaks":
         return {
             "device": jax.devices()[0].device_kind,
             "peaks": measuring.jax_peaks(*case["peak"]),
         }
-    if case["kind"] == "torch":
-        return train_step.measure(case)
     config = our_step.sized_config(case["size"], case["length"], case["batch"])
     for field in ("dtype", "attention", "remat", "scan_layers"):
         config.model[field] = case[field]
@@ -81,8 +81,8 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
     step = our_step.OurStep(config, our_step.random_batch(config))
     step(2)
     ready = time.monotonic() - start
-    name = "ours"
-    found = measuring.alternate({name: step}, case["rounds"], case["turn"])[name]
+    turns = {train_sides.OURS: measuring.timed(step)}
+    (found,) = measuring.alternate(turns, case["rounds"], case["turn"]).values()
     model = BertConfig.create(config.model, config.tokenizer.vocab_size)
     chosen = config.masking.max_predictions_per_seq
     stats = jax.local_devices()[0].memory_stats() or {}
@@ -203,8 +203,6 @@ def run(options: argparse.Namespace, results: Results) -> None:
         else:
             flags = f"{os.environ.get('XLA_FLAGS', '')} {case.get('flags', '')}".strip()
             variables = {"XLA_FLAGS": flags} if flags else {}
-            if case["kind"] == "torch":
-                variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.45"
             limit = min(left, options.limit)
             done = measuring.in_process(MODULE, case, limit, variables)
         if case["kind"] == "peaks" and "error" not in done:

@@ -1,45 +1,37 @@
-"""How fast texts of mixed lengths are classified and encoded, beside `transformers`.
+"""How fast texts of mixed lengths are classified and encoded, beside other libraries.
 
     python -m experiments.benchmarks.inference --vocabulary=vocab.txt \
-        --texts reviews.jsonl [...] [--layers=4] [--hidden=256] [--json=FILE]
+        --texts reviews.jsonl [...] [--layers=4] [--hidden=256] [--output=FILE.json]
 
 The texts are the `text` fields of JSON lines (`text_b`, where there is one, is joined),
-in a random order. Both sides have the same random weights and the same batch size;
-texts are cut at 512 tokens; compiling and a first round are not counted. The sides take
-turns, and a figure is the median of the rounds. `predict` is beside the pipeline
-`text-classification`, with the rows as they come and sorted by the caller; `encode`
-beside the model itself, called by a caller who sorts."""
+in a random order. All sides have the same random weights and the same batch size; texts
+are cut at 512 tokens; compiling and a first round are not counted. Each library has a
+process of its own, and their sides take turns; a figure is the median of the turns.
+`predict` is beside `transformers`' pipeline `text-classification`, with the texts as
+they come and sorted by the caller, and beside ONNX Runtime (where it and onnxscript are
+installed) on the exported model, sorted by the caller; `encode` beside the model
+itself, called by a caller who sorts. `one text`: a text of middling length alone."""
 
 import argparse
+import contextlib
+import importlib.util
 import json
-import platform
 import random
-import shlex
-import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable
-from datetime import date
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from ml_collections import ConfigDict
 
-import bert_jax
-from bert_jax import predict, tokenization
-from bert_jax.config import configuration
-from bert_jax.runtime import storage
-from bert_jax.training import asked, initial
-from bert_jax.training.evaluator import submitting
-from experiments.benchmarks.measuring import processor
+from bert_jax import tokenization
+from bert_jax.runtime.terminal import table
+from experiments.benchmarks import inference_sides, measuring, sides
+from experiments.benchmarks.inference_sides import LIMIT, ONE
 
 MODULE = "experiments.benchmarks.inference"
-LIMIT = 512  # tokens
-CONFIG = Path(__file__).resolve().parents[2] / "configs" / "finetune" / "text.py"
+PACKAGES = ("jax", "torch", "transformers", "onnxruntime")
 
 
 def make_model(args: argparse.Namespace, folder: Path) -> None:
@@ -55,8 +47,32 @@ def make_model(args: argparse.Namespace, folder: Path) -> None:
         intermediate_size=4 * args.hidden,
         initializer_range=0.05,  # answers that differ from text to text
     )
-    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    model: Any = transformers.BertForSequenceClassification(config)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    if has_onnx():
+        inputs = dict(tokenizer(["one", "two of them"], padding=True))
+        names = list(inputs)
+        torch.onnx.export(
+            model.eval(),
+            tuple(torch.tensor(inputs[name]) for name in _in_order(names)),
+            str(folder / "model.onnx"),
+            input_names=_in_order(names),
+            dynamic_axes={name: {0: "rows", 1: "length"} for name in names},
+            dynamo=False,
+        )
+
+
+def _in_order(names: list[str]) -> list[str]:
+    """As the model's arguments stand."""
+    order = ("input_ids", "attention_mask", "token_type_ids")
+    return [name for name in order if name in names]
+
+
+def has_onnx() -> bool:
+    """Whether ONNX Runtime, and what torch exports with, are installed."""
+    needed = ("onnxruntime", "onnx")
+    return all(importlib.util.find_spec(name) for name in needed)
 
 
 def read_texts(args: argparse.Namespace) -> list[str]:
@@ -76,137 +92,80 @@ def read_texts(args: argparse.Namespace) -> list[str]:
     return cut
 
 
-class Ours:
-    """`--mode=predict` without its files, and `encode`."""
-
-    def __init__(self, folder: Path, batch: int):
-        fields = {"init_from": folder, "predict.batch_size": batch}
-        fields["task.max_seq_length"] = LIMIT
-        overrides = [f"--config.{name}={value}" for name, value in fields.items()]
-        given: ConfigDict = configuration.load(str(CONFIG), overrides)
-        nowhere = storage.path(str(folder / "run"))
-        config = asked.config(nowhere, given, overrides, asks=True)
-        task = initial.resolve(config, nowhere, from_data=False)
-        with initial.restored(task, nowhere, task.unused(predicts=True)) as found:
-            self._predictor = task.predictor(found.missing)
-            self._size = batch
-            self._submit = submitting(
-                self._predictor.step, found.params, found.mesh, batch
+def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
+    """The figures of all sides."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        make_model(args, Path(name))
+        file = Path(name) / "texts.json"
+        file.write_text(json.dumps(texts), encoding="utf-8")
+        case = {"folder": name, "texts": str(file), "batch": args.batch}
+        libraries = [k for k in inference_sides.LIBRARIES if k != "onnxruntime"]
+        opened = [
+            stack.enter_context(
+                sides.Process(inference_sides.MODULE, {**case, "library": library})
             )
-        self._bert = bert_jax.load(folder)
+            for library in [*libraries, *(["onnxruntime"] if has_onnx() else [])]
+        ]
+        answers = [process.ask(process.sides[0])["value"] for process in opened]
+        turns = {k: turn for process in opened for k, turn in process.turns().items()}
+        found = measuring.alternate(turns, args.rounds, args.turn)
+    same = [sum(map(str.__eq__, answers[0], other)) for other in answers[1:]]
+    return {
+        "model": f"{args.layers} layers of {args.hidden}",
+        "texts": len(texts),
+        "batch": args.batch,
+        "same_label": min(same) / len(texts),
+        "sides": found,
+    }
 
-    def classify(self, texts: list[str]) -> list[str]:
-        lines = [(f"row {n}", json.dumps({"text": t})) for n, t in enumerate(texts)]
-        answers = predict.answered(lines, self._predictor, self._submit, self._size)
-        return [json.loads(line)["label"] for some in answers for line in some]
 
-    def encode(self, texts: list[str]) -> Any:
-        return self._bert.encode(texts).pooled
-
-
-class Theirs:
-    """`transformers`, as its documentation says to use it."""
-
-    def __init__(self, folder: Path, batch: int):
-        self._pipeline: Any = transformers.pipeline(
-            "text-classification", str(folder), device="cpu", batch_size=batch
+def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The lines of the table."""
+    found: list[tuple[str, ...]] = []
+    for name, side in figures["sides"].items():
+        alone = name.endswith(ONE)
+        ours = "encode" if name.startswith(("encode", "model")) else "predict"
+        own = figures["sides"][f"{ours}{ONE if alone else ''}"]
+        count = 1 if alone else figures["texts"]
+        ratio = measuring.ratio(side, own)["median"]
+        found.append(
+            (
+                name,
+                f"{count / side['median']:.1f}",
+                f"{1e3 * side['median']:.2f}" if alone else "",
+                "" if side is own else f"{ratio:.2f}",
+            )
         )
-        self._tokenizer: Any = self._pipeline.tokenizer
-        self._model: Any = self._pipeline.model
-        self._batch = batch
-
-    def classify(self, texts: list[str]) -> list[str]:
-        return [row["label"] for row in self._pipeline(texts, truncation=True)]
-
-    def classify_sorted(self, texts: list[str]) -> list[str]:
-        return self._by_length(texts, self.classify)
-
-    def encode_sorted(self, texts: list[str]) -> Any:
-        return self._by_length(texts, self._encode)
-
-    def _by_length(self, texts: list[str], function: Callable) -> list:
-        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-        answers = function([texts[index] for index in order])
-        found = dict(zip(order, answers, strict=True))
-        return [found[index] for index in range(len(texts))]
-
-    def _encode(self, texts: list[str]) -> list:
-        found: list = []
-        with torch.inference_mode():
-            for first in range(0, len(texts), self._batch):
-                some = texts[first : first + self._batch]
-                inputs = self._tokenizer(
-                    some, padding=True, truncation=True, return_tensors="pt"
-                )
-                found += self._model.bert(**inputs).pooler_output
-        return found
+    return found
 
 
-def seconds(cases: dict[str, Callable], texts: list[str], rounds: int) -> dict:
-    """The median time of each case; the first round is not counted."""
-    taken: dict[str, list[float]] = {name: [] for name in cases}
-    for turn in range(rounds + 1):
-        for name, function in cases.items():
-            start = time.perf_counter()
-            function(texts)
-            if turn:
-                taken[name].append(time.perf_counter() - start)
-    return {name: statistics.median(times) for name, times in taken.items()}
+HEADER = ("side", "texts/s", "milliseconds", "ours / it")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--vocabulary", required=True)
     parser.add_argument("--texts", nargs="+", required=True)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=256, help="a multiple of 64")
     parser.add_argument("--rows", type=int, default=256)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", help="a file to write the figures to")
-    args = parser.parse_args()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turn", type=float, default=2.0, help="least seconds of one")
+    parser.add_argument("--output", default="", help="JSON")
+    args = parser.parse_args(arguments)
+    facts = measuring.begin(MODULE, arguments, PACKAGES)
     texts = read_texts(args)
-    with tempfile.TemporaryDirectory() as name:
-        make_model(args, Path(name))
-        ours, theirs = Ours(Path(name), args.batch), Theirs(Path(name), args.batch)
-        one, other = ours.classify(texts), theirs.classify(texts)
-        alike = sum(a == b for a, b in zip(one, other, strict=True)) / len(texts)
-        mixed = {
-            "predict": ours.classify,
-            "pipeline": theirs.classify,
-            "pipeline, sorted by its caller": theirs.classify_sorted,
-            "encode": ours.encode,
-            "model, sorted by its caller": theirs.encode_sorted,
-        }
-        took = seconds(mixed, texts, args.rounds)
-        single = Ours(Path(name), 1), Theirs(Path(name), 1)
-        short = sorted(texts, key=len)[len(texts) // 2 :][:1]
-        alone = {"predict": single[0].classify, "pipeline": single[1].classify}
-        latency = seconds(alone, short, 10 * args.rounds)
-    figures: dict[str, Any] = {
-        "command": f"python -m {MODULE} {shlex.join(sys.argv[1:])}",
-        "date": str(date.today()),
-        "hardware": f"{processor()}, {torch.get_num_threads()} threads",
-        "versions": {"python": platform.python_version()}
-        | {name: metadata.version(name) for name in ("jax", "torch", "transformers")},
-        "model": f"{args.layers} layers of {args.hidden}",
-        "same_label": alike,
-        "rows_per_second": {name: len(texts) / value for name, value in took.items()},
-        "milliseconds_at_batch_1": {name: 1e3 * x for name, x in latency.items()},
-    }
-    for name in ("command", "date", "hardware", "versions", "model"):
-        print(f"{name:10} {figures[name]}")
+    figures = measure(args, texts)
     print(
-        f"the same label for {alike:.1%} of {len(texts)} rows, batches of {args.batch}"
+        f"{figures['model']}, {len(texts)} texts, batches of {args.batch}: the same "
+        f"label for at least {figures['same_label']:.1%}\n"
     )
-    for name, value in figures["rows_per_second"].items():
-        print(f"  {name:32}{value:9.1f} rows/s")
-    print("one row of middling length")
-    for name, value in figures["milliseconds_at_batch_1"].items():
-        print(f"  {name:32}{value:9.2f} ms")
-    if args.json:
-        Path(args.json).write_text(json.dumps(figures, indent=1) + "\n")
+    print(table(rows(figures), HEADER))
+    measuring.write(args.output, {**facts, **figures})
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -15,13 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# Bytes of an element by the start of its type's name; bits are stored as bytes.
-_BITS = re.compile(r"(pred|bf|f|s|u|c)(\d*)")
-_ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
-_INSTRUCTION = re.compile(
-    r"\s*(?:ROOT )?%(?P<name>\S+) = (?P<shape>\(.*?\)|\S+) (?P<op>[\w-]+)\((?P<rest>.*)"
-)
-_COMPUTATION = re.compile(r"(?P<entry>ENTRY )?%(?P<name>\S+) \(.*\{$")
+from experiments import hlo
 
 # They move no data, or their operands' kernels have done so.
 _FREE = frozenset(
@@ -69,126 +63,75 @@ class Kernel:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Instruction:
-    name: str
-    shape: str
-    op: str
-    rest: str
-
-    @property
-    def operands(self) -> list[str]:
-        depth, end = 1, 0
-        while depth and end < len(self.rest):
-            depth += {"(": 1, ")": -1}.get(self.rest[end], 0)
-            end += 1
-        return re.findall(r"%([^\s,(){}]+)", self.rest[:end])
-
-    def attribute(self, pattern: str) -> str:
-        found = re.search(pattern, self.rest)
-        return found[1] if found else ""
-
-
 def kernels(text: str) -> list[Kernel]:
     """The kernels of a program, from `compiled.as_text()`.
 
     Raises:
       ValueError: it is no HLO text.
     """
-    program = _Program(text)
-    return list(program.walk(program.entry, 1))
+    program = hlo.Program(text)
+    return list(_kernels(program, program.entry, 1))
 
 
-class _Program:
-    def __init__(self, text: str):
-        self.computations: dict[str, dict[str, _Instruction]] = {}
-        self.entry = ""
-        current: dict[str, _Instruction] = {}
-        for line in text.splitlines():
-            if start := _COMPUTATION.match(line):
-                current = self.computations.setdefault(start["name"], {})
-                self.entry = start["name"] if start["entry"] else self.entry
-            elif found := _INSTRUCTION.match(line):
-                current[found["name"]] = _Instruction(**found.groupdict())
-        if not self.entry:
-            raise ValueError("no HLO text: it has no ENTRY computation")
-
-    def walk(self, computation: str, times: int) -> Iterator[Kernel]:
-        """The kernels of a computation that runs so many times."""
-        shapes = self.computations[computation]
-        for own in shapes.values():
-            if own.op == "while":
-                trips = own.attribute(r'known_trip_count":\{"n":"(\d+)"')
-                body = own.attribute(r"body=%([^\s,]+)")
-                yield from self.walk(body, times * int(trips or 1))
-            elif own.op == "call":
-                yield from self.walk(own.attribute(r"to_apply=%([^\s,]+)"), times)
-            elif own.op not in _FREE:
-                yield self._kernel(own, shapes, times)
-
-    def _kernel(
-        self, own: _Instruction, shapes: Mapping[str, _Instruction], times: int
-    ) -> Kernel:
-        moved = sum(_bytes(shapes[o].shape) for o in own.operands if o in shapes)
-        flops, dtype, integer = self._work(own, shapes)
-        return Kernel(
-            name=own.name,
-            what=own.attribute(r'custom_call_target="([^"]*)"') or own.op,
-            where=own.attribute(r'op_name="([^"]*)"'),
-            bytes=moved + _bytes(_without_workspace(own)),
-            flops=flops,
-            dtype=dtype,
-            integer=integer,
-            times=times,
-        )
-
-    def _work(
-        self, own: _Instruction, shapes: Mapping[str, _Instruction]
-    ) -> tuple[int, str, int]:
-        """FLOPs of matrix products, the dtype of a left side, integer operations."""
-        if own.op == "fusion":
-            inner = self.computations[own.attribute(r"calls=%([^\s,]+)")]
-            parts = [self._work(one, inner) for one in inner.values()]
-            dtypes = [dtype for _, dtype, _ in parts if dtype]
-            flops = sum(part[0] for part in parts)
-            integer = sum(part[2] for part in parts)
-            return flops, dtypes[0] if dtypes else "", integer
-        contracted = own.attribute(r"lhs_contracting_dims=\{([\d,]*)\}")
-        if own.op == "custom-call":
-            contracted = own.attribute(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
-        if contracted and own.operands and own.operands[0] in shapes:
-            dtype, sizes = _arrays(shapes[own.operands[0]].shape)[0]
-            _, result = _arrays(own.shape)[0]
-            summed = math.prod(sizes[int(i)] for i in re.findall(r"\d+", contracted))
-            return 2 * math.prod(result) * summed, _DTYPES.get(dtype, dtype), 0
-        arrays = _arrays(own.shape)
-        if own.op in _INTEGER and arrays and arrays[0][0] in ("u32", "s32"):
-            return 0, "", math.prod(arrays[0][1])
-        return 0, "", 0
+def _kernels(program: hlo.Program, computation: str, times: int) -> Iterator[Kernel]:
+    """The kernels of a computation that runs so many times."""
+    others = program.computations[computation]
+    for own in others.values():
+        if own.op == "while":
+            body = own.attribute(r"body=%([^\s,]+)")
+            yield from _kernels(program, body, times * hlo.trips(own))
+        elif own.op == "call":
+            yield from _kernels(program, own.attribute(r"to_apply=%([^\s,]+)"), times)
+        elif own.op not in _FREE:
+            yield _kernel(program, own, others, times)
 
 
-_DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+def _kernel(
+    program: hlo.Program,
+    own: hlo.Instruction,
+    others: Mapping[str, hlo.Instruction],
+    times: int,
+) -> Kernel:
+    moved = sum(hlo.size(others[o].shape) for o in own.operands if o in others)
+    flops, dtype, integer = _work(program, own, others)
+    return Kernel(
+        name=own.name,
+        what=own.attribute(r'custom_call_target="([^"]*)"') or own.op,
+        where=own.where,
+        bytes=moved + hlo.size(_without_workspace(own)),
+        flops=flops,
+        dtype=dtype,
+        integer=integer,
+        times=times,
+    )
 
 
-def _arrays(shape: str) -> list[tuple[str, list[int]]]:
-    """Element type and sizes of each array of a shape, which may be a tuple's."""
-    return [
-        (dtype, [int(size) for size in sizes.split(",") if size])
-        for dtype, sizes in _ARRAY.findall(shape)
-        if _BITS.match(dtype)
-    ]
+def _work(
+    program: hlo.Program, own: hlo.Instruction, others: Mapping[str, hlo.Instruction]
+) -> tuple[int, str, int]:
+    """FLOPs of matrix products, the dtype of a left side, integer operations."""
+    if own.op == "fusion":
+        inner = program.computations[own.attribute(r"calls=%([^\s,]+)")]
+        parts = [_work(program, one, inner) for one in inner.values()]
+        dtypes = [dtype for _, dtype, _ in parts if dtype]
+        flops = sum(part[0] for part in parts)
+        integer = sum(part[2] for part in parts)
+        return flops, dtypes[0] if dtypes else "", integer
+    contracted = own.attribute(r"lhs_contracting_dims=\{([\d,]*)\}")
+    if own.op == "custom-call":
+        contracted = own.attribute(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
+    if contracted and own.operands and own.operands[0] in others:
+        dtype, sizes = hlo.arrays(others[own.operands[0]].shape)[0]
+        _, result = hlo.arrays(own.shape)[0]
+        summed = math.prod(sizes[int(i)] for i in re.findall(r"\d+", contracted))
+        return 2 * math.prod(result) * summed, hlo.dtype_of(dtype), 0
+    arrays = hlo.arrays(own.shape)
+    if own.op in _INTEGER and arrays and arrays[0][0] in ("u32", "s32"):
+        return 0, "", math.prod(arrays[0][1])
+    return 0, "", 0
 
 
-def _bytes(shape: str) -> int:
-    total = 0
-    for dtype, sizes in _arrays(shape):
-        found = _BITS.match(dtype)
-        bits = int(found[2] or 8) if found else 8
-        total += math.prod(sizes) * max(1, bits // 8)
-    return total
-
-
-def _without_workspace(own: _Instruction) -> str:
+def _without_workspace(own: hlo.Instruction) -> str:
     """A custom call's result without the bytes that it uses as scratch memory."""
     if own.op != "custom-call" or not own.shape.startswith("("):
         return own.shape

@@ -184,12 +184,13 @@ def program(
 
 
 def alternate(
-    sides: Mapping[str, Callable[[int], object]], rounds: int, least: float
+    sides: Mapping[str, Callable[[int], float]], rounds: int, least: float
 ) -> dict[str, dict[str, Any]]:
     """Measures the sides in turns, so that a slow moment of the machine meets all.
 
     Args:
-      sides: each a function that takes so many steps and waits for their end; warm.
+      sides: each a function that takes so many steps, waits for their end and returns
+        the processor time used in seconds (see `timed`, `sides.Process`); warm.
       rounds: turns of each side; every second round goes through them backwards.
       least: seconds that a turn should take.
 
@@ -206,10 +207,10 @@ def alternate(
     cpu: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(rounds):
         for name in list(sides)[:: -1 if turn % 2 else 1]:
-            start, used = time.perf_counter(), time.process_time()
-            sides[name](counts[name])
+            start = time.perf_counter()
+            used = sides[name](counts[name])
             wall[name].append((time.perf_counter() - start) / counts[name])
-            cpu[name].append((time.process_time() - used) / counts[name])
+            cpu[name].append(used / counts[name])
     return {
         name: {
             "median": statistics.median(wall[name]),
@@ -219,6 +220,17 @@ def alternate(
         }
         for name in sides
     }
+
+
+def timed(step: Callable[[int], object]) -> Callable[[int], float]:
+    """A side of this process: `step`, returning the processor time of all threads."""
+
+    def take(steps: int) -> float:
+        used = time.process_time()
+        step(steps)
+        return time.process_time() - used
+
+    return take
 
 
 def ratio(of: Mapping[str, Any], to: Mapping[str, Any]) -> dict[str, float]:

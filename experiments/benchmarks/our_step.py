@@ -99,7 +99,7 @@ class OurStep:
         self.parameters = count_parameters(self._state.params)
         progress = Progress(0, active=False)
         steps = compilation.CompiledStep(
-            self._lower, signals.Stop(), Stopwatch(), progress, Counter()
+            self._trace, signals.Stop(), Stopwatch(), progress, Counter()
         )
         self.compiled = steps.for_batch(
             self._state, self._placed(), config.train.micro_batches
@@ -132,10 +132,10 @@ class OurStep:
         shardings = sharding.shardings_of(abstract)
         return jax.jit(create, out_shardings=shardings)(self._seeds.array)
 
-    def _lower(
+    def _trace(
         self, state: step.TrainState, batch: Batch, micro_batches: int
-    ) -> jax.stages.Lowered:
-        return compilation.lower_step(
+    ) -> jax.stages.Traced:
+        return compilation.trace_step(
             self._task,
             self._optimizer,
             optimizer.learning_rate_schedule(self._task.config),

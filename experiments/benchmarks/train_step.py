@@ -10,12 +10,13 @@ compiles. Torch's is `transformers`' BertForPreTraining, by the names of `--torc
 LM head computes at every position, as it is in `transformers`, and with `-gathered` at
 the predicted ones alone, as ours does. bfloat16 is torch's autocast there.
 
-Each size, length and dtype is a process of its own; in it the sides take turns. First
-the peaks of matrix products and copies are measured, by JAX and by torch; the higher
-counts. `share` is the model's FLOPs (`pretraining_flops`: matrix products alone, the
-head at the predicted positions, for all sides) of the matrix product's peak in the
-side's dtype. `ours / it` is torch's time over ours: above 1 we are faster. Both are of
-the medians; the best turns and the processor times are in the file.
+JAX and torch have a process each for a size, length and dtype, and their sides take
+turns: in one process their pools of threads disturb each other. First the peaks of
+matrix products and copies are measured, by JAX and by torch; the higher counts. `share`
+is the model's FLOPs (`pretraining_flops`: matrix products alone, the head at the
+predicted positions, for all sides) of the matrix product's peak in the side's dtype.
+`ours / it` is torch's time over ours: above 1 we are faster. Both are of the medians;
+the best turns and the processor times are in the file.
 
 Rows are full (`--rows=full`: random pieces, never padding), or real text
 (`--rows=text`: the loader's first batch of Python's documentation strings, 10% short
@@ -23,149 +24,59 @@ rows as in Google's data; FLOPs are then counted for padded rows).
 """
 
 import argparse
+import contextlib
 import json
-import math
 import os
 import sys
-import tempfile
+from collections.abc import Callable
 from typing import Any
 
 from bert_jax.models.config import ATTENTIONS, DTYPES
-from bert_jax.runtime import environment
 from bert_jax.runtime.terminal import table
-from experiments.benchmarks import measuring
+from experiments.benchmarks import measuring, sides, train_sides
+from experiments.benchmarks.train_sides import OURS, PEAKS
 
 MODULE = "experiments.benchmarks.train_step"
 TORCH = "sdpa,sdpa-gathered,eager-gathered,compile,compile-gathered"
-OURS = "ours"
 
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
-    """Measures the sides of a case in this process."""
-    measuring.use_threads(case["threads"])
-    environment.prepare()
-    environment.check()
-    import jax
+    """Measures the sides of a case, each library's in a process of its own.
 
-    from bert_jax.errors import UserError
-    from bert_jax.models.config import BertConfig, pretraining_flops
-    from bert_jax.runtime import compilation_cache
-    from experiments.benchmarks import our_step
-
-    environment.require_devices()
-    compilation_cache.keep()
-    config = our_step.sized_config(case["size"], case["length"], case["batch"])
-    for rate in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-        config.model[rate] = case["dropout"]
-    config.model.dtype = case["dtype"]
-    batch = _batch(config, case["rows"])
-    sides: dict[str, Any] = {}
-    not_run: dict[str, str] = {}
-    figures: dict[str, Any] = {}
-    for attention in case["attentions"]:
-        name = f"{OURS}, {attention}"
-        config.model.attention = attention
-        try:
-            sides[name] = our_step.OurStep(config.copy_and_resolve_references(), batch)
-        except UserError as error:
-            not_run[name] = str(error)
-            continue
-        _warm(sides[name])
-        figures["parameters"] = sides[name].parameters
-    if case["torch"]:
-        figures |= _add_torch(case, config, batch, sides, not_run)
-    peaks = [measuring.jax_peaks(*case["peak"])]
-    if case["torch"]:
-        peaks.append(measuring.torch_peaks(*case["peak"]))
-    result = measuring.alternate(sides, case["rounds"], case["turn"])
-    model = BertConfig.create(config.model, config.tokenizer.vocab_size)
-    chosen = config.masking.max_predictions_per_seq
+    Raises:
+      RuntimeError: a process ended, or the numbers of parameters differ.
+    """
+    libraries = ("jax", "torch") if case["torch"] else ("jax",)
+    # JAX takes most of a GPU's memory otherwise, and torch works on the same one.
+    shared = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.45", **os.environ}
+    with contextlib.ExitStack() as stack:
+        opened = {
+            name: stack.enter_context(
+                sides.Process(train_sides.MODULE, {**case, "library": name}, shared)
+            )
+            for name in libraries
+        }
+        turns: dict[str, Callable[[int], float]] = {}
+        figures: dict[str, Any] = {}
+        not_run: dict[str, str] = {}
+        counted: set[int] = set()
+        for process in opened.values():
+            figures |= process.found
+            not_run |= figures.pop("not_run")
+            counted |= set(figures.pop("parameters"))
+            turns |= process.turns(without=PEAKS)
+        if len(counted) != 1:
+            raise RuntimeError(f"the sides' numbers of parameters differ: {counted}")
+        peaks = {k: process.ask(PEAKS)["value"] for k, process in opened.items()}
+        result = measuring.alternate(turns, case["rounds"], case["turn"])
     return {
         **figures,
-        "device": jax.devices()[0].device_kind,
-        "cores_used": measuring.cores(),
-        "flops": case["batch"] * pretraining_flops(model, case["length"], chosen),
-        "tokens": int(batch["input_mask"].sum()),
-        "peaks": dict(zip(("jax", "torch"), peaks, strict=False)),
+        "parameters": counted.pop(),
+        "cores_used": case["threads"] or measuring.cores(),
+        "peaks": peaks,
         "sides": result,
         "not_run": not_run,
     }
-
-
-def _batch(config: Any, rows: str) -> Any:
-    """Random full rows, or the loader's first batch of Python's own documentation."""
-    from bert_jax.data.loader import batch_at
-    from experiments.benchmarks import our_step
-
-    if rows == "full":
-        return our_step.random_batch(config)
-    with tempfile.TemporaryDirectory() as folder:
-        own = config.copy_and_resolve_references()
-        own.corpus.sources, own.corpus.data_dir = ("pydocs",), folder
-        return batch_at(own, 0)
-
-
-def _add_torch(
-    case: dict[str, Any],
-    config: Any,
-    batch: Any,
-    sides: dict[str, Any],
-    not_run: dict[str, str],
-) -> dict[str, Any]:
-    """Adds torch's sides that run here; returns facts about them.
-
-    Raises:
-      RuntimeError: its model has another number of parameters than ours.
-    """
-    import torch
-
-    from experiments.benchmarks import torch_step
-
-    torch.set_num_threads(measuring.cores())
-    torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX does
-    networks: dict[str, torch_step.Network] = {}
-    rows = torch_step.theirs(batch)
-    for side in case["torch"]:
-        attention, compiles, gathered = torch_step.SIDES[side]
-        if attention not in networks:
-            networks[attention] = torch_step.Network(config, attention)
-        own = torch_step.TorchStep(
-            networks[attention],
-            rows,
-            case["dtype"],
-            compiles=compiles,
-            gathered=gathered,
-        )
-        name = f"torch, {side}"
-        try:
-            _warm(own)
-        except Exception as error:  # torch.compile needs a compiler, and may not manage
-            if not compiles:
-                raise
-            lines = str(error).strip().splitlines() or [""]
-            not_run[name] = f"{type(error).__name__}: {lines[0][:200]}"
-            continue
-        sides[name] = own
-    counted = {network.parameters for network in networks.values()}
-    ours = {side.parameters for name, side in sides.items() if name.startswith(OURS)}
-    if len(counted | ours) > 1:
-        raise RuntimeError(f"parameters: ours {ours}, torch's {counted}")
-    return {
-        "torch_optimizer": {k: f"AdamW {n.optimizer}" for k, n in networks.items()},
-        "torch_threads": torch.get_num_threads(),
-    }
-
-
-def _warm(side: Any) -> None:
-    """Compiles, and steps until nothing is new.
-
-    Raises:
-      RuntimeError: the loss is not finite.
-    """
-    for _ in range(2):
-        loss = side(1)
-        if not math.isfinite(loss):
-            raise RuntimeError(f"the loss is {loss}")
 
 
 def rows_of(case: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -290,10 +201,8 @@ def main(arguments: list[str]) -> None:
         return
     facts = measuring.begin(MODULE, arguments)
     finished: list[dict[str, Any]] = []
-    # JAX takes most of a GPU's memory otherwise, and torch works on the same one.
-    shared = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.45", **os.environ}
     for case in cases(options):
-        finished.append(measuring.in_process(MODULE, case, options.limit, shared))
+        finished.append(measuring.in_process(MODULE, case, options.limit))
         measuring.write(options.output, {**facts, "cases": finished})
         print(f"\n{table(rows_of(finished[-1]), HEADER)}", flush=True)
         print("\n".join(notes(finished[-1])), flush=True)

@@ -1,0 +1,219 @@
+"""Reads a compiled program's text: its instructions, how often each runs, its matrix
+products, and what its devices send to each other."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+_INSTRUCTION = re.compile(
+    r"\s*(?:ROOT )?%(?P<name>\S+) = (?P<shape>\(.*?\)|\S+) (?P<op>[\w-]+)\((?P<rest>.*)"
+)
+_COMPUTATION = re.compile(r"(?P<entry>ENTRY )?%(?P<name>\S+) \(.*\{$")
+_ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
+# Bits of an element by the start of its type's name.
+_BITS = re.compile(r"(pred|bf|f|s|u|c)(\d*)")
+_DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+_CALLED = re.compile(r"(?:calls|to_apply|body)=%([^\s,]+)")
+
+COLLECTIVES = (
+    *("all-reduce", "all-gather", "reduce-scatter", "all-to-all"),
+    *("collective-permute", "collective-broadcast", "ragged-all-to-all"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    name: str
+    shape: str
+    op: str
+    rest: str  # operands and attributes
+
+    @property
+    def operands(self) -> list[str]:
+        depth, end = 1, 0
+        while depth and end < len(self.rest):
+            depth += {"(": 1, ")": -1}.get(self.rest[end], 0)
+            end += 1
+        return re.findall(r"%([^\s,(){}]+)", self.rest[:end])
+
+    @property
+    def where(self) -> str:
+        """Its path in the traced function."""
+        return self.attribute(r'op_name="([^"]*)"')
+
+    def attribute(self, pattern: str) -> str:
+        """The pattern's group, or nothing."""
+        found = re.search(pattern, self.rest)
+        return found[1] if found else ""
+
+
+class Program:
+    """The computations of `compiled.as_text()`, each a dict of instructions by name.
+
+    Raises:
+      ValueError: it is no HLO text.
+    """
+
+    def __init__(self, text: str):
+        self.computations: dict[str, dict[str, Instruction]] = {}
+        self.entry = ""
+        current: dict[str, Instruction] = {}
+        for line in text.splitlines():
+            if start := _COMPUTATION.match(line):
+                current = self.computations.setdefault(start["name"], {})
+                self.entry = start["name"] if start["entry"] else self.entry
+            elif found := _INSTRUCTION.match(line):
+                current[found["name"]] = Instruction(**found.groupdict())
+        if not self.entry:
+            raise ValueError("no HLO text: it has no ENTRY computation")
+
+    def walk(
+        self, computation: str = "", times: int = 1
+    ) -> Iterator[tuple[Instruction, Mapping[str, Instruction], int]]:
+        """Every instruction that runs, those inside fusions too; with the others of
+        its computation, and how often it runs."""
+        own = self.computations[computation or self.entry]
+        for one in own.values():
+            yield one, own, times
+            again = times * trips(one) if one.op == "while" else times
+            for called in _CALLED.findall(one.rest):
+                if called in self.computations:
+                    yield from self.walk(called, again)
+
+
+def trips(loop: Instruction) -> int:
+    """How often a loop's body runs, where the compiler knows; else 1."""
+    return int(loop.attribute(r'known_trip_count":\{"n":"(\d+)"') or 1)
+
+
+def arrays(shape: str) -> list[tuple[str, list[int]]]:
+    """Element type and sizes of each array of a shape, which may be a tuple's."""
+    return [
+        (dtype, [int(size) for size in sizes.split(",") if size])
+        for dtype, sizes in _ARRAY.findall(shape)
+        if _BITS.match(dtype)
+    ]
+
+
+def size(shape: str) -> int:
+    """Bytes of a shape; an element takes at least one."""
+    total = 0
+    for dtype, sizes in arrays(shape):
+        found = _BITS.match(dtype)
+        bits = int(found[2] or 8) if found else 8
+        total += math.prod(sizes) * max(1, bits // 8)
+    return total
+
+
+def dtype_of(array: str) -> str:
+    """`float32` of f32, where it is one that is multiplied."""
+    return _DTYPES.get(array, array)
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """A matrix product as the device multiplies it."""
+
+    dtype: str  # of its left side
+    where: str
+    times: int
+
+
+def products(program: Program) -> list[Product]:
+    """The matrix products; on a TPU they are convolutions."""
+    found = []
+    for one, others, times in program.walk():
+        multiplies = one.op in ("dot", "convolution") or (
+            one.op == "custom-call" and "lhs_contracting_dimensions" in one.rest
+        )
+        if multiplies and one.operands and one.operands[0] in others:
+            dtype, _ = arrays(others[one.operands[0]].shape)[0]
+            found.append(Product(dtype_of(dtype), one.where, times))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """What devices send to each other in one instruction."""
+
+    kind: str
+    axes: tuple[str, ...]  # of the mesh, along which they differ
+    bytes: int  # of the result on each device
+    where: str
+    times: int
+
+    def sent(self, sizes: Mapping[str, int]) -> float:
+        """Bytes that each device sends in all its runs, by rings over the axes."""
+        n = math.prod(sizes[axis] for axis in self.axes)
+        share = {
+            "all-reduce": 2 * (n - 1) / n,
+            "all-gather": (n - 1) / n,
+            "reduce-scatter": n - 1.0,
+            "all-to-all": (n - 1) / n,
+        }
+        return share.get(self.kind, 1.0) * self.bytes * self.times
+
+
+def collectives(program: Program, sizes: Mapping[str, int]) -> list[Collective]:
+    """The collectives among devices that stand in a mesh of these axes.
+
+    Raises:
+      ValueError: a collective names its devices in a form that is not known here.
+    """
+    found = []
+    for one, _, times in program.walk():
+        kind = one.op.removesuffix("-start")
+        if kind not in COLLECTIVES:
+            continue
+        group = _group(one.rest, math.prod(sizes.values()))
+        shape = one.shape
+        if one.op.endswith("-start") and kind != "all-reduce":
+            # A tuple of operands, results and marks; the result is the second.
+            shape = re.split(r"\}, (?=\w+\[)", shape)[1]
+        axes = _axes(group, sizes)
+        found.append(Collective(kind, axes, size(shape), one.where, times))
+    return found
+
+
+def _group(rest: str, count: int) -> list[int]:
+    """Some devices that exchange with each other, by their places in the mesh."""
+    pairs = re.search(r"source_target_pairs=\{\{(\d+),(\d+)\}(.*?)\}\}?,", rest)
+    if pairs:
+        found = re.search(r"source_target_pairs=\{(\{.*?\})\}", rest)
+        moves = re.findall(r"\{(\d+),(\d+)\}", found[1] if found else "")
+        source, target = max(moves, key=lambda move: move[0] != move[1])
+        return [int(source), int(target)]
+    if found := re.search(r"replica_groups=\{\{([\d,]+)\}", rest):
+        return [int(place) for place in found[1].split(",")]
+    if re.search(r"replica_groups=\{\}", rest):
+        return list(range(count))
+    form = r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?"
+    if found := re.search(form, rest):
+        places = np.arange(count).reshape(_numbers(found[3]))
+        if found[4]:
+            places = places.transpose(_numbers(found[4]))
+        return places.reshape(int(found[1]), int(found[2]))[0].tolist()
+    if found := re.search(r"replica_groups=mesh\[(.*?)\] \{(.*?)\}", rest):
+        every = dict(re.findall(r"'(\w+)'=(\d+)", found[1]))
+        named = re.findall(r"'(\w+)'", found[2])
+        if set(named) <= set(every) and ":" not in found[2]:
+            places = np.arange(math.prod(map(int, every.values())))
+            places = places.reshape([int(n) for n in every.values()])
+            index = tuple(slice(None) if axis in named else 0 for axis in every)
+            return places[index].ravel().tolist()
+    raise ValueError(f"no device groups in a known form: {rest[:300]}")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def _axes(places: Sequence[int], sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """The axes along which these places of a mesh differ."""
+    where = np.unravel_index(np.asarray(places), tuple(sizes.values()))
+    return tuple(
+        axis for axis, own in zip(sizes, where, strict=True) if len(set(own)) > 1
+    )
