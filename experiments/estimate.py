@@ -1,4 +1,4 @@
-"""Bytes, FLOPs and traffic of a pre-training step, from shapes alone.
+"""Bytes and traffic of a training step, from shapes alone.
 
 What autodiff keeps for the backward pass is traced (`jax.eval_shape` of `jax.vjp`), for
 one and two layers and for two numbers of rows, and multiplied out; no array is made.
@@ -16,14 +16,25 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from bert_jax import tasks
-from bert_jax.tasks.task import Task
 from bert_jax.training import optimizer, sharding
 from bert_jax.training.memory import bytes_per_device
 from bert_jax.training.step import TrainState
+from experiments import columns, programs
 
 # Values of config.model.remat.
 NO_REMAT, FULL_REMAT = "none", "full"
+
+
+# Arrays of a layer that autodiff keeps and the compiler does not, found by compiling
+# (`plan --compile`): dropout's masks, each LayerNorm's three in float32, and of the
+# attention's two of length x length in float32 one or both. In a loop over the layers
+# the compiler sees one layer at a time.
+_COMPUTED_AGAIN: dict[str, dict[str, int]] = {
+    "tpu": {"masks": 3, "norms": 6, "scores": 2},
+    "tpu, scanned": {"scores": 1},
+    "cuda": {"masks": 3, "norms": 6, "scores": 1},
+    "cuda, scanned": {"scores": 1},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,30 +46,6 @@ class Line:
     formula: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Phase:
-    """Steps of one length."""
-
-    steps: int
-    batch: int  # sequences of a step, over all devices
-    length: int
-    predictions: int
-    parts: int  # micro-batches
-    pairs: int = 0  # of a packed row; 0: not packed
-
-
-def phases(task: Task) -> list[Phase]:
-    """The phases of a pre-training run."""
-    found = []
-    for own in task.phases():
-        batch, length = own.shapes["input_ids"]
-        predictions = own.shapes["masked_lm_positions"][1]
-        pairs = own.shapes.get("cls_positions", (0, 0))[1]
-        parts = own.micro_batches
-        found.append(Phase(own.steps, batch, length, predictions, parts, pairs))
-    return found
-
-
 def state(config: ConfigDict, mesh: Mesh) -> TrainState:
     """Shapes and shardings of parameters and optimizer state."""
     return _state(config.to_json(), mesh)
@@ -67,7 +54,7 @@ def state(config: ConfigDict, mesh: Mesh) -> TrainState:
 @functools.cache
 def _state(config: str, mesh: Mesh) -> TrainState:
     own = ConfigDict(json.loads(config))
-    task = tasks.create(own)
+    task = programs.task_of(own)
     moments = own.mesh.optimizer
     return sharding.abstract_state(task.init_params, optimizer.make(own), mesh, moments)
 
@@ -78,47 +65,40 @@ def _split_bytes(params: Any) -> int:
     return bytes_per_device([x for x in leaves if "fsdp" in x.sharding.spec])
 
 
-def batch_shapes(rows: int, phase: Phase) -> dict[str, jax.ShapeDtypeStruct]:
-    """A batch of pre-training."""
+def memory(config: ConfigDict, mesh: Mesh, index: int, kind: str = "") -> list[Line]:
+    """Bytes of each device while a step of a phase runs.
 
-    def whole(*shape: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((rows, *shape), jnp.int32)
-
-    weights = jax.ShapeDtypeStruct((rows, phase.predictions), jnp.float32)
-    tokens, chosen = whole(phase.length), whole(phase.predictions)
-    packed: dict[str, jax.ShapeDtypeStruct] = {}
-    if phase.pairs:
-        packed = dict.fromkeys(("sequence_ids", "position_ids"), tokens)
-        packed["cls_positions"] = whole(phase.pairs)
-    return {
-        **packed,
-        **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), tokens),
-        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), chosen),
-        "masked_lm_weights": weights,
-        "next_sentence_labels": whole(*([phase.pairs] if phase.pairs else [])),
-    }
-
-
-def memory(config: ConfigDict, mesh: Mesh, phase: Phase) -> list[Line]:
-    """Bytes of each device while a step runs."""
+    Args:
+      index: of the training's phases.
+      kind: of the device, as in `devices`; empty: all that is traced is kept.
+    """
+    phase = programs.task_of(config).phases()[index]
     own = state(config, mesh)
     fsdp, tensor = mesh.shape["fsdp"], mesh.shape["tensor"]
     params = bytes_per_device(own.params)
-    rows = phase.batch // (mesh.shape["data"] * fsdp) // phase.parts
+    rows = phase.batch_size // (mesh.shape["data"] * fsdp) // phase.micro_batches
     lines = [
         Line("parameters", params, "4 bytes each / fsdp / tensor, where they divide"),
         Line("optimizer", bytes_per_device(own.opt_state), "4 bytes for each moment"),
         Line(
             "gradients",
-            params * (2 if phase.parts > 1 else 1),
+            params * (2 if phase.micro_batches > 1 else 1),
             "as the parameters; with micro-batches their sum too",
         ),
         Line(
             "activations",
-            rows * activations(config, phase, tensor),
-            f"{rows} rows x what autodiff keeps of one (traced)",
+            rows * activations(config, index, tensor, kind),
+            f"{rows} rows x what autodiff keeps of one (traced)"
+            + (", less what the compiler computes again" if kind else ""),
         ),
     ]
+    if config.optimizer.name == "lamb":
+        formula = "as the parameters: updates, until the norms of each are known"
+        lines.append(Line("updates", params, formula))
+    if kind == "tpu" and config.model.scan_layers and _share(config) < 1:
+        layers = config.model.num_hidden_layers * layer_parameters(config)
+        formula = "2 bytes each, copied before the loop over the layers, / tensor"
+        lines.append(Line("kernels", layers * _share(config) / fsdp / tensor, formula))
     if fsdp > 1:
         table = 4 * config.model.vocab_size * config.model.hidden_size
         held = (table + 2 * _share(config) * layer_parameters(config)) / tensor
@@ -130,24 +110,33 @@ def memory(config: ConfigDict, mesh: Mesh, phase: Phase) -> list[Line]:
     return lines
 
 
-def activations(config: ConfigDict, phase: Phase, tensor: int) -> float:
+def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> float:
     """Bytes that one row of a batch takes on each device until the backward pass.
 
-    With recomputation, one layer's are there for a while besides.
+    With `remat`, and on a TPU in a loop over the layers, one layer's are there for a
+    while besides.
+    The compilers for accelerators compute some arrays again rather than keep them.
     """
+    remat = config.model.remat
+    scanned = bool(kind and config.model.scan_layers)
+    again = _COMPUTED_AGAIN.get(f"{kind}, scanned" if scanned else kind, {})
+    if remat != NO_REMAT:
+        again = {}
 
     def kept(layers: int, remat: Any) -> float:
-        small = _small(config, layers, remat)
-        traced = _kept(small, phase.length, phase.predictions, phase.pairs)
-        return sum(
-            size / (tensor if _is_split(shape, config, phase, tensor) else 1)
-            for shape, size in traced
-        )
+        left = {what: count * layers for what, count in again.items()}
+        total = 0.0
+        for shape, dtype, size in _kept(_small(config, layers, remat), index):
+            what = _what(shape, dtype, config)
+            if left.get(what, 0) > 0:
+                left[what] -= 1
+                continue
+            total += size / (tensor if _is_split(shape, config, tensor) else 1)
+        return total
 
-    remat = config.model.remat
     one, two = kept(1, remat), kept(2, remat)
     total = one + (config.model.num_hidden_layers - 1) * (two - one)
-    if remat != NO_REMAT:
+    if remat != NO_REMAT or (scanned and kind == "tpu"):
         total += kept(2, NO_REMAT) - kept(1, NO_REMAT)
     return total
 
@@ -161,13 +150,15 @@ def _small(config: ConfigDict, layers: int, remat: Any) -> str:
 
 
 @functools.cache
-def _kept(
-    config: str, length: int, predictions: int, pairs: int
-) -> list[tuple[tuple, float]]:
-    """Shapes, and bytes for each row, of what the backward pass of a model needs."""
-    task = tasks.create(ConfigDict(json.loads(config)))
+def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
+    """Shapes, dtypes, bytes for each row, of what the backward pass of a model needs.
+
+    Args:
+      index: of the training's phases.
+    """
+    task = programs.task_of(ConfigDict(json.loads(config)))
     params = jax.eval_shape(lambda: nn.meta.unbox(task.init_params(jax.random.key(0))))
-    phase = Phase(1, 0, length, predictions, 1, pairs)
+    phase = task.phases()[index]
 
     def pullback(params: Any, batch: Mapping[str, Any], key: Any) -> Any:
         def loss(params: Any) -> Any:
@@ -177,20 +168,31 @@ def _kept(
 
     key = jax.eval_shape(lambda: jax.random.key(0))
     two, three = (
-        jax.tree.leaves(jax.eval_shape(pullback, params, batch_shapes(n, phase), key))
+        jax.tree.leaves(
+            jax.eval_shape(pullback, params, columns.columns(task, phase, n), key)
+        )
         for n in (2, 3)
     )
     # What does not grow with the rows is the parameters'.
     return [
-        (less.shape, (more.size - less.size) * less.dtype.itemsize)
+        (less.shape, str(less.dtype), (more.size - less.size) * less.dtype.itemsize)
         for less, more in zip(two, three, strict=True)
         if more.size > less.size
     ]
 
 
-def _is_split(
-    shape: tuple[int, ...], config: ConfigDict, phase: Phase, tensor: int
-) -> bool:
+def _what(shape: tuple[int, ...], dtype: str, config: ConfigDict) -> str:
+    """The kind of an array, as in `_COMPUTED_AGAIN`."""
+    if dtype == "bool":
+        return "masks"
+    if dtype == "float32" and len(shape) == 4 and shape[-1] == shape[-2]:
+        return "scores"
+    if dtype == "float32" and shape[-1] == config.model.hidden_size:
+        return "norms"
+    return ""
+
+
+def _is_split(shape: tuple[int, ...], config: ConfigDict, tensor: int) -> bool:
     """Whether the tensor axis splits an array: by heads, inner size or vocabulary."""
     model = config.model
     heads = len(shape) == 4 and model.num_attention_heads in shape[1:3]
@@ -210,33 +212,35 @@ def layer_parameters(config: ConfigDict) -> int:
     return 4 * (4 * hidden * hidden + 2 * hidden * inner + 9 * hidden + inner)
 
 
-def traffic(config: ConfigDict, mesh: Mesh, phase: Phase) -> list[Line]:
-    """Bytes that each device sends in a step over each axis, by rings."""
+def traffic(config: ConfigDict, mesh: Mesh, index: int) -> list[Line]:
+    """Bytes that each device sends in a step of a phase over each axis, by rings."""
+    phase = programs.task_of(config).phases()[index]
+    parts = phase.micro_batches
     own = state(config, mesh)
     data, fsdp, tensor = (mesh.shape[axis] for axis in sharding.AXES)
     split = _split_bytes(own.params)
     rest = bytes_per_device(own.params) - split
     again = config.model.remat != NO_REMAT
     # Unrolled layers' parameters are put together once, before the first part.
-    gathers = (2 + again) * phase.parts if config.model.scan_layers else 1
-    rows = phase.batch // (data * fsdp)
+    gathers = (2 + again) * parts if config.model.scan_layers else 1
+    rows = phase.batch_size // (data * fsdp)
     itemsize = jnp.dtype(config.model.dtype).itemsize
-    hidden = rows * phase.length * config.model.hidden_size * itemsize
+    hidden = rows * phase.shapes["input_ids"][-1] * config.model.hidden_size * itemsize
     # Forward after attention and feed-forward; backward before their first products,
     # of which attention has three.
     sums = (2 + 4 + 2 * again) * config.model.num_hidden_layers + 2
     return [
         Line(
             "data",
-            2 * (data - 1) / data * phase.parts * bytes_per_device(own.params),
+            2 * (data - 1) / data * parts * bytes_per_device(own.params),
             "2 (n-1)/n x gradients x parts",
         ),
         Line(
             "fsdp",
-            (fsdp - 1) * (gathers * _share(config) + phase.parts) * split
-            + 2 * (fsdp - 1) / fsdp * phase.parts * rest,
-            f"(n-1)/n x parameters x {gathers + phase.parts}: put together {gathers} "
-            f"time(s) in {config.model.dtype}, gradients added and split {phase.parts}",
+            (fsdp - 1) * (gathers * _share(config) + parts) * split
+            + 2 * (fsdp - 1) / fsdp * parts * rest,
+            f"(n-1)/n x parameters x {gathers + parts}: put together {gathers} "
+            f"time(s) in {config.model.dtype}, gradients added and split {parts}",
         ),
         Line(
             "tensor",

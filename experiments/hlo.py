@@ -78,15 +78,23 @@ class Program:
         own = self.computations[computation or self.entry]
         for one in own.values():
             yield one, own, times
-            again = times * trips(one) if one.op == "while" else times
+            again = times * self.trips(one) if one.op == "while" else times
             for called in _CALLED.findall(one.rest):
                 if called in self.computations:
                     yield from self.walk(called, again)
 
-
-def trips(loop: Instruction) -> int:
-    """How often a loop's body runs, where the compiler knows; else 1."""
-    return int(loop.attribute(r'known_trip_count":\{"n":"(\d+)"') or 1)
+    def trips(self, loop: Instruction) -> int:
+        """How often a loop's body runs, where the text tells; else 1."""
+        if known := loop.attribute(r'known_trip_count":\{"n":"(\d+)"'):
+            return int(known)
+        # A TPU's program has the comparison of JAX's counter alone.
+        own = self.computations.get(loop.attribute(r"condition=%([^\s,]+)"), {})
+        compared = [one for one in own.values() if one.op == "compare"]
+        if len(compared) == 1 and "direction=LT" in compared[0].rest:
+            for name in compared[0].operands:
+                if name in own and own[name].op == "constant":
+                    return int(own[name].rest.partition(")")[0])
+        return 1
 
 
 def arrays(shape: str) -> list[tuple[str, list[int]]]:
@@ -196,12 +204,20 @@ def _group(rest: str, count: int) -> list[int]:
         if found[4]:
             places = places.transpose(_numbers(found[4]))
         return places.reshape(int(found[1]), int(found[2]))[0].tolist()
-    if found := re.search(r"replica_groups=mesh\[(.*?)\] \{(.*?)\}", rest):
-        every = dict(re.findall(r"'(\w+)'=(\d+)", found[1]))
-        named = re.findall(r"'(\w+)'", found[2])
-        if set(named) <= set(every) and ":" not in found[2]:
-            places = np.arange(math.prod(map(int, every.values())))
-            places = places.reshape([int(n) for n in every.values()])
+    form = (
+        r"replica_groups=mesh\[(?P<sizes>.*?)\]"
+        r"(?:, device_ids=\(\[(?P<shape>[\d,]+)\](?:T\((?P<order>[\d,]+)\))?\))?"
+        r" \{(?P<named>[^}:]*)\}"
+    )
+    if found := re.search(form, rest):
+        every = {k: int(n) for k, n in re.findall(r"'(\w+)'=(\d+)", found["sizes"])}
+        named = re.findall(r"'(\w+)'", found["named"])
+        if set(named) <= set(every):
+            places = np.arange(math.prod(every.values()))
+            places = places.reshape(_numbers(found["shape"] or str(places.size)))
+            if found["order"]:
+                places = places.transpose(_numbers(found["order"]))
+            places = places.reshape(list(every.values()))
             index = tuple(slice(None) if axis in named else 0 for axis in every)
             return places[index].ravel().tolist()
     raise ValueError(f"no device groups in a known form: {rest[:300]}")

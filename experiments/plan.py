@@ -1,61 +1,67 @@
-"""What a pre-training run needs of N devices, and how long it takes on them.
+"""What a training run needs of N devices, and how long it takes on them.
 
-    python -m experiments.plan --config=configs/large.py --devices=64 --device=v5e \
+    python -m experiments.plan --config=configs/large.py --device=v5e:4x4 \
         [--efficiency=0.4] [--config.FIELD=VALUE ...]
+    python -m experiments.plan --config=configs/large.py --device=v5e:4x4 --compile \
+        [--effort=full] [--config.FIELD=VALUE ...]
 
-Runs anywhere: the devices are simulated, and nothing is computed or allocated. Memory
-is parameters, optimizer, gradients and what autodiff keeps; the compiler's own buffers
-come on top, for which a tenth is left. Time is model FLOPs at a share of the peak that
-has to be assumed (--efficiency; a run's `mfu` is the measured one), the reading and
-writing of parameters and moments, and the traffic between devices, which overlaps with
-computing wholly (the lower figure) or not at all (the higher one).
+A TPU slice is named by its topology, as in v5e:4x4, v5p:4x4x4 and v6e:8x8; of GPUs,
+--devices says how many. Nothing is computed or allocated, and no data is read.
 
-tests/plan_test.py compares the formulas with what the compiler reports for simulated
-CPU devices. There, gradients that fsdp splits are added as if they were not (twice the
-traffic that is counted here), and recomputation saves nothing without scan_layers.
+By itself it works with formulas, anywhere. Memory is parameters, optimizer, gradients
+and what autodiff keeps. Time is model FLOPs at a share of the peak that has to be
+assumed (--efficiency; a run's `mfu` is the measured one), the reading and writing of
+parameters and moments, and the traffic between devices, which overlaps with computing
+wholly (the lower figure) or not at all (the higher one).
+
+With --compile the vendor's compiler (the extra `ahead`; it needs no device) compiles
+the run's own step for a slice, or for one h100 or h200: bytes by the compiler beside
+the formulas', whether they fit, what devices send each other, and matrix products by
+dtype. Where it does not fit, the cheapest change that does is compiled too.
+--effort=quick, the default, searches less for fast code: four times sooner, and memory
+within some percent of --effort=full, with which a run compiles.
 """
 
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from flax.traverse_util import flatten_dict
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from bert_jax import tasks
-from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime.terminal import table
 from bert_jax.training import sharding
 from bert_jax.training.memory import bytes_per_device
-from experiments import estimate
+from experiments import compile_report, compiled, described, estimate, programs
 from experiments.devices import DEVICES, Device
 
 USABLE = 0.9  # of a device's memory
-OPTIONS = {"config": "", "devices": "", "device": "", "efficiency": "0.4"}
+OPTIONS = {
+    **{"config": "", "devices": "", "device": "", "efficiency": "0.4"},
+    **{"effort": "quick", "compile": "no"},
+}
 
 
 def main(argv: Sequence[str]) -> int:
     """Prints the plan; gives the exit status, 2 where it does not fit."""
     try:
         options, fields = parse(argv)
-        count, efficiency = int(options["devices"]), float(options["efficiency"])
-        simulate(count)
-        config = configuration.load(options["config"], fields)
-        if config.task.name != "pretraining":
-            raise UserError(
-                f"config.task.name={config.task.name!r}: only pre-training is planned"
-            )
-        task = tasks.create(config)
-        task.resolve()
-        print(report(task.config, options["device"], efficiency))
-        told = advice(task.config, DEVICES[options["device"]])
-        if told:
-            raise UserError(told)
+        name, spec = options["device"], options["config"]
+        simulate(int(options["devices"]))
+        config = programs.task_of(programs.load(spec, fields)).config
+        told = advice(config, DEVICES[described.family(name)])
+        if options["compile"] == "yes":
+            found = compile_report.Asked(spec, fields, name, options["effort"])
+            changes = [] if told.fits else told.changes
+            return 0 if compile_report.show(found, config, changes) else 2
+        print(report(config, described.family(name), float(options["efficiency"])))
+        if not told.fits:
+            raise UserError(told.line)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -76,14 +82,23 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             continue
         if name not in options or not arg.startswith("--"):
             raise UserError(f"{arg}: there are --{', --'.join(options)}")
-        options[name] = value
+        options[name] = "yes" if arg == "--compile" else value
+    device = options["device"]
+    if described.family(device) not in DEVICES:
+        known = ", ".join(DEVICES)
+        raise UserError(f"--device={device}: one of {known}; a slice as v5e:4x4")
+    if count := described.count(device):
+        if options["devices"] not in ("", str(count)):
+            raise UserError(f"--devices={options['devices']}: {device} has {count}")
+        options["devices"] = str(count)
     for name, value in options.items():
         if not value:
             raise UserError(f"--{name}=VALUE is required")
-    if options["device"] not in DEVICES:
-        raise UserError(f"--device={options['device']}: one of {', '.join(DEVICES)}")
     if not options["devices"].isdigit() or int(options["devices"]) < 1:
         raise UserError(f"--devices={options['devices']}: a number of at least 1")
+    if options["effort"] not in compiled.EFFORTS:
+        known = ", ".join(compiled.EFFORTS)
+        raise UserError(f"--effort={options['effort']}: one of {known}")
     try:
         right = 0 < float(options["efficiency"]) <= 1
     except ValueError:
@@ -102,7 +117,7 @@ def simulate(count: int) -> None:
 def report(config: ConfigDict, name: str, efficiency: float) -> str:
     """Memory, FLOPs, traffic and time, with the formulas."""
     device, mesh = DEVICES[name], sharding.make_mesh(config)
-    task, model = tasks.create(config), config.model
+    task, model = programs.task_of(config), config.model
     params = count_parameters(estimate.state(config, mesh).params)
     axes = " ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
     text = [
@@ -115,32 +130,16 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
         f"  ({device.source})",
     ]
     lower = higher = 0.0
-    for phase, own in zip(estimate.phases(task), task.phases(), strict=True):
-        flops = task.flops(own.shapes)
-        held = estimate.memory(config, mesh, phase)
-        sent = estimate.traffic(config, mesh, phase)
-        times = seconds(config, device, mesh, phase, flops, efficiency)
-        slow = sum(line.value for line in times)
-        fast = max(sum(x.value for x in times[:2]), sum(x.value for x in times[2:]))
+    for index, phase in enumerate(task.phases()):
+        flops = task.flops(phase.shapes)
+        times = seconds(config, device, mesh, index, flops, efficiency)
+        fast, slow = bounds(times)
         lower, higher = lower + phase.steps * fast, higher + phase.steps * slow
-        heading = f"\n{phase.steps:,} steps of {phase.batch:,} at length {phase.length}"
-        total = sum(line.value for line in held)
-        whole = f"of {device.memory / 1e9:g} GB; {1 - USABLE:.0%} is left to XLA"
+        length = phase.shapes["input_ids"][-1]
         text += [
-            f"{heading}: {flops:.4g} FLOPs a step (3 x forward, matrix products)\n",
-            table(
-                [
-                    *((x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in held),
-                    ("together", f"{total / 1e9:.3f} GB", whole),
-                ],
-                ("memory of a device", "", ""),
-            ),
-            "",
-            table(
-                [(x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in sent],
-                ("sent by a device in a step", "", ""),
-            ),
-            "",
+            f"\n{phase.steps:,} steps of {phase.batch_size:,} at length {length}: "
+            f"{flops:.4g} FLOPs a step (3 x forward, matrix products)\n",
+            *_tables(config, name, mesh, index),
             table(
                 [
                     *((x.name, f"{x.value * 1e3:.2f} ms", x.formula) for x in times),
@@ -154,11 +153,35 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
     return "\n".join([*text, f"\nthe recipe: {recipe}"])
 
 
+def _tables(config: ConfigDict, name: str, mesh: Mesh, index: int) -> list[str]:
+    """A phase's memory and traffic."""
+    device = DEVICES[name]
+    held = estimate.memory(config, mesh, index, device.compiler)
+    sent = estimate.traffic(config, mesh, index)
+    total = sum(line.value for line in held)
+    whole = f"of {device.memory / 1e9:g} GB; {1 - USABLE:.0%} is left to XLA"
+    return [
+        table(
+            [
+                *((x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in held),
+                ("together", f"{total / 1e9:.3f} GB", whole),
+            ],
+            ("memory of a device", "", ""),
+        ),
+        "",
+        table(
+            [(x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in sent],
+            ("sent by a device in a step", "", ""),
+        ),
+        "",
+    ]
+
+
 def seconds(
     config: ConfigDict,
     device: Device,
     mesh: Mesh,
-    phase: estimate.Phase,
+    index: int,
     flops: float,
     efficiency: float,
 ) -> list[estimate.Line]:
@@ -182,7 +205,7 @@ def seconds(
         ),
     ]
     inner = mesh.size
-    for line in estimate.traffic(config, mesh, phase):
+    for line in estimate.traffic(config, mesh, index):
         # The tensor axis is the innermost: its devices stand side by side.
         within = inner <= device.node or mesh.shape[line.name] == 1
         rate = device.link if within else device.network
@@ -190,6 +213,12 @@ def seconds(
         lines.append(estimate.Line(line.name, line.value / rate, formula))
         inner //= mesh.shape[line.name]
     return lines
+
+
+def bounds(times: Sequence[estimate.Line]) -> tuple[float, float]:
+    """The time of a step from `seconds`, if traffic overlaps wholly and not at all."""
+    computing, sending = (sum(x.value for x in part) for part in (times[:2], times[2:]))
+    return max(computing, sending), computing + sending
 
 
 def duration(time: float) -> str:
@@ -200,51 +229,63 @@ def duration(time: float) -> str:
     return f"{time:.1f} s"
 
 
-def needed(config: ConfigDict) -> float:
+def needed(config: ConfigDict, device: Device) -> float:
     """Bytes of a device in the phase that needs most.
 
     Raises:
       UserError: the mesh does not fit the devices, or the batch the mesh.
     """
-    mesh = sharding.make_mesh(config)
-    each = estimate.phases(tasks.create(config))
-    return max(sum(x.value for x in estimate.memory(config, mesh, p)) for p in each)
+    mesh, count = sharding.make_mesh(config), len(programs.task_of(config).phases())
+    return max(
+        sum(x.value for x in estimate.memory(config, mesh, index, device.compiler))
+        for index in range(count)
+    )
 
 
-def advice(config: ConfigDict, device: Device) -> str:
-    """Empty where it fits; else a line that says so, and what would."""
+class Advice(NamedTuple):
+    """Whether a config fits by the formulas, and else what would."""
+
+    fits: bool
+    line: str
+    changes: list[list[str]]  # flags, the cheapest change first
+
+
+def advice(config: ConfigDict, device: Device) -> Advice:
+    """Compares with what a device has; tries changes that do not change results."""
     room = device.memory * USABLE
-    need = needed(config)
+    need = needed(config, device)
     if need <= room:
-        return ""
-    found: dict[str, str] = {}
+        return Advice(True, "", [])
+    found: dict[str, tuple[list[str], float]] = {}
     for kind, fields in candidates(config):
         if kind in found or (kind == "all" and found):
             continue
         changed = config.copy_and_resolve_references()
         changed.update_from_flattened_dict(fields)
         try:
-            less = needed(changed)
+            less = needed(changed, device)
         except UserError:
             continue
         if less <= room:
             now = flatten_dict(config.to_dict(), sep=".")
             new = [f"--config.{k}={v}" for k, v in fields.items() if now[k] != v]
-            told = " ".join(new)
-            found[kind] = f"{told} ({less / 1e9:.1f} GB)"
+            found[kind] = new, less
     start = (
         f"does not fit: {need / 1e9:.1f} GB of each device's "
         f"{device.memory / 1e9:g} GB, of which {room / 1e9:.1f} can be used"
     )
     if not found:
-        return f"{start}; more devices or a smaller train.batch_size are needed"
-    return f"{start}; it would with {', or with '.join(found.values())}"
+        more = "more devices or a smaller train.batch_size are needed"
+        return Advice(False, f"{start}; {more}", [])
+    ways = [f"{' '.join(new)} ({less / 1e9:.1f} GB)" for new, less in found.values()]
+    line = f"{start}; it would with {', or with '.join(ways)}"
+    return Advice(False, line, [new for new, _ in found.values()])
 
 
 def candidates(config: ConfigDict) -> Iterator[tuple[str, dict[str, Any]]]:
     """Changes that save memory without changing the results, cheapest first."""
     count = jax.device_count()
-    rows = max(phase.batch for phase in estimate.phases(tasks.create(config)))
+    rows = max(phase.batch_size for phase in programs.task_of(config).phases())
     remat = {"model.remat": estimate.FULL_REMAT, "model.scan_layers": True}
     parts = [2**i for i in range(1, 1 + int(math.log2(rows)))]
     for part in parts:

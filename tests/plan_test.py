@@ -15,9 +15,8 @@ import pytest
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.data import packing
 from bert_jax.training import memory, optimizer, sharding, step
-from experiments import estimate, plan
+from experiments import columns, estimate, plan
 from experiments.devices import DEVICES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,7 +55,7 @@ def made(spec, *fields, devices=8):
     if devices == 1:
         types = (jax.sharding.AxisType.Auto,) * 3
         mesh = jax.make_mesh((1, 1, 1), sharding.AXES, types, devices=jax.devices()[:1])
-    (phase,) = estimate.phases(task)
+    (phase,) = task.phases()
     return task, mesh, phase
 
 
@@ -68,14 +67,14 @@ def compiled(task, mesh, phase):
         loss_weights=task.loss_weights,
         optimizer=optimizer.make(config),
         schedule=optimizer.learning_rate_schedule(config),
-        micro_batches=phase.parts,
+        micro_batches=phase.micro_batches,
     )
     state = estimate.state(config, mesh)
     batch = {
         name: jax.ShapeDtypeStruct(
             leaf.shape, leaf.dtype, sharding=sharding.batch_sharding(mesh)
         )
-        for name, leaf in estimate.batch_shapes(phase.batch, phase).items()
+        for name, leaf in columns.columns(task, phase).items()
     }
     out = (sharding.shardings_of(state), sharding.replicated(mesh))
     jitted = jax.jit(function, donate_argnums=0, out_shardings=out)
@@ -88,7 +87,7 @@ MESH = ("mesh.data=2", "mesh.fsdp=2", "mesh.tensor=2")
 
 @pytest.mark.slow
 def test_parameters_and_optimizer_are_those_of_real_arrays(small):
-    task, mesh, phase = made(small, *MESH)
+    task, mesh, _ = made(small, *MESH)
     abstract = estimate.state(task.config, mesh)
 
     def create():
@@ -96,7 +95,7 @@ def test_parameters_and_optimizer_are_those_of_real_arrays(small):
         return step.init_state(params, optimizer.make(task.config))
 
     state = jax.jit(create, out_shardings=sharding.shardings_of(abstract))()
-    lines = {x.name: x.value for x in estimate.memory(task.config, mesh, phase)}
+    lines = {x.name: x.value for x in estimate.memory(task.config, mesh, 0)}
     for name, tree in (("parameters", state.params), ("optimizer", state.opt_state)):
         shards = [leaf.addressable_shards[0] for leaf in jax.tree.leaves(tree)]
         assert lines[name] == sum(shard.data.nbytes for shard in shards)
@@ -118,13 +117,13 @@ def test_parameters_and_optimizer_are_those_of_real_arrays(small):
 def test_memory_is_what_the_compiler_reports(small, devices, fields):
     task, mesh, phase = made(small, *fields, devices=devices)
     analysis = compiled(task, mesh, phase).memory_analysis()
-    lines = {x.name: x.value for x in estimate.memory(task.config, mesh, phase)}
+    lines = {x.name: x.value for x in estimate.memory(task.config, mesh, 0)}
     resident = lines.pop("parameters") + lines.pop("optimizer")
     batch = sum(
         math.prod(leaf.shape) * 4
-        for name, leaf in estimate.batch_shapes(phase.batch, phase).items()
+        for name, leaf in columns.columns(task, phase).items()
         # The compiler drops what a step does not read.
-        if not (phase.pairs and name == "input_mask")
+        if not ("cls_positions" in phase.shapes and name == "input_mask")
     )
     whole = resident + batch / (mesh.shape["data"] * mesh.shape["fsdp"])
     assert analysis.argument_size_in_bytes == pytest.approx(whole, rel=1e-3)
@@ -148,7 +147,7 @@ def test_traffic_is_that_of_the_collectives(small, fields, axes):
         for dims in re.findall(r"\w+\[([\d,]*)\]", match[1]) if match else ():
             sizes = [int(size) for size in dims.split(",") if size]
             found[match[2]] += 4 * math.prod(sizes)
-    sent = {x.name: x.value for x in estimate.traffic(task.config, mesh, phase)}
+    sent = {x.name: x.value for x in estimate.traffic(task.config, mesh, 0)}
     fsdp, tensor = mesh.shape["fsdp"], mesh.shape["tensor"]
     params = memory.bytes_per_device(estimate.state(task.config, mesh).params)
     if axes == "data":
@@ -156,7 +155,7 @@ def test_traffic_is_that_of_the_collectives(small, fields, axes):
         # The embeddings' gradient is added in two parts, the look-up's and the head's;
         # of the positions' only as many rows as are used.
         model = task.config.model
-        unused = model.max_position_embeddings - phase.length
+        unused = model.max_position_embeddings - phase.shapes["input_ids"][1]
         table = 4 * model.hidden_size * (model.vocab_size - unused)
         assert found["all-reduce"] == pytest.approx(params + table, rel=1e-4)
         assert found["all-gather"] == 0
@@ -172,7 +171,7 @@ def test_traffic_is_that_of_the_collectives(small, fields, axes):
 @pytest.mark.parametrize("fields", [(), ("corpus.packing=True",)])
 def test_flops_are_those_that_the_compiler_counts_nearly(small, fields):
     task, mesh, phase = made(small, *fields, devices=1)
-    assert phase.pairs == (packing.PAIRS if fields else 0)
+    assert ("cls_positions" in phase.shapes) == bool(fields)
     counted = compiled(task, mesh, phase).cost_analysis()["flops"]
     (own,) = task.phases()
     assert counted == pytest.approx(task.flops(own.shapes), rel=0.15)
@@ -219,21 +218,22 @@ def test_what_does_not_fit_says_what_would(eight, capsys, small):
         config = configuration.load(small, [*big, *flags.split()])
         task = tasks.create(config)
         task.resolve()
-        assert plan.needed(task.config) == pytest.approx(float(size) * 1e9, rel=0.1)
+        need = plan.needed(task.config, DEVICES["v5e"])
+        assert need == pytest.approx(float(size) * 1e9, rel=0.1)
 
 
 def test_the_time_of_a_step(small):
-    task, mesh, phase = made(small, "mesh.tensor=2", "model.dtype=bfloat16")
+    task, mesh, _ = made(small, "mesh.tensor=2", "model.dtype=bfloat16")
     device = DEVICES["h100"]
-    lines = plan.seconds(task.config, device, mesh, phase, 8e12, 0.5)
+    lines = plan.seconds(task.config, device, mesh, 0, 8e12, 0.5)
     assert lines[0].value == pytest.approx(8e12 / (8 * 989e12 * 0.5))
-    sent = estimate.traffic(task.config, mesh, phase)
+    sent = estimate.traffic(task.config, mesh, 0)
     assert [x.name for x in lines[2:]] == ["data", "fsdp", "tensor"]
     for time, line in zip(lines[2:], sent, strict=True):
         assert time.value == line.value / device.link
     # Two nodes: what crosses them goes through the network.
     apart = DEVICES["h100"].__class__(**{**vars(device), "node": 2})
-    lines = plan.seconds(task.config, apart, mesh, phase, 8e12, 0.5)
+    lines = plan.seconds(task.config, apart, mesh, 0, 8e12, 0.5)
     assert lines[2].value == sent[0].value / device.network
     assert lines[4].value == sent[2].value / device.link
 
@@ -272,9 +272,14 @@ def test_on_devices_that_are_not_there(small):
             ],
             "--efficiency=2: in (0, 1]",
         ),
+        (["--config=configs/base.py", "--device=v5e:x"], "--devices=VALUE is required"),
         (
-            ["--config=configs/finetune/swag.py", "--device=v5e", "--devices=8"],
-            "config.task.name='swag': only pre-training is planned",
+            ["--config=configs/base.py", "--device=v5e:4x4", "--devices=8"],
+            "--devices=8: v5e:4x4 has 16",
+        ),
+        (
+            ["--config=configs/base.py", "--device=v5e:2x4", "--effort=some"],
+            "--effort=some: one of quick, full",
         ),
         (
             [

@@ -79,7 +79,7 @@ def _kernels(program: hlo.Program, computation: str, times: int) -> Iterator[Ker
     for own in others.values():
         if own.op == "while":
             body = own.attribute(r"body=%([^\s,]+)")
-            yield from _kernels(program, body, times * hlo.trips(own))
+            yield from _kernels(program, body, times * program.trips(own))
         elif own.op == "call":
             yield from _kernels(program, own.attribute(r"to_apply=%([^\s,]+)"), times)
         elif own.op not in _FREE:

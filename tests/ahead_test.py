@@ -1,0 +1,223 @@
+"""Steps as the TPU's and the GPU's own compilers make them, without such devices."""
+
+import functools
+import os
+import re
+from collections.abc import Iterator
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+
+from bert_jax.errors import UserError
+from bert_jax.models import products
+from bert_jax.training import memory, sharding
+from experiments import compiled, described, hlo, programs
+
+SLICE, GPU = "v5e:4x4", "h100"
+SMALL = (
+    *("model.hidden_size=128", "model.num_attention_heads=2"),
+    *("model.intermediate_size=512", "model.num_hidden_layers=2"),
+    *("model.dtype=bfloat16", "tokenizer.vocab_size=1024"),
+)
+BASE = (
+    *("train.batch_size=64", "evaluate.batch_size=64", "phase2.fraction=0.0"),
+    *("predict.batch_size=64", *SMALL),
+)
+# Two outputs, or a label's: their sums in float32 are of bfloat16 where it would round.
+IN_FLOAT32 = re.compile(r"next_sentence|question_answering|_classification")
+
+pytestmark = pytest.mark.slow
+
+
+def require(device: str) -> None:
+    """Skips the test where the device's compiler is not installed."""
+    try:
+        os.environ.update(described.environment(device))
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+def built(device, *fields, spec="configs/base.py", mode="train"):
+    """A program, and what the compiler made of it."""
+    require(device)
+    config = programs.load(spec, [f"--config.{field}" for field in fields])
+    program = programs.trace(config, described.devices(device), mode)
+    return program, compiles(program.traced, device)
+
+
+def compiles(traced, device):
+    kind = described.kind(device)
+    options = {**compiled.EFFORTS["quick"], **described.COMPILER_OPTIONS[kind]}
+    return traced.lower(lowering_platforms=(kind,)).compile(options)
+
+
+def wide_products(done) -> Iterator[str]:
+    """The products in float32 that are not meant to be."""
+    for one in hlo.products(hlo.Program(done.as_text())):
+        if one.dtype != "bfloat16" and not IN_FLOAT32.search(one.where):
+            yield one.where
+
+
+@pytest.mark.parametrize("device", [SLICE, GPU])
+def test_bfloat16_products_and_a_state_updated_in_place(device):
+    program, done = built(device, *BASE)
+    assert not list(wide_products(done))
+    assert len(hlo.products(hlo.Program(done.as_text()))) > 3 * 8 * 2
+    assert len(aliases(done)) == len(jax.tree.leaves(program.donated))
+    report = done.memory_analysis()
+    # A TPU pads some arrays.
+    state = memory.bytes_per_device(program.donated)
+    assert state <= report.alias_size_in_bytes <= 1.02 * state
+    assert report.output_size_in_bytes - report.alias_size_in_bytes < 10_000
+
+
+def aliases(done) -> list[str]:
+    """The results that take an argument's memory."""
+    first, _, _ = done.as_text().partition("\n")
+    return re.findall(r"\{\d*\}: \(\d+, \{\}, (?:may|must)-alias\)", first)
+
+
+def test_a_product_in_float32_is_found(monkeypatch):
+    wide = functools.partial(jnp.einsum, precision="highest")
+
+    def einsum(spec, a, b, result):
+        return wide(spec, a.astype("float32"), b.astype("float32")).astype(result)
+
+    monkeypatch.setattr(products, "_einsum", einsum)
+    _, done = built(SLICE, *BASE)
+    assert any("/attention/" in where for where in wide_products(done))
+
+
+def test_a_state_that_is_not_donated_is_found(monkeypatch):
+    jit = jax.jit
+    monkeypatch.setattr(
+        jax, "jit", lambda *args, donate_argnums=None, **more: jit(*args, **more)
+    )
+    program, done = built(SLICE, *BASE)
+    assert not aliases(done)
+    assert done.memory_analysis().alias_size_in_bytes < memory.bytes_per_device(
+        program.donated
+    )
+
+
+def exchanges(program, done) -> set[tuple[str, tuple[str, ...]]]:
+    """What devices do together, and along which axes."""
+    text = hlo.Program(done.as_text())
+    return {(c.kind, c.axes) for c in hlo.collectives(text, program.mesh.shape)}
+
+
+SUM, GATHER, SCATTER = "all-reduce", "all-gather", "reduce-scatter"
+DATA, FSDP, TENSOR = ("data",), ("fsdp",), ("tensor",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "allowed"),
+    [
+        ((), {(SUM, DATA)}),
+        (("mesh.optimizer=zero1",), {(SUM, DATA), (GATHER, DATA), (SCATTER, DATA)}),
+        (("mesh.data=1", "mesh.fsdp=16"), {(k, FSDP) for k in (SUM, GATHER, SCATTER)}),
+        (("mesh.data=8", "mesh.tensor=2"), {(SUM, DATA), (SUM, TENSOR), (SUM, ())}),
+        (
+            ("mesh.data=4", "mesh.fsdp=2", "mesh.tensor=2"),
+            {
+                *((SUM, axes) for axes in ((), DATA, FSDP, TENSOR)),
+                *((SUM, axes) for axes in (DATA + FSDP, FSDP + TENSOR)),
+                *((GATHER, FSDP), (SCATTER, FSDP)),
+            },
+        ),
+    ],
+    ids=["data", "zero1", "fsdp", "tensor", "all"],
+)
+def test_devices_exchange_what_the_mesh_needs(fields, allowed):
+    found = exchanges(*built(SLICE, *BASE, *fields))
+    assert found <= allowed
+    assert {kind for kind, _ in found} >= {SUM}
+
+
+def test_a_needless_gather_is_found(monkeypatch):
+    """As if rows were no longer kept where they are."""
+    constraint = nn.with_logical_constraint
+
+    def gathered(x, names, *more):
+        if names == ("batch", "length", "hidden"):
+            names = (None, "length", "hidden")
+        return constraint(x, names, *more)
+
+    monkeypatch.setattr(nn, "with_logical_constraint", gathered)
+    assert (GATHER, DATA) in exchanges(*built(SLICE, *BASE))
+
+
+def test_a_loop_over_the_layers_keeps_the_program_small():
+    def instructions(layers):
+        large = (*BASE, f"model.num_hidden_layers={layers}", "model.scan_layers=True")
+        _, done = built(SLICE, *large)
+        return sum(map(len, hlo.Program(done.as_text()).computations.values()))
+
+    assert instructions(24) < 1.1 * instructions(2)
+
+
+@pytest.mark.parametrize("device", [SLICE, GPU])
+@pytest.mark.parametrize(
+    ("spec", "mode"),
+    [
+        ("configs/base.py", "evaluate"),
+        ("configs/base.py", "predict"),
+        ("configs/finetune/squad.py", "train"),
+        ("configs/finetune/squad.py", "predict"),
+        ("configs/finetune/glue.py:task=stsb", "train"),
+        ("configs/finetune/ner.py", "train"),
+        ("configs/finetune/swag.py", "train"),
+        ("configs/finetune/text.py", "evaluate"),
+    ],
+)
+def test_other_steps_compile(device, spec, mode):
+    one = ("model.num_hidden_layers=1", "task.max_seq_length=32")
+    fields = BASE if spec == "configs/base.py" else (*BASE, *one)
+    _, done = built(device, *fields, spec=spec, mode=mode)
+    assert not list(wide_products(done))
+
+
+def test_packing_compiles_with_each_attention():
+    for device, attention in ((SLICE, "einsum"), (GPU, "einsum"), (GPU, "fused")):
+        fields = ("corpus.packing=True", f"model.attention={attention}")
+        _, done = built(device, *BASE, *fields)
+        assert ("triton" in done.as_text()) == (attention == "fused")
+    with pytest.raises(
+        UserError, match="needs a GPU, and this is a tpu; choose einsum"
+    ):
+        built(SLICE, *BASE, "model.attention=fused")
+
+
+def test_a_program_that_does_not_fit_says_so():
+    require(SLICE)
+    fields = [f"--config.{f}" for f in (*BASE, "train.batch_size=2097152")]
+    case = {"config": "configs/base.py", "fields": fields, "device": SLICE}
+    found = compiled.compile_case(
+        {**case, "mode": "train", "phase": 0, "effort": "quick"}
+    )
+    assert found["exhausted"].startswith("Ran out of memory") and "bytes" not in found
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("v5e", "describe one as v5e:4x4"),
+        ("v5e:3x3", "not divisible"),
+        ("v9:4x4", "v9:4x4"),
+        ("a100", "describe one as v5e:4x4"),
+    ],
+)
+def test_devices_that_are_not_known(name, message):
+    require(SLICE)
+    with pytest.raises(UserError, match=f"--device={name}: ") as raised:
+        described.devices(name)
+    assert message in str(raised.value)
+
+
+def test_a_mesh_of_described_devices_is_checked():
+    require(SLICE)
+    config = programs.load("configs/base.py", ["--config.mesh.tensor=3"])
+    with pytest.raises(UserError, match="does not fit 16 device"):
+        sharding.make_mesh(config, devices=described.devices(SLICE))
