@@ -189,12 +189,15 @@ set_up() { # EXTRAS: no, or a list with commas
   # XLA's CPU buffers in huge pages: without them a third of a small model's step goes
   # into fetching memory from the system, 4 kB at a time (glibc >= 2.35).
   export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
-  is_ready "$accelerator" "$1" && return
   # One at a time; some file systems have no locks, and then it is left to the user.
-  (
+  is_ready "$accelerator" "$1" || (
     if command -v flock >/dev/null; then flock 9 2>/dev/null || true; fi
     install "$accelerator" "$1" 9<&-
   ) 9<"$root/requirements.txt"
+  # The compilers of this extra look like devices, which JAX would try to use.
+  if [ "$accelerator" = cpu ] && [[ ",$installed_extras,$1," = *,ahead,* ]]; then
+    export JAX_PLATFORMS=${JAX_PLATFORMS:-cpu}
+  fi
 }
 
 run_tests() {

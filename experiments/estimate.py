@@ -82,8 +82,9 @@ def memory(config: ConfigDict, mesh: Mesh, index: int, kind: str = "") -> list[L
         Line("optimizer", bytes_per_device(own.opt_state), "4 bytes for each moment"),
         Line(
             "gradients",
-            params * (2 if phase.micro_batches > 1 else 1),
-            "as the parameters; with micro-batches their sum too",
+            params * (1 if phase.micro_batches == 1 else 3 if kind else 2),
+            "as the parameters; with micro-batches their sum too"
+            + (", before and after" if kind else ""),
         ),
         Line(
             "activations",
@@ -92,9 +93,6 @@ def memory(config: ConfigDict, mesh: Mesh, index: int, kind: str = "") -> list[L
             + (", less what the compiler computes again" if kind else ""),
         ),
     ]
-    if config.optimizer.name == "lamb":
-        formula = "as the parameters: updates, until the norms of each are known"
-        lines.append(Line("updates", params, formula))
     if kind == "tpu" and config.model.scan_layers and _share(config) < 1:
         layers = config.model.num_hidden_layers * layer_parameters(config)
         formula = "2 bytes each, copied before the loop over the layers, / tensor"
@@ -146,6 +144,9 @@ def _small(config: ConfigDict, layers: int, remat: Any) -> str:
     own.model.num_hidden_layers = layers
     own.model.scan_layers = False
     own.model.remat = remat
+    # What one row takes does not depend on these: traced once for all.
+    own.train.micro_batches = own.phase2.micro_batches = 1
+    own.mesh.data, own.mesh.fsdp, own.mesh.tensor = -1, 1, 1
     return own.to_json()
 
 
