@@ -50,6 +50,8 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     from bert_jax.training import memory
     from experiments import hlo, programs
 
+    # A program without a device cannot be read back from the cache.
+    jax.config.update("jax_enable_compilation_cache", False)
     start = time.perf_counter()
     config = programs.load(case["config"], case["fields"])
     devices = described.devices(case["device"])

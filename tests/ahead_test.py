@@ -1,6 +1,5 @@
 """Steps as the TPU's and the GPU's own compilers make them, without such devices."""
 
-import functools
 import os
 import re
 from collections.abc import Iterator
@@ -18,17 +17,26 @@ from experiments import compiled, described, hlo, programs
 SLICE, GPU = "v5e:4x4", "h100"
 SMALL = (
     *("model.hidden_size=128", "model.num_attention_heads=2"),
-    *("model.intermediate_size=512", "model.num_hidden_layers=2"),
+    *("model.intermediate_size=512", "model.num_hidden_layers=1"),
     *("model.dtype=bfloat16", "tokenizer.vocab_size=1024"),
 )
 BASE = (
     *("train.batch_size=64", "evaluate.batch_size=64", "phase2.fraction=0.0"),
+    *("corpus.max_seq_length=32", "masking.max_predictions_per_seq=5"),
     *("predict.batch_size=64", *SMALL),
 )
 # Two outputs, or a label's: their sums in float32 are of bfloat16 where it would round.
 IN_FLOAT32 = re.compile(r"next_sentence|question_answering|_classification")
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def without_a_cache():
+    """A program without a device cannot be read back."""
+    jax.config.update("jax_enable_compilation_cache", False)
+    yield
+    jax.config.update("jax_enable_compilation_cache", True)
 
 
 def require(device: str) -> None:
@@ -64,7 +72,9 @@ def wide_products(done) -> Iterator[str]:
 def test_bfloat16_products_and_a_state_updated_in_place(device):
     program, done = built(device, *BASE)
     assert not list(wide_products(done))
-    assert len(hlo.products(hlo.Program(done.as_text()))) > 3 * 8 * 2
+    # Three for each of a layer's eight, the pooler's and the masked LM's two; the
+    # compiler may join some.
+    assert 30 <= len(hlo.products(hlo.Program(done.as_text()))) <= 40
     assert len(aliases(done)) == len(jax.tree.leaves(program.donated))
     report = done.memory_analysis()
     # A TPU pads some arrays.
@@ -80,13 +90,14 @@ def aliases(done) -> list[str]:
 
 
 def test_a_product_in_float32_is_found(monkeypatch):
-    wide = functools.partial(jnp.einsum, precision="highest")
-
     def einsum(spec, a, b, result):
-        return wide(spec, a.astype("float32"), b.astype("float32")).astype(result)
+        wide = (x.astype(jnp.float32) for x in (a, b))
+        return jnp.einsum(spec, *wide).astype(result)
 
+    jax.clear_caches()
     monkeypatch.setattr(products, "_einsum", einsum)
-    _, done = built(SLICE, *BASE)
+    _, done = built(GPU, *BASE)
+    jax.clear_caches()
     assert any("/attention/" in where for where in wide_products(done))
 
 
@@ -158,32 +169,34 @@ def test_a_loop_over_the_layers_keeps_the_program_small():
     assert instructions(24) < 1.1 * instructions(2)
 
 
-@pytest.mark.parametrize("device", [SLICE, GPU])
 @pytest.mark.parametrize(
-    ("spec", "mode"),
+    ("device", "spec", "mode"),
     [
-        ("configs/base.py", "evaluate"),
-        ("configs/base.py", "predict"),
-        ("configs/finetune/squad.py", "train"),
-        ("configs/finetune/squad.py", "predict"),
-        ("configs/finetune/glue.py:task=stsb", "train"),
-        ("configs/finetune/ner.py", "train"),
-        ("configs/finetune/swag.py", "train"),
-        ("configs/finetune/text.py", "evaluate"),
+        (SLICE, "configs/base.py", "evaluate"),
+        (SLICE, "configs/base.py", "predict"),
+        (SLICE, "configs/finetune/squad.py", "train"),
+        (SLICE, "configs/finetune/ner.py", "train"),
+        (SLICE, "configs/finetune/text.py", "evaluate"),
+        (GPU, "configs/base.py", "evaluate"),
+        (GPU, "configs/finetune/squad.py", "predict"),
+        (GPU, "configs/finetune/glue.py:task=stsb", "train"),
+        (GPU, "configs/finetune/swag.py", "train"),
     ],
 )
 def test_other_steps_compile(device, spec, mode):
-    one = ("model.num_hidden_layers=1", "task.max_seq_length=32")
-    fields = BASE if spec == "configs/base.py" else (*BASE, *one)
-    _, done = built(device, *fields, spec=spec, mode=mode)
+    tuned = () if spec == "configs/base.py" else ("task.max_seq_length=32",)
+    if "squad" in spec:
+        tuned = (*tuned, "task.max_query_length=8")
+    _, done = built(device, *BASE, *tuned, spec=spec, mode=mode)
     assert not list(wide_products(done))
 
 
 def test_packing_compiles_with_each_attention():
-    for device, attention in ((SLICE, "einsum"), (GPU, "einsum"), (GPU, "fused")):
+    for device, attention in ((SLICE, "einsum"), (GPU, "fused")):
         fields = ("corpus.packing=True", f"model.attention={attention}")
         _, done = built(device, *BASE, *fields)
-        assert ("triton" in done.as_text()) == (attention == "fused")
+        own = "__gpu$xla.gpu.triton" in done.as_text()
+        assert own == (attention == "fused")
     with pytest.raises(
         UserError, match="needs a GPU, and this is a tpu; choose einsum"
     ):
@@ -192,8 +205,9 @@ def test_packing_compiles_with_each_attention():
 
 def test_a_program_that_does_not_fit_says_so():
     require(SLICE)
-    fields = [f"--config.{f}" for f in (*BASE, "train.batch_size=2097152")]
-    case = {"config": "configs/base.py", "fields": fields, "device": SLICE}
+    large = ("model.scan_layers=True", "phase2.fraction=0", "train.batch_size=65536")
+    fields = [f"--config.{field}" for field in large]
+    case = {"config": "configs/large.py", "fields": fields, "device": SLICE}
     found = compiled.compile_case(
         {**case, "mode": "train", "phase": 0, "effort": "quick"}
     )
