@@ -79,7 +79,7 @@ def read_texts(args: argparse.Namespace) -> list[str]:
     """The texts, cut where the model would be at its limit."""
     texts = []
     for name in args.texts:
-        for line in Path(name).read_text(encoding="utf-8").splitlines():
+        for line in Path(name).read_text(encoding="utf-8").rstrip("\n").split("\n"):
             row = json.loads(line)
             texts.append(" ".join(row[x] for x in ("text", "text_b") if x in row))
     random.Random(0).shuffle(texts)
