@@ -8,7 +8,6 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
-from bert_jax.training import sharding
 from experiments import compiled, described, estimate, programs
 from experiments.devices import DEVICES
 
@@ -68,7 +67,7 @@ def _print(asked: Asked, config: ConfigDict, index: int, change: Sequence[str]) 
 def by_formulas(config: ConfigDict, device: str, index: int) -> float:
     """Bytes of a device, by `estimate`."""
     kind = DEVICES[described.family(device)].compiler
-    mesh = sharding.make_mesh(config)
+    mesh = estimate.mesh_of(config, kind)
     return sum(line.value for line in estimate.memory(config, mesh, index, kind))
 
 
@@ -110,6 +109,10 @@ def lines(found: Mapping[str, Any], formulas: float) -> str:
     ]
     for name, (number, sent) in found["collectives"].items():
         text.append(f"  {name}: {number}, {sent / 1e6:,.1f} MB sent by a device")
+    if found["unknown_loops"]:
+        text.append(
+            f"  {found['unknown_loops']} loop(s) of unknown length counted once"
+        )
     products = ", ".join(f"{dtype} {n}" for dtype, n in found["products"].items())
     text.append(f"  matrix products: {products}")
     if found["products"].get("bfloat16"):

@@ -97,8 +97,11 @@ def _exchanges(program: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
     for one in hlo.collectives(program, sizes):
         name = f"{one.kind} over {' and '.join(one.axes) or 'one device'}"
         counts[name] += one.times
-        sent[name] += int(one.sent(sizes))
-    return {"collectives": {name: [counts[name], sent[name]] for name in counts}}
+        sent[name] += int(one.sent)
+    return {
+        "collectives": {name: [counts[name], sent[name]] for name in counts},
+        "unknown_loops": len(program.unknown_loops),
+    }
 
 
 def _multiplied(program: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from bert_jax.errors import UserError
 from bert_jax.training import optimizer, sharding
 from bert_jax.training.memory import bytes_per_device
 from bert_jax.training.step import TrainState
@@ -44,6 +45,20 @@ class Line:
     name: str
     value: float
     formula: str
+
+
+def mesh_of(config: ConfigDict, kind: str) -> Mesh:
+    """The config's mesh of the devices at hand, which stand for those of a kind.
+
+    Raises:
+      UserError: it does not fit them, or they do not have the config's attention.
+    """
+    own = config.copy_and_resolve_references()
+    if kind == "cuda":
+        own.model.attention = "einsum"  # the simulated devices are no GPUs
+    elif own.model.attention == "fused":
+        raise UserError("config.model.attention=fused: needs a GPU; choose einsum")
+    return sharding.make_mesh(own)
 
 
 def state(config: ConfigDict, mesh: Mesh) -> TrainState:

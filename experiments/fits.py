@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.runtime.terminal import table
-from experiments import compile_report, described, plan, programs
+from experiments import compile_report, described, estimate, plan, programs
 from experiments.benchmarks import measuring
 from experiments.devices import DEVICES
 
@@ -132,7 +132,7 @@ def _hours(task: Any, device: str, index: int) -> list[float]:
         return []
     phase = task.phases()[index]
     chip = DEVICES[described.family(device)]
-    mesh = plan.sharding.make_mesh(task.config)
+    mesh = estimate.mesh_of(task.config, chip.compiler)
     flops = task.flops(phase.shapes)
     times = plan.seconds(task.config, chip, mesh, index, flops, EFFICIENCY)
     return [x * phase.steps / 3600 for x in plan.bounds(times)]

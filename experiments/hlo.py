@@ -16,7 +16,10 @@ _ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
 # Bits of an element by the start of its type's name.
 _BITS = re.compile(r"(pred|bf|f|s|u|c)(\d*)")
 _DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
-_CALLED = re.compile(r"(?:calls|to_apply|body)=%([^\s,]+)")
+_CALLED = re.compile(
+    r"(?:calls|to_apply|body|true_computation|false_computation)=%([^\s,]+)"
+    r"|branch_computations=\{([^}]*)\}"
+)
 
 COLLECTIVES = (
     *("all-reduce", "all-gather", "reduce-scatter", "all-to-all"),
@@ -53,6 +56,10 @@ class Instruction:
 class Program:
     """The computations of `compiled.as_text()`, each a dict of instructions by name.
 
+    Attributes:
+      unknown_loops: those of which the text does not tell how often they run; their
+        instructions count once.
+
     Raises:
       ValueError: it is no HLO text.
     """
@@ -60,6 +67,7 @@ class Program:
     def __init__(self, text: str):
         self.computations: dict[str, dict[str, Instruction]] = {}
         self.entry = ""
+        self.unknown_loops: set[str] = set()
         current: dict[str, Instruction] = {}
         for line in text.splitlines():
             if start := _COMPUTATION.match(line):
@@ -79,22 +87,36 @@ class Program:
         for one in own.values():
             yield one, own, times
             again = times * self.trips(one) if one.op == "while" else times
-            for called in _CALLED.findall(one.rest):
+            for called in _called(one):
                 if called in self.computations:
                     yield from self.walk(called, again)
 
     def trips(self, loop: Instruction) -> int:
-        """How often a loop's body runs, where the text tells; else 1."""
-        if known := loop.attribute(r'known_trip_count":\{"n":"(\d+)"'):
+        """How often a loop's body runs; 1 for one of `unknown_loops`."""
+        if known := loop.attribute(r'known_trip_count":\s*\{"n":\s*"(\d+)"'):
             return int(known)
-        # A TPU's program has the comparison of JAX's counter alone.
-        own = self.computations.get(loop.attribute(r"condition=%([^\s,]+)"), {})
-        compared = [one for one in own.values() if one.op == "compare"]
-        if len(compared) == 1 and "direction=LT" in compared[0].rest:
-            for name in compared[0].operands:
-                if name in own and own[name].op == "constant":
-                    return int(own[name].rest.partition(")")[0])
+        # A TPU's program has JAX's counter compared with the number, maybe in a fusion.
+        compared: list[Instruction] = []
+        limits: list[int] = []
+        condition = loop.attribute(r"condition=%([^\s,]+)")
+        inner = self.walk(condition) if condition in self.computations else ()
+        for one, _, _ in inner:
+            if one.op == "compare":
+                compared.append(one)
+            elif one.op == "constant" and one.shape.startswith("s32[]"):
+                limits.append(int(one.rest.partition(")")[0]))
+        if len(compared) == len(limits) == 1 and "direction=LT" in compared[0].rest:
+            return limits[0]
+        self.unknown_loops.add(loop.name)
         return 1
+
+
+def _called(one: Instruction) -> list[str]:
+    """The computations that an instruction runs."""
+    found = []
+    for name, branches in _CALLED.findall(one.rest):
+        found += [name] if name else re.findall(r"%([^\s,]+)", branches)
+    return found
 
 
 def arrays(shape: str) -> list[tuple[str, list[int]]]:
@@ -149,13 +171,15 @@ class Collective:
 
     kind: str
     axes: tuple[str, ...]  # of the mesh, along which they differ
+    devices: int  # that exchange with each other
     bytes: int  # of the result on each device
     where: str
     times: int
 
-    def sent(self, sizes: Mapping[str, int]) -> float:
-        """Bytes that each device sends in all its runs, by rings over the axes."""
-        n = math.prod(sizes[axis] for axis in self.axes)
+    @property
+    def sent(self) -> float:
+        """Bytes that each device sends in all its runs, by rings."""
+        n = self.devices
         share = {
             "all-reduce": 2 * (n - 1) / n,
             "all-gather": (n - 1) / n,
@@ -176,24 +200,40 @@ def collectives(program: Program, sizes: Mapping[str, int]) -> list[Collective]:
         kind = one.op.removesuffix("-start")
         if kind not in COLLECTIVES:
             continue
-        group = _group(one.rest, math.prod(sizes.values()))
+        groups = _groups(one.rest, math.prod(sizes.values()))
         shape = one.shape
         if one.op.endswith("-start") and kind != "all-reduce":
-            # A tuple of operands, results and marks; the result is the second.
-            shape = re.split(r"\}, (?=\w+\[)", shape)[1]
-        axes = _axes(group, sizes)
-        found.append(Collective(kind, axes, size(shape), one.where, times))
+            shape = _parts(shape)[1]  # of operands, results and marks
+        differ = {axis for group in groups for axis in _axes(group, sizes)}
+        axes = tuple(axis for axis in sizes if axis in differ)
+        count = max(map(len, groups))
+        found.append(Collective(kind, axes, count, size(shape), one.where, times))
     return found
 
 
+def _parts(shape: str) -> list[str]:
+    """The elements of a tuple's shape; an array's is its only one."""
+    text, found, depth = re.sub(r"/\*.*?\*/", "", shape), [""], 0
+    if not text.startswith("("):
+        return [text]
+    for letter in text[1:-1]:
+        depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(letter, 0)
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return found
+
+
+def _groups(rest: str, count: int) -> list[list[int]]:
+    """Devices that exchange with each other, by their places in the mesh: one group,
+    which the others are like, or every pair that a permutation names."""
+    if pairs := re.search(r"source_target_pairs=\{((?:\{\d+,\d+\},?)+)\}", rest):
+        return [_numbers(pair) for pair in re.findall(r"\{([\d,]+)\}", pairs[1])]
+    return [_group(rest, count)]
+
+
 def _group(rest: str, count: int) -> list[int]:
-    """Some devices that exchange with each other, by their places in the mesh."""
-    pairs = re.search(r"source_target_pairs=\{\{(\d+),(\d+)\}(.*?)\}\}?,", rest)
-    if pairs:
-        found = re.search(r"source_target_pairs=\{(\{.*?\})\}", rest)
-        moves = re.findall(r"\{(\d+),(\d+)\}", found[1] if found else "")
-        source, target = max(moves, key=lambda move: move[0] != move[1])
-        return [int(source), int(target)]
     if found := re.search(r"replica_groups=\{\{([\d,]+)\}", rest):
         return [int(place) for place in found[1].split(",")]
     if re.search(r"replica_groups=\{\}", rest):

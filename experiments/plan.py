@@ -35,11 +35,11 @@ from ml_collections import ConfigDict
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime.terminal import table
-from bert_jax.training import sharding
 from bert_jax.training.memory import bytes_per_device
 from experiments import compile_report, compiled, described, estimate, programs
 from experiments.devices import DEVICES, Device
 
+MOST_DEVICES = 65536  # that JAX can simulate here in seconds
 USABLE = 0.9  # of a device's memory
 OPTIONS = {
     **{"config": "", "devices": "", "device": "", "efficiency": "0.4"},
@@ -82,20 +82,27 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             continue
         if name not in options or not arg.startswith("--"):
             raise UserError(f"{arg}: there are --{', --'.join(options)}")
-        options[name] = "yes" if arg == "--compile" else value
+        if (name == "compile") != (arg == "--compile"):
+            raise UserError(f"{arg}: write --compile, without a value")
+        options[name] = "yes" if name == "compile" else value
     device = options["device"]
     if described.family(device) not in DEVICES:
         known = ", ".join(DEVICES)
         raise UserError(f"--device={device}: one of {known}; a slice as v5e:4x4")
-    if count := described.count(device):
+    count = described.count(device)
+    if options["compile"] == "yes" and not count:
+        described.kind(device)
+        count = 1  # a card
+    if count:
         if options["devices"] not in ("", str(count)):
             raise UserError(f"--devices={options['devices']}: {device} has {count}")
         options["devices"] = str(count)
     for name, value in options.items():
         if not value:
             raise UserError(f"--{name}=VALUE is required")
-    if not options["devices"].isdigit() or int(options["devices"]) < 1:
-        raise UserError(f"--devices={options['devices']}: a number of at least 1")
+    given = options["devices"]
+    if not given.isdecimal() or not 1 <= int(given) <= MOST_DEVICES:
+        raise UserError(f"--devices={given}: a number from 1 to {MOST_DEVICES:,}")
     if options["effort"] not in compiled.EFFORTS:
         known = ", ".join(compiled.EFFORTS)
         raise UserError(f"--effort={options['effort']}: one of {known}")
@@ -116,7 +123,8 @@ def simulate(count: int) -> None:
 
 def report(config: ConfigDict, name: str, efficiency: float) -> str:
     """Memory, FLOPs, traffic and time, with the formulas."""
-    device, mesh = DEVICES[name], sharding.make_mesh(config)
+    device = DEVICES[name]
+    mesh = estimate.mesh_of(config, device.compiler)
     task, model = programs.task_of(config), config.model
     params = count_parameters(estimate.state(config, mesh).params)
     axes = " ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
@@ -235,7 +243,8 @@ def needed(config: ConfigDict, device: Device) -> float:
     Raises:
       UserError: the mesh does not fit the devices, or the batch the mesh.
     """
-    mesh, count = sharding.make_mesh(config), len(programs.task_of(config).phases())
+    mesh = estimate.mesh_of(config, device.compiler)
+    count = len(programs.task_of(config).phases())
     return max(
         sum(x.value for x in estimate.memory(config, mesh, index, device.compiler))
         for index in range(count)

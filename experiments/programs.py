@@ -51,17 +51,19 @@ def load(spec: str, fields: Sequence[str]) -> ConfigDict:
     if not config.train.num_steps:
         config.train.num_steps = STEPS
     if "labels" in config.task and not config.task.labels:
-        config.task.labels = _labels(config.task.name)
+        config.task.labels = _labels(config.task)
     if not config.tokenizer.vocab_size:
         config.tokenizer.vocab_size = PIECES
     return config
 
 
-def _labels(task: str) -> tuple[str, ...]:
+def _labels(task: ConfigDict) -> tuple[str, ...]:
     """Those of the task's own data; two for one that has none of its own."""
-    if task in GLUE:
-        return tuple(GLUE[task].labels)
-    if task == "ner":  # CoNLL-2003
+    if task.name in GLUE:
+        return tuple(GLUE[task.name].labels)
+    if task.get("kind") == "regression":
+        return ("score",)
+    if task.name == "ner":  # CoNLL-2003
         kinds = ("PER", "ORG", "LOC", "MISC")
         return ("O", *(f"{first}-{kind}" for kind in kinds for first in "BI"))
     return ("0", "1")
@@ -93,6 +95,9 @@ def trace(
     Raises:
       UserError: the config does not fit the devices.
     """
+    if mode != "train":
+        config = config.copy_and_resolve_references()
+        config.corpus.packing = False  # of training rows alone
     task = task_of(config)
     uses = (mode,) if mode != "predict" else ()
     mesh = sharding.make_mesh(config, uses, devices)

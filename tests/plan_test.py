@@ -263,7 +263,18 @@ def test_on_devices_that_are_not_there(small):
     [
         (["--config=configs/base.py", "--devices=8"], "--device=VALUE is required"),
         (["--config=configs/base.py", "--device=x", "--devices=8"], "--device=x: one"),
-        (["--config=configs/base.py", "--device=v5e", "--devices=0"], "--devices=0: "),
+        (
+            ["--config=configs/base.py", "--device=v5e", "--devices=0"],
+            "--devices=0: a number",
+        ),
+        (
+            ["--config=configs/base.py", "--device=h100", "--devices=2", "--compile"],
+            "--devices=2: h100 has 1",
+        ),
+        (
+            ["--config=configs/base.py", "--device=v5e:4x4", "--compile=no"],
+            "--compile=no: write --compile, without a value",
+        ),
         (["--unknown=1"], "--unknown=1: there are --config, --devices"),
         (
             [

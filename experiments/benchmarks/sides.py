@@ -46,8 +46,12 @@ class Process:
             stderr=self._errors,
             text=True,
         )
-        self.found = self._read()
-        self.sides: list[str] = self.found.pop("sides")
+        try:
+            self.found = self._read()
+            self.sides: list[str] = self.found.pop("sides")
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Self:
         return self

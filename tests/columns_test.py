@@ -1,0 +1,38 @@
+"""The columns that are planned with, beside those of each task's real batches."""
+
+import numpy as np
+import pytest
+
+from bert_jax import tasks
+from bert_jax.config import configuration
+from experiments import columns
+from tests.system.micro_data import KINDS
+from tests.system.micro_runs import write_inputs
+
+PACKING = "--config.corpus.packing=True"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        *((name, ()) for name, kind in KINDS.items() if kind.trains),
+        ("pretraining", (PACKING,)),
+    ],
+)
+def test_columns_are_those_of_a_batch(name, more, tmp_path, monkeypatch):
+    write_inputs(name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    padded = (
+        () if name.startswith("pretraining") else ("--config.task.pad_to_max=True",)
+    )
+    task = tasks.create(configuration.load("in/micro.py", [*padded, *more]))
+    task.resolve()
+    task.training_data()
+    for phase in task.phases():
+        batch = next(task.batches(phase.first_step, slice(None), 0))
+        planned = columns.columns(task, phase)
+        assert {k: (leaf.shape, leaf.dtype) for k, leaf in planned.items()} == {
+            name: (np.shape(rows), rows.dtype) for name, rows in batch.items()
+        }
+        assert set(columns.inputs(planned)) <= set(batch)
