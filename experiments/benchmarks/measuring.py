@@ -188,6 +188,9 @@ def alternate(
 ) -> dict[str, dict[str, Any]]:
     """Measures the sides in turns, so that a slow moment of the machine meets all.
 
+    A turn begins with a step that does not count: while a side waits, a virtual
+    machine's host takes back the memory that it has freed, and the step fetches it.
+
     Args:
       sides: each a function that takes so many steps, waits for their end and returns
         the processor time used in seconds (see `timed`, `sides.Process`); warm.
@@ -207,6 +210,7 @@ def alternate(
     cpu: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(rounds):
         for name in list(sides)[:: -1 if turn % 2 else 1]:
+            sides[name](1)
             start = time.perf_counter()
             used = sides[name](counts[name])
             wall[name].append((time.perf_counter() - start) / counts[name])
