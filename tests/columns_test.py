@@ -16,7 +16,7 @@ PACKING = "--config.corpus.packing=True"
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        *((name, ()) for name, kind in KINDS.items() if kind.trains),
+        *((name, ()) for name in KINDS if name != "ax"),  # which has no training data
         ("pretraining", (PACKING,)),
     ],
 )
