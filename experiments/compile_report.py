@@ -1,7 +1,6 @@
 """Prints what the vendor's compiler says of a config's steps, beside the formulas."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -121,4 +120,4 @@ def lines(found: Mapping[str, Any], formulas: float) -> str:
 
 
 def _formulas(bytes_: float) -> str:
-    return f"  by the formulas {bytes_ / 1e9:.3f} GB" if math.isfinite(bytes_) else ""
+    return f"  by the formulas {bytes_ / 1e9:.3f} GB"

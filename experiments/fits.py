@@ -55,6 +55,7 @@ def main(arguments: list[str]) -> None:
     facts = measuring.begin(MODULE, arguments)
     path = Path(options.output)
     kept = json.loads(path.read_text())["cases"] if path.is_file() else []
+    kept = [case for case in kept if "error" not in case]
     asked = [
         {"spec": spec.replace(";", ","), "device": device}
         for device in options.devices.split(",")
