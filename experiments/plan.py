@@ -86,6 +86,8 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             raise UserError(f"{arg}: write --compile, without a value")
         options[name] = "yes" if name == "compile" else value
     device = options["device"]
+    if not device:
+        raise UserError("--device=VALUE is required")
     if described.family(device) not in DEVICES:
         known = ", ".join(DEVICES)
         raise UserError(f"--device={device}: one of {known}; a slice as v5e:4x4")

@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from bert_jax.errors import UserError
 from bert_jax.models import products
@@ -35,8 +36,10 @@ pytestmark = pytest.mark.slow
 def without_a_cache():
     """A program without a device cannot be read back."""
     jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # JAX asks for the setting once
     yield
     jax.config.update("jax_enable_compilation_cache", True)
+    compilation_cache.reset_cache()
 
 
 def require(device: str) -> None:

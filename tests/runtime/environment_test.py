@@ -147,7 +147,7 @@ def test_a_pipe_with_a_name_whose_reader_has_gone(micro, plain, tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("JAX_PLATFORMS", "cuda", ["JAX_PLATFORMS=cuda"]),
+        ("JAX_PLATFORMS", "rocm", ["JAX_PLATFORMS=rocm"]),
         ("JAX_PLATFORMS", "abacus", ["JAX_PLATFORMS=abacus", "known backends"]),
         ("JAX_ENABLE_X64", "maybe", ["JAX_ENABLE_X64", "maybe"]),
         ("JAX_DEFAULT_MATMUL_PRECISION", "foo", ["jax_default_matmul", '"foo"']),
