@@ -207,7 +207,7 @@ def test_the_report(eight, capsys):
 @pytest.mark.slow
 def test_what_does_not_fit_says_what_would(eight, capsys, small):
     room = 0.9 * DEVICES["v5e"].memory
-    big = ("--config.train.batch_size=65536", "--config.evaluate.batch_size=64")
+    big = ("--config.train.batch_size=49152", "--config.evaluate.batch_size=64")
     eight(f"--config={small}", *big, status=2)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: does not fit: ")
