@@ -93,6 +93,15 @@ def make_mesh(
             f"multiply to {count}; -1 takes what is left"
         )
     sizes.update({axis: count // given for axis in open_axes})
+    _check_batches(config, uses, sizes)
+    types = (AxisType.Auto,) * len(AXES)
+    return jax.make_mesh(tuple(sizes.values()), AXES, types, devices=devices)
+
+
+def _check_batches(
+    config: ConfigDict, uses: Collection[str], sizes: Mapping[str, int]
+) -> None:
+    """Checks that the batches of these config groups divide over a mesh."""
     shards = sizes["data"] * sizes["fsdp"]
     train, second = config.train, config.phase2
     batches = {}
@@ -114,8 +123,6 @@ def make_mesh(
                 f"config.{name} = {value} does not divide over the {shards} device(s) "
                 f"of mesh data={sizes['data']} fsdp={sizes['fsdp']}"
             )
-    types = (AxisType.Auto,) * len(AXES)
-    return jax.make_mesh(tuple(sizes.values()), AXES, types, devices=devices)
 
 
 def _check_attention(name: str, platform: str) -> None:
