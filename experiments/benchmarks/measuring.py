@@ -188,8 +188,8 @@ def alternate(
 ) -> dict[str, dict[str, Any]]:
     """Measures the sides in turns, so that a slow moment of the machine meets all.
 
-    A turn begins with a step that does not count: while a side waits, a virtual
-    machine's host takes back the memory that it has freed, and the step fetches it.
+    A turn begins with a step that does not count: after a wait it may spend as long in
+    the system, fetching the memory that the side has freed, as in computing.
 
     Args:
       sides: each a function that takes so many steps, waits for their end and returns
