@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
 from experiments import compiled, described, estimate, programs
-from experiments.devices import DEVICES
+from experiments.devices import DEVICES, USABLE
 
 GIB = 2**30
 
@@ -59,15 +59,10 @@ def show(asked: Asked, config: ConfigDict, changes: Sequence[list[str]]) -> bool
 
 def _print(asked: Asked, config: ConfigDict, index: int, change: Sequence[str]) -> bool:
     found = asked.compile(index, change)
-    print(f"\n{lines(found, by_formulas(config, asked.device, index))}", flush=True)
+    kind = DEVICES[described.family(asked.device)].compiler
+    formulas = estimate.needed(config, index, kind)
+    print(f"\n{lines(found, formulas)}", flush=True)
     return fits(found)
-
-
-def by_formulas(config: ConfigDict, device: str, index: int) -> float:
-    """Bytes of a device, by `estimate`."""
-    kind = DEVICES[described.family(device)].compiler
-    mesh = estimate.mesh_of(config, kind)
-    return sum(line.value for line in estimate.memory(config, mesh, index, kind))
 
 
 def total(found: Mapping[str, Any]) -> int:
@@ -81,7 +76,7 @@ def fits(found: Mapping[str, Any]) -> bool:
         return False
     device = DEVICES[described.family(found["device"])]
     # JAX cannot have all of a GPU's.
-    share = 0.9 if device.compiler == "cuda" else GIB / 1e9
+    share = USABLE if device.compiler == "cuda" else GIB / 1e9
     return total(found) <= share * device.memory
 
 

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from experiments import described
+from bert_jax.errors import UserError
+from experiments import described, hlo
 from experiments.benchmarks import measuring
 
 MODULE = "experiments.compiled"
 LIMIT = 1800.0  # seconds of a case
-MODES = ("train", "evaluate", "predict")
 # How hard the compiler searches for fast code: memory differs by some percent, the time
 # that compiling takes by four.
 EFFORTS: dict[str, dict[str, Any]] = {
@@ -48,7 +48,7 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     import jax
 
     from bert_jax.training import memory
-    from experiments import hlo, programs
+    from experiments import programs
 
     # A program without a device cannot be read back from the cache.
     jax.config.update("jax_enable_compilation_cache", False)
@@ -63,7 +63,6 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
         "mesh": dict(program.mesh.shape),
         "rows": program.rows,
         "length": program.length,
-        "phases": program.phases,
         "state": memory.bytes_per_device(program.donated),
         "seconds_to_trace": traced - start,
     }
@@ -83,15 +82,12 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
         "temporaries": report.temp_size_in_bytes,
         "code": report.generated_code_size_in_bytes,
     }
-    found["aliased"] = report.alias_size_in_bytes
     text = hlo.Program(done.as_text() or "")
     return {**found, **_exchanges(text, program.mesh.shape), **_multiplied(text)}
 
 
-def _exchanges(program: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
+def _exchanges(program: hlo.Program, sizes: Mapping[str, int]) -> dict[str, Any]:
     """By kind and axes: how many collectives, and the bytes that a device sends."""
-    from experiments import hlo
-
     counts: Counter[str] = Counter()
     sent: Counter[str] = Counter()
     for one in hlo.collectives(program, sizes):
@@ -104,10 +100,8 @@ def _exchanges(program: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def _multiplied(program: Any) -> dict[str, Any]:
+def _multiplied(program: hlo.Program) -> dict[str, Any]:
     """The matrix products by dtype, and where those in float32 are."""
-    from experiments import hlo
-
     found = hlo.products(program)
     counts: Counter[str] = Counter()
     for one in found:
@@ -120,8 +114,6 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", required=True, help="JSON")
     case = json.loads(parser.parse_args(arguments).case)
-    from bert_jax.errors import UserError
-
     try:
         print(json.dumps(measure(case)))
     except UserError as error:

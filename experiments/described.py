@@ -39,6 +39,7 @@ _GPUS = {
 }
 EXAMPLES = "v5e:4x4, v5p:4x4x4, v6e:8x8, h100 or h200"
 
+_SLICE = re.compile(r"v\d\w*:(\d+(?:x\d+)+)")
 _WHEELS = {"tpu": "libtpu", "cuda": "jax_plugins.xla_cuda13"}
 _VARIABLES: dict[str, dict[str, str]] = {
     "tpu": {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"},
@@ -59,7 +60,7 @@ def kind(name: str) -> str:
     """
     if name in _GPUS:
         found = "cuda"
-    elif re.fullmatch(r"v\d\w*:\d+(x\d+)+", name):
+    elif _SLICE.fullmatch(name):
         found = "tpu"
     else:
         raise UserError(f"--device={name}: describe one as {EXAMPLES}")
@@ -82,7 +83,7 @@ def family(name: str) -> str:
 
 def count(name: str) -> int:
     """The devices of a slice; 0 where the name says none, as v5e or h100."""
-    sizes = re.fullmatch(r"v\d\w*:(\d+(?:x\d+)+)", name)
+    sizes = _SLICE.fullmatch(name)
     return math.prod(map(int, sizes[1].split("x"))) if sizes else 0
 
 

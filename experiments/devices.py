@@ -2,6 +2,8 @@
 
 import dataclasses
 
+USABLE = 0.9  # of a device's memory, by a program
+
 
 @dataclasses.dataclass(frozen=True)
 class Device:

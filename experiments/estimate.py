@@ -123,12 +123,21 @@ def memory(config: ConfigDict, mesh: Mesh, index: int, kind: str = "") -> list[L
     return lines
 
 
+def needed(config: ConfigDict, index: int, kind: str) -> float:
+    """Bytes of each device while a step of a phase runs: `memory`, added up.
+
+    Raises:
+      UserError: see `mesh_of`.
+    """
+    return sum(x.value for x in memory(config, mesh_of(config, kind), index, kind))
+
+
 def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> float:
     """Bytes that one row of a batch takes on each device until the backward pass.
 
     With `remat`, and on a TPU in a loop over the layers, one layer's are there for a
-    while besides.
-    The compilers for accelerators compute some arrays again rather than keep them.
+    while besides. The compilers for accelerators compute some arrays again rather than
+    keep them.
     """
     remat = config.model.remat
     scanned = bool(kind and config.model.scan_layers)

@@ -42,10 +42,8 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("--output", default="", help="JSON; grows with each case")
     parser.add_argument("--docs", default="", help="the page to write the table to")
-    parser.add_argument(
-        "--configs", default=",".join(CONFIGS).replace(",size", ";size")
-    )
-    parser.add_argument("--devices", default=",".join(NAMES))
+    parser.add_argument("--configs", nargs="+", default=CONFIGS)
+    parser.add_argument("--devices", nargs="+", default=NAMES)
     parser.add_argument("--jobs", type=int, default=2, help="compilers at a time")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -57,9 +55,9 @@ def main(arguments: list[str]) -> None:
     kept = json.loads(path.read_text())["cases"] if path.is_file() else []
     kept = [case for case in kept if "error" not in case]
     asked = [
-        {"spec": spec.replace(";", ","), "device": device}
-        for device in options.devices.split(",")
-        for spec in options.configs.split(",")
+        {"spec": spec, "device": device}
+        for device in options.devices
+        for spec in options.configs
     ]
     asked = [case for case in asked if not any(case.items() <= k.items() for k in kept)]
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -116,13 +114,14 @@ def _phase(
     config = programs.load(asked.config, [*asked.fields, *change])
     task = programs.task_of(config)
     found = asked.compile(index, change)
+    kind = DEVICES[described.family(asked.device)].compiler
     return {
         "spec": asked.config,
         "device": asked.device,
         "change": change,
         **found,
         "fits": compile_report.fits(found),
-        "formulas": compile_report.by_formulas(task.config, asked.device, index),
+        "formulas": estimate.needed(task.config, index, kind),
         "hours": _hours(task, asked.device, index),
     }
 

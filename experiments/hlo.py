@@ -235,7 +235,7 @@ def _groups(rest: str, count: int) -> list[list[int]]:
 
 def _group(rest: str, count: int) -> list[int]:
     if found := re.search(r"replica_groups=\{\{([\d,]+)\}", rest):
-        return [int(place) for place in found[1].split(",")]
+        return _numbers(found[1])
     if re.search(r"replica_groups=\{\}", rest):
         return list(range(count))
     form = r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?"

@@ -37,10 +37,9 @@ from bert_jax.models.heads import count_parameters
 from bert_jax.runtime.terminal import table
 from bert_jax.training.memory import bytes_per_device
 from experiments import compile_report, compiled, described, estimate, programs
-from experiments.devices import DEVICES, Device
+from experiments.devices import DEVICES, USABLE, Device
 
 MOST_DEVICES = 65536  # that JAX can simulate here in seconds
-USABLE = 0.9  # of a device's memory
 OPTIONS = {
     **{"config": "", "devices": "", "device": "", "efficiency": "0.4"},
     **{"effort": "quick", "compile": "no"},
@@ -57,8 +56,7 @@ def main(argv: Sequence[str]) -> int:
         told = advice(config, DEVICES[described.family(name)])
         if options["compile"] == "yes":
             found = compile_report.Asked(spec, fields, name, options["effort"])
-            changes = [] if told.fits else told.changes
-            return 0 if compile_report.show(found, config, changes) else 2
+            return 0 if compile_report.show(found, config, told.changes) else 2
         print(report(config, described.family(name), float(options["efficiency"])))
         if not told.fits:
             raise UserError(told.line)
@@ -245,12 +243,8 @@ def needed(config: ConfigDict, device: Device) -> float:
     Raises:
       UserError: the mesh does not fit the devices, or the batch the mesh.
     """
-    mesh = estimate.mesh_of(config, device.compiler)
     count = len(programs.task_of(config).phases())
-    return max(
-        sum(x.value for x in estimate.memory(config, mesh, index, device.compiler))
-        for index in range(count)
-    )
+    return max(estimate.needed(config, i, device.compiler) for i in range(count))
 
 
 class Advice(NamedTuple):

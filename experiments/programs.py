@@ -12,7 +12,6 @@ from ml_collections import ConfigDict
 from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
 from bert_jax.data.glue import TASKS as GLUE
-from bert_jax.errors import UserError
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Phase, Task
 from bert_jax.training import compilation, optimizer, sharding
@@ -30,7 +29,6 @@ class Program:
     Attributes:
       donated: the arguments whose memory the results take.
       rows: of a batch, over all devices and micro-batches.
-      phases: how many the training has.
     """
 
     traced: jax.stages.Traced
@@ -38,7 +36,6 @@ class Program:
     donated: Any
     rows: int
     length: int
-    phases: int
 
 
 def load(spec: str, fields: Sequence[str]) -> ConfigDict:
@@ -105,19 +102,14 @@ def trace(
     if mode == "train":
         batch = _placed(columns.columns(task, phase), mesh)
         return _training(task, mesh, phase, batch)
-    rows = config[mode].batch_size
-    shards = mesh.shape["data"] * mesh.shape["fsdp"]
-    if rows % shards:
-        raise UserError(
-            f"config.{mode}.batch_size={rows} does not divide over the {shards} devices"
-        )
+    rows = sharding.batch_multiple(mesh, config[mode].batch_size)
     given = columns.columns(task, phase, rows)
     if mode == "predict":
         given = columns.inputs(given)
     params = sharding.abstract_params(task.init_params, mesh)
     function = task.outputs if mode == "evaluate" else task.predictor().step
     traced = compilation.trace_outputs(function, mesh, params, _placed(given, mesh))
-    return Program(traced, mesh, (), rows, _length(phase), len(task.phases()))
+    return Program(traced, mesh, (), rows, _length(phase))
 
 
 def _training(task: Task, mesh: Mesh, phase: Phase, batch: columns.Columns) -> Program:
@@ -135,8 +127,7 @@ def _training(task: Task, mesh: Mesh, phase: Phase, batch: columns.Columns) -> P
         batch,
         phase.micro_batches,
     )
-    rows = phase.batch_size
-    return Program(traced, mesh, state, rows, _length(phase), len(task.phases()))
+    return Program(traced, mesh, state, phase.batch_size, _length(phase))
 
 
 def _length(phase: Phase) -> int:

@@ -238,3 +238,10 @@ def test_a_mesh_of_described_devices_is_checked():
     config = programs.load("configs/base.py", ["--config.mesh.tensor=3"])
     with pytest.raises(UserError, match="does not fit 16 device"):
         sharding.make_mesh(config, devices=described.devices(SLICE))
+
+
+def test_prediction_has_a_row_for_each_device():
+    require(SLICE)
+    fields = [f"--config.{f}" for f in (*BASE, "predict.batch_size=10")]
+    config = programs.load("configs/base.py", fields)
+    assert programs.trace(config, described.devices(SLICE), "predict").rows == 16

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from experiments import compile_report, compiled, described, fits, plan
+from experiments import compiled, described, estimate, fits, plan
 
 SPEC = "configs/base.py"
 
@@ -24,7 +24,7 @@ def compiler(monkeypatch):
     monkeypatch.setattr(compiled, "compile_case", compile_case)
     monkeypatch.setattr(plan, "simulate", lambda count: None)
     monkeypatch.setattr(described, "count", lambda name: 8)
-    monkeypatch.setattr(compile_report, "by_formulas", lambda *_: 5e9)
+    monkeypatch.setattr(estimate, "needed", lambda *_: 5e9)
     monkeypatch.setattr(fits, "_hours", lambda *_: [1.0, 2.0])
     return asked
 
