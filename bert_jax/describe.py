@@ -36,7 +36,10 @@ def gather(task: Task) -> dict[str, Any]:
     config = task.config
     mesh = sharding.make_mesh(config)
     abstract = sharding.abstract_state(
-        task.init_params, optimizer.make(config), mesh, config.mesh.optimizer
+        task.init_params,
+        optimizer.make(config, task.unused()),
+        mesh,
+        config.mesh.optimizer,
     )
     params = nn.meta.unbox(jax.eval_shape(task.init_params, jax.random.key(0)))
     phases = [

@@ -72,9 +72,10 @@ class Bert:
             heads=found.heads,
             labels=len(found.labels),
             tied="decoder" not in found.params,
+            bilstm="bilstm" in found.params,
         )
         self.params = jax.tree.map(jnp.asarray, found.params)
-        self._run = jax.jit(self.forward)
+        self._run = jax.jit(self.forward, static_argnames="attentions")
         self._encode = jax.jit(self._vectors)
 
     @functools.cached_property
@@ -89,7 +90,14 @@ class Bert:
             raise UserError("no vocab.txt or tokenizer.json beside the weights; add it")
         return found
 
-    def apply(self, input_ids: Any, input_mask: Any, segment_ids: Any) -> dict:
+    def apply(
+        self,
+        input_ids: Any,
+        input_mask: Any,
+        segment_ids: Any,
+        *,
+        attentions: bool = False,
+    ) -> dict:
         """Computes all of the model's outputs, without dropout.
 
         Args:
@@ -97,12 +105,15 @@ class Bert:
             multiple choice model.
           input_mask: 1 for a token, 0 for padding.
           segment_ids: 0 for the first sentence, 1 for the second.
+          attentions: also return the attention's probabilities.
 
         Returns:
           `hidden_states`, a list: the embeddings' output, then each layer's; `pooled`,
           if the model has a pooler; and its heads' logits: `masked_lm_logits` (at every
-          position), `next_sentence_logits`, `logits` (classes, tags or choices),
-          `start_logits`, `end_logits`.
+          position; `lm_logits`, of the next token, if it is left to right),
+          `next_sentence_logits`, `logits` (classes, tags or choices), `start_logits`,
+          `end_logits`. With `attentions` also `attentions`, a list with an array for
+          each layer: [batch, heads, from, to], what each position takes from which.
 
         Raises:
           ValueError: an id or length out of range, or shapes that differ.
@@ -122,7 +133,7 @@ class Bert:
             # JAX would clamp an index out of range without an error.
             if array.size and not 0 <= array.min() <= array.max() < size:
                 raise ValueError(f"{name} must be in [0, {size})")
-        return self._run(self.params, ids, mask, segments)
+        return self._run(self.params, ids, mask, segments, attentions=attentions)
 
     def encode(
         self, texts: Sequence[str], texts_b: Sequence[str] | None = None
@@ -192,7 +203,12 @@ class Bert:
         return Vectors(hidden, outputs.get("pooled"))
 
     def forward(
-        self, params: Any, input_ids: Any, input_mask: Any, segment_ids: Any
+        self,
+        params: Any,
+        input_ids: Any,
+        input_mask: Any,
+        segment_ids: Any,
+        attentions: bool = False,
     ) -> dict:
         """`apply` as a pure function, for example to differentiate."""
         inputs = [
@@ -203,8 +219,18 @@ class Bert:
             size = self.config.hidden_size
             pooler = {"kernel": jnp.zeros((size, size)), "bias": jnp.zeros(size)}
             params = {**params, "bert": {**bert, "pooler": pooler}}
-        outputs = self._model.apply({"params": params}, *inputs)
+        outputs, kept = self._model.apply(
+            {"params": params},
+            *inputs,
+            mutable=["intermediates"] if attentions else [],
+        )
         assert isinstance(outputs, dict)
         if not has_pooler:
             del outputs["pooled"]
+        if attentions:
+            layers = kept["intermediates"]["bert"]["encoder"]
+            outputs["attentions"] = [
+                layers[f"layer_{index}"]["attention"]["probabilities"][0]
+                for index in range(self.config.num_hidden_layers)
+            ]
         return outputs

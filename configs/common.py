@@ -55,6 +55,8 @@ def _model() -> ConfigDict:
     # layer); dots (everything between its matrix products, and attention).
     model.remat = "none"
     model.scan_layers = False  # one compiled layer, parameters stacked
+    # Each position sees those before it only; pre-training sets it (task.objective).
+    model.causal = False
     return model
 
 
@@ -118,6 +120,11 @@ def _phase2() -> ConfigDict:
 def _task() -> ConfigDict:
     task = ConfigDict()
     task.name = "pretraining"
+    # mlm: predict masked pieces. ltr (section 5.1, "LTR & No NSP"): predict each piece
+    # from those before it; nothing is masked, and there is no next sentence loss.
+    task.objective = "mlm"
+    # False: sentence pairs as ever, without their loss; corpus.nsp=False: no pairs.
+    task.nsp_loss = True
     return task
 
 

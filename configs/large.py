@@ -11,9 +11,4 @@ from configs import base
 
 
 def get_config() -> ConfigDict:
-    config = base.get_config()
-    config.model.hidden_size = 1024
-    config.model.num_hidden_layers = 24
-    config.model.num_attention_heads = 16
-    config.model.intermediate_size = 4096
-    return config
+    return base.get_config(size="large")

@@ -114,7 +114,7 @@ def trace(
 
 def _training(task: Task, mesh: Mesh, phase: Phase, batch: columns.Columns) -> Program:
     config = task.config
-    adam, seeds = optimizer.make(config), Seeds(config, config.seed)
+    adam, seeds = optimizer.make(config, task.unused()), Seeds(config, config.seed)
     state = sharding.abstract_state(task.init_params, adam, mesh, config.mesh.optimizer)
     state, batch = seeds.abstract(state), seeds.abstract(batch)
     traced = compilation.trace_step(

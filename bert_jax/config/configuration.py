@@ -61,6 +61,8 @@ def _schema(task: str) -> ConfigDict:
         config.task = _load_file(f"{folder / 'glue.py'}:task={task}").task
     elif task in files - {"__init__", "common", "glue"}:  # which name no task
         config.task = _load_file(f"{folder / task}.py").task
+    elif task != config.task.name:
+        config.task = ConfigDict({"name": task})
     return config
 
 

@@ -130,6 +130,7 @@ _TABLE: dict[str, Rule] = {
     "model.attention": _filled,  # models/config.py knows the implementations
     "model.remat": _one_of("none", "full", "dots"),
     "model.scan_layers": _flag,
+    "model.causal": _flag,
     "tokenizer.vocab_file": _text,
     "tokenizer.vocab_size": _whole(1),
     "tokenizer.lowercase": _flag,
@@ -157,6 +158,8 @@ _TABLE: dict[str, Rule] = {
     "phase2.learning_rate": _number(),
     "phase2.warmup_steps": _whole(),
     "task.name": _filled,
+    "task.objective": _one_of("mlm", "ltr"),
+    "task.nsp_loss": _flag,
     "optimizer.name": _one_of("bert_adam", "adamw", "lamb"),
     "optimizer.learning_rate": _number(),
     "optimizer.warmup_steps": _whole(),
@@ -194,6 +197,7 @@ _TABLE: dict[str, Rule] = {
     "mesh.optimizer": _one_of("as_parameters", "zero1"),
     # Fields of fine-tuning tasks; each task has some of them.
     "task.max_seq_length": _whole(5, _SIZE),
+    "task.bilstm": _flag,
     "task.pad_to_max": _flag,
     "task.data_dir": _text,
     "task.train_file": _text,
@@ -283,6 +287,11 @@ def _check_together(config: ConfigDict) -> None:
         raise UserError(
             f"config.masking.mask_fraction={masking.mask_fraction} and "
             f"random_fraction={masking.random_fraction} add up to more than 1"
+        )
+    if config.task.get("bilstm") and config.model.hidden_size % 2:
+        raise UserError(
+            f"config.model.hidden_size={config.model.hidden_size}: must be even for "
+            "config.task.bilstm=True, which gives each direction a half"
         )
     if config.corpus.packing and "max_seq_length" in config.task:
         raise UserError(

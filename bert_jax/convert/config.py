@@ -26,7 +26,7 @@ _NUMBERS = {
 # Fields that our config and theirs share, besides the activation.
 FIELDS = (*_INTEGERS, "type_vocab_size", *_NUMBERS)
 # Fields that must match for the parameters to be usable.
-DECISIVE = (*_INTEGERS, "type_vocab_size", "hidden_act", "layer_norm_eps")
+DECISIVE = (*_INTEGERS, "type_vocab_size", "hidden_act", "layer_norm_eps", "causal")
 _ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -67,6 +67,7 @@ def bert_config(fields: dict[str, Any], path: Path, type_vocab_size: int) -> Ber
         )
     values |= {"hidden_act": _ACTIVATIONS[act], "dtype": "float32"}
     values |= {"attention": "einsum", "remat": "none", "scan_layers": False}
+    values["causal"] = bool(fields.get("is_decoder", False))
     try:
         return BertConfig.create(values, values["vocab_size"])
     except UserError as error:

@@ -44,6 +44,7 @@ def export(
     """
     folder = folder.absolute()
     check_target(folder)
+    check_architecture(weights)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with temporary.folder(folder) as new:
@@ -53,6 +54,21 @@ def export(
             new.rename(folder)
     except OSError as error:
         raise UserError(f"--output={folder}: {error.strerror or error}") from error
+
+
+def check_architecture(weights: layout.Weights) -> None:
+    """Raises UserError if `transformers` has no such model."""
+    if "bilstm" in weights.params:
+        raise UserError(
+            "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM, so it "
+            "cannot be exported; ask it with --mode=predict"
+        )
+    if weights.config.causal and weights.architecture not in layout.CAUSAL:
+        raise UserError(
+            f"a left-to-right {weights.architecture} reads the last [SEP] here, but "
+            "[CLS] in Hugging Face's, so it cannot be exported; ask it with "
+            "--mode=predict"
+        )
 
 
 def check_target(folder: Path) -> None:
@@ -126,6 +142,8 @@ def _config(weights: layout.Weights, tokenizer: Tokenizer | None) -> dict[str, A
         "position_embedding_type": "absolute",
         "tie_word_embeddings": "decoder" not in weights.params,
     }
+    if config.causal:
+        fields["is_decoder"] = True
     if tokenizer is not None:
         fields["pad_token_id"] = tokenization.special_ids(tokenizer).pad
     if weights.labels:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.convert import layout
+from bert_jax.convert import layout, reading
 from bert_jax.convert.config import bert_config
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -22,12 +22,12 @@ _NOT_WEIGHTS = ("adam_m", "adam_v", "global_step")
 
 
 def read(
-    folder: Path, place: Callable[[layout.Array], Any] = layout.as_it_is
+    folder: Path, place: Callable[[layout.Array], Any] = reading.as_it_is
 ) -> layout.Weights:
     """Reads a released checkpoint, or one that run_classifier.py or run_squad.py wrote.
 
     Args:
-      place: see `layout.build`.
+      place: see `reading.build`.
 
     Raises:
       UserError: TensorFlow is missing (the `google` extra); a file is missing or
@@ -35,7 +35,7 @@ def read(
     """
     config = read_config(folder)
     variables = _Variables(_prefix(folder))
-    layout.check_layers(variables, config)
+    reading.check_layers(variables, config)
     architecture, labels = _architecture(variables.shapes)
     parts = layout.parts_present(variables.shapes, config, architecture, DIALECT)
     expected = [
@@ -46,7 +46,7 @@ def read(
     known = {parameter.google for parameter in expected}
     return layout.Weights(
         config=config,
-        params=layout.build(variables, config, expected, DIALECT, place),
+        params=reading.build(variables, config, expected, DIALECT, place),
         architecture=layout.all_of(architecture, parts),
         labels=labels,
         left_over=tuple(sorted(set(variables.shapes) - known)),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_jax.convert import layout
+from bert_jax.convert import layout, reading
 from bert_jax.convert.config import bert_config
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -38,12 +38,12 @@ _CONVERT = (
 
 
 def read(
-    folder: Path, place: Callable[[layout.Array], Any] = layout.as_it_is
+    folder: Path, place: Callable[[layout.Array], Any] = reading.as_it_is
 ) -> layout.Weights:
     """Reads a model that `transformers` saved, as float32.
 
     Args:
-      place: see `layout.build`.
+      place: see `reading.build`.
 
     Raises:
       UserError: a file is missing or damaged, or the model is not BERT.
@@ -54,7 +54,7 @@ def read(
     config = _bert_config(fields, path)
     labels = read_labels(fields, path)
     tensors = _Tensors(folder)
-    layout.check_layers(tensors, config)
+    reading.check_layers(tensors, config)
     parts = layout.parts_present(tensors.shapes, config, architecture, DIALECT)
     known: set[str] = set()
     if fields.get("tie_word_embeddings") is False and "masked_lm" in parts:
@@ -68,7 +68,7 @@ def read(
         for part in ("bert", *parts)
         for parameter in layout.parameters(part, config, len(labels))
     ]
-    params = layout.build(tensors, config, expected, DIALECT, place)
+    params = reading.build(tensors, config, expected, DIALECT, place)
     known |= {parameter.huggingface for parameter in expected}
     architecture = layout.all_of(architecture, parts)
     problem = fields.get("problem_type")
@@ -140,9 +140,14 @@ def _architecture(fields: dict[str, Any], path: Path) -> str:
             f"{path}: position_embedding_type={outside.shown(position)}; must be "
             "'absolute'"
         )
-    for name in ("is_decoder", "add_cross_attention"):
-        if fields.get(name):
-            raise UserError(f"{path}: {name} is set; only an encoder can be read")
+    if fields.get("add_cross_attention"):
+        raise UserError(f"{path}: add_cross_attention is set; it cannot be read")
+    if fields.get("is_decoder") and architecture not in layout.CAUSAL:
+        raise UserError(
+            f"{path}: is_decoder is set, left to right, and architecture "
+            f"{outside.shown(architecture)} reads [CLS], which has seen nothing then; "
+            f"only {', '.join(layout.CAUSAL)} can be read"
+        )
     return architecture
 
 

@@ -8,13 +8,12 @@ run_squad.py (google-research/bert) and from `transformers`.
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
 
-from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 
 Array = Float32[np.ndarray, "..."]
@@ -25,12 +24,19 @@ ARCHITECTURES: dict[str, tuple[str, ...]] = {
     "BertModel": ("pooler",),
     "BertForPreTraining": ("pooler", "masked_lm", "next_sentence"),
     "BertForMaskedLM": ("masked_lm",),
+    "BertLMHeadModel": ("masked_lm",),  # left to right
     "BertForNextSentencePrediction": ("pooler", "next_sentence"),
     "BertForSequenceClassification": ("pooler", "sequence_classification"),
     "BertForTokenClassification": ("token_classification",),
     "BertForQuestionAnswering": ("question_answering",),
     "BertForMultipleChoice": ("pooler", "multiple_choice"),
 }
+# Those that compute the same here and in `transformers` where attention is causal: the
+# pooler reads [CLS] there, which has seen nothing, and the last [SEP] here.
+CAUSAL = (
+    *("BertForMaskedLM", "BertLMHeadModel"),
+    *("BertForTokenClassification", "BertForQuestionAnswering"),
+)
 # A text classifier's `task.kind` -> config.json's problem_type.
 PROBLEM_TYPES = {
     "classification": "single_label_classification",
@@ -50,7 +56,7 @@ class Weights:
 
     config: BertConfig
     params: dict[str, Any]  # nested, float32 arrays, layers not stacked
-    architecture: str  # one of ARCHITECTURES
+    architecture: str  # one of ARCHITECTURES, besides a `bilstm`
     labels: tuple[str, ...] = ()  # names of a classifier's outputs
     problem_type: str | None = None
     left_over: tuple[str, ...] = ()  # names in the file that no part here uses
@@ -60,7 +66,7 @@ class Weights:
     @property
     def heads(self) -> tuple[str, ...]:
         """The heads that have parameters."""
-        return tuple(k for k in self.params if k not in ("bert", "decoder"))
+        return tuple(k for k in self.params if k not in ("bert", "decoder", "bilstm"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,21 +102,9 @@ class Parameter:
         return self.path[-1] == "kernel"
 
 
-@runtime_checkable
-class Source(Protocol):
-    """Arrays by name."""
-
-    where: str  # for errors
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
-
-    def read(self, name: str) -> Array: ...
-
-
 def parameters(part: str, config: BertConfig, labels: int = 0) -> Iterator[Parameter]:
     """The parameters of a part: `bert` (without its pooler), `pooler`, `decoder` (an
-    output matrix that is not the embeddings'), or a head of ARCHITECTURES.
+    output matrix that is not the embeddings'), `bilstm`, or a head of ARCHITECTURES.
 
     Args:
       labels: outputs of LABELLED_HEADS.
@@ -135,6 +129,8 @@ def parameters(part: str, config: BertConfig, labels: int = 0) -> Iterator[Param
             shape = (config.vocab_size, config.hidden_size)
             name = "cls.predictions.decoder.weight"
             yield Parameter((part, "embedding"), shape, shape, name)
+        case "bilstm":
+            yield from _bilstm(part, config)
         case "next_sentence":
             name = "cls.seq_relationship"
             yield from _output(part, name, hidden, 2, "cls/seq_relationship/")
@@ -148,68 +144,6 @@ def parameters(part: str, config: BertConfig, labels: int = 0) -> Iterator[Param
             yield from _output(part, "classifier", hidden, 1, None)
         case _:
             raise ValueError(part)
-
-
-def as_it_is(array: Array) -> Any:
-    """The `place` that keeps NumPy arrays."""
-    return array
-
-
-def build(
-    source: Source,
-    config: BertConfig,
-    expected: Iterable[Parameter],
-    dialect: str,
-    place: Callable[[Array], Any],
-) -> dict[str, Any]:
-    """Reads parameters into a tree.
-
-    Args:
-      place: called with each array, to move it to a device before the next is read, so
-        that few are in memory twice.
-
-    Raises:
-      UserError: a parameter is missing, has another shape, or is not finite.
-    """
-    tree: dict[str, Any] = {}
-    for parameter in expected:
-        name = parameter.name(dialect)
-        found, shape = source.shapes.get(name), parameter.their_shape(dialect)
-        if found is None:
-            raise UserError(
-                f"{source.where}: {name} is missing, but the config requires it "
-                f"({config.num_hidden_layers} layers, hidden size {config.hidden_size})"
-            )
-        if found != shape:
-            raise UserError(
-                f"{source.where}: {name} has the shape {found}, but the config "
-                f"requires {shape}"
-            )
-        array = source.read(name)
-        if not np.isfinite(array).all():
-            raise UserError(
-                f"{source.where}: {name} has NaN or infinity; the file is damaged"
-            )
-        put(tree, parameter.path, place(parameter.take(array, dialect)))
-    return tree
-
-
-def check_layers(source: Source, config: BertConfig) -> None:
-    """Raises UserError if the config has another number of layers."""
-    numbers = (re.search(r"\blayer[._](\d+)\b", name) for name in source.shapes)
-    count = 1 + max((int(n[1]) for n in numbers if n is not None), default=-1)
-    if count != config.num_hidden_layers:
-        raise UserError(
-            f"{source.where}: has {count} layers, but the config has "
-            f"num_hidden_layers={config.num_hidden_layers}"
-        )
-
-
-def put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    """Sets a leaf of a nested dict."""
-    for key in path[:-1]:
-        tree = tree.setdefault(key, {})
-    tree[path[-1]] = value
 
 
 def parts_present(
@@ -307,6 +241,17 @@ def _output(
     shape = (*hidden, outputs)
     yield Parameter((part, "kernel"), shape, shape, f"{name}.weight", names[0])
     yield Parameter((part, "bias"), shape[1:], shape[1:], f"{name}.bias", names[1])
+
+
+def _bilstm(part: str, config: BertConfig) -> Iterator[Parameter]:
+    """`models.lstm.BiLstm`, which neither Google nor Hugging Face have."""
+    inputs, size = config.hidden_size, config.hidden_size // 2
+    for name, shape in (
+        ("kernel", (2, inputs, 4, size)),
+        ("recurrent_kernel", (2, size, 4, size)),
+        ("bias", (2, 4, size)),
+    ):
+        yield Parameter((part, name), shape, shape, "")
 
 
 def _google(name: str) -> str:

@@ -65,15 +65,15 @@ def merge(
       their initial values.
 
     Raises:
-      UserError: the models differ in a shape, the number of layers, the activation or
-        the epsilon.
+      UserError: the models differ in a shape, the number of layers, the activation,
+        the epsilon or the direction.
     """
     stacked = "layers" in initial["bert"]["encoder"]
     params = weights.params
     if stacked:
         params = stack_layers(params, weights.config.num_hidden_layers)
     theirs, ours = flatten_dict(params), flatten_dict(initial)
-    for field in ("num_hidden_layers", "hidden_act", "layer_norm_eps"):
+    for field in ("num_hidden_layers", "hidden_act", "layer_norm_eps", "causal"):
         mine, there = getattr(config, field), getattr(weights.config, field)
         if mine != there:
             raise UserError(

@@ -13,7 +13,7 @@ from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import config as theirs
 from bert_jax.convert import export as huggingface_export
-from bert_jax.convert import google, huggingface, layout
+from bert_jax.convert import google, huggingface, layout, reading
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -21,6 +21,8 @@ from bert_jax.runtime import outside, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 
+# The fields of `config.model` that must match for weights to be usable.
+SHAPE = theirs.DECISIVE
 _CHECKPOINTS = "checkpoints"
 _WEIGHT_FILES = (
     *(huggingface.WEIGHTS, huggingface.INDEX, huggingface.PICKLE),
@@ -30,7 +32,7 @@ _WEIGHT_FILES = (
 
 def read(
     path: str | Path,
-    place: Callable[[layout.Array], Any] = layout.as_it_is,
+    place: Callable[[layout.Array], Any] = reading.as_it_is,
     name: str = "",
 ) -> Weights:
     """Reads weights, as float32 NumPy arrays or what `place` returns for them.
@@ -38,7 +40,7 @@ def read(
     Args:
       path: a work directory, a Hugging Face folder, or a folder with a checkpoint of
         Google's code.
-      place: see `layout.build`.
+      place: see `reading.build`.
       name: of a work directory's folder of checkpoints; empty: the run's config
         decides.
 
@@ -99,7 +101,7 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
 
 
 def read_shape(path: str | Path) -> dict[str, Any]:
-    """The fields of `config.model` that must match for the weights to be usable.
+    """The fields of SHAPE that the weights have.
 
     Raises:
       UserError: see `read`.
@@ -108,12 +110,12 @@ def read_shape(path: str | Path) -> dict[str, Any]:
     match _origin(folder):
         case "workdir":
             fields = workdir.read_config(folder)["model"]
-            return {name: fields[name] for name in theirs.DECISIVE if name in fields}
+            return {name: fields[name] for name in SHAPE if name in fields}
         case "huggingface":
             model = huggingface.read_config(folder)
         case _:
             model = google.read_config(folder)
-    return {name: getattr(model, name) for name in theirs.DECISIVE}
+    return {name: getattr(model, name) for name in SHAPE}
 
 
 def recorded(path: str | Path) -> dict[str, Any] | None:
@@ -208,7 +210,9 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
     params, step = jax.device_get(restored[0]), restored[1]
     vocabulary = tokenization.load(folder / "tokenizer.json").get_vocab_size()
     model_config = BertConfig.create(config.model, vocabulary)
-    architecture = _architecture(params)
+    if model_config.causal:  # no next sentence was learnt
+        params = {k: v for k, v in params.items() if k != "next_sentence"}
+    architecture = _architecture(params, model_config.causal)
     params = _unstacked(params)
     _check_shapes(params, model_config, folder)
     found = Weights(
@@ -243,8 +247,10 @@ def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -
             )
 
 
-def _architecture(params: Mapping[str, Any]) -> str:
-    heads = set(params) - {"bert"}
+def _architecture(params: Mapping[str, Any], causal: bool) -> str:
+    heads = set(params) - {"bert", "bilstm"}
+    if causal and heads == {"masked_lm"}:
+        return "BertLMHeadModel"
     for name, parts in layout.ARCHITECTURES.items():
         if set(parts) - {"pooler"} == heads:
             return name

@@ -75,10 +75,11 @@ def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
         share = config.masking.masked_lm_prob
         predictions = packing.predictions(length, share, predictions)
         pairs["cls_positions"] = (rows, packing.PAIRS)
-    masked = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+    names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+    masked = dict.fromkeys(names, (rows, predictions)) if _masks(config) else {}
     return {
         **dict.fromkeys(tokens, (rows, length)),
-        **dict.fromkeys(masked, (rows, predictions)),
+        **masked,
         **pairs,
         "next_sentence_labels": (rows, *([packing.PAIRS] if pairs else [])),
     }
@@ -96,7 +97,8 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
 
     Returns:
       `input_ids`, `input_mask`, `segment_ids` [batch, length]; `masked_lm_positions`,
-      `masked_lm_ids`, `masked_lm_weights` [batch, predictions];
+      `masked_lm_ids`, `masked_lm_weights` [batch, predictions] (none of the three with
+      `task.objective=ltr`, whose ids are the text's);
       `next_sentence_labels` [batch] (0: IsNext, 1: NotNext, -1: a padding row). With
       `corpus.packing` the training batches are those of `packing.pack`.
     """
@@ -161,6 +163,14 @@ class _Pairs:
         ids, mask, segments, candidates = rows
         labels = np.full(len(record), records.PADDING_LABEL, np.int32)
         labels[: len(pairs.lengths)] = pairs.is_random_next
+        unmasked = {
+            "input_ids": ids,
+            "input_mask": mask,
+            "segment_ids": segments,
+            "next_sentence_labels": labels,
+        }
+        if not _masks(self._config):
+            return unmasked
         masked = masking.apply(
             ids,
             mask,
@@ -176,15 +186,7 @@ class _Pairs:
             special.mask,
             self._continuation,
         )
-        return {
-            "input_ids": masked.input_ids,
-            "input_mask": mask,
-            "segment_ids": segments,
-            "masked_lm_positions": masked.masked_lm_positions,
-            "masked_lm_ids": masked.masked_lm_ids,
-            "masked_lm_weights": masked.masked_lm_weights,
-            "next_sentence_labels": labels,
-        }
+        return unmasked | masked._asdict()
 
     def packed(
         self, record: Int[np.ndarray, "batch pairs"], epoch: Int[np.ndarray, "batch"]
@@ -192,7 +194,8 @@ class _Pairs:
         """As `batch`, with the records of a row in one row; a negative one is none."""
         filled = record >= 0
         pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])
-        columns = shapes(self._config, self._phase)["masked_lm_ids"][1]
+        found = shapes(self._config, self._phase)
+        columns = found["masked_lm_ids"][1] if _masks(self._config) else 0
         return packing.pack(pairs, filled, columns, self._special.pad)
 
     def read(self, record: Int[np.ndarray, "pairs"]) -> records.Pairs:
@@ -233,6 +236,11 @@ def assemble(
     ids[: len(pairs.lengths), 0] = special.cls
     ids[candidates] = pairs.tokens
     return Unmasked(ids, mask.astype(np.int32), segments.astype(np.int32), candidates)
+
+
+def _masks(config: ConfigDict) -> bool:
+    """Whether pieces are masked, to be predicted; left to right all are predicted."""
+    return bool(config.task.get("objective") != "ltr")
 
 
 @functools.lru_cache(maxsize=8)

@@ -125,7 +125,7 @@ def pack(
       pairs: a batch of `loader.dataset` without packing, one pair a row, in the order
         of `filled`.
       filled: for each packed row, which of its places have a pair.
-      columns: masked tokens of a packed row, from `predictions`.
+      columns: masked tokens of a packed row, from `predictions`; 0 where none are.
       pad: the id of [PAD].
 
     Returns:
@@ -150,19 +150,8 @@ def pack(
     packed["sequence_ids"][target] = place[pair] + 1
     packed["position_ids"][target] = position
 
-    chosen = pairs["masked_lm_weights"] > 0
-    counts = np.zeros(filled.shape, int)
-    counts[row, place] = chosen.sum(axis=1)
-    before = (np.cumsum(counts, axis=1) - counts)[row, place]
-    pair, column = np.nonzero(chosen)
-    target = row[pair], before[pair] + np.cumsum(chosen, axis=1)[pair, column] - 1
-    size = (len(filled), columns)
-    packed |= _zeros(size, "masked_lm_positions", "masked_lm_ids")
-    packed["masked_lm_weights"] = np.zeros(size, np.float32)
-    positions = starts[pair] + pairs["masked_lm_positions"][pair, column]
-    packed["masked_lm_positions"][target] = positions
-    for name in ("masked_lm_ids", "masked_lm_weights"):
-        packed[name][target] = pairs[name][pair, column]
+    if "masked_lm_ids" in pairs:
+        packed |= _moved(pairs, row, place, starts, (len(filled), columns))
 
     packed |= _zeros(filled.shape, "cls_positions")
     packed["cls_positions"][row, place] = starts
@@ -170,6 +159,35 @@ def pack(
     labels[row, place] = pairs["next_sentence_labels"]
     packed["next_sentence_labels"] = labels
     return packed
+
+
+def _moved(
+    pairs: Batch,
+    row: Int[np.ndarray, " pairs"],
+    place: Int[np.ndarray, " pairs"],
+    starts: Int[np.ndarray, " pairs"],
+    size: tuple[int, int],
+) -> Batch:
+    """The masked pieces' columns, [batch, columns]; a row's pairs one after another.
+
+    Args:
+      row: of each pair.
+      place: of each pair among its row's.
+      starts: the position of each pair in its row.
+    """
+    chosen = pairs["masked_lm_weights"] > 0
+    counts = np.zeros((size[0], PAIRS), int)
+    counts[row, place] = chosen.sum(axis=1)
+    before = (np.cumsum(counts, axis=1) - counts)[row, place]
+    pair, column = np.nonzero(chosen)
+    target = row[pair], before[pair] + np.cumsum(chosen, axis=1)[pair, column] - 1
+    moved = _zeros(size, "masked_lm_positions", "masked_lm_ids")
+    moved["masked_lm_weights"] = np.zeros(size, np.float32)
+    positions = starts[pair] + pairs["masked_lm_positions"][pair, column]
+    moved["masked_lm_positions"][target] = positions
+    for name in ("masked_lm_ids", "masked_lm_weights"):
+        moved[name][target] = pairs[name][pair, column]
+    return moved
 
 
 def _patterns(counts: list[int], limit: int) -> dict[tuple[int, ...], int]:

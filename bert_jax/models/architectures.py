@@ -8,6 +8,7 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Encoded
 from bert_jax.models.heads import MaskedLmHead, init_model
 from bert_jax.models.layers import Dense, Embedding, dropout
+from bert_jax.models.lstm import BiLstm
 
 # Each head's input, whether dropout comes before it, and its number of outputs (None:
 # one per label). Section 4 and appendix B; run_classifier.py, run_squad.py.
@@ -36,6 +37,7 @@ class BertWithHeads(nn.Module):
     heads: tuple[str, ...] = ()  # of HEADS
     labels: int = 2  # outputs of sequence or token classification
     tied: bool = True  # the masked LM's output matrix is the embeddings'
+    bilstm: bool = False  # heads read a BiLSTM's output (section 5.1), not BERT's
 
     @nn.compact
     def __call__(
@@ -57,7 +59,8 @@ class BertWithHeads(nn.Module):
         Returns:
           `hidden_states`, a list: the embeddings' output and each layer's, [batch,
           length, hidden]; `pooled` [batch, hidden]; and the heads' outputs in float32:
-          `masked_lm_logits` [batch, length, vocab], `next_sentence_logits` [batch, 2],
+          `masked_lm_logits` [batch, length, vocab] (`lm_logits` for a causal model, of
+          the next token at each position), `next_sentence_logits` [batch, 2],
           `logits` ([batch, labels], [batch, length, labels] or [batch, choices]),
           `start_logits` and `end_logits` [batch, length].
         """
@@ -72,6 +75,11 @@ class BertWithHeads(nn.Module):
             "hidden_states": encoded.hidden_states,
             "pooled": encoded.pooled,
         }
+        if self.bilstm:
+            size = self.config.hidden_size // 2
+            sequence = BiLstm(size, name="bilstm")(encoded.sequence, mask)
+            pooled = bert.pool(sequence, mask)
+            encoded = encoded._replace(sequence=sequence, pooled=pooled)
         for head in self.heads:
             if head == "masked_lm":
                 matrix = bert.embeddings.word_embeddings.table
@@ -79,7 +87,8 @@ class BertWithHeads(nn.Module):
                     size = self.config.vocab_size
                     matrix = Embedding(self.config, size, "vocab", name="decoder").table
                 masked_lm = MaskedLmHead(self.config, name=head)
-                outputs["masked_lm_logits"] = masked_lm(encoded.sequence, matrix)
+                name = "lm_logits" if self.config.causal else "masked_lm_logits"
+                outputs[name] = masked_lm(encoded.sequence, matrix)
                 continue
             logits = self._linear(head, encoded, keys[1])
             if head == "next_sentence":

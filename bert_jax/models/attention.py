@@ -24,10 +24,17 @@ class Seen(NamedTuple):
         """Every query attends to every token, not to padding."""
         return cls(jnp.ones_like(input_mask[:, :1]), jnp.where(input_mask == 0, 0, 1))
 
-    def bias(self) -> Float[Array, "batch 1 #length length"]:
+    def bias(self, causal: bool = False) -> Float[Array, "batch 1 #length length"]:
         """0 where a query attends, else -10,000 (modeling.py), whose exponential is
-        exactly 0 in float32."""
+        exactly 0 in float32.
+
+        Args:
+          causal: a query attends to no position after its own.
+        """
         seen = self.queries[:, :, None] == self.keys[:, None, :]
+        if causal:
+            position = jnp.arange(self.keys.shape[1])
+            seen = seen & (position[:, None] >= position)
         return jnp.where(seen, 0.0, HIDDEN).astype(jnp.float32)[:, None]
 
 
@@ -38,12 +45,20 @@ def einsum_attention(
     seen: Seen,
     rate: float,
     key: Key[Array, ""] | None,
-) -> Float[Array, "batch length heads head_dim"]:
-    """Softmax attention in float32; `key` is for dropout of the probabilities."""
+    causal: bool = False,
+) -> tuple[
+    Float[Array, "batch length heads head_dim"], Float[Array, "batch heads from to"]
+]:
+    """Softmax attention in float32; `key` is for dropout of the probabilities.
+
+    Returns:
+      the mixed values, and the probabilities before dropout.
+    """
     scores = product("bqhd,bkhd->bhqk", query, keys, jnp.float32)
-    probs = jax.nn.softmax(scores / query.shape[-1] ** 0.5 + seen.bias(), axis=-1)
-    probs = dropout(probs, rate, key).astype(query.dtype)
-    return product("bhqk,bkhd->bqhd", probs, value, query.dtype)
+    scaled = scores / query.shape[-1] ** 0.5
+    probs = jax.nn.softmax(scaled + seen.bias(causal), axis=-1)
+    kept = dropout(probs, rate, key).astype(query.dtype)
+    return product("bhqk,bkhd->bqhd", kept, value, query.dtype), probs
 
 
 class SelfAttention(nn.Module):
@@ -65,9 +80,13 @@ class SelfAttention(nn.Module):
         keys = Dense(config, heads, into_heads, name="key")(hidden)
         value = Dense(config, heads, into_heads, name="value")(hidden)
 
-        attend = fused_attention if config.attention == "fused" else einsum_attention
         rate = config.attention_probs_dropout_prob
-        mixed = attend(query, keys, value, seen, rate, key)
+        given = (query, keys, value, seen, rate, key, config.causal)
+        if config.attention == "fused":
+            mixed = fused_attention(*given)
+        else:
+            mixed, probs = einsum_attention(*given)
+            self.sow("intermediates", "probabilities", probs)  # kept where asked for
         out_of_heads = ("heads", "head_dim", "embed")
         features = (config.hidden_size,)
         return Dense(config, features, out_of_heads, inputs=2, name="output")(mixed)

@@ -16,7 +16,7 @@ REMATS = ("none", "full", "dots")
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """The fields of bert_config.json, and four that choose how to compute it."""
+    """The fields of bert_config.json, `causal`, and four that say how to compute it."""
 
     vocab_size: int
     hidden_size: int
@@ -34,6 +34,7 @@ class BertConfig:
     attention: str
     remat: str
     scan_layers: bool
+    causal: bool = False  # each position sees those up to its own, not later ones
 
     @property
     def head_dim(self) -> int:

@@ -178,7 +178,7 @@ class Encoded(NamedTuple):
     """BERT's outputs for a batch."""
 
     sequence: Float[Array, "batch length hidden"]  # the last layer's output
-    # tanh of a linear layer on each [CLS]; one a row, unless packed
+    # see `Bert.pool`; one a row, unless packed
     pooled: Float[Array, "batch *sequences hidden"]
     hidden_states: list[Float[Array, "batch length hidden"]]  # embeddings, each layer
 
@@ -220,13 +220,29 @@ class Bert(nn.Module):
         else:
             seen = Seen(packed.sequence_ids, packed.sequence_ids)
         sequence, outputs = self.encoder(embedded, seen, keys[1])
-        if packed is None:
-            first = sequence[:, 0]
-        else:
+        pooled = self.pool(sequence, input_mask, packed)
+        return Encoded(sequence, pooled, [embedded, *outputs])
+
+    def pool(
+        self,
+        sequence: Float[Array, "batch length hidden"],
+        input_mask: Int[Array, "batch length"],
+        packed: Packed | None = None,
+    ) -> Float[Array, "batch *sequences hidden"]:
+        """tanh of a linear layer on each [CLS].
+
+        Left to right [CLS] has seen nothing, so it is on the last token, a [SEP]
+        (packed rows are for pre-training, where nothing uses it then).
+        """
+        if packed is not None:
             places = packed.cls_positions[:, :, None]
             first = jnp.take_along_axis(sequence, places, axis=1)
-        pooled = jnp.tanh(self.pooler(first))
-        return Encoded(sequence, pooled, [embedded, *outputs])
+        elif self.config.causal:
+            last = jnp.maximum(jnp.sum(input_mask, axis=1) - 1, 0)
+            first = jnp.take_along_axis(sequence, last[:, None, None], axis=1)[:, 0]
+        else:
+            first = sequence[:, 0]
+        return jnp.tanh(self.pooler(first))
 
 
 def stack_layers(params: dict, num_layers: int) -> dict:

@@ -27,6 +27,7 @@ class _Setting(NamedTuple):
     """What a kernel is compiled for."""
 
     scale: float  # of the scores
+    causal: bool  # a query attends to no position after its own
     rate: float  # of dropout; 0: none
     block: int
     interpret: bool  # run as JAX operations: for tests, on any device
@@ -39,6 +40,7 @@ def fused_attention(
     seen: tuple[Int[Array, "batch #length"], Int[Array, "batch length"]],
     rate: float,
     key: Key[Array, ""] | None,
+    causal: bool = False,
     *,
     interpret: bool = False,
 ) -> Float[Array, "batch length heads head_dim"]:
@@ -49,6 +51,7 @@ def fused_attention(
       seen: the ids of queries and keys.
       rate: of dropout of the probabilities.
       key: for dropout; None for evaluation.
+      causal: a query attends to no position after its own.
       interpret: run the kernel as JAX operations; by itself it runs on a GPU only.
     """
     batch, length, heads, size = query.shape
@@ -67,7 +70,8 @@ def fused_attention(
         if words is not None:
             words = tuple(jnp.pad(word, ((0, 0), *wider[:2])) for word in words)
     block = next(size for size in BLOCKS if (length + padded) % size == 0)
-    setting = _Setting(size**-0.5, rate if words else 0.0, block, interpret)
+    rate = rate if words else 0.0
+    setting = _Setting(size**-0.5, causal, rate, block, interpret)
     found = _on_mesh(setting)(query, keys, value, query_ids, key_ids, words)
     return found[:, :length]
 
@@ -178,12 +182,22 @@ class _Specs:
         )
 
 
-def _scores(
-    setting: _Setting, query: Array, keys: Array, query_ids: Array, key_ids: Array
-) -> Array:
+class _Block(NamedTuple):
+    """A block of queries or keys: vectors, ids, and the number of the block."""
+
+    vectors: Array
+    ids: Array
+    number: Array
+
+
+def _scores(setting: _Setting, queries: _Block, keys: _Block) -> Array:
     """[queries, keys] in float32."""
-    sums = triton.dot(query, keys.T) * setting.scale
-    seen = query_ids[:, None] == key_ids[None, :]
+    sums = triton.dot(queries.vectors, keys.vectors.T) * setting.scale
+    seen = queries.ids[:, None] == keys.ids[None, :]
+    if setting.causal:
+        place = jnp.arange(setting.block)
+        first = (queries.number - keys.number) * setting.block
+        seen = seen & (first + place[:, None] >= place[None, :])
     return sums + jnp.where(seen, 0.0, HIDDEN)
 
 
@@ -199,13 +213,13 @@ def _forward_kernel(
     setting: _Setting, query, keys, value, query_ids, key_ids, words, output, log_sum
 ) -> None:
     block = setting.block
-    own, own_ids = query[...], query_ids[...]
+    own = _Block(query[...], query_ids[...], pl.program_id(0))
     own_words = None if words is None else (words[0][...], words[1][...])
 
     def add(index: Array, carry: tuple) -> tuple:
         total, largest, mass = carry
         here = pl.ds(index * block, block)
-        scores = _scores(setting, own, keys[here, :], own_ids, key_ids[here])
+        scores = _scores(setting, own, _Block(keys[here, :], key_ids[here], index))
         new = jnp.maximum(largest, jnp.max(scores, axis=-1))
         probs = jnp.exp(scores - new[:, None])
         shrunk = jnp.exp(largest - new)
@@ -216,11 +230,11 @@ def _forward_kernel(
         return total * shrunk[:, None] + mixed, new, mass
 
     first = (
-        jnp.zeros(own.shape, jnp.float32),
+        jnp.zeros(query.shape, jnp.float32),
         jnp.full((block,), -math.inf, jnp.float32),
         jnp.zeros((block,), jnp.float32),
     )
-    count = keys.shape[0] // block
+    count = own.number + 1 if setting.causal else keys.shape[0] // block
     total, largest, mass = jax.lax.fori_loop(0, count, add, first)
     output[...] = (total / mass[:, None]).astype(output.dtype)
     log_sum[...] = largest + jnp.log(mass)
@@ -250,7 +264,9 @@ def _backward_kernel(
         the gradients of the scores before they are scaled."""
         rows, columns = (pl.ds(i * block, block) for i in (from_block, to_block))
         scores = _scores(
-            setting, query[rows, :], keys[columns, :], query_ids[rows], key_ids[columns]
+            setting,
+            _Block(query[rows, :], query_ids[rows], from_block),
+            _Block(keys[columns, :], key_ids[columns], to_block),
         )
         probs = jnp.exp(scores - log_sum[rows][:, None])
         to_probs = triton.dot(gradient[rows, :], value[columns, :].T)
@@ -276,6 +292,8 @@ def _backward_kernel(
 
     own, count = pl.program_id(0), query.shape[0] // block
     zeros = jnp.zeros(to_query.shape, jnp.float32)
-    sums = jax.lax.fori_loop(0, count, add_queries, (zeros, zeros))
+    # Left to right, earlier queries see nothing of this block, nor it later keys.
+    first, end = (own, own + 1) if setting.causal else (0, count)
+    sums = jax.lax.fori_loop(first, count, add_queries, (zeros, zeros))
     to_keys[...], to_value[...] = (x.astype(dtype) for x in sums)
-    to_query[...] = jax.lax.fori_loop(0, count, add_keys, zeros).astype(dtype)
+    to_query[...] = jax.lax.fori_loop(0, end, add_keys, zeros).astype(dtype)

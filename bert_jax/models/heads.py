@@ -54,14 +54,22 @@ class BertForPreTraining(nn.Module):
         input_ids: Int[Array, "batch length"],
         input_mask: Int[Array, "batch length"],
         segment_ids: Int[Array, "batch length"],
-        masked_lm_positions: Int[Array, "batch predictions"],
+        masked_lm_positions: Int[Array, "batch predictions"] | None,
         key: Key[Array, ""] | None = None,
         packed: Packed | None = None,
     ) -> dict[str, Array]:
         """Returns `masked_lm_logits` [batch, predictions, vocab] and
         `next_sentence_logits` [batch, 2] (0: IsNext, 1: NotNext), float32; packed:
-        [batch, sequences, 2]."""
+        [batch, sequences, 2].
+
+        Without `masked_lm_positions`, for left to right: only `lm_logits` [batch,
+        length - 1, vocab], at each position but the last.
+        """
         encoded = self.bert(input_ids, input_mask, segment_ids, key, packed)
+        if masked_lm_positions is None:
+            hidden = encoded.sequence[:, :-1]
+            embedding = self.bert.embeddings.word_embeddings.table
+            return {"lm_logits": self.masked_lm(hidden, embedding)}
         # The logits are the model's largest array, so only at the masked positions.
         chosen = jnp.take_along_axis(
             encoded.sequence, masked_lm_positions[:, :, None], axis=1

@@ -32,6 +32,8 @@ class Parsed(NamedTuple):
 class FillMask(Predictor):
     """`{"text": "... [MASK] ...", "text_b": optional}` -> the same with `masks`."""
 
+    shown = "what stood at [MASK]"
+
     def __init__(
         self,
         config: ConfigDict,
@@ -69,8 +71,10 @@ class FillMask(Predictor):
                 f"{len(encoding.ids)} tokens with [CLS] and [SEP]; the model has "
                 f"{self._positions} positions: shorten the text"
             )
-        masks = [i for i, id_ in enumerate(encoding.ids) if id_ == self._special.mask]
-        return Parsed(encoding, masks, row.get("text_b") is not None)
+        return Parsed(encoding, self._masks(encoding), row.get("text_b") is not None)
+
+    def _masks(self, encoding: Encoding) -> list[int]:
+        return [i for i, id_ in enumerate(encoding.ids) if id_ == self._special.mask]
 
     def encode(self, parsed: Sequence[Parsed], size: int) -> Questions:
         """Its answers are `masks` and, for a pair, `is_next_probability`."""
@@ -179,11 +183,14 @@ class FillMask(Predictor):
                     self._guesses(outputs, index, len(pieces)),
                     strict=False,
                 )
-                if features["input_ids"][index, position] == self._special.mask
+                if self._shows(features["input_ids"][index, position])
             ]
             text = self._text([int(piece) for piece in ids])
             rows.append({"text": text, "masks": kept})
         return rows
+
+    def _shows(self, piece: int | np.integer) -> bool:
+        return int(piece) == self._special.mask
 
     def _text(self, ids: list[int]) -> str:
         hidden = {self._special.cls, self._special.sep, self._special.pad}
@@ -211,3 +218,39 @@ class FillMask(Predictor):
 
     def _piece(self, piece_id: int | np.integer) -> str:
         return self._tokenizer.id_to_token(int(piece_id)) or ""
+
+
+class Continue(FillMask):
+    """`{"text": ...}` -> the same with `next`: the guesses for the piece after it."""
+
+    shown = "the piece after each"
+
+    def _masks(self, encoding: Encoding) -> list[int]:
+        """The text's last piece; the [SEP] after it is not seen from there."""
+        return [len(encoding.ids) - 2]
+
+    def _answer(self, row: Parsed, outputs: Outputs, place: int) -> Row:
+        return {"next": self._guesses(outputs, place, 1)[0]}
+
+    def examples(
+        self, batch: loader.Batch, count: int
+    ) -> tuple[dict[str, np.ndarray], list[list[str]]]:
+        """A few rows of a batch, each cut in its middle, and the pieces after it."""
+        lengths = batch["input_mask"].sum(axis=1)
+        real = int(np.sum(lengths > 0))
+        rows = np.linspace(0, real - 1, min(count, real)).astype(int)
+        names = ("input_ids", "input_mask", "segment_ids")
+        features = {name: batch[name][rows] for name in names}
+        ends = np.maximum(1, lengths[rows] // 2)
+        wanted = [
+            [self._piece(ids[end])]
+            for ids, end in zip(features["input_ids"], ends, strict=True)
+        ]
+        features["input_mask"] = features["input_mask"] * (
+            np.arange(batch["input_ids"].shape[1]) < ends[:, None]
+        )
+        features["masked_lm_positions"] = (ends - 1)[:, None].astype(np.int32)
+        return features, wanted
+
+    def _shows(self, piece: int | np.integer) -> bool:
+        return True

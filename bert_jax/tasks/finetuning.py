@@ -170,7 +170,10 @@ class Finetuning(Task, Generic[Example, Answer]):
     @functools.cached_property
     def model(self) -> BertWithHeads:
         return BertWithHeads(
-            self.model_config, heads=(self.head,), labels=max(1, len(self.labels))
+            self.model_config,
+            heads=(self.head,),
+            labels=max(1, len(self.labels)),
+            bilstm=self.config.task.get("bilstm", False),
         )
 
     @property
@@ -190,7 +193,6 @@ class Finetuning(Task, Generic[Example, Answer]):
         return init_with_heads(self.model, key)
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
-        """See `Rows.batches`; the same for the same (config, seed, step)."""
         size = self.config.train.batch_size
         return self._rows("train").batches(step, size, rows, seed, **self._lengths)
 
@@ -254,7 +256,6 @@ class Finetuning(Task, Generic[Example, Answer]):
         return ordered
 
     def predictor(self, missing: Collection[str] = ()) -> TaskPredictor:
-        """The predictor for `--mode=predict`."""
         del missing  # answers do not need these parts
         return TaskPredictor(self, self.config.task.max_seq_length)
 
@@ -285,7 +286,7 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     @functools.cached_property
     def special(self) -> tokenization.SpecialIds:
-        return tokenization.special_ids(self.tokenizer)
+        return tokenization.special_ids(self._tokenizer)
 
     @property
     def padding(self) -> dict[str, int]:

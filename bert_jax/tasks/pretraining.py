@@ -1,5 +1,6 @@
 """Masked LM and next sentence prediction (section 3.1; run_pretraining.py)."""
 
+import dataclasses
 import functools
 import json
 import math
@@ -23,35 +24,13 @@ from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.cross_entropy import cross_entropy
-from bert_jax.tasks.fill_mask import FillMask
+from bert_jax.tasks.fill_mask import Continue, FillMask
+from bert_jax.tasks.objectives import PREFIXES, Guesses, targets
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Ask, Batch, Data, Phase, Shapes, Step, Task
 from bert_jax.types import Scalars
 
 EXAMPLES = 3  # held-out sentences in the report
-
-
-class Guesses(Results):
-    """Scores on held-out text, next to a unigram baseline from the pieces' counts."""
-
-    def table(
-        self, split: str, scores: Mapping[str, float]
-    ) -> tuple[list[tuple], tuple]:
-        """The rows and header of the closing report."""
-        del split
-        perplexity = math.exp(scores["unigram_loss"])
-        rows = [
-            ("masked LM loss (nats)", "masked_lm_loss", scores["unigram_loss"]),
-            ("masked LM perplexity", "perplexity", perplexity),
-            ("masked LM accuracy", "masked_lm_accuracy", scores["unigram_accuracy"]),
-        ]
-        table: list[tuple] = [
-            (name, f"{scores[key]:.4g}", f"{uni:.4g}") for name, key, uni in rows
-        ]
-        if "next_sentence_accuracy" in scores:
-            accuracy = f"{scores['next_sentence_accuracy']:.4g}"
-            table.append(("next sentence accuracy", accuracy, ""))
-        return table, ("", "model", "unigram")
 
 
 class Pretraining(Task):
@@ -76,7 +55,18 @@ class Pretraining(Task):
         pieces = config.tokenizer.vocab_size  # of a tokenizer yet to be trained
         if given is not None:
             pieces = given.get_vocab_size()
-        self.model_config = BertConfig.create(config.model, pieces)
+        objective = config.task.objective
+        self._prefix = PREFIXES[objective]
+        # [CLS] has seen nothing where attention is causal.
+        self._judges = config.corpus.nsp and config.task.nsp_loss and objective == "mlm"
+        self.model_config = dataclasses.replace(
+            BertConfig.create(config.model, pieces), causal=objective == "ltr"
+        )
+        if config.model.causal and objective != "ltr":
+            raise UserError(
+                f"config.task.objective={objective}: config.model.causal=True is a "
+                "left-to-right model; set --config.task.objective=ltr"
+            )
         self.model = BertForPreTraining(self.model_config)
         if tuple(config.evaluate.splits) != ("dev",):
             raise UserError(
@@ -133,20 +123,27 @@ class Pretraining(Task):
         """Reuses the run's prepared data; see `RunData.recall`."""
         self._data.recall(record)
 
+    def resolve(self) -> None:
+        """Also `model.causal` and `task.nsp_loss`, which `ltr` decides."""
+        super().resolve()
+        self.config.model.causal = self.model_config.causal
+        self.config.task.nsp_loss &= self.config.task.objective == "mlm"
+
     def init_params(self, key: Key[Array, ""]) -> dict:
         """Initial parameters, boxed with their logical axis names."""
         return init_pretraining(self.model_config, key)
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
         """The next sentence head and the pooler: filling masks does not need them."""
-        if self.config.corpus.nsp and not predicts:
+        if self._judges and not predicts:
             return ()
         return ("bert/pooler", "next_sentence")
 
     def predictor(self, missing: Collection[str] = ()) -> FillMask:
         """The predictor for `--mode=predict`."""
-        judges = self.config.corpus.nsp and not missing
-        return FillMask(self.config, self.model, self.tokenizer, judges_pairs=judges)
+        kind = FillMask if self.config.task.objective == "mlm" else Continue
+        judges = self._judges and not missing
+        return kind(self.config, self.model, self.tokenizer, judges_pairs=judges)
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """The batches from `step` on, through both phases."""
@@ -171,7 +168,7 @@ class Pretraining(Task):
     def flops(self, shapes: Shapes) -> int:
         """Model FLOPs of training on a batch."""
         batch, length = shapes["input_ids"]
-        predictions = shapes["masked_lm_positions"][1]
+        predictions = shapes.get("masked_lm_positions", (batch, length - 1))[1]
         pairs = shapes["cls_positions"][1] if "cls_positions" in shapes else 1
         return batch * pretraining_flops(self.model_config, length, predictions, pairs)
 
@@ -193,14 +190,14 @@ class Pretraining(Task):
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
     ) -> Scalars:
-        """`masked_lm_loss` and, with sentence pairs, `next_sentence_loss`: each the
-        sum of its cross entropies, in nats."""
+        """`masked_lm_loss` (left to right: `lm_loss`) and, where pairs are judged,
+        `next_sentence_loss`: each the sum of its cross entropies, in nats."""
         return self._losses(self._forward(params, batch, key), batch)
 
     def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
-        """The number of masked pieces and, with sentence pairs, of pairs."""
-        weights = {"masked_lm_loss": jnp.sum(batch["masked_lm_weights"])}
-        if self.config.corpus.nsp:
+        """The number of pieces to predict, and of pairs to judge."""
+        weights = {f"{self._prefix}_loss": jnp.sum(targets(batch).weights)}
+        if self._judges:
             weights["next_sentence_loss"] = jnp.sum(_real(batch))
         return weights
 
@@ -210,17 +207,18 @@ class Pretraining(Task):
         """Sums and weights: the losses, the accuracies, and the unigram loss on the
         same positions."""
         outputs, totals = self._forward(params, batch, None), self.loss_weights(batch)
+        prefix, (ids, weights) = self._prefix, targets(batch)
         losses = self._losses(outputs, batch)
         sums = {name: (loss, totals[name]) for name, loss in losses.items()}
-        weights, total = batch["masked_lm_weights"], totals["masked_lm_loss"]
-        guesses = jnp.argmax(outputs["masked_lm_logits"], axis=-1)
-        right = jnp.sum(weights * (guesses == batch["masked_lm_ids"]))
-        unigram = -jnp.asarray(self._unigram_log_probs)[batch["masked_lm_ids"]]
-        sums["masked_lm_accuracy"] = (right, total)
+        total = totals[f"{prefix}_loss"]
+        guesses = jnp.argmax(outputs[f"{prefix}_logits"], axis=-1)
+        right = jnp.sum(weights * (guesses == ids))
+        unigram = -jnp.asarray(self._unigram_log_probs)[ids]
+        sums[f"{prefix}_accuracy"] = (right, total)
         sums["unigram_loss"] = (jnp.sum(weights * unigram), total)
-        majority = batch["masked_lm_ids"] == int(np.argmax(self._unigram_log_probs))
+        majority = ids == int(np.argmax(self._unigram_log_probs))
         sums["unigram_accuracy"] = (jnp.sum(weights * majority), total)
-        if self.config.corpus.nsp:
+        if self._judges:
             guesses = jnp.argmax(outputs["next_sentence_logits"], axis=-1)
             right = jnp.sum(_real(batch) * (guesses == batch["next_sentence_labels"]))
             sums["next_sentence_accuracy"] = (right, totals["next_sentence_loss"])
@@ -231,8 +229,8 @@ class Pretraining(Task):
     ) -> Results:
         """Adds the batches' sums and weights in double precision, divides once.
 
-        The scores are these means, `loss` (the sum of the losses) and the masked LM's
-        `perplexity`.
+        The scores are these means, `loss` (the sum of the losses) and the language
+        model's `perplexity`.
         """
         del split, learns
         means = {
@@ -240,8 +238,9 @@ class Pretraining(Task):
             / max(math.fsum(float(batch[name][1]) for batch in fetched), 1e-6)
             for name in fetched[0]
         }
-        loss = means["masked_lm_loss"] + means.get("next_sentence_loss", 0.0)
-        perplexity = math.exp(min(means["masked_lm_loss"], 700.0))
+        own = means[f"{self._prefix}_loss"]
+        loss = own + means.get("next_sentence_loss", 0.0)
+        perplexity = math.exp(min(own, 700.0))
         return Guesses({"loss": loss, **means, "perplexity": perplexity})
 
     def quality(self, scores: Mapping[str, int | float]) -> float:
@@ -257,7 +256,7 @@ class Pretraining(Task):
         features, wanted = predictor.examples(batch, EXAMPLES)
         rows = predictor.show(features, wanted, run(predictor.step)(features))
         print(f"\n{held_out(data.report['totals']['dev'])}")
-        print("\na few held-out sentences, what stood at [MASK], and the guesses")
+        print(f"\na few held-out sentences, {predictor.shown}, and the guesses")
         for row in rows:
             print(f"\n  {row['text']}")
             for mask in row["masks"]:
@@ -276,7 +275,7 @@ class Pretraining(Task):
             batch["input_ids"],
             batch["input_mask"],
             batch["segment_ids"],
-            batch["masked_lm_positions"],
+            batch.get("masked_lm_positions"),
             key,
             Packed.of(batch),
         )
@@ -286,9 +285,10 @@ class Pretraining(Task):
     def _losses(
         self, outputs: Mapping[str, Array], batch: Mapping[str, Array]
     ) -> Scalars:
-        losses = cross_entropy(outputs["masked_lm_logits"], batch["masked_lm_ids"])
-        sums = {"masked_lm_loss": jnp.sum(batch["masked_lm_weights"] * losses)}
-        if self.config.corpus.nsp:
+        ids, weights = targets(batch)
+        losses = cross_entropy(outputs[f"{self._prefix}_logits"], ids)
+        sums = {f"{self._prefix}_loss": jnp.sum(weights * losses)}
+        if self._judges:
             labels = batch["next_sentence_labels"]
             losses = cross_entropy(
                 outputs["next_sentence_logits"], jnp.maximum(labels, 0)

@@ -52,8 +52,10 @@ def config(
     """
     if asks and has_checkpoint(folder):
         return of_run(folder, given, overrides)
+    if given is not None and asks:
+        return of_weights(given, overrides)
     if given is not None:
-        return of_weights(given, overrides) if asks else given
+        return _shaped(folder, given, overrides)
     if workdir.has_config(folder):
         return again(folder, overrides)
     return without_config(overrides, asks)
@@ -125,6 +127,8 @@ def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
         configuration.override(config, override)
     own = weights.recorded(config.init_from)
     config.model.update(weights.read_shape(config.init_from))
+    if config.model.causal:
+        config.task.objective = "ltr"
     if own is not None:
         recorded = configuration.complete(own, config.init_from)
         recorded.init_from, recorded.mesh = config.init_from, config.mesh
@@ -209,6 +213,32 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
         else:
             asked.task[name] = value
     return asked
+
+
+def _shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
+    """The config of a run that trains, with the model sizes of the `init_from` weights.
+
+    Raises:
+      UserError: an override contradicts the weights.
+    """
+    if not config.init_from:
+        return config
+    resumes = workdir.has_config(folder)  # the weights may be gone
+    shape = _recorded(folder).model if resumes else weights.read_shape(config.init_from)
+    named = {field_of(override) for override in overrides}
+    shaped, wrong = config.copy_and_resolve_references(), []
+    for name in weights.SHAPE:
+        if config.model[name] == shape.get(name, config.model[name]):
+            continue
+        if f"model.{name}" in named:
+            wrong.append(f"{name}={config.model[name]} (there {shape[name]})")
+        shaped.model[name] = shape[name]
+    if wrong and not resumes:
+        raise UserError(
+            f"config.model: {', '.join(wrong)}: {config.init_from} has other sizes; "
+            "leave these flags out"
+        )
+    return config if resumes and wrong else shaped
 
 
 def beside(folder: Path, config: ConfigDict) -> str:

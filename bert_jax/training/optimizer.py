@@ -1,9 +1,11 @@
 """Adam as BERT uses it (google-research/bert, optimization.py), and LAMB (You et al.
 2020, arXiv:1904.00962v5): schedule, clipping, decay by name."""
 
+import functools
 import math
 import re
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -88,14 +90,24 @@ def _rise_and_fall(
     return schedule
 
 
-def decay_mask(params: PyTree) -> PyTree[bool]:
+def decay_mask(params: PyTree, unused: Sequence[str] = ()) -> PyTree[bool]:
     """True for parameters that decay: all except LayerNorm's and biases.
 
-    Decided by the parameter's path, not its shape; embeddings decay.
+    Decided by the parameter's path, not its shape; embeddings decay. What the loss
+    does not depend on keeps its values, as in optimization.py.
+
+    Args:
+      unused: parts without a gradient, such as `bert/pooler` (`Task.unused`).
     """
-    return jax.tree_util.tree_map_with_path(
-        lambda path, _: not _NOT_DECAYED.search(jax.tree_util.keystr(path)), params
-    )
+
+    def decays(path: tuple, _: Any) -> bool:
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        return not (
+            _NOT_DECAYED.search(name)
+            or any(f"{name}/".startswith(f"{part}/") for part in unused)
+        )
+
+    return jax.tree_util.tree_map_with_path(decays, params)
 
 
 class ScaleByBertAdamState(NamedTuple):
@@ -161,13 +173,18 @@ def scale_by_trust_ratio() -> optax.GradientTransformation:
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
-def make(config: ConfigDict) -> optax.GradientTransformation:
+def make(
+    config: ConfigDict, unused: Sequence[str] = ()
+) -> optax.GradientTransformation:
     """The optimizer that `config.optimizer` names, with its schedule and clipping.
 
     BERT was trained with `bert_adam`. `adamw` and `lamb` (the paper's algorithm 2)
     correct the moments' bias. All first clip the gradients' global norm to `clip_norm`
     (0: no clipping), and decay the weights that `decay_mask` selects, separately from
     the moments. `update` needs the parameters.
+
+    Args:
+      unused: see `decay_mask`.
 
     Raises:
       UserError: an unknown name, or a number outside its range.
@@ -185,21 +202,22 @@ def make(config: ConfigDict) -> optax.GradientTransformation:
     clip_norm = _number(config, "clip_norm")
     schedule = learning_rate_schedule(config)
     clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
-    return optax.chain(clip, makers[optimizer.name](optimizer, schedule))
+    mask = functools.partial(decay_mask, unused=unused)
+    return optax.chain(clip, makers[optimizer.name](optimizer, schedule, mask))
 
 
 def _bert_adam(
-    optimizer: ConfigDict, schedule: optax.Schedule
+    optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
     return optax.chain(
         scale_by_bert_adam(optimizer.beta1, optimizer.beta2, optimizer.eps),
-        optax.add_decayed_weights(optimizer.weight_decay, decay_mask),
+        optax.add_decayed_weights(optimizer.weight_decay, mask),
         optax.scale_by_learning_rate(schedule),
     )
 
 
 def _adamw(
-    optimizer: ConfigDict, schedule: optax.Schedule
+    optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
     return optax.adamw(
         schedule,
@@ -207,16 +225,16 @@ def _adamw(
         b2=optimizer.beta2,
         eps=optimizer.eps,
         weight_decay=optimizer.weight_decay,
-        mask=decay_mask,
+        mask=mask,
     )
 
 
 def _lamb(
-    optimizer: ConfigDict, schedule: optax.Schedule
+    optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
     return optax.chain(
         optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.eps),
-        optax.add_decayed_weights(optimizer.weight_decay, decay_mask),
+        optax.add_decayed_weights(optimizer.weight_decay, mask),
         scale_by_trust_ratio(),
         optax.scale_by_learning_rate(schedule),
     )

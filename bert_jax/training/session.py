@@ -67,7 +67,7 @@ class Session:
         self.seeds = Seeds(config, first_seed)
         self.mesh = sharding.make_mesh(config)
         memory.require(config, trains=True)
-        self._optimizer = optimizers.make(config)
+        self._optimizer = optimizers.make(config, task.unused())
         self._abstract = sharding.abstract_state(
             task.init_params, self._optimizer, self.mesh, config.mesh.optimizer
         )

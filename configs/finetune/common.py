@@ -7,25 +7,23 @@ needs `--config.tokenizer.vocab_file`.
 
 from ml_collections import ConfigDict
 
-from configs import base, large, tiny
-
-_SIZES = {"tiny": tiny, "base": base, "large": large}
+from configs import base, tiny
 
 
 def get_config(size: str = "base") -> ConfigDict:
     """The fields of all tasks.
 
     Args:
-      size: tiny (configs/tiny.py), base or large.
+      size: tiny (configs/tiny.py), or one of configs/base.py.
     """
-    if size not in _SIZES:
-        raise ValueError(f"size={size}: choose one of {', '.join(_SIZES)}")
-    config = _SIZES[size].get_config()
+    config = tiny.get_config() if size == "tiny" else base.get_config(size=size)
     config.phase2.fraction = 0.0
 
-    task = config.task
+    config.task = task = ConfigDict()
     task.name = ""
     task.max_seq_length = 128  # tokens, [CLS] and [SEP] included
+    # A BiLSTM between BERT and the classifier, hidden_size / 2 each way (section 5.1).
+    task.bilstm = False
     task.pad_to_max = False  # True: pad all to max_seq_length, as in Google's code
 
     optimizer = config.optimizer

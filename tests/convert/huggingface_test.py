@@ -389,7 +389,7 @@ def test_damaged_files(make_folder, damage, message):
     ("fields", "message"),
     [
         ({"model_type": "roberta"}, "model_type is 'roberta'"),
-        ({"architectures": ["BertLMHeadModel"]}, "architecture 'BertLMHeadModel'"),
+        ({"architectures": ["BertGeneration"]}, "architecture 'BertGeneration'"),
         ({"hidden_act": "silu"}, "hidden_act='silu'"),
         ({"hidden_act": []}, "hidden_act"),
         ({"architectures": [{}]}, "architecture"),

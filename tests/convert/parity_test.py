@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import export, layout, weights
+from bert_jax.errors import UserError
 
 torch = pytest.importorskip("torch", reason="needs the parity extra")
 transformers = pytest.importorskip("transformers", reason="needs the parity extra")
@@ -107,6 +108,70 @@ def test_outputs_and_gradients(golden, both, tmp_path, architecture, size):
     assert checked == len(named)
 
 
+@pytest.mark.parametrize(
+    "architecture", ["BertModel", "BertLMHeadModel", "BertForQuestionAnswering"]
+)
+def test_attentions(golden, both, tmp_path, architecture):
+    model, batch = both(architecture, "deep")
+    model.set_attn_implementation("eager")
+    tensors = {name: torch.tensor(array) for name, array in batch.items()}
+    theirs = model(
+        input_ids=tensors["input_ids"],
+        attention_mask=tensors["input_mask"],
+        token_type_ids=tensors["segment_ids"],
+        output_attentions=True,
+    ).attentions
+    bert = pretrained.load(tmp_path / "theirs")
+    found = bert.apply(**batch, attentions=True)
+    assert "attentions" not in bert.apply(**batch)
+    assert len(found["attentions"]) == bert.config.num_hidden_layers
+    real = batch["input_mask"].astype(bool)
+    for ours, expected in zip(found["attentions"], theirs, strict=True):
+        rows = np.asarray(ours).swapaxes(1, 2)[real]
+        np.testing.assert_allclose(
+            rows, expected.detach().numpy().swapaxes(1, 2)[real], atol=1e-5
+        )
+        np.testing.assert_allclose(rows.sum(-1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    ["BertForMaskedLM", "BertForTokenClassification", "BertForQuestionAnswering"],
+)
+def test_left_to_right_is_transformers_decoder(golden, tmp_path, architecture):
+    """Read, asked, exported and opened again."""
+    fields = golden.config_fields(architecture, "wide") | {"is_decoder": True}
+    torch.manual_seed(0)
+    model = getattr(transformers, architecture)(transformers.BertConfig(**fields))
+    model.eval().save_pretrained(tmp_path / "theirs")
+    batch = golden.inputs(fields, seed=4)
+    bert = pretrained.load(tmp_path / "theirs")
+    assert bert.config.causal
+    export.export(weights.read(tmp_path / "theirs"), None, tmp_path / "ours", {})
+    again = getattr(transformers, architecture).from_pretrained(tmp_path / "ours")
+    ours = bert.apply(**batch)
+    if architecture == "BertForMaskedLM":
+        assert "masked_lm_logits" not in ours
+        ours["masked_lm_logits"] = ours.pop("lm_logits")
+    real = batch["input_mask"].astype(bool)
+    for one in (model, again.eval()):
+        theirs = golden.torch_outputs(one, batch)
+        del theirs["hidden_states"]
+        for name, value in theirs.items():
+            expected = value.detach().numpy()[real]
+            np.testing.assert_allclose(
+                np.asarray(ours[name])[real], expected, atol=1e-5
+            )
+
+
+def test_a_decoder_that_pools_is_refused(tmp_path, golden):
+    fields = golden.config_fields("BertForSequenceClassification", "wide")
+    config = transformers.BertConfig(**fields, is_decoder=True)
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"is_decoder is set.*has seen nothing"):
+        pretrained.load(tmp_path)
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_round_trip_bit_for_bit(both, tmp_path, architecture):
     both(architecture, "three_heads")
@@ -155,6 +220,7 @@ def opened(write_folder, tmp_path_factory):
         tokenizer = tokenization.load(source / "vocab.txt")
         export.export(weights.read(source), tokenizer, out, {"step": 7})
         auto = "AutoModel" + architecture.removeprefix("BertModel").removeprefix("Bert")
+        auto = auto.replace("LMHeadModel", "ForCausalLM")
         asked.append((str(out), auto, TEXT))
     result = subprocess.run(
         [sys.executable, "-c", OPEN, json.dumps(asked)],

@@ -21,6 +21,7 @@ OUTPUTS = {
         "next_sentence_logits": "seq_relationship_logits",
     },
     "BertForMaskedLM": {"masked_lm_logits": "logits"},
+    "BertLMHeadModel": {"lm_logits": "logits"},
     "BertForNextSentencePrediction": {"next_sentence_logits": "logits"},
     "BertForSequenceClassification": {"logits": "logits"},
     "BertForTokenClassification": {"logits": "logits"},
@@ -72,6 +73,7 @@ def config_fields(architecture: str, size: str) -> dict:
         "model_type": "bert",
         **SIZES[size],
         **({"id2label": labels} if classifier else {}),
+        **({"is_decoder": True} if architecture == "BertLMHeadModel" else {}),
     }
 
 

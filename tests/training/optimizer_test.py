@@ -418,3 +418,16 @@ def test_warmup_fraction_is_of_the_steps():
 def test_bad_fields_are_named(fields, message):
     with pytest.raises(UserError, match=message):
         optimizer.make(make_config(**fields))
+
+
+@pytest.mark.parametrize("name", ["bert_adam", "adamw", "lamb"])
+def test_what_the_loss_does_not_use_stays(name):
+    """Decay would shrink a pooler that gets no gradient; one that does, decays."""
+    params = {"bert": {"pooler": {"kernel": jnp.ones((2, 2))}}}
+    params |= {"poolers": {"kernel": jnp.ones((2, 2))}}
+    adam = optimizer.make(make_config(name=name), ("bert/pooler",))
+    zeros, state = jax.tree.map(jnp.zeros_like, params), adam.init(params)
+    for _ in range(3):
+        updates, state = adam.update(zeros, state, params)
+    assert not updates["bert"]["pooler"]["kernel"].any()
+    assert updates["poolers"]["kernel"].all()

@@ -1,0 +1,56 @@
+"""What pre-training predicts (section 3.1; left to right: 5.1), and its report."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from bert_jax.tasks.results import Results
+
+# `task.objective` -> the prefix of its losses, scores and logits.
+PREFIXES = {"mlm": "masked_lm", "ltr": "lm"}
+
+
+class Targets(NamedTuple):
+    """The pieces that the logits are to predict."""
+
+    ids: Int[Array, "batch predictions"]
+    weights: Float[Array, "batch predictions"]  # 1, or 0 where nothing is predicted
+
+
+def targets(batch: Mapping[str, Array]) -> Targets:
+    """The masked pieces; of a batch without masks, at each position the next piece of
+    the same sequence, [SEP] too."""
+    if "masked_lm_ids" in batch:
+        return Targets(batch["masked_lm_ids"], batch["masked_lm_weights"])
+    real = batch["input_mask"][:, 1:]
+    if "sequence_ids" in batch:
+        own = batch["sequence_ids"]
+        real = real * (own[:, 1:] == own[:, :-1])
+    return Targets(batch["input_ids"][:, 1:], real.astype(jnp.float32))
+
+
+class Guesses(Results):
+    """Scores on held-out text, next to a unigram baseline from the pieces' counts."""
+
+    def table(
+        self, split: str, scores: Mapping[str, float]
+    ) -> tuple[list[tuple], tuple]:
+        """The rows and header of the closing report."""
+        del split
+        perplexity = math.exp(scores["unigram_loss"])
+        name, what = ("lm", "LM") if "lm_loss" in scores else ("masked_lm", "masked LM")
+        rows = [
+            (f"{what} loss (nats)", f"{name}_loss", scores["unigram_loss"]),
+            (f"{what} perplexity", "perplexity", perplexity),
+            (f"{what} accuracy", f"{name}_accuracy", scores["unigram_accuracy"]),
+        ]
+        table: list[tuple] = [
+            (name, f"{scores[key]:.4g}", f"{uni:.4g}") for name, key, uni in rows
+        ]
+        if "next_sentence_accuracy" in scores:
+            accuracy = f"{scores['next_sentence_accuracy']:.4g}"
+            table.append(("next sentence accuracy", accuracy, ""))
+        return table, ("", "model", "unigram")

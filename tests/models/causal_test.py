@@ -1,0 +1,153 @@
+"""Left to right: nothing depends on what comes later."""
+
+import dataclasses
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from micro import bert_config
+
+from bert_jax.models import attention
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.encoder import Packed
+from bert_jax.models.fused_attention import fused_attention
+from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.models.lstm import BiLstm
+
+CONFIG = bert_config(
+    vocab_size=50,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=40,
+    max_position_embeddings=24,
+    causal=True,
+)
+LENGTH, CHANGED = 24, 11
+
+
+@pytest.fixture(autouse=True)
+def fused_anywhere(monkeypatch):
+    interpreted = partial(fused_attention, interpret=True)
+    monkeypatch.setattr(attention, "fused_attention", interpreted)
+
+
+@pytest.fixture(scope="module")
+def params():
+    return nn.meta.unbox(init_pretraining(CONFIG, jax.random.key(0)))
+
+
+def batch(packed: bool):
+    """Two rows whose pieces differ from CHANGED on, and nowhere before."""
+    rng = np.random.default_rng(0)
+    ids = np.repeat(rng.integers(5, 50, (1, LENGTH)), 2, axis=0)
+    ids[1, CHANGED:] = (ids[1, CHANGED:] + 7) % 50
+    mask = np.ones_like(ids)
+    mask[:, LENGTH - 2 :] = 0
+    own = None
+    if packed:
+        ends = (CHANGED + 5, LENGTH - 2)  # the change is in the first of two
+        first = np.arange(LENGTH) < ends[0]
+        own = Packed(
+            jnp.asarray(np.where(first, 1, 2) * mask),
+            jnp.asarray(np.where(first, np.arange(LENGTH), 0) * mask),
+            jnp.asarray(np.array([[0, ends[0]]] * 2)),
+        )
+    return [jnp.asarray(x, jnp.int32) for x in (ids, mask, 0 * ids)], own
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["einsum", "fused"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_later_piece_changes_nothing_before_it(params, kind, packed, causal):
+    config = dataclasses.replace(CONFIG, attention=kind, causal=causal)
+    inputs, own = batch(packed)
+    run = jax.jit(partial(BertForPreTraining(config).apply, packed=own))
+    logits = run({"params": params}, *inputs, None)["lm_logits"]
+    assert logits.shape == (2, LENGTH - 1, 50)
+    before, after = np.asarray(logits[:, :CHANGED]), np.asarray(logits[:, CHANGED:])
+    assert np.array_equal(before[0], before[1]) == causal
+    assert not np.allclose(after[0, 0], after[1, 0])
+
+
+def test_with_dropout_the_same_piece_is_dropped(params):
+    """The mask of keys comes before dropout: rows of one key stay blind."""
+    inputs, _ = batch(False)
+    run = jax.jit(BertForPreTraining(CONFIG).apply)
+    one, two = (
+        run({"params": params}, *(x[row : row + 1] for x in inputs), None,
+            jax.random.key(1))["lm_logits"]
+        for row in (0, 1)
+    )  # fmt: skip
+    np.testing.assert_array_equal(one[:, :CHANGED], two[:, :CHANGED])
+
+
+@pytest.mark.parametrize("bilstm", [False, True])
+def test_a_classifier_reads_the_last_token(bilstm):
+    """So every piece counts, and padding does not."""
+    model = BertWithHeads(CONFIG, ("sequence_classification",), 3, bilstm=bilstm)
+    params = nn.meta.unbox(init_with_heads(model, jax.random.key(0)))
+    (ids, mask, segments), _ = batch(False)
+    run = jax.jit(lambda ids: model.apply({"params": params}, ids, mask, segments))
+    logits = np.asarray(run(ids)["logits"])
+    assert not np.allclose(logits[0], logits[1])
+    again = run(ids.at[:, LENGTH - 2 :].set(9))["logits"]
+    np.testing.assert_array_equal(logits, again)
+    shorter = [x[:, : LENGTH - 2] for x in (ids, mask, segments)]
+    np.testing.assert_allclose(
+        model.apply({"params": params}, *shorter)["logits"], logits, atol=1e-5
+    )
+
+
+def test_a_bilstm_makes_both_directions_meet():
+    """Over a left-to-right encoder, an early tag sees what comes later."""
+    seen = {}
+    for bilstm in (False, True):
+        model = BertWithHeads(CONFIG, ("token_classification",), 3, bilstm=bilstm)
+        params = nn.meta.unbox(init_with_heads(model, jax.random.key(0)))
+        inputs, _ = batch(False)
+        logits = np.asarray(model.apply({"params": params}, *inputs)["logits"])
+        seen[bilstm] = not np.array_equal(logits[0, 2], logits[1, 2])
+    assert seen == {False: False, True: True}
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_bilstm_is_torch_s(layers):
+    torch = pytest.importorskip("torch", reason="needs the parity extra")
+    rng = np.random.default_rng(1)
+    size, inputs, lengths = 5, 6, [7, 1, 4]
+    x = rng.normal(size=(3, 7, inputs)).astype(np.float32)
+    mask = jnp.asarray(np.arange(7) < np.array(lengths)[:, None], jnp.int32)
+    ours = BiLstm(size, layers)
+    params = nn.meta.unbox(ours.init(jax.random.key(0), jnp.asarray(x), mask))["params"]
+    theirs = torch.nn.LSTM(inputs, size, layers, batch_first=True, bidirectional=True)
+    with torch.no_grad():
+        for layer in range(layers):
+            suffix = f"_{layer}" if layers > 1 else ""
+            for direction, ending in enumerate(("", "_reverse")):
+                for mine, name in (("kernel", "ih"), ("recurrent_kernel", "hh")):
+                    value = np.asarray(params[f"{mine}{suffix}"][direction])
+                    weight = getattr(theirs, f"weight_{name}_l{layer}{ending}")
+                    matrix = value.reshape(len(value), -1).T.copy()
+                    weight.copy_(torch.tensor(matrix))
+                bias = np.asarray(params[f"bias{suffix}"][direction]).ravel().copy()
+                getattr(theirs, f"bias_ih_l{layer}{ending}").copy_(torch.tensor(bias))
+                getattr(theirs, f"bias_hh_l{layer}{ending}").zero_()
+    tensor = torch.tensor(x, requires_grad=True)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(
+        tensor, lengths, batch_first=True, enforce_sorted=False
+    )
+    expected, _ = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], True)
+    factors = rng.normal(size=expected.shape).astype(np.float32)
+    (expected * torch.tensor(factors)).sum().backward()
+
+    def loss(x):
+        found = ours.apply({"params": params}, x, mask)
+        return jnp.sum(found * factors), found
+
+    (_, found), gradient = jax.value_and_grad(loss, has_aux=True)(jnp.asarray(x))
+    np.testing.assert_allclose(found, expected.detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(gradient, tensor.grad.numpy(), atol=1e-5)

@@ -1,0 +1,197 @@
+"""Table 5's systems through main: no next sentence loss, left to right, a BiLSTM."""
+
+import json
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from runs import MESH, finish, here, losses, run, start
+
+import bert_jax
+from bert_jax import tasks
+from bert_jax.config import configuration
+from bert_jax.convert import weights
+from bert_jax.data import loader
+from bert_jax.workdir import metrics
+
+LTR = "--config.task.objective=ltr"
+
+
+@pytest.fixture(scope="module")
+def left_to_right(micro, once):
+    def train(folder):
+        finish(start(f"--config={micro}", f"--workdir={folder / 'run'}", LTR))
+
+    return once("left_to_right", train) / "run"
+
+
+def prepared(micro, *fields):
+    task = tasks.create(configuration.load(micro, list(fields)))
+    task.resolve()
+    task.training_data()
+    return task
+
+
+def test_left_to_right_learns_and_is_recorded(left_to_right):
+    config = json.loads((left_to_right / "config.json").read_text())
+    assert config["model"]["causal"] and not config["task"]["nsp_loss"]
+    lines = metrics.read(left_to_right, "train")
+    assert lines[-1]["loss"] < lines[0]["loss"] == lines[0]["lm_loss"]
+    last = metrics.read(left_to_right, "dev")[-1]
+    assert last["perplexity"] == pytest.approx(math.exp(last["lm_loss"]))
+    assert {"unigram_loss", "lm_accuracy"} <= last.keys()
+    assert not any("masked" in name or "sentence" in name for name in last)
+    rows = (left_to_right / "predictions" / "dev.jsonl").read_text().splitlines()
+    assert all(len(json.loads(row)["masks"]) == 1 for row in rows)
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_every_piece_is_predicted_from_those_before_it(micro, packing):
+    """The loss of a loop over pieces; pairs that share a row stay apart."""
+    task = prepared(micro, LTR, f"--config.corpus.packing={packing}")
+    batch = loader.batch_at(task.config, 3)
+    assert not {name for name in batch if name.startswith("masked")}
+    init = jax.jit(lambda: task.init_params(jax.random.key(0)))
+    params = jax.tree.map(lambda x: 5 * x, nn.meta.unbox(init()))
+    sums = jax.jit(task.loss)(params, batch, None)
+    weights_ = jax.jit(task.loss_weights)(batch)
+    placed = jax.tree.map(jnp.asarray, batch)
+    outputs = task._forward(params, placed, None)
+    logits = np.asarray(outputs["lm_logits"], np.float64)
+    own = batch.get("sequence_ids", batch["input_mask"])
+    total, count = 0.0, 0
+    for row, ids in enumerate(batch["input_ids"]):
+        for place in range(1, ids.size):
+            if own[row, place] and own[row, place] == own[row, place - 1]:
+                scores = logits[row, place - 1]
+                total += np.log(np.exp(scores).sum()) - scores[ids[place]]
+                count += 1
+    assert weights_ == {"lm_loss": count} and count > 100
+    assert float(sums["lm_loss"]) == pytest.approx(total, rel=1e-5)
+
+
+def test_left_to_right_on_eight_devices_and_packed(micro, tmp_path, left_to_right):
+    whole = tmp_path / "eight"
+    finish(start(f"--config={micro}", f"--workdir={whole}", LTR, *MESH, devices=8))
+    np.testing.assert_allclose(losses(whole), losses(left_to_right), rtol=2e-5)
+    packed = tmp_path / "packed"
+    run(micro, packed, LTR, "--config.corpus.packing", "--config.train.num_steps=8")
+    assert losses(packed)[-1] < losses(packed)[0]
+
+
+def test_without_its_loss_the_next_sentence_head_stays(micro, plain, tmp_path):
+    """Over the same pairs and masks; decay does not shrink what no gradient holds."""
+    workdir = tmp_path / "run"
+    off = "--config.task.nsp_loss=False"
+    run(micro, workdir, off, "--config.optimizer.weight_decay=0.5")
+    assert "next_sentence_loss" not in metrics.read(workdir, "train")[-1]
+    batches = [
+        loader.batch_at(configuration.load(micro, fields), 2) for fields in ([], [off])
+    ]
+    for name, column in batches[0].items():
+        np.testing.assert_array_equal(column, batches[1][name])
+    task = prepared(micro, off)
+    first = nn.meta.unbox(jax.jit(task.init_params)(jax.random.key(0)))
+    found = weights.read(workdir).params
+    for one, other in ((found, first), (found["bert"], first["bert"])):
+        part = "next_sentence" if one is found else "pooler"
+        # Of the same spread; the run's key is another one.
+        norms = [np.linalg.norm(x[part]["kernel"]) for x in (one, other)]
+        assert norms[0] == pytest.approx(float(norms[1]), rel=0.2)
+    pair = [{"text": "a", "text_b": "b"}]
+    assert "is_next" not in _predicted(workdir, tmp_path, pair)
+
+
+def _predicted(workdir, folder, rows, *flags):
+    source = folder / "rows.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = (f"--workdir={workdir}", f"--input={source}", *flags)
+    return here("--mode=predict", *flags)[0]
+
+
+def test_left_to_right_predicts_the_next_piece(left_to_right, tmp_path):
+    out = _predicted(left_to_right, tmp_path, [{"text": "the quick"}, {"text": "a"}])
+    model = bert_jax.load(left_to_right)
+    for line, text in zip(out.splitlines(), ("the quick", "a"), strict=True):
+        encoding = model.tokenizer.encode(text)
+        ids = np.array([encoding.ids])
+        outputs = model.apply(ids, np.ones_like(ids), np.zeros_like(ids))
+        assert "masked_lm_logits" not in outputs
+        assert "next_sentence_logits" not in outputs
+        scores = jax.nn.softmax(outputs["lm_logits"][0, -2])
+        guesses = json.loads(line)["next"]
+        assert [g["id"] for g in guesses] == np.argsort(-scores)[:5].tolist()
+        assert guesses[0]["probability"] == pytest.approx(float(scores.max()), rel=1e-4)
+
+
+def test_left_to_right_is_exported_as_transformers_decoder(left_to_right, tmp_path):
+    here("--mode=export", f"--workdir={left_to_right}", f"--output={tmp_path / 'out'}")
+    fields = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert fields["architectures"] == ["BertLMHeadModel"] and fields["is_decoder"]
+    again = bert_jax.load(tmp_path / "out")
+    ids = np.array([[2, 7, 9, 11]])
+    given = (ids, np.ones_like(ids), np.zeros_like(ids))
+    one, two = (m.apply(*given) for m in (again, bert_jax.load(left_to_right)))
+    np.testing.assert_array_equal(one["lm_logits"], two["lm_logits"])
+    from_folder = f"--config.init_from={tmp_path / 'out'}"
+    asked = _predicted(tmp_path / "none", tmp_path, [{"text": "a"}], from_folder)
+    assert len(json.loads(asked)["next"]) == 5
+
+
+def test_fine_tuned_left_to_right_with_a_bilstm(left_to_right, tmp_path):
+    """Sizes and direction come from the weights; predicted, resumed; not exported."""
+    rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 16]
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    workdir = tmp_path / "run"
+    here(
+        "--config=configs/finetune/text.py:size=base",
+        f"--workdir={workdir}",
+        f"--config.init_from={left_to_right}",
+        f"--config.task.train_file={data}",
+        f"--config.task.dev_file={data}",
+        "--config.task.bilstm",
+        "--config.task.max_seq_length=16",
+        "--config.train.batch_size=8",
+        "--config.train.num_epochs=20",
+        "--config.train.eval_every_epoch=False",
+        "--config.optimizer.name=adamw",
+        "--config.optimizer.learning_rate=3e-3",
+        "--config.evaluate.splits=('dev',)",
+    )
+    config = json.loads((workdir / "config.json").read_text())
+    assert config["model"]["causal"] and config["model"]["hidden_size"] == 32
+    assert metrics.read(workdir, "dev")[-1]["accuracy"] == 1.0
+    out = _predicted(workdir, tmp_path, [{"text": "the watch fox"}])
+    assert json.loads(out)["label"] == "watch"
+    found = weights.read(workdir)
+    assert found.params["bilstm"]["kernel"].shape == (2, 32, 4, 16)
+    ids = np.array([bert_jax.load(workdir).tokenizer.encode("the watch fox").ids])
+    logits = bert_jax.load(workdir).apply(ids, np.ones_like(ids), 0 * ids)["logits"]
+    assert found.labels[int(np.argmax(logits))] == "watch"
+    target = f"--output={tmp_path / 'out'}"
+    _, error = here("--mode=export", f"--workdir={workdir}", target, status=2)
+    assert "no BERT with a BiLSTM" in error and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--config.model.causal"], "set --config.task.objective=ltr"),
+        (["--config.task.objective=lm"], "choose one of mlm, ltr"),
+    ],
+)
+def test_what_does_not_fit_together(micro, tmp_path, flags, message):
+    _, error = run(micro, tmp_path / "run", *flags, status=2)
+    assert message in error and error.count("\n") == 1
+
+
+def test_weights_of_the_other_direction(micro, plain, left_to_right, tmp_path):
+    """Named on the command line or by the task, they contradict the config."""
+    for source, flags in ((plain, [LTR]), (left_to_right, [])):
+        start_from = f"--config.init_from={source}"
+        _, error = run(micro, tmp_path / "run", start_from, *flags, status=2)
+        assert "causal" in error and error.count("\n") == 1
