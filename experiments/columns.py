@@ -18,7 +18,7 @@ _SCALARS = {
     "question_answering": ("start_positions", "end_positions"),
     "token_classification": (),
 }
-_PRETRAINING = "masked_lm_ids"
+_PRETRAINING = "next_sentence_labels"
 
 
 def columns(task: Task, phase: Phase, rows: int = 0) -> Columns:
@@ -44,7 +44,11 @@ def columns(task: Task, phase: Phase, rows: int = 0) -> Columns:
 def inputs(given: Columns) -> Columns:
     """The columns of a batch without its targets, as prediction has them."""
     names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
-    return {name: given[name] for name in names if name in given}
+    found = {name: given[name] for name in names if name in given}
+    if _PRETRAINING in given and "masked_lm_positions" not in found:
+        rows = given["input_ids"].shape[0]
+        found["masked_lm_positions"] = jax.ShapeDtypeStruct((rows, 1), jnp.int32)
+    return found
 
 
 def _finetuning(task: Any, tokens: tuple[int, ...]) -> dict[str, tuple[int, ...]]:

@@ -10,6 +10,7 @@ from tests.system.micro_data import KINDS
 from tests.system.micro_runs import write_inputs
 
 PACKING = "--config.corpus.packing=True"
+LEFT_TO_RIGHT = "--config.task.objective=ltr"
 
 
 @pytest.mark.slow
@@ -18,6 +19,8 @@ PACKING = "--config.corpus.packing=True"
     [
         *((name, ()) for name in KINDS if name != "ax"),  # which has no training data
         ("pretraining", (PACKING,)),
+        ("pretraining", (LEFT_TO_RIGHT,)),
+        ("pretraining", (LEFT_TO_RIGHT, PACKING)),
     ],
 )
 def test_columns_are_those_of_a_batch(name, more, tmp_path, monkeypatch):
@@ -35,4 +38,5 @@ def test_columns_are_those_of_a_batch(name, more, tmp_path, monkeypatch):
         assert {k: (leaf.shape, leaf.dtype) for k, leaf in planned.items()} == {
             name: (np.shape(rows), rows.dtype) for name, rows in batch.items()
         }
-        assert set(columns.inputs(planned)) <= set(batch)
+        # Predicting the next piece, a row has one position.
+        assert set(columns.inputs(planned)) <= {*batch, "masked_lm_positions"}
