@@ -126,3 +126,16 @@ def test_predict_and_evaluate_without_a_work_directory(micro, plain, tmp_path):
         answers[1]["is_next_probability"], rel=1e-4
     )
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_run_from_before_a_field_existed_goes_on(micro, plain):
+    """The field has its default there; another value is another run."""
+    path = plain / "config.json"
+    config = json.loads(path.read_text())
+    del config["task"]["objective"], config["model"]["causal"]
+    path.write_text(json.dumps(config))
+    before = losses(plain)
+    run(micro, plain)
+    np.testing.assert_array_equal(losses(plain), before)
+    _, error = run(micro, plain, "--config.task.nsp_loss=False", status=2)
+    assert "task.nsp_loss (True there, False now)" in error

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, storage
 from bert_jax.runtime.storage import Path, write_atomically
@@ -88,12 +89,16 @@ def read_config(workdir: Path) -> dict[str, Any]:
 
 
 def check(workdir: Path, config: ConfigDict) -> None:
-    """Raises UserError if config.json differs from `config`; names the fields."""
+    """Raises UserError if config.json differs from `config`; names the fields.
+
+    A field that is newer than config.json has its default there.
+    """
     if workdir.exists() and not workdir.is_dir():
         raise UserError(f"--workdir={workdir}: not a folder")
     if not has_config(workdir):
         return
-    theirs = flatten_dict(read_config(workdir), sep=".")
+    recorded = configuration.complete(read_config(workdir), workdir / "config.json")
+    theirs = flatten_dict(json.loads(json.dumps(recorded.to_dict())), sep=".")
     ours = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
     fields = sorted(
         field
