@@ -13,7 +13,8 @@ whole process in seconds: start, data and, here, compilation and the final evalu
 `loss` is the last step's; first weights and dropout are each side's own.
 
 Seeds: one run with `train.seeds` beside as many single ones, and the largest relative
-difference of their losses. The Trainer needs accelerate; without it ours run alone.
+difference of their losses. The Trainer needs the extras parity and peers;
+without them ours run alone.
 """
 
 import argparse
