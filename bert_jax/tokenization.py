@@ -114,6 +114,7 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
         fields = {"do_lower_case": not _is_cased(tokenizer), **fields}
         if (folder / "config.json").exists():  # from `transformers`, not Google's code
             characters = _TRANSFORMERS_MAX_CHARACTERS
+            # The stubs of `tokenizers` leave this field out.
             tokenizer.model.max_input_chars_per_word = characters  # type: ignore[attr-defined]
     _set_normalizer(tokenizer, fields)
     return tokenizer
@@ -279,7 +280,7 @@ def build(pieces: list[str], lowercase: bool) -> Tokenizer:
     """Builds a tokenizer from a vocabulary; a piece's index is its id."""
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     tokenizer = Tokenizer(
-        models.WordPiece(  # type: ignore[call-arg]
+        models.WordPiece(  # type: ignore[call-arg] # missing in the stubs
             vocab=vocabulary,
             unk_token="[UNK]",
             max_input_chars_per_word=MAX_CHARACTERS_PER_WORD,

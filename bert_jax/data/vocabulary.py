@@ -62,6 +62,7 @@ def train(documents: Iterable[str], vocab_size: int, lowercase: bool) -> Tokeniz
         limit_alphabet=0,
         show_progress=False,
     )
+    # A mistake of the stubs of `tokenizers`: the vocabulary may be left out.
     learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # type: ignore[call-arg]
     learner.normalizer = normalizer
     learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -10,14 +10,11 @@ less what it held before with everything imported; beside it stands the file's s
 import argparse
 import importlib
 import json
-import platform
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from datetime import date
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +24,7 @@ from safetensors.numpy import save_file
 from bert_jax.convert import config as theirs
 from bert_jax.convert import layout
 from bert_jax.models.config import BertConfig
+from experiments.benchmarks import measuring
 
 MODULE = "experiments.benchmarks.import_weights"
 
@@ -78,26 +76,23 @@ def measure(folder: str) -> dict[str, float]:
     return {"seconds": seconds, "before": before, "peak": peak}
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", default="base", choices=("tiny", "base", "large"))
     parser.add_argument("--measure", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.measure:
-        print(json.dumps(measure(args.measure)))
+    options = parser.parse_args(arguments)
+    if options.measure:
+        print(json.dumps(measure(options.measure)))
         return
+    measuring.begin(MODULE, arguments, ("jax", "safetensors"))
     with tempfile.TemporaryDirectory() as folder:
-        size = write_folder(Path(folder), args.size)
+        size = write_folder(Path(folder), options.size)
         start = time.perf_counter()
         command = [sys.executable, "-m", MODULE, f"--measure={folder}"]
         result = subprocess.run(command, check=True, capture_output=True, text=True)
         whole = time.perf_counter() - start
     figures = json.loads(result.stdout.splitlines()[-1])
     more = figures["peak"] - figures["before"]
-    versions = ", ".join(f"{n} {metadata.version(n)}" for n in ("jax", "safetensors"))
-    print(f"$ python -m {MODULE} --size={args.size}")
-    print(f"{date.today()}, {psutil.cpu_count()} cores, Python", end=" ")
-    print(f"{platform.python_version()}, {versions}")
     print(f"model.safetensors            {size / 1e6:9,.0f} MB")
     print(f"load                         {figures['seconds']:9.2f} s")
     print(f"whole process, with imports  {whole:9.2f} s")
@@ -106,4 +101,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

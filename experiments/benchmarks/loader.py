@@ -6,16 +6,11 @@ Times are CPU time of the process, in microseconds a row, medians over batches o
 records. The pairs are prepared from text as in `experiments.benchmarks.preparation`."""
 
 import argparse
-import json
-import platform
-import shlex
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import date
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +19,8 @@ from ml_collections import ConfigDict
 from bert_jax import tokenization
 from bert_jax.config.phases import phases
 from bert_jax.data import loader, masking, prepare, records
-from experiments.benchmarks.measuring import processor
+from bert_jax.runtime.terminal import table
+from experiments.benchmarks import measuring
 from experiments.benchmarks.preparation import make_config, make_text
 
 MODULE = "experiments.benchmarks.loader"
@@ -79,41 +75,33 @@ def parts(config: ConfigDict, batch: int) -> dict[str, float]:
     return {name: microseconds(case, batch) for name, case in cases.items()}
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=10)
     parser.add_argument("--source", default="pydocs", help="as in corpus.sources")
     parser.add_argument("--vocabulary", default="", help="empty: trained on the text")
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--json", help="a file to write the figures to")
-    args = parser.parse_args()
+    parser.add_argument("--output", default="", help="JSON")
+    options = parser.parse_args(arguments)
+    facts = measuring.begin(MODULE, arguments, ("numpy", "array-record"))
     lengths = {}
     with tempfile.TemporaryDirectory() as folder:
-        path = make_text(args.source, args.megabytes, Path(folder))
+        path = make_text(options.source, options.megabytes, Path(folder))
         for length, predictions in PREDICTIONS.items():
             config = make_config(path, length, 30_522)
-            config.tokenizer.vocab_file = args.vocabulary
+            config.tokenizer.vocab_file = options.vocabulary
             config.masking.max_predictions_per_seq = predictions
-            lengths[length] = parts(config, args.batch)
-    figures = {
-        "command": f"python -m {MODULE} {shlex.join(sys.argv[1:])}",
-        "date": str(date.today()),
-        "hardware": processor(),
-        "versions": {"python": platform.python_version()}
-        | {name: metadata.version(name) for name in ("numpy", "array-record")},
-        "microseconds_a_row": lengths,
-        "sequences_a_second_a_core": {n: 1e6 / x["all"] for n, x in lengths.items()},
-    }
-    for name in ("command", "date", "hardware", "versions"):
-        print(f"{name:10} {figures[name]}")
-    print(f"{'us a row':14}" + "".join(f"{f'length {n}':>12}" for n in lengths))
-    for name in next(iter(lengths.values())):
-        print(f"{name:14}" + "".join(f"{x[name]:12.1f}" for x in lengths.values()))
-    speeds = "".join(f"{1e6 / x['all']:12,.0f}" for x in lengths.values())
-    print(f"{'sequences/s':14}{speeds}")
-    if args.json:
-        Path(args.json).write_text(json.dumps(figures, indent=1) + "\n")
+            lengths[length] = parts(config, options.batch)
+    speeds = {length: 1e6 / each["all"] for length, each in lengths.items()}
+    rows: list[tuple] = [
+        (name, *(f"{each[name]:.1f}" for each in lengths.values()))
+        for name in next(iter(lengths.values()))
+    ]
+    rows.append(("sequences/s", *(f"{speed:,.0f}" for speed in speeds.values())))
+    print(table(rows, ("us a row", *(f"length {length}" for length in lengths))))
+    found = {"microseconds_a_row": lengths, "sequences_a_second_a_core": speeds}
+    measuring.write(options.output, {**facts, **found})
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
