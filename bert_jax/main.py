@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
-from bert_jax.config import command_line, configuration
+from bert_jax.config import command_line, configuration, help
 from bert_jax.errors import Interrupted, UserError
 from bert_jax.runtime import failures, processes, storage
 
@@ -59,6 +59,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> None:
     line = command_line.parse(argv)
+    if line.help:
+        print(help.text(line.config), end="")
+        return
     given = configuration.load(line.config, line.overrides) if line.config else None
     environment.check()
     processes.start()

@@ -22,6 +22,7 @@ class CommandLine(NamedTuple):
     output: str
     config: str  # the value of --config; empty: not given
     overrides: list[str]  # each --config.FIELD=VALUE
+    help: bool  # only asks for the text of --help
 
 
 def parse(argv: Sequence[str]) -> CommandLine:
@@ -36,6 +37,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
     flags.DEFINE_enum("mode", "train", MODES, "what to do", flag_values=values)
     flags.DEFINE_string("input", "-", "JSON lines, or -", flag_values=values)
     flags.DEFINE_string("output", "-", "file, folder or -", flag_values=values)
+    flags.DEFINE_bool("help", False, "explain", short_name="h", flag_values=values)
     is_field = re.compile("--?config[.]").match
     if any(re.match("--?undefok(=|$)", text) for text in argv):  # absl's own
         raise UserError("--undefok: not supported; every flag must exist")
@@ -58,4 +60,5 @@ def parse(argv: Sequence[str]) -> CommandLine:
     spec = "".join(specs)
     default = f"runs/{configuration.name(spec)}" if spec else "runs"
     given["workdir"] = given["workdir"] or default
+    del given["h"]  # the short form of help
     return CommandLine(config=spec, overrides=[x for x in argv if is_field(x)], **given)

@@ -6,6 +6,7 @@ A config file defines `get_config()`, which returns a ConfigDict; or `extends = 
 (`glue.py:task=mnli,size=large`) are passed to `get_config` by name.
 """
 
+import difflib
 import importlib.util
 import inspect
 import os
@@ -107,7 +108,10 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
     path_text, _, arguments = spec.partition(":")
     path = Path(path_text)
     if not path.is_file():
-        raise UserError(f"--config={spec}: no file {path}")
+        there = (file.relative_to(CONFIGS.parent) for file in CONFIGS.rglob("*.py"))
+        like = difflib.get_close_matches(str(path), map(str, there), 1)
+        meant = f"; did you mean {like[0]}?" if like else ""
+        raise UserError(f"--config={spec}: no file {path}{meant}")
     if path.resolve() in above:
         raise UserError(f"{path}: extends itself through {above[-1].name}")
     given = dict(_argument(part, spec) for part in arguments.split(",") if part)
@@ -218,6 +222,15 @@ def field_of(text: str) -> str:
     return text.lstrip("-").partition("=")[0].partition(".")[2]
 
 
+def _meant(config: ConfigDict, path: str) -> str:
+    """Fields of this name in other groups, or else the most similar name."""
+    names = [f"config.{name}" for name, _ in fields.each(config)]
+    last = path.rpartition(".")[2]
+    same = [name for name in names if name.rpartition(".")[2] == last]
+    found = same or difflib.get_close_matches(path, names, 1)
+    return f"did you mean --{' or --'.join(found)}? " if found else ""
+
+
 def override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
     """Applies one `--config.FIELD=VALUE`.
 
@@ -235,7 +248,8 @@ def override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
     if not isinstance(where, ConfigDict) or field not in where:
         known = where if isinstance(where, ConfigDict) else config
         raise UserError(
-            f"--{path}: no such field; there are {', '.join(sorted(known))}"
+            f"--{path}: no such field; {_meant(config, path)}there are "
+            f"{', '.join(sorted(known))}"
         )
     if isinstance(where[field], ConfigDict):
         raise UserError(f"--{path}: a group; set one of {', '.join(where[field])}")

@@ -1,0 +1,61 @@
+"""`--help`, and names that are nearly right."""
+
+import subprocess
+import sys
+
+import pytest
+from runs import here
+
+from bert_jax.config import command_line, configuration, fields
+from bert_jax.errors import UserError
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_names_every_mode_and_flag(flag):
+    out, err = here(flag)
+    assert not err
+    for mode in command_line.MODES:
+        assert f"\n  {mode} " in out
+    for name in ("config", "workdir", "input", "output"):
+        assert f"--{name}=" in out
+
+
+def test_help_of_a_config_has_all_of_its_fields():
+    spec = "configs/finetune/glue.py:task=cola"
+    out, _ = here("--help", "--config", spec)
+    config = configuration.load(spec, [])
+    assert out.startswith("GLUE: cola sst2")
+    lines = out.splitlines()
+    for name, value in fields.each(config):
+        assert f"--config.{name}={value!r}" in lines
+    place = lines.index("--config.train.num_steps=0")
+    assert lines[place + 1] == "    0: num_epochs decides"  # not why ax has another
+    assert "    the folder of the task's files, or tfds:glue/NAME" in lines
+    assert max(len(line) for line in lines if line.startswith("    ")) <= 88
+
+
+def test_help_imports_no_jax():
+    code = (
+        "import sys; from bert_jax.main import main; assert main(['--help']) == 0; "
+        "assert not {'jax', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    [
+        ("--config.optimizer.learning_rte=1", "--config.optimizer.learning_rate?"),
+        ("--config.eval_every=1", "--config.train.eval_every?"),
+        ("--config.train.sedes=1", "--config.train.seeds?"),
+    ],
+)
+def test_a_field_that_is_nearly_right(flag, meant):
+    with pytest.raises(UserError, match=r"no such field; did you mean") as error:
+        configuration.load("configs/tiny.py", [flag])
+    assert meant in str(error.value)
+
+
+def test_a_file_that_is_nearly_right():
+    with pytest.raises(UserError, match=r"did you mean configs/finetune/squad\.py\?"):
+        configuration.load("configs/finetune/sqad.py", [])
