@@ -180,7 +180,9 @@ def test_wrong_corpora(refused, tmp_path, content, words):
         f"--config.corpus.data_dir={data}",
         words=words,
     )
-    assert not data.exists() or not list(data.iterdir())
+    # On a slow machine the file is old enough for its digest to be kept.
+    left = {path.name for path in data.iterdir()} if data.exists() else set()
+    assert left <= {".digests.json"}
 
 
 @pytest.mark.parametrize(
