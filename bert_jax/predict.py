@@ -12,13 +12,16 @@ from typing import Any, TextIO
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, processes, storage
 from bert_jax.runtime.storage import Path
+from bert_jax.tasks import attention_files
+from bert_jax.tasks.attentions import Keep, WithAttentions, keeping, rows_at_once
 from bert_jax.tasks.task import Batch, Outputs, Predictor, Task
 from bert_jax.training import initial, sharding
 from bert_jax.training.evaluator import submitting
 
 
 def predict(task: Task, folder: Path, source: str, target: str) -> None:
-    """Reads JSON lines and writes JSON lines, in the same order.
+    """Reads JSON lines and writes JSON lines, in the same order; with
+    `config.predict.attentions` also its two files.
 
     Args:
       folder: the work directory with the checkpoint.
@@ -29,10 +32,20 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         _lines(source) as lines,
         initial.restored(task, folder, task.unused(predicts=True)) as found,
         _output(target) as output,
+        contextlib.ExitStack() as stack,
     ):
         predictor = task.predictor(found.missing)
-        size = sharding.batch_multiple(found.mesh, task.config.predict.batch_size)
+        rows = task.config.predict.batch_size
+        if name := task.config.predict.attentions:
+            kept = stack.enter_context(_attentions(name, task))
+            config = task.model_config
+            predictor = WithAttentions(predictor, config, found.params)
+            longest = getattr(task, "row_shape", (config.max_position_embeddings,))
+            rows = rows_at_once(config, longest, rows)
+        size = sharding.batch_multiple(found.mesh, rows)
         submit = submitting(predictor.step, found.params, found.mesh, size)
+        if name:
+            submit = keeping(submit, kept)
         for some in answered(lines, predictor, submit, size):
             output.writelines(some)
             output.flush()
@@ -182,6 +195,16 @@ def _may_pause(file: Any) -> bool:
         return not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
     except OSError:  # no file of the system's, as in a bucket
         return False
+
+
+@contextlib.contextmanager
+def _attentions(name: str, task: Task) -> Iterator[Keep]:
+    """Yields what takes each row's probabilities; writes the files at the end."""
+    if not processes.is_first():
+        yield lambda *_: None
+        return
+    with attention_files.keeping(name, task.tokenizer) as kept:
+        yield kept.add
 
 
 @contextlib.contextmanager

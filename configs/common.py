@@ -189,6 +189,8 @@ def _predict() -> ConfigDict:
     predict = ConfigDict()
     predict.top_k = 5  # guesses for each [MASK]
     predict.batch_size = 32
+    # Beside the answers, write who attends to whom to NAME.safetensors and NAME.html.
+    predict.attentions = ""
     return predict
 
 

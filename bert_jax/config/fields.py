@@ -191,6 +191,7 @@ _TABLE: dict[str, Rule] = {
     "checkpoint.keep_every": _whole(),
     "predict.top_k": _whole(1),
     "predict.batch_size": _whole(1),
+    "predict.attentions": _text,
     "mesh.data": _whole(-1),
     "mesh.fsdp": _whole(-1),
     "mesh.tensor": _whole(-1),

@@ -144,7 +144,7 @@ class Encoder(nn.Module):
         if config.scan_layers:
             scanned = nn.scan(
                 layer,
-                variable_axes={"params": 0},
+                variable_axes={"params": 0, "intermediates": 0},
                 split_rngs={"params": True},
                 in_axes=(0, nn.broadcast, nn.broadcast),
                 length=config.num_hidden_layers,

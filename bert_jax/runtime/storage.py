@@ -164,8 +164,11 @@ def move(folder: Path, target: Path) -> None:
     folder.rename(target)
 
 
-def output(text: str) -> Path:
+def output(text: str, flag: str = "--output") -> Path:
     """The path of a file to write.
+
+    Args:
+      flag: that names the file.
 
     Raises:
       UserError: it is not a file in an existing folder.
@@ -177,7 +180,7 @@ def output(text: str) -> Path:
         target = _target(place)
         fits = target.parent.is_dir() and not (target.is_dir() or target.is_symlink())
     if not fits:
-        raise UserError(f"--output={text}: must be a file in an existing folder")
+        raise UserError(f"{flag}={text}: must be a file in an existing folder")
     return place
 
 

@@ -89,7 +89,8 @@ class FillMask(Predictor):
                     results[index] = self._answer(parsed[index], given, place)
             return results
 
-        return Questions(batches, answers)
+        places = [[(int(index), 0) for index in group] for group in groups]
+        return Questions(batches, answers, places)
 
     def _answer(self, row: Parsed, outputs: Outputs, place: int) -> Row:
         count = len(row.masks)

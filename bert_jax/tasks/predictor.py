@@ -1,11 +1,12 @@
 """`--mode=predict` with a fine-tuned model: rows in, answers out."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxtyping import Array
 
-from bert_jax.data.rows import Rows
+from bert_jax.data.rows import Feature, Rows
 from bert_jax.tasks.task import Outputs, Predictor, Questions
 
 
@@ -28,7 +29,7 @@ class TaskPredictor(Predictor):
         """Encodes the rows as for evaluation."""
         task = self._task
         features = task.encode(parsed, "predict")
-        table = Rows(features, task.padding)
+        table, windows = Rows(features, task.padding), _windows(features)
         # Full batches only: `Ask` fills up the last one itself.
         groups = [indices[indices < len(table)] for indices in table.by_length(size)]
         batches = [
@@ -44,4 +45,15 @@ class TaskPredictor(Predictor):
             each = task.answers(parsed, features, found)
             return [task.result(e, a) for e, a in zip(parsed, each, strict=True)]
 
-        return Questions(batches, answers)
+        places = [[windows[index] for index in indices] for indices in groups]
+        return Questions(batches, answers, places)
+
+
+def _windows(features: Sequence[Feature]) -> list[tuple[int, int]]:
+    """Each feature's example, and which of that example's features it is."""
+    seen: Counter[int] = Counter()
+    found = []
+    for feature in features:
+        found.append((feature.example, seen[feature.example]))
+        seen[feature.example] += 1
+    return found

@@ -48,6 +48,8 @@ class Questions(NamedTuple):
     batches: list[Batch]
     # Takes the outputs for each batch; returns what to add to each row.
     answers: Callable[[Sequence[Outputs]], list[dict[str, Any]]]
+    # For each batch, of each of its rows: the input's row, and which of its windows.
+    places: Sequence[Sequence[tuple[int, int]]] | None = None
 
 
 class Predictor(abc.ABC):

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 EVALUATED = ("task.data_dir", "task.dev_file", "task.test_file")
 DATA = (*EVALUATED, "task.train_file")
 # Fields that name a file or folder, besides the string fields of a task.
-PLACES = ("corpus.data_dir", "init_from", "tokenizer.vocab_file")
+PLACES = ("corpus.data_dir", "init_from", "tokenizer.vocab_file", "predict.attentions")
 VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "TFDS_DATA_DIR")
 # Fields that say where and how a model runs; none changes the model.
 MAY_DIFFER = (

@@ -1,0 +1,241 @@
+"""Attention out of `--mode=predict`: row by row as `bert_jax.load(...).apply` gives it,
+in files that are whole or not there."""
+
+import base64
+import html.parser
+import json
+
+import jax
+import numpy as np
+import pytest
+from runs import run
+from safetensors import safe_open
+
+import bert_jax
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.encoder import stack_layers
+from bert_jax.tasks import attention_files, attentions
+from bert_jax.tasks.attentions import WithAttentions
+from bert_jax.tasks.task import Predictor, Questions
+from tests.micro import bert_config
+
+ROWS = [
+    {"text": "the quick [MASK] fox jumps"},
+    {"text": "a [MASK] dog", "text_b": "seven cats watch it"},
+    {"text": "it </script><script>alert(1)</script> \" ' & \u202e 🦊 שלום"},
+]
+
+
+def read(place):
+    """Every tensor of the file with its tokens and segments."""
+    with safe_open(place, "numpy") as file:
+        about = file.metadata()
+        assert about.keys() == set(file.keys())
+        return {
+            name: (file.get_tensor(name), json.loads(about[name]))
+            for name in sorted(file.keys())
+        }
+
+
+class Scripts(html.parser.HTMLParser):
+    """The elements of a page that hold data, or code."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.data, self.code, self.open = [], 0, None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "script":
+            self.open = dict(attrs).get("type", "code")
+            self.code += self.open == "code"
+
+    def handle_endtag(self, tag):
+        self.open = None if tag == "script" else self.open
+
+    def handle_data(self, data):
+        if self.open == "application/json":
+            self.data.append(json.loads(data))
+
+
+def shown(place):
+    """The sequences of a page, and how many it says are left out."""
+    found = Scripts(place.read_text(encoding="utf-8"))
+    assert found.code == 1
+    return found.data[:-1], found.data[-1]
+
+
+@pytest.fixture
+def rows(tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return source
+
+
+def test_a_run_gives_what_load_gives(micro, plain, rows, tmp_path):
+    name = tmp_path / "who"
+    field = f"--config.predict.attentions={name}"
+    plainly, _ = run(micro, plain, "--mode=predict", f"--input={rows}")
+    answered, _ = run(micro, plain, "--mode=predict", f"--input={rows}", field)
+    for one, other in zip(plainly.splitlines(), answered.splitlines(), strict=True):
+        one, other = json.loads(one), json.loads(other)
+        assert [x["id"] for m in one["masks"] for x in m] == [
+            x["id"] for m in other["masks"] for x in m
+        ]
+    found = read(tmp_path / "who.safetensors")
+    assert list(found) == ["attentions_0", "attentions_1", "attentions_2"]
+    bert = bert_jax.load(plain)
+    sequences, left = shown(tmp_path / "who.html")
+    assert left == 0
+    for index, (row, one) in enumerate(zip(ROWS, sequences, strict=True)):
+        encoding = bert.tokenizer.encode(row["text"], row.get("text_b"))
+        ids = np.array([encoding.ids])
+        types = np.array([encoding.type_ids])
+        wanted = bert.apply(ids, np.ones_like(ids), types, attentions=True)
+        wanted = np.stack([layer[0] for layer in wanted["attentions"]])
+        got, about = found[f"attentions_{index}"]
+        assert got.dtype == np.float16 and got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(got.astype(float).sum(-1), 1, atol=2e-3)
+        assert about == {"tokens": encoding.tokens, "segments": encoding.type_ids}
+        assert (one["row"], one["part"], one["tokens"]) == (index, 0, encoding.tokens)
+        inside = np.frombuffer(base64.b64decode(one["float16"]), "<f2")
+        assert np.array_equal(inside.reshape(one["shape"]), got)
+
+
+def test_the_page_is_capped_and_says_so(micro, plain, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(attention_files, "PAGE_BYTES", 1)
+    field = f"--config.predict.attentions={tmp_path / 'who'}"
+    _, err = run(micro, plain, "--mode=predict", f"--input={rows}", field)
+    assert "the first 1 of 3 sequences (2 left out" in err
+    sequences, left = shown(tmp_path / "who.html")
+    assert [one["row"] for one in sequences] == [0] and left == 2
+    assert len(read(tmp_path / "who.safetensors")) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "none/who",
+            "--config.predict.attentions=none/who.safetensors: must be a file",
+        ),
+        ("who.html", "who.html: leave the ending out; who.safetensors and who.html"),
+        ("gs://bucket/who", "gs://bucket/who: name a local file"),
+    ],
+)
+def test_wrong_names(micro, plain, rows, name, says):
+    field = f"--config.predict.attentions={name}"
+    _, err = run(micro, plain, "--mode=predict", f"--input={rows}", field, status=2)
+    assert says in err and "Traceback" not in err
+
+
+def test_nothing_is_written_of_a_prediction_that_fails(micro, plain, tmp_path):
+    source = tmp_path / "in.jsonl"
+    field = f"--config.predict.attentions={tmp_path / 'who'}"
+    asks = ("--mode=predict", f"--input={source}", field)
+    for text, says in (
+        ('{"text": "the fox"}\n{"txt": 1}\n', "in.jsonl:2"),
+        ("\n", "the input has no rows"),
+    ):
+        source.write_text(text)
+        _, err = run(micro, plain, *asks, status=2)
+        assert says in err
+        assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def encoder(**fields):
+    """A small encoder's config, its weights, and a batch of two rows."""
+    config = bert_config(
+        vocab_size=50,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=16,
+        **fields,
+    )
+    rng = np.random.default_rng(0)
+    mask = (np.arange(8) < np.array([[8], [5]])).astype(np.int32)
+    batch = {
+        "input_ids": rng.integers(5, 50, (2, 8)).astype(np.int32) * mask,
+        "input_mask": mask,
+        "segment_ids": np.zeros((2, 8), np.int32),
+    }
+    return config, batch
+
+
+class Bare(Predictor):
+    """A predictor without answers."""
+
+    def __init__(self, batch, places):
+        self.batch, self.places = batch, places
+
+    def parse(self, row):
+        raise NotImplementedError
+
+    def step(self, params, batch):
+        return {}
+
+    def encode(self, parsed, size):
+        return Questions(
+            [self.batch], lambda outputs: [{} for _ in parsed], self.places
+        )
+
+
+def probabilities(config, params, batch):
+    predictor = WithAttentions(Bare(batch, [[(0, 0), (1, 0)]]), config, params)
+    (asked,) = predictor.encode([None, None], 2).batches
+    kept = {}
+
+    def keep(row, part, ids, segments, found):
+        assert np.array_equal(ids, batch["input_ids"][row][: len(ids)])
+        kept[row, part] = found
+
+    step = jax.jit(predictor.step)
+    submit = attentions.keeping(
+        lambda given: lambda: jax.device_get(step(params, given)), keep
+    )
+    assert submit(asked)() == {}
+    return kept
+
+
+@pytest.mark.parametrize("fields", [{"attention": "fused"}, {"remat": "full"}, {}])
+def test_stacked_layers_and_other_kernels_give_the_same(fields):
+    config, batch = encoder()
+    params = init_with_heads(BertWithHeads(config), jax.random.key(0))
+    params = jax.tree.map(
+        lambda leaf: leaf.value * 8, params, is_leaf=lambda x: hasattr(x, "value")
+    )
+    wanted = probabilities(config, params, batch)
+    assert wanted[0, 0].shape == (3, 2, 8, 8) and wanted[1, 0].shape == (3, 2, 5, 5)
+    assert np.std(wanted[0, 0].astype(float)) > 0.02  # they differ
+    other, _ = encoder(scan_layers=True, **fields)
+    found = probabilities(other, stack_layers(params, 3), batch)
+    for key, one in wanted.items():
+        np.testing.assert_allclose(one, found[key], atol=1e-3)
+
+
+def test_rows_count_on_and_a_task_must_say_where_they_come_from():
+    config, batch = encoder()
+    params = {"bert": {"encoder": {}}}
+    predictor = WithAttentions(Bare(batch, [[(1, 0), (0, 2)]]), config, params)
+    for first in (0, 2):
+        (asked,) = predictor.encode([None, None], 2).batches
+        assert asked["attentions/places"].tolist() == [[first + 1, 0], [first, 2]]
+    silent = WithAttentions(Bare(batch, None), config, params)
+    with pytest.raises(bert_jax.errors.UserError, match="gives no Questions"):
+        silent.encode([None], 2)
+    with pytest.raises(bert_jax.errors.UserError, match="is not BERT"):
+        WithAttentions(Bare(batch, None), config, {"mine": {}})
+
+
+def test_a_batch_stays_within_its_budget():
+    base = bert_config(vocab_size=100)
+    assert attentions.rows_at_once(base, (128,), 32) == 32
+    assert attentions.rows_at_once(base, (512,), 32) == 7
+    assert attentions.rows_at_once(base, (4, 512), 32) == 1
+    for shape in ((512,), (384,), (4, 128)):
+        rows = attentions.rows_at_once(base, shape, 1000)
+        size = 4 * 12 * 12 * np.prod(shape) * shape[-1]
+        assert rows * size <= attentions.BUDGET < (rows + 1) * size
