@@ -162,7 +162,6 @@ def broken(change):
             "out of",
         ),
         (broken(lambda q: q["EntityPages"][0].update(Filename="x" * 300)), "too long"),
-        ("cannot be read",),
         ([], "has no list Data"),
         ([1], "Data[0]: not a JSON object"),
         ([question("q", ["gone"], ["None.txt"])], "no page holds an answer"),

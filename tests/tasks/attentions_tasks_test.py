@@ -1,0 +1,128 @@
+"""Attention of every kind of task: each window and each choice of a row is its own."""
+
+import json
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import predict, tasks
+from bert_jax.models.encoder import Bert
+from bert_jax.tasks import attentions
+from bert_jax.training import sharding
+from bert_jax.training.evaluator import submitting
+from configs import common
+from configs.finetune import ner, squad, swag, text
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##a", "##b"]
+
+# The config, rows of the input, and for each sequence: row, part, tokens.
+CASES = {
+    "pretraining": (
+        common.get_config,
+        [{"text": "a [MASK] b"}, {"text": "c", "text_b": "d e"}],
+        [
+            (0, 0, "[CLS] a [MASK] b [SEP]"),
+            (1, 0, "[CLS] c [SEP] d e [SEP]"),
+        ],
+    ),
+    "text": (
+        lambda: text.get_config("tiny"),
+        [{"text": "a b c d e"}, {"text": "f"}],
+        [(0, 0, "[CLS] a b c d e [SEP]"), (1, 0, "[CLS] f [SEP]")],
+    ),
+    "ner": (
+        lambda: ner.get_config("tiny"),
+        [{"words": ["a"]}, {"text": "a b c d e f g h a b c d e f"}],
+        [
+            (0, 0, "[CLS] a [SEP]"),
+            (1, 0, "[CLS] a b c d e f g h a b [SEP]"),
+            (1, 1, "[CLS] d e f g h a b c d e [SEP]"),
+            (1, 2, "[CLS] e f g h a b c d e f [SEP]"),
+        ],
+    ),
+    "squad": (
+        lambda: squad.get_config("tiny"),
+        [
+            {"question": "a", "context": "b c d e f g h a b c"},
+            {"question": "a b", "context": "c"},
+        ],
+        [
+            (0, 0, "[CLS] a [SEP] b c d e f g h a [SEP]"),
+            (0, 1, "[CLS] a [SEP] e f g h a b c [SEP]"),
+            (1, 0, "[CLS] a b [SEP] c [SEP]"),
+        ],
+    ),
+    "swag": (
+        lambda: swag.get_config("tiny"),
+        [
+            {"context": "a b", "endings": ["c", "d e f"]},
+            {"context": "g", "endings": ["a", "b", "h h"]},
+        ],
+        [
+            (0, 0, "[CLS] a b [SEP] c [SEP]"),
+            (0, 1, "[CLS] a b [SEP] d e f [SEP]"),
+            (1, 0, "[CLS] g [SEP] a [SEP]"),
+            (1, 1, "[CLS] g [SEP] b [SEP]"),
+            (1, 2, "[CLS] g [SEP] h h [SEP]"),
+        ],
+    ),
+}
+
+
+def small_task(config, vocabulary):
+    config.tokenizer.vocab_file = str(vocabulary)
+    model = config.model
+    model.hidden_size, model.num_attention_heads, model.intermediate_size = 16, 2, 32
+    model.num_hidden_layers, model.max_position_embeddings = 2, 16
+    model.vocab_size = 0
+    if config.task.name == "pretraining":
+        config.corpus.max_seq_length = 16
+    else:
+        config.task.max_seq_length = 12
+    if config.task.name == "squad":
+        config.task.max_query_length, config.task.doc_stride = 4, 3
+    if "labels" in config.task:
+        config.task.labels = ("O", "B-X")
+    return tasks.create(config)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_window_and_choice_is_kept_once(name, tmp_path):
+    make, rows, expected = CASES[name]
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    task = small_task(make(), tmp_path / "vocab.txt")
+    params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+    params = jax.tree.map(lambda leaf: 5 * leaf, params)
+    config = task.model_config
+    predictor = attentions.WithAttentions(task.predictor(), config, params)
+    kept = {}
+
+    def keep(row, part, ids, segments, found):
+        assert (row, part) not in kept
+        kept[row, part] = ids, segments, found
+
+    mesh = sharding.make_mesh(task.config, uses=())
+    submit = submitting(predictor.step, params, mesh, 8)
+    submit = attentions.keeping(submit, keep)
+    lines = [(f"in:{n}", json.dumps(row)) for n, row in enumerate(rows)]
+    answers = [
+        json.loads(line)
+        for some in predict.answered(lines, predictor, submit, 8)
+        for line in some
+    ]
+    assert len(answers) == len(rows)
+    told = [(*key, " ".join(PIECES[i] for i in kept[key][0])) for key in sorted(kept)]
+    assert told == expected
+    for ids, segments, found in kept.values():
+        one = (jnp.asarray(x)[None] for x in (ids, np.ones_like(ids), segments))
+        _, own = Bert(config).apply(
+            {"params": params["bert"]}, *one, mutable=["intermediates"]
+        )
+        layers = own["intermediates"]["encoder"]
+        for layer in range(2):
+            wanted = layers[f"layer_{layer}"]["attention"]["probabilities"][0][0]
+            np.testing.assert_allclose(found[layer], wanted, atol=1e-3)
+    assert np.std(found.astype(float)) > 0.01
