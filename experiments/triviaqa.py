@@ -14,7 +14,9 @@ possible answers", and what TriviaQA's own utils/convert_to_squad_format.py does
 - The context is the page's text as it stands. There it is NLTK's tokens joined by
   spaces, 800 of them by default. Tokens here are words (letters, digits, underscores)
   and single marks; NLTK's rules for contractions and quotes give slightly other counts.
-- An alias matches whole words. There "us" is found in "virus".
+- An alias matches whole words, with marks and articles between them, which
+  NormalizedAliases lack: "j k rowling" is found in "J. K. Rowling", and "us" not in
+  "virus". There it is the other way round: it looks for the alias as a string.
 - Training pages without an answer are left out. There they stay, without a question.
 - The answer's text is as the page spells it. There it is the alias, in lower case.
 - Questions stay in the file's order; there they are shuffled.
@@ -39,6 +41,7 @@ from bert_jax.runtime.storage import output, replacing
 
 TOKENS = 400
 _TOKEN = re.compile(r"\w+|[^\w\s]")
+_BETWEEN = r"[\W_]{1,3}(?:(?:an?|the)[\W_]{1,3})?"
 # The folder of evidence that each list of pages names files of.
 SOURCES = {"EntityPages": "wikipedia", "SearchResults": "web"}
 _HINT = "; qa/wikipedia-train.json of triviaqa-rc.tar.gz is such a file"
@@ -192,7 +195,9 @@ def page(folder: Path, name: str, max_tokens: int) -> str | None:
 def find(context: str, aliases: Sequence[str]) -> tuple[int, int] | None:
     """Where the first alias that occurs does so first: its characters, [start, end).
 
-    Whole words, in any case; white space matches any white space.
+    Whole words, in any case. Between two words may stand what TriviaQA's normalization
+    (evaluation/triviaqa_evaluation.py, normalize_answer) takes away: up to three spaces
+    and marks, and an article.
 
     Args:
       aliases: in lower case.
@@ -203,7 +208,7 @@ def find(context: str, aliases: Sequence[str]) -> tuple[int, int] | None:
         # Most aliases do not occur at all, and a search is quicker than a pattern.
         if not words or not all(word in lowered for word in words):
             continue
-        pattern = r"\s+".join(map(re.escape, words))
+        pattern = _BETWEEN.join(map(re.escape, words))
         match = re.search(rf"(?<!\w){pattern}(?!\w)", context, re.IGNORECASE)
         if match:
             return match.span()

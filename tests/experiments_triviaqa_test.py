@@ -98,6 +98,23 @@ def test_pages_become_questions_of_squad(tmp_path, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("context", "alias", "found"),
+    [
+        ("by J. K. Rowling.", "j k rowling", "J. K. Rowling"),
+        ("Jay-Z, AC/DC", "ac dc", "AC/DC"),
+        ("The Lord of the Rings", "lord of rings", "Lord of the Rings"),
+        ("He paid $1.5 million.", "1 5 million", "1.5 million"),
+        ("no. One. \n\n - two", "one two", None),  # of two paragraphs
+        ("a virus", "us", None),
+        ("x+y (z", "(z", "(z"),
+    ],
+)
+def test_an_alias_lacks_marks_and_articles(context, alias, found):
+    span = triviaqa.find(context, [alias])
+    assert (context[slice(*span)] if span else None) == found
+
+
 def test_fewer_tokens_hold_fewer_answers(tmp_path, capsys):
     write(tmp_path)
     convert(tmp_path, "--max_tokens=4")
