@@ -18,6 +18,13 @@ from configs.finetune import ner, squad, swag, text
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##a", "##b"]
 
+
+def left_to_right():
+    config = common.get_config()
+    config.task.objective = "ltr"
+    return config
+
+
 # The config, rows of the input, and for each sequence: row, part, tokens.
 CASES = {
     "pretraining": (
@@ -27,6 +34,11 @@ CASES = {
             (0, 0, "[CLS] a [MASK] b [SEP]"),
             (1, 0, "[CLS] c [SEP] d e [SEP]"),
         ],
+    ),
+    "left to right": (
+        left_to_right,
+        [{"text": "a b c"}],
+        [(0, 0, "[CLS] a b c [SEP]")],
     ),
     "text": (
         lambda: text.get_config("tiny"),
@@ -125,4 +137,5 @@ def test_every_window_and_choice_is_kept_once(name, tmp_path):
         for layer in range(2):
             wanted = layers[f"layer_{layer}"]["attention"]["probabilities"][0][0]
             np.testing.assert_allclose(found[layer], wanted, atol=1e-3)
+        assert np.any(np.triu(found, 1)) != config.causal
     assert np.std(found.astype(float)) > 0.01
