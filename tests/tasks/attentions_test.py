@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from runs import run
 from safetensors import safe_open
+from tokenizers import Tokenizer, models
 
 import bert_jax
+from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.encoder import stack_layers
 from bert_jax.tasks import attention_files, attentions
@@ -144,6 +146,21 @@ def test_nothing_is_written_of_a_prediction_that_fails(micro, plain, tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
+def test_a_header_longer_than_readers_allow_is_refused(tmp_path, monkeypatch):
+    pieces = ['"', "\\", "שלום", "a"]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
+    with (tmp_path / "probabilities").open("w+b") as file:
+        kept = attention_files.Attentions(file, tokenizer)
+        row = (np.arange(4), np.zeros(4, int), np.zeros((1, 1, 4, 4), np.float16))
+        for number in range(30):
+            kept.add(number, 10**6, *row)
+        assert len(kept._header()) <= kept._header_bytes
+        monkeypatch.setattr(attention_files, "HEADER_BYTES", kept._header_bytes)
+        with pytest.raises(UserError, match="31 rows are too many for one safetensors"):
+            kept.add(30, 0, *row)
+
+
 def encoder(**fields):
     """A small encoder's config, its weights, and a batch of two rows."""
     config = bert_config(
@@ -224,9 +241,9 @@ def test_rows_count_on_and_a_task_must_say_where_they_come_from():
         (asked,) = predictor.encode([None, None], 2).batches
         assert asked["attentions/places"].tolist() == [[first + 1, 0], [first, 2]]
     silent = WithAttentions(Bare(batch, None), config, params)
-    with pytest.raises(bert_jax.errors.UserError, match="gives no Questions"):
+    with pytest.raises(UserError, match="gives no Questions"):
         silent.encode([None], 2)
-    with pytest.raises(bert_jax.errors.UserError, match="is not BERT"):
+    with pytest.raises(UserError, match="is not BERT"):
         WithAttentions(Bare(batch, None), config, {"mine": {}})
 
 
