@@ -70,7 +70,7 @@ def _run(argv: Sequence[str]) -> None:
     # Imported here so that bad flags fail before JAX is imported.
     import jax
 
-    from bert_jax import describe, evaluate, predict, train
+    from bert_jax import describe, evaluate, extract, predict, train
     from bert_jax.runtime import compilation_cache, notice
     from bert_jax.training import asked, initial
     from bert_jax.workdir import folder as workdirs
@@ -78,7 +78,8 @@ def _run(argv: Sequence[str]) -> None:
     signals.raise_interrupted()
     if line.mode != "prepare":
         environment.require_devices()
-    if line.mode == "export" or (line.mode, line.input) == ("predict", "-"):
+    reads = line.mode in ("predict", "extract")
+    if line.mode == "export" or (reads and line.input == "-"):
         _require_one_process(line.mode)
     workdir = storage.path(line.workdir)
     asks = line.mode in command_line.ASKS
@@ -103,6 +104,8 @@ def _run(argv: Sequence[str]) -> None:
             evaluate.evaluate(task, workdir)
         case "predict":
             predict.predict(task, workdir, line.input, line.output)
+        case "extract":
+            extract.extract(task, workdir, line.input, line.output)
         case "describe":
             describe.describe(task, line.output)
 
@@ -124,8 +127,8 @@ def _export(workdir: storage.Path, config: ConfigDict, target: str) -> None:
 def _require_one_process(mode: str) -> None:
     if processes.count() > 1:
         raise UserError(
-            f"--mode={mode}: runs in one process (predict: with standard input); "
-            "start one process, or for predict name --input=FILE"
+            f"--mode={mode}: runs in one process (predict, extract: with standard "
+            "input); start one process, or name --input=FILE"
         )
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from runs import LIMIT, finish, run, start
 
-from bert_jax import predict, pretrained
+from bert_jax import pretrained
 from bert_jax.errors import UserError
+from bert_jax.tasks import streaming
 from bert_jax.tasks.task import Predictor, Questions
 
 WORDS = [
@@ -62,33 +63,29 @@ def submit(batch):
 
 
 def test_every_row_once_in_order_and_at_once_where_the_input_pauses():
-    size = predict.WINDOW * 2
+    size = streaming.WINDOW * 2
     asked = Counting()
     answers = []
-    for some in predict.answered(lines(100, (2, 70)), asked, submit, 2):
+    for some in streaming.answered(lines(100, (2, 70)), asked, submit, 2):
         # Not more than two windows are read and not yet answered.
         assert asked.parsed - len(answers) <= 2 * size
         if len(answers) in (0, 35):
             assert asked.parsed in (3, 71)
         answers += some
-    assert [json.loads(line) for line in answers] == [
-        {"number": number, "is": number} for number in range(100)
-    ]
+    assert answers == [({"number": n}, {"is": n}) for n in range(100)]
     assert asked.asked == [3, 32, 32, 4, 29]
 
 
-def test_a_window_of_long_rows_is_shorter(monkeypatch):
-    monkeypatch.setattr(predict, "CHARACTERS", 60)
+def test_a_window_of_long_rows_is_shorter():
     asked = Counting()
     answers = [
-        json.loads(line)["is"]
-        for some in predict.answered(lines(10), asked, submit, 2)
-        for line in some
+        answer["is"]
+        for some in streaming.answered(lines(10), asked, submit, 2, 60)
+        for _, answer in some
     ]
     assert answers == list(range(10))
     assert asked.asked == [5, 5]  # a row has 13 characters
-    monkeypatch.setattr(predict, "CHARACTERS", 0)
-    list(predict.answered(lines(10), asked, submit, 2))
+    list(streaming.answered(lines(10), asked, submit, 2, 0))
     assert asked.asked[2:] == [2] * 5
 
 
@@ -96,7 +93,7 @@ def test_the_rows_before_a_wrong_one_are_answered():
     rows = [*lines(40), ("in:41", "{}"), *lines(3)]
     answers = []
     with pytest.raises(UserError, match="in:41: the field number is missing"):
-        for some in predict.answered(rows, Counting(), submit, 2):
+        for some in streaming.answered(rows, Counting(), submit, 2):
             answers += some
     assert len(answers) == 40
 
@@ -104,7 +101,7 @@ def test_the_rows_before_a_wrong_one_are_answered():
 def test_lines_of_a_pipe_and_its_pauses():
     out, into = os.pipe()
     with os.fdopen(out, "rb") as file:
-        found = predict._with_pauses(file)
+        found = streaming._with_pauses(file)
         assert next(found) is None
         os.write(into, b"one\ntwo\nthr")
         assert [next(found) for _ in range(3)] == [b"one", b"two", None]

@@ -9,7 +9,7 @@ from absl import flags
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 
-ASKS = ("evaluate", "predict", "export")  # these train nothing
+ASKS = ("evaluate", "predict", "extract", "export")  # these train nothing
 MODES = ("train", "prepare", *ASKS, "describe")
 
 

@@ -92,6 +92,14 @@ def _spike(value: Any) -> str | None:
     return None
 
 
+def _layers(value: Any) -> str | None:
+    if not value:
+        return "must name at least one layer, such as (-2,)"
+    if all(type(layer) is int for layer in value):
+        return None
+    return "must be a tuple of integers, such as (-1, -2)"
+
+
 # ISO 639-1; `sentencex` knows more, in three letters or with a script or region.
 _LANGUAGES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr "
@@ -192,6 +200,9 @@ _TABLE: dict[str, Rule] = {
     "predict.top_k": _whole(1),
     "predict.batch_size": _whole(1),
     "predict.attentions": _text,
+    "predict.layers": _layers,
+    "predict.combine": _one_of("none", "concatenated", "sum", "mean"),
+    "predict.vectors": _one_of("pieces", "words", "words_mean", "cls", "mean"),
     "mesh.data": _whole(-1),
     "mesh.fsdp": _whole(-1),
     "mesh.tensor": _whole(-1),

@@ -142,10 +142,10 @@ def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
 
 def check_places(line: CommandLine, config: ConfigDict) -> None:
     """Raises UserError if a path is of a kind that its flag or field cannot use."""
-    if line.mode == "export" and "://" in line.output:
+    if line.mode in ("export", "extract") and "://" in line.output:
         raise UserError(
-            f"--output={line.output}: export writes only to a local folder; name one "
-            "and copy it"
+            f"--output={line.output}: {line.mode} writes only to a local folder; name "
+            "one and copy it"
         )
     places = [(f"--{n}", getattr(line, n)) for n in ("workdir", "input", "output")]
     places += [

@@ -94,18 +94,25 @@ class Restored(NamedTuple):
 
 @contextlib.contextmanager
 def restored(
-    task: Task, folder: Path, unused: Collection[str], uses: Sequence[str] = ()
+    task: Task,
+    folder: Path,
+    unused: Collection[str],
+    uses: Sequence[str] = (),
+    *,
+    encoder: bool = False,
 ) -> Iterator[Restored]:
     """The checkpoint's parameters, or those of `init_from`; sets `task.facts`.
 
     Args:
       unused: parts of the model that may be missing.
       uses: see `sharding.make_mesh`.
+      encoder: of `init_from`, only the parameters of `bert`.
     """
     mesh = sharding.make_mesh(task.config, uses)
     memory.require(task.config, trains=False)
     abstract = sharding.abstract_params(task.init_params, mesh)
     if not has_checkpoint(folder):
+        abstract = {"bert": abstract["bert"]} if encoder else abstract
         loaded = read(task, abstract, checkpoint_name(task.config))
         if loaded is None:
             raise asked.nothing_to_ask(folder)

@@ -45,11 +45,11 @@ class Ours:
         self._bert = bert_jax.load(folder)
 
     def predict(self, texts: Texts) -> list[str]:
-        from bert_jax import predict
+        from bert_jax.tasks import streaming
 
         lines = [(f"row {n}", json.dumps({"text": t})) for n, t in enumerate(texts)]
-        answers = predict.answered(lines, self._predictor, self._submit, self._size)
-        return [json.loads(line)["label"] for some in answers for line in some]
+        found = streaming.answered(lines, self._predictor, self._submit, self._size)
+        return [answer["label"] for some in found for _, answer in some]
 
     def encode(self, texts: Texts) -> None:
         import jax

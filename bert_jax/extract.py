@@ -1,0 +1,42 @@
+"""`--mode=extract`: JSON lines in, vectors of BERT's layers out."""
+
+from bert_jax.runtime.storage import Path
+from bert_jax.tasks import streaming, vector_files
+from bert_jax.tasks.extractor import Extractor
+from bert_jax.tasks.task import Task
+from bert_jax.training import initial, sharding
+from bert_jax.training.evaluator import submitting
+
+# Bytes of vectors that are computed together, if more than one batch.
+WINDOW_BYTES = 256_000_000
+
+
+def extract(task: Task, folder: Path, source: str, target: str) -> None:
+    """Reads JSON lines and writes each row's vectors, in the same order.
+
+    Args:
+      task: any; only its encoder and tokenizer are used.
+      folder: the work directory with the checkpoint.
+      source: a file, or `-` for standard input.
+      target: a .jsonl or .safetensors file, written completely or not at all, or `-`
+        for JSON lines on standard output.
+
+    Raises:
+      UserError: a wrong row, a layer that does not exist, another kind of file.
+    """
+    extractor = Extractor(task.config, task.model_config, task.tokenizer)
+    vector_files.is_binary(target)  # before the weights are read
+    with (
+        streaming.lines(source) as lines,
+        initial.restored(task, folder, ("bert/pooler",), encoder=True) as found,
+        vector_files.writing(target, extractor) as output,
+    ):
+        size = sharding.batch_multiple(found.mesh, task.config.predict.batch_size)
+        params = {"bert": found.params["bert"]}
+        submit = submitting(extractor.step, params, found.mesh, size)
+        most = streaming.CHARACTERS
+        if not extractor.of_whole_rows:  # a character is a piece at most
+            most = min(most, WINDOW_BYTES // extractor.bytes_per_vector)
+        for some in streaming.answered(lines, extractor, submit, size, most):
+            output.write(answer for _, answer in some)
+        extractor.warn()

@@ -1,0 +1,279 @@
+"""`--mode=extract`: rows in, vectors of BERT's layers out (extract_features.py)."""
+
+import bisect
+import itertools
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax import tokenization
+from bert_jax.data.rows import padded_length, sorted_groups
+from bert_jax.errors import UserError
+from bert_jax.models.config import BertConfig
+from bert_jax.models.encoder import Bert, Encoded
+from bert_jax.tasks.classification import pair_lengths
+from bert_jax.tasks.task import Outputs, Predictor, Questions
+
+log = logging.getLogger(__name__)
+
+_NONE = -1  # the owner of a position that is in no vector
+
+
+class Pieces(NamedTuple):
+    """A text's pieces, and the word that each belongs to."""
+
+    ids: list[int]
+    words: list[int]  # ascending
+    names: Mapping[int, str]  # of the words
+
+
+class Parsed(NamedTuple):
+    """A row of the input, encoded.
+
+    A position belongs to the vector `owners[position]`, or to none (-1); a vector is
+    the mean of its positions.
+    """
+
+    ids: list[int]  # with [CLS] and [SEP]
+    segments: list[int]
+    owners: list[int]
+    names: list[str]  # of the vectors
+
+
+class Extractor(Predictor):
+    """`{"text", "text_b"?}` or `{"words"}` -> the vectors of its pieces, its words or
+    itself."""
+
+    def __init__(self, config: ConfigDict, model: BertConfig, tokenizer: Tokenizer):
+        """Copies the tokenizer.
+
+        Raises:
+          UserError: a layer of `config.predict.layers` does not exist.
+        """
+        self.layers = tuple(config.predict.layers)
+        self.combine, self.vectors = config.predict.combine, config.predict.vectors
+        last = model.num_hidden_layers
+        for layer in self.layers:
+            if not -last <= layer <= last:
+                raise UserError(
+                    f"config.predict.layers={self.layers}: there is no layer {layer}; "
+                    f"0 is the embeddings' output, 1 to {last} are the layers, -1 to "
+                    f"-{last} the same from the last"
+                )
+        self._places = [n if n >= 0 else last + 1 + n for n in self.layers]
+        self._model = Bert(model)
+        self._positions, self._causal = model.max_position_embeddings, model.causal
+        self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        # "[SEP]" inside a text is text, as in Google's tokenizer.
+        self._tokenizer.encode_special_tokens = True
+        self._special = tokenization.special_ids(tokenizer)
+        self._pieces = tokenization.pieces_of(tokenizer)
+        joined = len(self.layers) if self.combine == "concatenated" else 1
+        size = joined * model.hidden_size
+        stacked = (len(self.layers),) if self.combine == "none" else ()
+        self.shape = (*stacked, size)  # of a vector
+        self._cut = self._empty = 0
+
+    @property
+    def of_whole_rows(self) -> bool:
+        """Whether a row has one vector."""
+        return self.vectors in ("cls", "mean")
+
+    @property
+    def bytes_per_vector(self) -> int:
+        """Of float32."""
+        return 4 * math.prod(self.shape)
+
+    def warn(self) -> None:
+        """Logs how many texts were cut, and how many have no mean."""
+        if self._cut:
+            log.warning(
+                "%d texts have more than the model's %d positions and were cut",
+                *(self._cut, self._positions),
+            )
+        if self._empty:
+            log.warning("%d texts have no pieces: their mean is 0", self._empty)
+
+    def parse(self, row: dict[str, Any]) -> Parsed:
+        """Checks and encodes a row; cuts it to the model's positions.
+
+        Raises:
+          ValueError: it has neither a text nor words, or both.
+        """
+        if ("words" in row) == ("text" in row):
+            raise ValueError('either "text" or "words" is required')
+        if "words" in row:
+            texts = [self._of_words(row["words"])]
+            if row.get("text_b") is not None:
+                raise ValueError('"text_b" goes with "text", not with "words"')
+        else:
+            given = [row["text"], row.get("text_b")]
+            texts = [self._of_text(text, name) for text, name in _present(given)]
+        room = self._positions - 1 - len(texts)
+        lengths = [len(text.ids) for text in texts]
+        if sum(lengths) > room:
+            self._cut += 1
+            if len(lengths) == 1:
+                lengths = [room]
+            else:
+                lengths = list(pair_lengths(lengths[0], lengths[1], room))
+        return self._parsed(texts, lengths)
+
+    def _of_words(self, words: Any) -> Pieces:
+        if not isinstance(words, list) or not all(
+            isinstance(word, str) and word for word in words
+        ):
+            raise ValueError('"words" must be a list of strings, none of them empty')
+        encoding = self._tokenizer.encode(
+            words, is_pretokenized=True, add_special_tokens=False
+        )
+        ids, owners = encoding.ids, _whole(encoding.word_ids)
+        for word in sorted(set(range(len(words))) - set(owners)):
+            # Nothing is left of a control character; every word has a vector.
+            place = bisect.bisect_left(owners, word)
+            ids.insert(place, self._special.unk)
+            owners.insert(place, word)
+        return Pieces(ids, owners, dict(enumerate(words)))
+
+    def _of_text(self, text: Any, name: str) -> Pieces:
+        if not isinstance(text, str):
+            raise ValueError(f'"{name}" is not a string')
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        words, names = _whole(encoding.word_ids), {}
+        if self.vectors in ("words", "words_mean"):
+            offsets = zip(words, encoding.offsets, strict=True)
+            for word, group in itertools.groupby(offsets, key=lambda pair: pair[0]):
+                spans = [span for _, span in group]
+                names[word] = text[spans[0][0] : spans[-1][1]]
+        return Pieces(encoding.ids, words, names)
+
+    def _parsed(self, texts: Sequence[Pieces], lengths: Sequence[int]) -> Parsed:
+        ids, segments, owners = [self._special.cls], [0], [_NONE]
+        names: list[str] = []
+        for index, (text, length) in enumerate(zip(texts, lengths, strict=True)):
+            ids += [*text.ids[:length], self._special.sep]
+            segments += [index] * (length + 1)
+            for place, word in enumerate(text.words[:length]):
+                is_first = not place or text.words[place - 1] != word
+                if is_first and text.names:
+                    names.append(text.names[word])
+                keeps = is_first or self.vectors == "words_mean"
+                owners.append(len(names) - 1 if keeps else _NONE)
+            owners.append(_NONE)
+        match self.vectors:
+            case "pieces":
+                owners = list(range(len(ids)))
+                names = [self._pieces[id_] for id_ in ids]
+            case "cls":
+                # Left to right [CLS] has seen nothing: the last [SEP], as in Bert.pool.
+                place = len(ids) - 1 if self._causal else 0
+                owners = [0 if i == place else _NONE for i in range(len(ids))]
+                names = [self._pieces[ids[place]]]
+            case "mean":
+                special = (self._special.cls, self._special.sep)
+                owners = [_NONE if id_ in special else 0 for id_ in ids]
+                names = ["[MEAN]"]
+                self._empty += 0 not in owners
+        return Parsed(ids, segments, owners, names)
+
+    def encode(self, parsed: Sequence[Parsed], size: int) -> Questions:
+        """Its answers are `names`, `ids` (of pieces, else empty) and `vectors`: float32
+        [names, *shape]."""
+        groups = sorted_groups([len(row.ids) for row in parsed], size)
+        batches = [self._features([parsed[i] for i in group]) for group in groups]
+
+        def answers(outputs: Sequence[Outputs]) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = [{} for _ in parsed]
+            for group, given in zip(groups, outputs, strict=True):
+                for vectors, index in zip(given["vectors"], group, strict=True):
+                    row = parsed[index]
+                    found[index] = {
+                        "names": row.names,
+                        "ids": row.ids if self.vectors == "pieces" else [],
+                        "vectors": vectors[: len(row.names)],
+                    }
+            return found
+
+        return Questions(batches, answers)
+
+    def _features(self, rows: Sequence[Parsed]) -> dict[str, np.ndarray]:
+        """Turns rows into arrays of one length, as `data.rows.padded` does."""
+        length = padded_length(max(len(row.ids) for row in rows), self._positions)
+        ids, mask, segments, owners = np.zeros((4, len(rows), length), np.int32)
+        ids[:], owners[:] = self._special.pad, _NONE
+        for index, row in enumerate(rows):
+            end = len(row.ids)
+            ids[index, :end] = row.ids
+            mask[index, :end] = 1
+            segments[index, :end] = row.segments
+            owners[index, :end] = row.owners
+        return {
+            "input_ids": ids,
+            "input_mask": mask,
+            "segment_ids": segments,
+            "owners": owners,
+        }
+
+    def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The vectors of a batch: `vectors` [batch, count, *shape], float32.
+
+        A row has as many as positions, or one (`of_whole_rows`); those past its last
+        are 0, or for pieces padding's.
+        """
+        encoded = self._model.apply(
+            {"params": params["bert"]},
+            batch["input_ids"],
+            batch["input_mask"],
+            batch["segment_ids"],
+        )
+        assert isinstance(encoded, Encoded)
+        states = encoded.hidden_states
+        chosen = [states[place].astype(jnp.float32) for place in self._places]
+        match self.combine:
+            case "none":
+                found = jnp.stack(chosen, axis=2)
+            case "concatenated":
+                found = jnp.concatenate(chosen, axis=2)
+            case "sum" | "mean":
+                found = sum(chosen[1:], chosen[0])
+                found = found / len(chosen) if self.combine == "mean" else found
+        if self.vectors == "pieces":
+            return {"vectors": found}
+        count = 1 if self.of_whole_rows else batch["owners"].shape[1]
+        return {"vectors": _means(found, batch["owners"], count)}
+
+
+def _whole(words: Sequence[int | None]) -> list[int]:
+    """The word of each piece; only special tokens have none, and there are none yet."""
+    return [word for word in words if word is not None]
+
+
+def _present(texts: Sequence[Any]) -> list[tuple[Any, str]]:
+    """The texts of a row with the names of their fields; the second may be None."""
+    named = list(zip(texts, ("text", "text_b"), strict=True))
+    return named if texts[1] is not None else named[:1]
+
+
+def _means(
+    states: Float[Array, "batch length *shape"], owners: Any, count: int
+) -> Float[Array, "batch count *shape"]:
+    """The mean of each vector's positions; 0 if it has none.
+
+    Args:
+      owners: the vector of each position [batch, length], or -1.
+    """
+    owned = owners[:, None] == jnp.arange(count)[:, None]
+    weights = owned / jnp.maximum(1, owned.sum(axis=2, keepdims=True))
+    flat = states.reshape(*states.shape[:2], -1)
+    # A TPU would otherwise round the products' factors to bfloat16.
+    highest = jax.lax.Precision.HIGHEST
+    found = jnp.einsum("bvl,bls->bvs", weights, flat, precision=highest)
+    return found.reshape(*found.shape[:2], *states.shape[2:])

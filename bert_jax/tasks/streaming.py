@@ -1,0 +1,176 @@
+"""Rows of JSON lines in and answers out, as the input comes: a window of rows is
+computed while the next one is read and the one before is written."""
+
+import contextlib
+import os
+import select
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TextIO
+
+from bert_jax.errors import UserError
+from bert_jax.runtime import outside, processes, storage
+from bert_jax.tasks.task import Batch, Outputs, Predictor
+
+# Rows that are sorted by length together: so many batches, or at least one and so many
+# characters of JSON.
+WINDOW = 16
+CHARACTERS = 1_000_000
+
+Line = tuple[str, str]  # place and text
+Read = list[tuple[dict[str, Any], Any]]  # rows with what the task parsed
+Answered = Iterator[tuple[dict[str, Any], dict[str, Any]]]  # each row and its answer
+Started = Callable[[], Answered]  # waits for the answers
+
+
+def answered(
+    lines: Iterable[Line | None],
+    predictor: Predictor,
+    submit: Callable[[Batch], Callable[[], Outputs]],
+    size: int,
+    characters: int = CHARACTERS,
+) -> Iterator[Answered]:
+    """Yields rows and their answers, in the order of the input, some at a time.
+
+    Args:
+      lines: place and text of each row; None where the input pauses: the rows before
+        it are answered at once.
+      submit: from `submitting`, with `predictor.step`.
+      size: rows of a batch.
+      characters: of the JSON that is computed together, if more than one batch.
+    """
+    started: list[Started] = []
+    for rows, pauses in _windows(lines, predictor.parse, size, characters):
+        # The device computes these rows while the next ones are read and encoded.
+        started.append(_start(predictor, rows, submit, size))
+        while len(started) > (0 if pauses else 1):
+            yield started.pop(0)()
+
+
+def _start(predictor: Predictor, rows: Read, submit: Callable, size: int) -> Started:
+    """Starts the computation of some rows."""
+    if not rows:
+        return lambda: iter(())
+    questions = predictor.encode([parsed for _, parsed in rows], size)
+    waits = [submit(batch) for batch in questions.batches]
+
+    def finish() -> Answered:
+        answers = questions.answers([wait() for wait in waits])
+        return zip((row for row, _ in rows), answers, strict=True)
+
+    return finish
+
+
+def _windows(
+    lines: Iterable[Line | None], parse: Callable, size: int, most: int
+) -> Iterator[tuple[Read, bool]]:
+    """Yields up to WINDOW batches of rows, and whether the input pauses after them or
+    ends.
+
+    Args:
+      size: rows of a batch.
+      most: characters of a window of more than one batch.
+
+    Raises:
+      UserError: a row is wrong; the rows before it come first.
+    """
+    rows: Read = []
+    characters = 0
+    try:
+        for line in lines:
+            if line is not None:
+                rows.append(_row(*line, parse))
+                characters += len(line[1])
+            long = characters > most and len(rows) >= size
+            if line is None or long or len(rows) == WINDOW * size:
+                yield rows, line is None
+                rows, characters = [], 0
+    except UserError:
+        yield rows, True
+        raise
+    yield rows, True
+
+
+def _row(where: str, line: str, parse: Callable) -> tuple[dict[str, Any], Any]:
+    """An input line: its JSON object, and the task's parsed example."""
+    row = outside.parse(line, where)
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: a JSON object is required")
+    try:
+        return row, parse(row)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
+@contextlib.contextmanager
+def lines(source: str) -> Iterator[Iterable[Line | None]]:
+    """Yields (place, line) for each line that is not empty, and None at a pause."""
+
+    def numbered(file: Any, name: str) -> Iterator[Line | None]:
+        number = 0
+        for line in _with_pauses(file):
+            if line is None:
+                yield None
+                continue
+            number += 1
+            try:
+                text = line.decode("utf-8").strip()
+            except UnicodeDecodeError as error:
+                raise UserError(f"{name}:{number}: not UTF-8: {error}") from error
+            if text:
+                yield f"{name}:{number}", text
+
+    if source == "-":
+        if sys.stdin is None:
+            raise UserError("standard input is closed: name a file with --input=FILE")
+        yield numbered(sys.stdin.buffer, "standard input")
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(storage.reading(storage.path(source)))
+        except (FileNotFoundError, IsADirectoryError) as error:
+            raise UserError(f"--input={source}: no such file") from error
+        yield numbered(file, source)
+
+
+def _with_pauses(file: Any) -> Iterator[bytes | None]:
+    """Yields the lines of a file, and None where a terminal or pipe has no more yet."""
+    # Where processes share the work, each must read the same rows at once.
+    if processes.count() > 1 or not _may_pause(file):
+        yield from file
+        return
+    parts: list[bytes] = []  # of a line that has not ended
+    while True:
+        if not select.select([file], [], [], 0)[0]:
+            yield None
+        found = os.read(file.fileno(), 1 << 16)
+        parts.append(found)
+        if not found or b"\n" in found:
+            *lines, rest = b"".join(parts).split(b"\n")
+            parts = [rest]
+            yield from lines
+        if not found:
+            yield from parts
+            return
+
+
+def _may_pause(file: Any) -> bool:
+    try:
+        return not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except OSError:  # no file of the system's, as in a bucket
+        return False
+
+
+@contextlib.contextmanager
+def output(target: str) -> Iterator[TextIO]:
+    """Yields a file that replaces `target` at the end, or standard output."""
+    if not processes.is_first():  # the others compute, but write nothing
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
+            yield nowhere
+        return
+    if target == "-":
+        yield sys.stdout
+        return
+    with storage.replacing(storage.output(target)) as file:
+        yield file
