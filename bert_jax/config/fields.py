@@ -4,12 +4,12 @@ Checks that need more than the config (devices, data, weights) are where that is
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ml_collections import ConfigDict
 
+from bert_jax.config import languages
 from bert_jax.errors import UserError
 
 Rule = Callable[[Any], str | None]  # describes what is wrong with a value, or None
@@ -100,25 +100,6 @@ def _layers(value: Any) -> str | None:
     return "must be a tuple of integers, such as (-1, -2)"
 
 
-# ISO 639-1; `sentencex` knows more, in three letters or with a script or region.
-_LANGUAGES = (
-    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr "
-    "cs cu cv cy da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu "
-    "gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk "
-    "kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms "
-    "mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro "
-    "ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk "
-    "tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
-)
-
-
-def _language(value: Any) -> str | None:
-    longer = re.fullmatch("[a-z]{3}|[a-z]{2,3}(-[a-z]{2,10})+", value)
-    if value in _LANGUAGES.split() or longer:
-        return None
-    return "must be a language code, such as en or de (ISO 639)"
-
-
 _TABLE: dict[str, Rule] = {
     "seed": _whole(),
     "init_from": _text,
@@ -144,7 +125,7 @@ _TABLE: dict[str, Rule] = {
     "tokenizer.lowercase": _flag,
     "tokenizer.sample_bytes": _whole(1, 2**62),
     "corpus.sources": _texts,
-    "corpus.language": _language,
+    "corpus.language": languages.fault,
     "corpus.data_dir": _filled,
     "corpus.max_seq_length": _whole(5, _SIZE),
     "corpus.short_seq_prob": _number("[0, 1]"),

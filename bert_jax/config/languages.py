@@ -1,0 +1,22 @@
+"""The codes of languages, by whose rules text is split into sentences."""
+
+import re
+
+# ISO 639-1; `sentencex` knows more, in three letters or with a script or region.
+_LANGUAGES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr "
+    "cs cu cv cy da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu "
+    "gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk "
+    "kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms "
+    "mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro "
+    "ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk "
+    "tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+)
+
+
+def fault(value: str) -> str | None:
+    """What is wrong with the code of a language; None if it is one."""
+    longer = re.fullmatch("[a-z]{3}|[a-z]{2,3}(-[a-z]{2,10})+", value)
+    if value in _LANGUAGES.split() or longer:
+        return None
+    return "must be a language code, such as en or de (ISO 639)"

@@ -1,0 +1,146 @@
+"""Extracted vectors beside `transformers`' hidden states, from the same folder."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+import runs
+from ml_collections import ConfigDict
+from safetensors.numpy import load_file
+
+from bert_jax import pretrained
+from bert_jax.tasks.extractor import Extractor
+
+torch = pytest.importorskip("torch", reason="needs the parity extra")
+transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+
+ROWS = [
+    {"text": "cab bed"},
+    {"text": "abc", "text_b": "f"},
+    {"text": "a b c d e f g h i j k l m n o p q r s t"},  # is cut
+    {"text": ""},
+    {"text": "abc z"},
+]
+UNITS = ("pieces", "words", "words_mean", "cls", "mean")
+
+
+def theirs(folder, positions, rows):
+    """Ids, words and hidden states [layers + 1, length, hidden] of each row."""
+    model = transformers.BertModel.from_pretrained(folder).eval()
+    tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"))
+    found = []
+    for row in rows:
+        texts = [row["text"]] + ([row["text_b"]] if "text_b" in row else [])
+        encoding = tokenizer(*texts, return_tensors="pt", truncation=True,
+                             max_length=positions)  # fmt: skip
+        with torch.no_grad():
+            states = model(**encoding, output_hidden_states=True).hidden_states
+        segments = encoding["token_type_ids"][0].numpy()
+        words = [
+            None if word is None else (int(segment), word)
+            for word, segment in zip(encoding.word_ids(), segments, strict=True)
+        ]
+        ids = encoding["input_ids"][0].numpy()
+        found.append((ids, words, torch.stack(states)[:, 0].numpy()))
+    return found
+
+
+def expected(words, states, layers, combine, unit):
+    """The vectors [count, ...] of one row."""
+    chosen = [states[layer if layer >= 0 else len(states) + layer] for layer in layers]
+    match combine:
+        case "none":
+            each = np.stack(chosen, axis=1)
+        case "concatenated":
+            each = np.concatenate(chosen, axis=1)
+        case "sum":
+            each = np.sum(chosen, axis=0)
+        case "mean":
+            each = np.mean(chosen, axis=0)
+    places = {}
+    for place, word in enumerate(words):
+        if word is not None:
+            places.setdefault(word, []).append(place)
+    match unit:
+        case "pieces":
+            return each
+        case "words":
+            vectors = [each[own[0]] for own in places.values()]
+        case "words_mean":
+            vectors = [each[own].mean(axis=0) for own in places.values()]
+        case "cls":
+            vectors = [each[0]]
+        case "mean":
+            own = [place for some in places.values() for place in some]
+            vectors = [each[own].mean(axis=0) if own else np.zeros_like(each[0])]
+    return np.array(vectors).reshape(-1, *each.shape[1:])
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("combine", ["none", "concatenated", "sum", "mean"])
+def test_every_unit_and_combination(make_folder, combine, unit):
+    folder = make_folder()
+    bert = pretrained.load(folder)
+    layers = (-1, 2, 0)
+    predict = {"layers": layers, "combine": combine, "vectors": unit}
+    config = ConfigDict({"predict": predict})
+    extractor = Extractor(config, bert.config, bert.tokenizer)
+    questions = extractor.encode([extractor.parse(row) for row in ROWS], 2)
+    step = jax.jit(extractor.step)
+    answers = questions.answers(
+        [jax.device_get(step(bert.params, batch)) for batch in questions.batches]
+    )
+    positions = bert.config.max_position_embeddings
+    rows = theirs(folder, positions, ROWS)
+    for (ids, words, states), answer in zip(rows, answers, strict=True):
+        own = expected(words, states, layers, combine, unit)
+        assert answer["vectors"].shape == own.shape
+        assert len(answer["names"]) == len(own)
+        np.testing.assert_allclose(answer["vectors"], own, atol=1e-5, rtol=1e-5)
+        if unit == "pieces":
+            assert answer["ids"] == ids.tolist()
+
+
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_a_file_has_every_layer(make_folder, tmp_path, batch_size):
+    folder = make_folder("BertForPreTraining-deep")
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.safetensors"
+    source.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    config = json.loads((folder / "config.json").read_text())
+    last = config["num_hidden_layers"]
+    layers = tuple(range(-last, last + 1))
+    runs.here("--mode=extract", f"--config.init_from={folder}", f"--input={source}",
+              f"--output={target}", f"--config.predict.layers={layers}",
+              f"--workdir={tmp_path / 'none'}",
+              "--config.corpus.max_seq_length=10",
+              f"--config.predict.batch_size={batch_size}")  # fmt: skip
+    tensors = load_file(target)
+    assert tensors["vectors"].dtype == np.float32
+    offsets = tensors["offsets"]
+    rows = theirs(folder, config["max_position_embeddings"], ROWS)
+    for (ids, words, states), start, end in zip(
+        rows, offsets[:-1], offsets[1:], strict=True
+    ):
+        own = expected(words, states, layers, "none", "pieces")
+        np.testing.assert_array_equal(tensors["input_ids"][start:end], ids)
+        np.testing.assert_allclose(
+            tensors["vectors"][start:end], own, atol=1e-5, rtol=1e-5
+        )
+    assert offsets[-1] == len(tensors["vectors"])
+
+
+def test_words_already_split_are_theirs(make_folder):
+    folder = make_folder()
+    bert = pretrained.load(folder)
+    predict = {"layers": (-1,), "combine": "none", "vectors": "words"}
+    config = ConfigDict({"predict": predict})
+    extractor = Extractor(config, bert.config, bert.tokenizer)
+    words = ["ab", "b-c", "z"]
+    found = extractor.parse({"words": words})
+    tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"))
+    encoding = tokenizer(words, is_split_into_words=True)
+    assert found.ids == encoding["input_ids"]
+    firsts = [encoding.word_ids().index(word) for word in range(3)]
+    assert [found.owners.index(word) for word in range(3)] == firsts
+    assert found.names == words
