@@ -58,6 +58,7 @@ class JsonLines:
 
     def __init__(self, file: TextIO, extractor: Extractor):
         self._file, self._count = file, 0
+        self._size = extractor.shape[-1]
         layers = extractor.layers
         self._layers = layers if extractor.combine == "none" else (list(layers),)
 
@@ -70,7 +71,7 @@ class JsonLines:
         """A row: `linex_index` and `features`, each with its `token` and, for each
         layer, `index` and `values` to six decimals."""
         vectors = np.round(answer["vectors"].astype(np.float64), 6)
-        vectors = vectors.reshape(len(vectors), len(self._layers), -1)
+        vectors = vectors.reshape(len(vectors), len(self._layers), self._size)
         features = [
             {
                 "token": name,

@@ -1,0 +1,290 @@
+"""--mode=extract on a finished run: forms, order, cuts, bad input, a killed run."""
+
+import collections
+import json
+import re
+import subprocess
+
+import numpy as np
+import pytest
+import runs
+from ml_collections import ConfigDict
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from bert_jax import pretrained
+from bert_jax.tasks import vector_files
+from bert_jax.tasks.extractor import Extractor
+from tests.micro import bert_config
+
+TEXTS = ["the quick brown fox jumps", "a dog", "seven cats watch it go", "the", ""]
+ROWS = [{"text": text} for text in TEXTS]
+ROWS[1]["text_b"] = "while seven cats go"
+
+
+def extract(plain, tmp_path, rows, *flags, name="out.jsonl", status=0):
+    source, target = tmp_path / "in.jsonl", tmp_path / name
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, err = runs.here(
+        *("--mode=extract", f"--workdir={plain}", f"--input={source}"),
+        *(f"--output={target}", *flags),
+        status=status,
+    )
+    if status:
+        *notes, error = err.splitlines()
+        assert error.startswith("error: "), err
+        assert all(", but the run has " in note for note in notes)
+        assert not target.exists()
+        return error
+    assert [path.name for path in tmp_path.iterdir() if path.name[0] == "."] == []
+    return target
+
+
+def google(rows, bert, layer_indexes, max_length=32):
+    """The lines of extract_features.py, for what the model gives for one row alone."""
+    lines = []
+    for unique_id, row in enumerate(rows):
+        tokens_a, tokens_b = (
+            bert.tokenizer.encode(row.get(name) or "", add_special_tokens=False).tokens
+            for name in ("text", "text_b")
+        )
+        while tokens_b and len(tokens_a) + len(tokens_b) > max_length - 3:
+            (tokens_a if len(tokens_a) > len(tokens_b) else tokens_b).pop()
+        if not tokens_b:
+            tokens_a = tokens_a[: max_length - 2]
+        tokens = ["[CLS]", *tokens_a, "[SEP]"]
+        types = [0] * len(tokens)
+        if tokens_b:
+            tokens += [*tokens_b, "[SEP]"]
+            types += [1] * (len(tokens_b) + 1)
+        ids = [[bert.tokenizer.token_to_id(token) for token in tokens]]
+        states = bert.apply(ids, [[1] * len(tokens)], [types])["hidden_states"]
+        all_layers = [np.asarray(state)[0] for state in states[1:]]
+        output = collections.OrderedDict(linex_index=unique_id)
+        output["features"] = []
+        for i, token in enumerate(tokens):
+            feature = collections.OrderedDict(token=token, layers=[])
+            for index in layer_indexes:
+                values = [round(float(x), 6) for x in all_layers[index][i]]
+                layer = collections.OrderedDict(index=index, values=values)
+                feature["layers"].append(layer)
+            output["features"].append(feature)
+        lines.append(json.dumps(output))
+    return lines
+
+
+def flat(line):
+    """A line without its values, and its values."""
+    values = []
+
+    def taken(match):
+        values.append(json.loads(match[1]))
+        return "[]"
+
+    rest = re.sub(r"(?<=\"values\":)(\[[^]]*\])", taken, line.replace(": ", ":"))
+    return rest.replace(", ", ","), np.array(values)
+
+
+def test_lines_are_those_of_extract_features(plain, tmp_path):
+    rows = [*ROWS, {"text": "the dog " * 40}, {"text": "fox " * 30, "text_b": "a " * 9}]
+    target = extract(plain, tmp_path, rows, "--config.predict.layers=(-1,)")
+    found = target.read_text().splitlines()
+    wanted = google(rows, pretrained.load(plain), [-1])
+    for line, theirs in zip(found, wanted, strict=True):
+        (form, values), (their_form, their_values) = flat(line), flat(theirs)
+        assert form == their_form
+        np.testing.assert_allclose(values, their_values, rtol=0, atol=1.5e-6)
+        assert all(len(x) <= 9 for x in re.findall(r"-?\d+\.\d+", line) if "e" not in x)
+    longest = [len(json.loads(line)["features"]) for line in found[-2:]]
+    assert longest == [32, 32]
+
+
+def test_sizes_and_order_of_batches_change_nothing(plain, tmp_path):
+    rng = np.random.default_rng(0)
+    words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "go"]
+    rows = [
+        {"text": " ".join(rng.choice(words, rng.integers(1, 14)))} for _ in range(40)
+    ]
+    every = "--config.predict.layers=(0, 1)"
+    found = []
+    for name, size, order in (("a", 1, 1), ("b", 24, 1), ("c", 40, -1)):
+        target = extract(plain, tmp_path, rows[::order], every,
+                         f"--config.predict.batch_size={size}",
+                         name=f"{name}.safetensors")  # fmt: skip
+        tensors = load_file(target)
+        split = [
+            np.split(tensors[x], tensors["offsets"][1:-1])
+            for x in ("vectors", "input_ids")
+        ]
+        found.append([part[::order] for part in split])
+    assert len(found[0][0]) == 40
+    for vectors, ids in found[1:]:
+        for row in range(40):
+            np.testing.assert_array_equal(ids[row], found[0][1][row])
+            np.testing.assert_allclose(vectors[row], found[0][0][row], atol=1e-5)
+
+
+def test_words_one_vector_each_and_what_is_cut_is_counted(plain, tmp_path, caplog):
+    rows = [
+        {"words": ["the", "\u200b", "dog's"]},
+        {"words": ["quick"] * 50},
+        {"text": "A dog, a fox."},
+        {"words": []},
+    ]
+    target = extract(plain, tmp_path, rows, "--config.predict.vectors=words_mean",
+                     "--config.predict.layers=-1")  # fmt: skip
+    found = [json.loads(line) for line in target.open()]
+    names = [[feature["token"] for feature in row["features"]] for row in found]
+    assert names[0] == ["the", "\u200b", "dog's"]
+    assert 0 < len(names[1]) < 50 and set(names[1]) == {"quick"}
+    assert names[2:] == [["A", "dog", ",", "a", "fox", "."], []]
+    (message,) = (r.message for r in caplog.records if "cut" in r.message)
+    assert message == "1 texts have more than the model's 32 positions and were cut"
+
+
+def test_one_vector_for_a_text(plain, tmp_path, caplog):
+    both = ("--config.predict.layers=(0, 1)", "--config.predict.combine=concatenated")
+    bert = pretrained.load(plain)
+    for unit in ("cls", "mean"):
+        target = extract(plain, tmp_path, ROWS, *both,
+                         f"--config.predict.vectors={unit}",
+                         name=f"{unit}.safetensors")  # fmt: skip
+        tensors = load_file(target)
+        assert tensors.keys() == {"vectors", "offsets"}
+        assert tensors["vectors"].shape == (5, 64)
+        np.testing.assert_array_equal(tensors["offsets"], np.arange(6))
+        encoding = bert.tokenizer.encode(TEXTS[0])
+        ids = [encoding.ids]
+        states = bert.apply(ids, np.ones_like(ids), np.zeros_like(ids))["hidden_states"]
+        joined = np.concatenate(states[:2], axis=-1)[0]
+        wanted = joined[0] if unit == "cls" else joined[1:-1].mean(axis=0)
+        np.testing.assert_allclose(tensors["vectors"][0], wanted, atol=1e-5)
+    assert not tensors["vectors"][4].any()
+    with safe_open(target, "np") as file:
+        assert file.metadata() == {
+            "layers": "[0, 1]",
+            "combine": "concatenated",
+            "vectors": "mean",
+        }
+    assert sum("1 texts have no pieces" in r.message for r in caplog.records) == 1
+
+
+def test_combined_layers_name_them(plain, tmp_path):
+    target = extract(plain, tmp_path, ROWS[:1], "--config.predict.combine=mean",
+                     "--config.predict.layers=(0, -1)",
+                     "--config.predict.vectors=mean")  # fmt: skip
+    (feature,) = json.loads(target.read_text())["features"]
+    assert feature["token"] == "[MEAN]"
+    assert [layer["index"] for layer in feature["layers"]] == [[0, -1]]
+
+
+def test_no_rows_give_a_whole_file(plain, tmp_path):
+    layer = "--config.predict.layers=-1"
+    assert extract(plain, tmp_path, [], layer).read_text() == ""
+    tensors = load_file(extract(plain, tmp_path, [], layer, name="none.safetensors"))
+    assert tensors["vectors"].shape == (0, 1, 32)
+    assert tensors["offsets"].tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("flag", "wrong"),
+    [
+        ("layers=(-1, -2)", "there is no layer -2; 0 is the embeddings' output, 1 to "
+         "1 are the layers, -1 to -1 the same from the last"),
+        ("layers=(2,)", "there is no layer 2"),
+        ("layers=()", "must name at least one layer"),
+        ("layers=('a',)", "must be a tuple of integers"),
+        ("combine=max", "choose one of none, concatenated, sum, mean"),
+        ("vectors=tokens", "choose one of pieces, words, words_mean, cls, mean"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_one_line(plain, tmp_path, flag, wrong):
+    assert wrong in extract(plain, tmp_path, ROWS, f"--config.predict.{flag}", status=2)
+
+
+@pytest.mark.parametrize(
+    ("row", "wrong"),
+    [
+        ({"txt": "a"}, 'in.jsonl:2: either "text" or "words" is required'),
+        ({"text": "a", "words": ["a"]}, 'either "text" or "words" is required'),
+        ({"text": 1}, 'in.jsonl:2: "text" is not a string'),
+        ({"text": "a", "text_b": 1}, '"text_b" is not a string'),
+        ({"words": "a dog"}, '"words" must be a list of strings'),
+        ({"words": ["a", ""]}, '"words" must be a list of strings'),
+        ({"words": ["a"], "text_b": "a"}, '"text_b" goes with "text"'),
+        ([], "in.jsonl:2: a JSON object is required"),
+    ],
+)
+def test_a_wrong_row_is_one_line_and_leaves_no_file(plain, tmp_path, row, wrong):
+    rows = [ROWS[0], row]
+    layer = "--config.predict.layers=-1"
+    for name in ("out.jsonl", "out.safetensors"):
+        assert wrong in extract(plain, tmp_path, rows, layer, name=name, status=2)
+
+
+def test_another_kind_of_file_is_refused(plain, tmp_path):
+    layer = "--config.predict.layers=-1"
+    wrong = extract(plain, tmp_path, ROWS, layer, name="out.npy", status=2)
+    assert "name a FILE.jsonl or a FILE.safetensors" in wrong
+    _, err = runs.here("--mode=extract", f"--workdir={plain}", layer,
+                       "--output=gs://bucket/out.jsonl", status=2)  # fmt: skip
+    assert "extract writes only to a local folder" in err
+    _, err = runs.here("--mode=extract", f"--workdir={tmp_path}", layer, status=2)
+    assert "--config=FILE is required" in err
+
+
+def of_fields(model, tokenizer, **fields):
+    predict = {"layers": (-1,), "combine": "none", "vectors": "pieces", **fields}
+    return Extractor(ConfigDict({"predict": predict}), model, tokenizer)
+
+
+def test_left_to_right_the_last_separator_stands_for_the_text(plain):
+    tokenizer = pretrained.load(plain).tokenizer
+    size = tokenizer.get_vocab_size()
+    model = bert_config(vocab_size=size, num_hidden_layers=1, causal=True)
+    parsed = of_fields(model, tokenizer, vectors="cls").parse(ROWS[0])
+    assert parsed.names == ["[SEP]"]
+    assert [place for place, owner in enumerate(parsed.owners) if owner == 0] == [
+        len(parsed.ids) - 1
+    ]
+
+
+def test_other_ways_to_compute_give_float32_of_the_same(plain, tmp_path):
+    every = f"--config.init_from={plain}", "--config.predict.layers=(0, 1)"
+    found = []
+    for number, field in enumerate(
+        ("scan_layers=False", "scan_layers=True", "dtype=bfloat16")
+    ):
+        target = extract(tmp_path / "none", tmp_path, ROWS, *every,
+                         f"--config.model.{field}",
+                         name=f"{number}.safetensors")  # fmt: skip
+        found.append(load_file(target)["vectors"])
+    assert found[2].dtype == np.float32
+    np.testing.assert_allclose(found[1], found[0], atol=1e-5)
+    np.testing.assert_allclose(found[2], found[0], atol=0.1)
+    assert (found[2] != found[0]).any()
+
+
+def test_a_header_has_room_for_the_longest_numbers(plain, tmp_path):
+    bert = pretrained.load(plain)
+    with (tmp_path / "file").open("wb") as file:
+        tensors = vector_files.Tensors(file, of_fields(bert.config, bert.tokenizer))
+        assert len(tensors._header(2**62 // (4 * 32))) <= tensors._room
+        assert tensors._room % 8 == file.tell() % 8 == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["out.jsonl", "out.safetensors"])
+def test_a_killed_run_leaves_nothing_and_the_next_tidies_up(plain, tmp_path, name):
+    target = tmp_path / name
+    process = runs.start("--mode=extract", f"--workdir={plain}", f"--output={target}",
+                         "--config.predict.layers=-1",
+                         stdin=subprocess.PIPE)  # fmt: skip
+    process.stdin.write("".join(json.dumps(row) + "\n" for row in ROWS))
+    process.stdin.flush()
+    runs.wait_until(lambda: any(tmp_path.iterdir()), process)
+    runs.kill(process)
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".") and left.name.endswith(".bert_jax")
+    extract(plain, tmp_path, ROWS, "--config.predict.layers=-1", name=name)
+    assert {path.name for path in tmp_path.iterdir()} == {name, "in.jsonl"}
