@@ -2,6 +2,7 @@
 
 import collections
 import json
+import os
 import re
 import subprocess
 
@@ -139,7 +140,7 @@ def test_words_one_vector_each_and_what_is_cut_is_counted(plain, tmp_path, caplo
     assert 0 < len(names[1]) < 50 and set(names[1]) == {"quick"}
     assert names[2:] == [["A", "dog", ",", "a", "fox", "."], []]
     (message,) = (r.message for r in caplog.records if "cut" in r.message)
-    assert message == "1 texts have more than the model's 32 positions and were cut"
+    assert message == "texts cut at the model's 32 positions: 1"
 
 
 def test_one_vector_for_a_text(plain, tmp_path, caplog):
@@ -166,7 +167,13 @@ def test_one_vector_for_a_text(plain, tmp_path, caplog):
             "combine": "concatenated",
             "vectors": "mean",
         }
-    assert sum("1 texts have no pieces" in r.message for r in caplog.records) == 1
+    assert (
+        sum(
+            "texts without pieces, whose mean is 0: 1" in r.message
+            for r in caplog.records
+        )
+        == 1
+    )
 
 
 def test_combined_layers_name_them(plain, tmp_path):
@@ -189,7 +196,7 @@ def test_no_rows_give_a_whole_file(plain, tmp_path):
 @pytest.mark.parametrize(
     ("flag", "wrong"),
     [
-        ("layers=(-1, -2)", "there is no layer -2; 0 is the embeddings' output, 1 to "
+        ("layers=(-1, -2)", "there is no layer -2: 0 is the embeddings' output, 1 to "
          "1 are the layers, -1 to -1 the same from the last"),
         ("layers=(2,)", "there is no layer 2"),
         ("layers=()", "must name at least one layer"),
@@ -226,6 +233,11 @@ def test_another_kind_of_file_is_refused(plain, tmp_path):
     layer = "--config.predict.layers=-1"
     wrong = extract(plain, tmp_path, ROWS, layer, name="out.npy", status=2)
     assert "name a FILE.jsonl or a FILE.safetensors" in wrong
+    pipe = tmp_path / "pipe.safetensors"
+    os.mkfifo(pipe)
+    _, err = runs.here("--mode=extract", f"--workdir={plain}", layer,
+                       f"--output={pipe}", status=2)  # fmt: skip
+    assert "a pipe or a device cannot hold a safetensors file" in err
     _, err = runs.here("--mode=extract", f"--workdir={plain}", layer,
                        "--output=gs://bucket/out.jsonl", status=2)  # fmt: skip
     assert "extract writes only to a local folder" in err

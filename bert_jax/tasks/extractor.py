@@ -64,9 +64,10 @@ class Extractor(Predictor):
         for layer in self.layers:
             if not -last <= layer <= last:
                 raise UserError(
-                    f"config.predict.layers={self.layers}: there is no layer {layer}; "
+                    f"config.predict.layers={self.layers}: there is no layer {layer}: "
                     f"0 is the embeddings' output, 1 to {last} are the layers, -1 to "
-                    f"-{last} the same from the last"
+                    f"-{last} the same from the last; choose with "
+                    "--config.predict.layers=-1"
                 )
         self._places = [n if n >= 0 else last + 1 + n for n in self.layers]
         self._model = Bert(model)
@@ -96,11 +97,11 @@ class Extractor(Predictor):
         """Logs how many texts were cut, and how many have no mean."""
         if self._cut:
             log.warning(
-                "%d texts have more than the model's %d positions and were cut",
-                *(self._cut, self._positions),
+                "texts cut at the model's %d positions: %d",
+                *(self._positions, self._cut),
             )
         if self._empty:
-            log.warning("%d texts have no pieces: their mean is 0", self._empty)
+            log.warning("texts without pieces, whose mean is 0: %d", self._empty)
 
     def parse(self, row: dict[str, Any]) -> Parsed:
         """Checks and encodes a row; cuts it to the model's positions.

@@ -36,7 +36,10 @@ def is_binary(target: str) -> bool:
     try:
         storage.require_file(place)
     except OSError as error:
-        raise UserError(f"--output={target}: {error.strerror}") from error
+        raise UserError(
+            f"--output={target}: a pipe or a device cannot hold a safetensors file, "
+            "whose first bytes are written last; name a file, or ask for JSON lines"
+        ) from error
     return True
 
 

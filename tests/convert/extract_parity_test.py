@@ -102,9 +102,26 @@ def test_every_unit_and_combination(make_folder, combine, unit):
             assert answer["ids"] == ids.tolist()
 
 
-@pytest.mark.parametrize("batch_size", [1, 8])
-def test_a_file_has_every_layer(make_folder, tmp_path, batch_size):
-    folder = make_folder("BertForPreTraining-deep")
+def untied(tensors):
+    table = tensors["bert.embeddings.word_embeddings.weight"]
+    return {**tensors, "cls.predictions.decoder.weight": table * 2}
+
+
+@pytest.mark.parametrize(
+    ("case", "batch_size", "fields", "change"),
+    [
+        ("BertForPreTraining-deep", 1, {}, None),
+        ("BertModel-three_heads", 8, {}, None),
+        ("BertForQuestionAnswering-three_heads", 8, {}, None),
+        ("BertForMultipleChoice-three_heads", 8, {}, None),
+        ("BertForMaskedLM-three_heads", 8, {"tie_word_embeddings": False}, untied),
+    ],
+)
+def test_a_file_has_every_layer(
+    make_folder, tmp_path, case, batch_size, fields, change
+):
+    """Of any architecture: its heads, or a pooler that it lacks, do not matter."""
+    folder = make_folder(case, fields, change)
     source, target = tmp_path / "in.jsonl", tmp_path / "out.safetensors"
     source.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     config = json.loads((folder / "config.json").read_text())
@@ -113,7 +130,7 @@ def test_a_file_has_every_layer(make_folder, tmp_path, batch_size):
     runs.here("--mode=extract", f"--config.init_from={folder}", f"--input={source}",
               f"--output={target}", f"--config.predict.layers={layers}",
               f"--workdir={tmp_path / 'none'}",
-              "--config.corpus.max_seq_length=10",
+              "--config.corpus.max_seq_length=8",
               f"--config.predict.batch_size={batch_size}")  # fmt: skip
     tensors = load_file(target)
     assert tensors["vectors"].dtype == np.float32
