@@ -285,7 +285,6 @@ def test_a_header_has_room_for_the_longest_numbers(plain, tmp_path):
         assert tensors._room % 8 == file.tell() % 8 == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["out.jsonl", "out.safetensors"])
 def test_a_killed_run_leaves_nothing_and_the_next_tidies_up(plain, tmp_path, name):
     target = tmp_path / name
