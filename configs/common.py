@@ -191,13 +191,14 @@ def _predict() -> ConfigDict:
     predict.batch_size = 32
     # Beside the answers, write who attends to whom to NAME.safetensors and NAME.html.
     predict.attentions = ""
-    # --mode=extract: 0 is the embeddings' output, 1, 2, ... are the layers; -1 is the
-    # last layer, -2 the one before.
+    # The layers that --mode=extract writes: 0 is the embeddings' output, 1, 2, ... are
+    # the layers; -1 is the last layer, -2 the one before.
     predict.layers = (-1, -2, -3, -4)
-    # Their vectors: each (none), or one that is concatenated, their sum or their mean.
+    # What it makes of them: each layer's vectors (none), or vectors that are
+    # concatenated, their sum or their mean.
     predict.combine = "none"
-    # A vector for each of the pieces, of the words (their first piece, or words_mean:
-    # the mean of theirs), or one for the whole text: cls, or the mean of its pieces.
+    # What it gives a vector: the pieces; the words (that of their first piece, or
+    # words_mean, the mean of theirs); or the whole text (cls, or its pieces' mean).
     predict.vectors = "pieces"
     return predict
 

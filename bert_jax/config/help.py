@@ -19,6 +19,8 @@ modes
               --mode=evaluate --workdir=runs/mine
   predict   JSON lines in, JSON lines with answers out
               --mode=predict --workdir=runs/mine --input=rows.jsonl --output=new.jsonl
+  extract   JSON lines in, vectors of the model's layers out
+              --mode=extract --workdir=runs/mine --input=rows.jsonl --output=new.jsonl
   export    writes a Hugging Face model folder
               --mode=export --workdir=runs/mine --output=FOLDER
   describe  shows the config, parameters, FLOPs and memory; runs nothing
