@@ -88,7 +88,7 @@ def of_run(
     config.mesh = configuration.defaults().mesh  # for this machine, not the run's
     for override in overrides:
         field, before, after = configuration.override(config, override)
-        if before == after or field.startswith("mesh."):
+        if before == after or field.startswith(("mesh.", "predict.")):
             continue
         if not field.startswith(MAY_DIFFER):
             raise UserError(
@@ -129,6 +129,9 @@ def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
     config.model.update(weights.read_shape(config.init_from))
     if config.model.causal:
         config.task.objective = "ltr"
+    # Nothing is prepared or trained: the length only has to fit.
+    positions = config.model.max_position_embeddings
+    config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
     if own is not None:
         recorded = configuration.complete(own, config.init_from)
         recorded.init_from, recorded.mesh = config.init_from, config.mesh
