@@ -47,7 +47,7 @@ def summary(found: Mapping[str, Any], states: Sequence[int]) -> dict[str, Any]:
 
 def table(results: Mapping[str, Any]) -> str:
     """The choices' scores beside the paper's, and the sums' weights."""
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for name, found in results["choices"].items():
         choice = CHOICES[name]
         scores = (_shown(found["dev"]), _shown(found.get("test")))

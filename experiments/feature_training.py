@@ -19,13 +19,14 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 from ml_collections import ConfigDict
 
-from bert_jax.data.rows import padded_length
+from bert_jax.data.rows import power_of_two
 from bert_jax.models.tagger import FeatureTagger
 from bert_jax.runtime import temporary, terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.training import optimizer
 
 SAVE_SECONDS = 60.0  # between two saves of a training's state
+_SHORTEST = 16  # words that a batch is padded to
 Scorer = Callable[[list[Int[np.ndarray, "words"]]], float]
 
 
@@ -174,7 +175,7 @@ class Taggers:
         return optax.apply_updates(params, updates), moments, value
 
     def _logits(
-        self, params: Any, vectors: Array, mask: Array, key: Key[Array, ""] | None
+        self, params: Any, vectors: Any, mask: Any, key: Key[Array, ""] | None
     ) -> Float[Array, "batch words labels"]:
         logits = self._model.apply({"params": params}, vectors, mask, key)
         assert isinstance(logits, jax.Array)
@@ -280,8 +281,7 @@ def order(
     all seeds have the same lengths at the same step.
     """
     drawn = np.random.default_rng((seed, epoch)).permutation(len(lengths))
-    limit = int(lengths.max())
-    kinds = [padded_length(int(lengths[row]), limit) for row in drawn]
+    kinds = [_padded(lengths[row]) for row in drawn]
     batches = _cut(drawn[np.argsort(kinds, kind="stable")], size)
     return [batches[i] for i in np.random.default_rng(epoch).permutation(len(batches))]
 
@@ -291,13 +291,17 @@ def _cut(rows: Int[np.ndarray, "rows"], size: int) -> list[Int[np.ndarray, "size
     return list(full.reshape(-1, size))
 
 
+def _padded(words: int | np.integer) -> int:
+    """The length that a sentence is padded to: few lengths, few compilations."""
+    return max(_SHORTEST, power_of_two([int(words)]))
+
+
 def gather(
     split: Split, states: Sequence[int], rows: Int[np.ndarray, "*seeds batch"]
 ) -> Batch:
-    """The words of some sentences, padded to one of a few lengths; -1: no sentence."""
+    """The words of some sentences, padded alike; -1: no sentence."""
     lengths = np.where(rows < 0, 0, split.lengths[rows])
-    length = padded_length(int(lengths.max()), int(split.lengths.max()))
-    word = np.arange(length)
+    word = np.arange(_padded(lengths.max()))
     mask = word < lengths[..., None]
     words = np.where(mask, split.begins[rows][..., None] + word, 0)
     vectors = np.empty((*words.shape, len(states), split.vectors.shape[2]), np.float32)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
 import bert_jax
@@ -30,6 +31,7 @@ from bert_jax.pretrained import Bert
 from bert_jax.runtime import compilation_cache, failures, storage, terminal
 from bert_jax.tasks.ner import Ner
 from bert_jax.tokenization import normalization
+from bert_jax.training import optimizer
 from bert_jax.workdir import lock
 from experiments import feature_cache, feature_table, feature_training
 from experiments.feature_choices import CHOICES, chosen
@@ -47,9 +49,11 @@ DEFAULTS = {
     "train.num_epochs": 10.0,
 }
 # The fields that change something here, but for those that options set.
-_FIELDS = ("seed", "optimizer.", "train.batch_size", "train.num_epochs")
-_FIELDS += ("evaluate.batch_size", "task.max_seq_length", "task.scheme")
-_FIELDS += ("task.token_column", "task.tag_column", "task.labels")
+_FIELDS = (
+    *("seed", "optimizer.", "train.batch_size", "train.num_epochs"),
+    *("evaluate.batch_size", "task.max_seq_length", "task.scheme"),
+    *("task.token_column", "task.tag_column", "task.labels"),
+)
 _DROPOUT = 0.1
 
 
@@ -57,6 +61,7 @@ def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     try:
         options, fields = parse(argv)
+        absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
         compilation_cache.keep()
         with lock.held(options.output):
             print(run(options, fields))
@@ -99,6 +104,8 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
                 f"{field}: changes nothing here, or an option sets it (see --help); "
                 f"there are {', '.join(_FIELDS)}"
             )
+    if options.output.parts[:1] == ("gs:",):
+        raise UserError(f"--output={options.output}: a local folder is required")
     for name in ("seeds", "size"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name}={getattr(options, name)}: must be at least 1")
@@ -107,32 +114,34 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def run(options: argparse.Namespace, fields: Sequence[str]) -> str:
     """Computes what is not there yet; writes results.json and gives the table."""
-    # A mistake in the data is told before the weights are read, which takes longer.
     weights.check(options.init_from)
-    for name in filter(None, (options.train, options.dev, options.test)):
-        storage.require_file(Path(name))
     bert = bert_jax.load(options.init_from)
     layers = bert.config.num_hidden_layers
     names, left_out = chosen(options.choices, layers)
     config = settings(options, fields, bert)
     task = Ner(config, bert.tokenizer)
     task.resolve()
+    # Before the vectors, which may take hours: every file is read.
+    named = [name for name in ("train", "dev", "test") if task.examples(name)]
     if normalization(task.tokenizer).get("lowercase"):
         terminal.say(f"{options.init_from} is uncased; the paper's model is cased")
     for name in left_out:
         needs = CHOICES[name].needs
         terminal.say(f"{name}: left out; it needs {needs} layers, not {layers}")
-    splits, kept = vectors(options, task, bert)
-    results: dict[str, Any] = {"command": described(options, config), "vectors": kept}
-    data = {name: about["fingerprint"] for name, about in kept.items()}
-    data["tags"] = tags_digest(task, splits)
-    data["labels"] = list(task.labels)
-    results["baseline"] = {
-        name: task.baseline(name, task.examples(name))[task.main_score]
-        for name, split in splits.items()
-        if name != "train" and split.score is not None
+    splits, kept = vectors(options, task, bert, named)
+    data: dict[str, Any] = {name: kept[name]["fingerprint"] for name in named}
+    data |= {"tags": tags_digest(task, named), "labels": list(task.labels)}
+    results: dict[str, Any] = {
+        "command": described(options, config),
+        "vectors": kept,
+        "score": task.main_score,
+        "baseline": {
+            name: task.baseline(name, task.examples(name))[task.main_score]
+            for name, split in splits.items()
+            if name != "train" and split.score is not None
+        },
+        "choices": {},
     }
-    results["score"], results["choices"] = task.main_score, {}
     for name in names:
         setting = feature_training.Setting(
             CHOICES[name].states(layers),
@@ -141,7 +150,7 @@ def run(options: argparse.Namespace, fields: Sequence[str]) -> str:
             options.size,
             _DROPOUT,
             [config.seed + number for number in range(options.seeds)],
-            epochs(config),
+            int(config.train.num_epochs),
             config,
         )
         taggers = feature_training.Taggers(setting, splits)
@@ -157,7 +166,7 @@ def run(options: argparse.Namespace, fields: Sequence[str]) -> str:
 def settings(
     options: argparse.Namespace, fields: Sequence[str], bert: Bert
 ) -> ConfigDict:
-    """The config of the task, the BiLSTM's optimizer and its batches.
+    """The config of the task, the taggers' optimizer and their batches.
 
     Raises:
       UserError: a field does not exist, or its value is not allowed.
@@ -172,30 +181,21 @@ def settings(
     config.task.train_file, config.task.dev_file = options.train, options.dev
     config.task.test_file = options.test
     config.task.document_context = options.document_context
+    epochs = config.train.num_epochs
+    if epochs < 1 or epochs != int(epochs):
+        raise UserError(f"config.train.num_epochs={epochs}: must be 1, 2, 3, ...")
+    check = config.copy_and_resolve_references()
+    check.train.num_steps = 1
+    optimizer.make(check)
     return config
 
 
-def epochs(config: ConfigDict) -> int:
-    """Passes over the training data.
-
-    Raises:
-      UserError: not a whole number of at least 1.
-    """
-    number = config.train.num_epochs
-    if number < 1 or number != int(number):
-        raise UserError(
-            f"config.train.num_epochs={number}: a whole number of at least 1"
-        )
-    return int(number)
-
-
 def vectors(
-    options: argparse.Namespace, task: Ner, bert: Bert
+    options: argparse.Namespace, task: Ner, bert: Bert, named: Sequence[str]
 ) -> tuple[dict[str, feature_training.Split], dict[str, dict]]:
     """Each split with its vectors, and what is reported of these."""
     splits, kept = {}, {}
     size = task.config.evaluate.batch_size
-    named = [name for name in ("train", "dev", "test") if task.examples(name)]
     for name in named:
         reading = feature_cache.Reading.of(
             task.features(name), task.padding, task.config.task.max_seq_length
@@ -237,10 +237,10 @@ def split(task: Ner, name: str, array: np.ndarray) -> feature_training.Split:
     )
 
 
-def tags_digest(task: Ner, splits: Sequence[str] | dict) -> str:
+def tags_digest(task: Ner, named: Sequence[str]) -> str:
     """A hash of all sentences' tags, with the sentences' ends."""
     digest = hashlib.sha256()
-    for name in splits:
+    for name in named:
         for example in task.examples(name):
             digest.update(f"{len(example.sentence.words)} ".encode())
             digest.update(" ".join(example.sentence.tags or ()).encode() + b"\n")
