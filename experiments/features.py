@@ -72,7 +72,9 @@ def main(argv: Sequence[str]) -> int:
         status, text = failures.describe(error)
         if status is None:
             raise
-        print(f"error: {' '.join(text.splitlines())}", file=sys.stderr)
+        # A run's lock, which names a run's option.
+        line = " ".join(text.splitlines()).replace("--workdir", "--output")
+        print(f"error: {line}", file=sys.stderr)
         return status
     return 0
 

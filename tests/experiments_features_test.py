@@ -2,6 +2,7 @@
 
 import json
 import os
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -335,6 +336,28 @@ def test_other_data_or_settings_are_not_mixed_up(command, data, capsys):
     assert "damaged; computing it again" in capsys.readouterr().err
 
 
+def test_no_room_on_the_disk(command, data, capsys, monkeypatch):
+    def full(_):
+        return SimpleNamespace(f_bavail=1, f_frsize=512)
+
+    monkeypatch.setattr(feature_cache.os, "statvfs", full)
+    assert features.main(command()) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "need 0.00 GB, and 0.00 GB are free; take another --output" in line
+    assert not list((data / "out" / "vectors").glob("*.part"))
+
+
+def test_what_was_left_unfinished_of_other_settings(command, data, capsys):
+    part = data / "out" / "vectors" / "train-0123456789abcdef.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"")
+    assert features.main(command(choices="last")) == 0
+    assert f"{part}: unfinished and of other settings; deleted" in (
+        capsys.readouterr().err
+    )
+    assert not part.exists()
+
+
 def test_errors(command, data, capsys):
     def error(*flags, **options):
         assert features.main([*command(**options), *flags]) == 2
@@ -364,3 +387,4 @@ def test_errors(command, data, capsys):
     assert "no such field" in error("--config.optimizer.rate=3")
     assert "learning_rate=-1" in error("--config.optimizer.learning_rate=-1.0")
     assert not (data / "out").exists()
+    assert "dev: not a folder" in error(output=data / "dev")
