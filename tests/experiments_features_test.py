@@ -179,6 +179,7 @@ def taggers(task, splits, seeds, config=None):
     return feature_training.Taggers(setting, splits)
 
 
+@pytest.mark.slow
 def test_restarts_together_are_those_apart(opened, tmp_path):
     given, task, bert = opened()
     splits, _ = features.vectors(given, task, bert, ["train", "dev"])
@@ -210,6 +211,7 @@ def test_every_sentence_once_and_lengths_alike():
         assert len(sizes) == 1
 
 
+@pytest.mark.slow
 def test_learns_what_was_planted(command, data, capsys):
     options = {"test": data / "test", "config.train.num_epochs": 40.0}
     assert features.main(command(choices="sum_all,last", **options)) == 0
@@ -242,6 +244,7 @@ def test_a_second_start_uses_what_is_there(command, data, capsys, monkeypatch):
     assert "second_to_last: left out; it needs 2 layers, not 1" in second.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [0, 1, 3])
 def test_killed_while_computing_vectors(command, data, monkeypatch, batches):
     """The vectors' file is bit for bit that of an undisturbed run."""
@@ -278,6 +281,7 @@ def test_killed_while_computing_vectors(command, data, monkeypatch, batches):
     assert same[0] == same[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 4])
 def test_killed_in_training(command, data, monkeypatch, step):
     assert features.main([*command(), f"--output={data / 'whole'}"]) == 0
