@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -229,12 +229,8 @@ def _json(shape: Sequence[int], batches: int, seconds: float) -> str:
 
 def _sweep(path: Path, split: str) -> None:
     """Deletes the split's unfinished files of other weights or settings."""
-    for part in _parts(path.parent, split):
+    for part in path.parent.glob(f"{split}-*.part"):
         if part != path.with_suffix(".part"):
             terminal.say(f"{part}: unfinished and of other settings; deleted")
             part.with_suffix(".json").unlink(missing_ok=True)
             part.unlink()
-
-
-def _parts(folder: Path, split: str) -> Iterator[Path]:
-    return folder.glob(f"{split}-*.part")
