@@ -131,7 +131,8 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
         return load(config.tokenizer.vocab_file, config.tokenizer.lowercase)
     if not config.init_from:
         return None
-    tokenizer = of_folder(config.init_from)
+    folder, _ = storage.numbered(storage.path(config.init_from), "checkpoints")
+    tokenizer = of_folder(folder)
     if tokenizer is None:
         raise UserError(
             f"{config.init_from}: no vocab.txt or tokenizer.json beside the weights; "

@@ -38,8 +38,8 @@ def read(
     """Reads weights, as float32 NumPy arrays or what `place` returns for them.
 
     Args:
-      path: a work directory, a Hugging Face folder, or a folder with a checkpoint of
-        Google's code.
+      path: a work directory, one of its checkpoints (RUN/checkpoints/STEP), a Hugging
+        Face folder, or a folder with a checkpoint of Google's code.
       place: see `reading.build`.
       name: of a work directory's folder of checkpoints; empty: the run's config
         decides.
@@ -47,19 +47,24 @@ def read(
     Raises:
       UserError: the folder is none of these, or damaged.
     """
-    folder = storage.path(path)
+    folder, step = _located(path)
     match _origin(folder):
         case "google":
             return google.read(folder, place)
         case "huggingface":
             return huggingface.read(folder, place)
         case _:
-            return _read_workdir(folder, name)[0]
+            return _read_workdir(folder, name, step)[0]
 
 
 def check(path: str | Path) -> None:
     """Raises UserError if `path` is not a folder of weights."""
-    _origin(storage.path(path))
+    folder, step = _located(path)
+    if _origin(folder) == "workdir" and step is not None:
+        from bert_jax.workdir.checkpoint import Checkpoints
+
+        with Checkpoints.of_another(folder, only=step):
+            pass  # opening it checks that it is there
 
 
 def read_tokenizer(
@@ -73,7 +78,7 @@ def read_tokenizer(
     Raises:
       UserError: it is damaged, or does not match the model.
     """
-    folder = storage.path(path)
+    folder, _ = _located(path)
     origin = _origin(folder)
     tokenizer = tokenization.of_folder(folder)
     if tokenizer is not None and config is not None:
@@ -89,7 +94,7 @@ def read_tokenizer(
 
 def read_labels(path: str | Path) -> tuple[str, ...]:
     """The names of a fine-tuned model's outputs, if the folder has any."""
-    folder = storage.path(path)
+    folder, _ = _located(path)
     match _origin(folder):
         case "workdir":
             return tuple(workdir.read_config(folder)["task"].get("labels", ()))
@@ -106,7 +111,7 @@ def read_shape(path: str | Path) -> dict[str, Any]:
     Raises:
       UserError: see `read`.
     """
-    folder = storage.path(path)
+    folder, _ = _located(path)
     match _origin(folder):
         case "workdir":
             fields = workdir.read_config(folder)["model"]
@@ -120,7 +125,7 @@ def read_shape(path: str | Path) -> dict[str, Any]:
 
 def recorded(path: str | Path) -> dict[str, Any] | None:
     """The config of the run that wrote these weights; None if unknown."""
-    folder = storage.path(path)
+    folder, _ = _located(path)
     match _origin(folder):
         case "workdir":
             return workdir.read_config(folder)
@@ -155,6 +160,11 @@ def export(source: Path, folder: Path, name: str = "") -> None:
     huggingface_export.export(found, tokenizer, folder, provenance)
 
 
+def _located(path: str | Path) -> tuple[Path, int | None]:
+    """The folder, and the step where `path` is RUN/checkpoints/STEP."""
+    return storage.numbered(storage.path(path), _CHECKPOINTS)
+
+
 def _origin(folder: Path) -> str:
     """The kind of a folder: "workdir", "huggingface" or "google".
 
@@ -185,17 +195,22 @@ def _origin(folder: Path) -> str:
     raise UserError(f"{folder}: has no {huggingface.WEIGHTS} and no {_CHECKPOINTS}/")
 
 
-def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
+def _read_workdir(
+    folder: Path, name: str = "", only: int | None = None
+) -> tuple[Weights, int]:
     """A checkpoint's parameters, and its step.
 
     Args:
       name: of the folder of checkpoints; empty: the run's config decides.
+      only: the step of one in `checkpoints`; None: the newest.
     """
     # Imported here: the other two kinds do not need Orbax.
     from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 
     config = configuration.complete(workdir.read_config(folder), folder / "config.json")
     name = name or checkpoint_name(config)
+    if only is not None:
+        name = _CHECKPOINTS
     if config.train.seeds > 1:
         raise UserError(
             f"{folder}: a run of {config.train.seeds} seeds; name one seed's folder, "
@@ -203,7 +218,7 @@ def _read_workdir(folder: Path, name: str = "") -> tuple[Weights, int]:
         )
     # On one device, whatever mesh it was trained on.
     sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    with Checkpoints.of_another(folder, name) as checkpoints:
+    with Checkpoints.of_another(folder, name, only) as checkpoints:
         restored = checkpoints.restore_saved(sharding)
     if restored is None:
         raise UserError(f"{folder}: has no checkpoint yet")

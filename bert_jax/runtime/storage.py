@@ -154,6 +154,18 @@ def absolute(place: Path) -> Path:
     return place if in_bucket(place) else place.absolute()
 
 
+def numbered(place: Path, name: str) -> tuple[Path, int | None]:
+    """HOME and the number of HOME/`name`/NUMBER; any other path, and None.
+
+    A folder with a config.json of its own is any other path, whatever its name.
+    """
+    if place.name.isdecimal() and place.parent.name == name:
+        home, own = place.parent.parent, place / "config.json"
+        if (home / own.name).exists() and not own.exists():
+            return home, int(place.name)
+    return place, None
+
+
 def move(folder: Path, target: Path) -> None:
     """Moves a folder and replaces an existing `target`; in a bucket, file by file."""
     epath.Path(target).rmtree(missing_ok=True)

@@ -58,6 +58,7 @@ class Checkpoints:
       name: of the folder in the work directory.
       keep_every: also keeps checkpoints at multiples of this step; 0: none.
       read_only: for another run's folder: creates, moves and deletes nothing.
+      only: reads the checkpoint of this step; None: all.
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class Checkpoints:
         keep_every: int = 0,
         *,
         read_only: bool = False,
+        only: int | None = None,
     ):
         self._folder, self._read_only = storage.absolute(workdir) / name, read_only
+        self._only = only
         storage.require_bucket(self._folder)
         _check_folder(self._folder)
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
@@ -87,6 +90,9 @@ class Checkpoints:
         make = functools.partial(ocp.CheckpointManager, item_names=items)
         with quiet.quietly():  # Orbax warns about read_only
             self._manager = self._listed(lambda: make(self._folder, options=options))
+        if only is not None and only not in (steps := self._manager.all_steps()):
+            there = ", ".join(map(str, sorted(steps))) or "none"
+            raise UserError(f"{self._folder / str(only)}: no such step; it has {there}")
 
     def _listed(self, read: Callable[[], Result]) -> Result:
         """Reads the folder; retries if a run has deleted what was listed."""
@@ -96,9 +102,11 @@ class Checkpoints:
         return read()
 
     @classmethod
-    def of_another(cls, workdir: Path, name: str = "checkpoints") -> "Checkpoints":
+    def of_another(
+        cls, workdir: Path, name: str = "checkpoints", only: int | None = None
+    ) -> "Checkpoints":
         """The checkpoints of another run, which may be running; read-only."""
-        return cls(workdir, 1, name, read_only=True)
+        return cls(workdir, 1, name, read_only=True, only=only)
 
     def __enter__(self) -> "Checkpoints":
         self._hook = sys.unraisablehook
@@ -240,7 +248,8 @@ class Checkpoints:
 
     def _restore_listed(self, abstract: Abstract) -> tuple[dict, int] | None:
         damaged = []
-        for step in sorted(self._manager.all_steps(), reverse=True):
+        steps = self._manager.all_steps() if self._only is None else [self._only]
+        for step in sorted(steps, reverse=True):
             restored, reason = self._restore(step, abstract)
             if restored is None and storage.in_bucket(self._folder):
                 # Perhaps the network failed, which Orbax does not always report.
