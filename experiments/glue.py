@@ -15,9 +15,6 @@ of each task's best run on dev, under the leaderboard's names.
 import argparse
 import itertools
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,10 +24,9 @@ from bert_jax.data.glue import TASKS
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
-from experiments import glue_table
+from experiments import glue_table, running
 
-ROOT = Path(__file__).resolve().parent.parent
-PROGRAM = (sys.executable, "-m", "bert_jax.main")
+ROOT, PROGRAM = running.ROOT, running.PROGRAM
 # The paper's table 1 leaves WNLI out (section 4.1).
 DEFAULT_TASKS = "mnli,qqp,qnli,sst2,cola,stsb,mrpc,rte"
 _OF_THE_GRID = (
@@ -163,7 +159,7 @@ def finish(
                 "take another --output"
             )
         return result["scores"], 0
-    status = _wait([*PROGRAM, *arguments, f"--workdir={folder}"])
+    status = running.wait([*PROGRAM, *arguments, f"--workdir={folder}"])
     if status:
         return {}, status
     result = {"arguments": list(arguments), "scores": scores(run, folder)}
@@ -185,28 +181,6 @@ def scores(run: Run, folder: Path) -> dict[str, dict[str, float]]:
             if line["step"] == chosen["step"]:
                 found[split] = {k: line[k] for k in TASKS[run.task].scores}
     return found
-
-
-def _wait(command: Sequence[str]) -> int:
-    """Runs a program to its end, what it prints on stderr; SIGTERM is passed on."""
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    process = subprocess.Popen(
-        command, stdout=2, env={**os.environ, "PYTHONPATH": path}
-    )
-
-    def pass_on(number: int, frame: Any) -> None:
-        del frame
-        process.send_signal(number)
-
-    before = signal.signal(signal.SIGTERM, pass_on)
-    try:
-        while True:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:  # the program was sent it as well, and saves
-                continue
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _list(kind: type) -> Any:

@@ -3,24 +3,24 @@
 import math
 import statistics
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.data.glue import TASKS
 from bert_jax.runtime import terminal
+from experiments import published
 
+_TABLE_1 = published.TABLE_1.rows
+_TASKS = ("mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte")
 # Table 1 of the paper: test scores of BERT-Base and BERT-Large, in percent.
 PAPER = {
-    ("mnli", "dev"): (84.6, 86.7),
-    ("mnli", "dev_mismatched"): (83.4, 85.9),
-    ("qqp", "dev"): (71.2, 72.1),
-    ("qnli", "dev"): (90.5, 92.7),
-    ("sst2", "dev"): (93.5, 94.9),
-    ("cola", "dev"): (52.1, 60.5),
-    ("stsb", "dev"): (85.8, 86.5),
-    ("mrpc", "dev"): (88.9, 89.3),
-    ("rte", "dev"): (66.4, 70.1),
+    (task, split): tuple(
+        _TABLE_1[system][task + split.removeprefix("dev")]
+        for system in ("BERT-Base", "BERT-Large")
+    )
+    for task in _TASKS
+    for split in (("dev", "dev_mismatched") if task == "mnli" else ("dev",))
 }
 # What the leaderboard wants, and the task whose run writes it.
 FILES = {
@@ -88,7 +88,8 @@ def table(results: Sequence[Result]) -> str:
             rows.append((*first, *middle, *_paper(group[0].task, split)))
     chosen: list[tuple[str, ...]] = []
     found = {}
-    for task, result in picked(results).items():
+    best = picked(results)
+    for task, result in best.items():
         for split in result.scores:
             found[task, split] = result.main(split)
             first = (*_beginning(result, split), str(result.seed))
@@ -96,12 +97,33 @@ def table(results: Sequence[Result]) -> str:
     if PAPER.keys() <= found.keys():  # the paper's average is one over these nine
         columns = [[found[key] for key in PAPER], *zip(*PAPER.values(), strict=True)]
         means = [f"{statistics.mean(column):.1f}" for column in columns]
-        chosen.append(("average", "", "", "", "", *means))
+        chosen.append(("average without WNLI", "", "", "", "", *means))
+        if "wnli" in best:
+            large = f"{published.GLUE_SCORE_LARGE:.1f}"
+            own = f"{glue_score(best):.1f}"
+            chosen.append(("GLUE score, with WNLI", "", "", "", "", own, "", large))
     tables = (
         terminal.table(rows, (*_SETTINGS, "best", *_PAPER)),
         terminal.table(chosen, (*_PICKED, *_PAPER)),
     )
     return "\n\n".join((*tables, _NOTE))
+
+
+def glue_score(best: Mapping[str, Result]) -> float:
+    """The benchmark's score, in percent: the mean over nine tasks, WNLI among them, of
+    each one's mean over its scores (of MNLI over both dev sets; of CoLA, Matthews).
+
+    So BERT-Large's table 1 (with the leaderboard's accuracy of QQP 89.3 and MRPC 85.4,
+    Pearson of STS-B 87.6 and WNLI's majority, 65.1) gives the abstract's 80.5.
+    """
+    tasks = []
+    for name in (*_TASKS, "wnli"):
+        names = TASKS[name].scores if name != "cola" else ("matthews",)
+        values = [
+            scores[score] for scores in best[name].scores.values() for score in names
+        ]
+        tasks.append(100 * statistics.fmean(values))
+    return statistics.fmean(tasks)
 
 
 def submission(results: Sequence[Result], path: Path) -> str:

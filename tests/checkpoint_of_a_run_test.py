@@ -33,7 +33,10 @@ def test_each_kept_step_has_its_own_weights(plain):
     path = plain / "checkpoints" / "10"
     assert weights.read_shape(path) == weights.read_shape(plain)
     assert weights.recorded(path) == weights.recorded(plain)
-    assert bert_jax.load(path).tokenizer.to_str() == bert_jax.load(plain).tokenizer.to_str()
+    assert (
+        bert_jax.load(path).tokenizer.to_str()
+        == bert_jax.load(plain).tokenizer.to_str()
+    )
 
 
 def test_a_run_starts_from_it(plain, tmp_path):

@@ -1,0 +1,64 @@
+"""The paper's tables and figure, each by one command, at any size.
+
+    python -m experiments.paper TABLE --size=tiny --data=FOLDER [--corpus=SOURCES] \
+        [--tasks=sst2,mrpc] [--seeds=5] [--output=runs/paper] [--plan] \
+        [--config.FIELD=VALUE ...] [--finetuning.FIELD=VALUE ...]
+
+TABLE is table1 ... table8, figure5, squad, features or imdb. It pre-trains what the
+table compares, fine-tunes it with several seeds, and writes OUTPUT/TABLE-SIZE/
+report.html, report.txt and results.json: our scores beside the paper's, and whether
+each of its claims is reproduced, contradicted or undecided. The same command goes on
+where it stopped; --plan only shows what is done and what remains. docs/paper.md says
+more.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+
+from bert_jax.errors import UserError
+from experiments.paper import execution, results, runs
+from experiments.paper.options import Options, parse
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    try:
+        options = parse(argv)
+        planned = runs.plan(options)
+        print(execution.overview(planned))
+        for name, why in options.missing.items():
+            print(f"left out: {name}: {why}")
+        if options.plan:
+            return 0
+        if importlib.util.find_spec("matplotlib") is None:
+            raise UserError("the report's plots need: pip install '.[report]'")
+        return _finish(options, planned)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _finish(options: Options, planned: Sequence[runs.Run]) -> int:
+    """Runs, reports, and gives the exit status."""
+    try:
+        errors = execution.run_all(planned)
+    except execution.Stopped as stopped:
+        print("stopped; the same command goes on there", file=sys.stderr)
+        return stopped.status
+    found = results.collect(options, planned, errors)
+    for path in results.write(options, found):
+        print(f"written: {path}")
+    print(results.text(found))
+    if errors:
+        print(
+            f"error: {len(errors)} of {len(planned)} runs failed (above, and in the "
+            "report); the same command tries them again",
+            file=sys.stderr,
+        )
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,139 @@
+"""Runs what remains of a plan, one process at a time."""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_jax.runtime import terminal
+from bert_jax.runtime.storage import write_atomically
+from experiments import running
+from experiments.paper import runs as planned
+from experiments.paper.runs import Run
+
+MAIN = running.PROGRAM
+# SIGHUP, Ctrl-C and SIGTERM: the run has saved; the same command goes on there.
+_STOPPED = (129, 130, 143)
+_DEVICES = re.compile(rb"parameters on (\d+ x [^\n(]+?) \(")
+
+
+class Stopped(Exception):
+    """A signal stopped a run; `status` is what the program ends with."""
+
+    def __init__(self, status: int):
+        super().__init__(f"stopped with status {status}")
+        self.status = status
+
+
+def run_all(runs: Sequence[Run]) -> dict[Path, str]:
+    """Runs what is not done; returns the errors of what failed, by folder.
+
+    Raises:
+      Stopped: a signal stopped a run.
+    """
+    errors: dict[Path, str] = {}
+    for number, run in enumerate(runs, 1):
+        if (run.folder / "result.json").exists():
+            continue
+        if run.needs in errors:
+            errors[run.folder] = f"not run: {run.needs} failed"
+            continue
+        begin = f"run {number} of {len(runs)}: {run.folder}"
+        terminal.say(f"{begin} ({estimate(runs)})")
+        error = _run(run)
+        if error:
+            errors[run.folder] = error
+            terminal.say(f"failed: {run.folder}: {error}")
+    return errors
+
+
+def command(run: Run) -> list[str]:
+    """What is run."""
+    if run.kind == "features":
+        return [*planned.FEATURES, *run.arguments, f"--output={run.folder}"]
+    return [*MAIN, *run.arguments, f"--workdir={run.folder}"]
+
+
+def _run(run: Run) -> str:
+    """Runs it to its end; returns its error, or "" if it ended well."""
+    failed, log = run.beside(".failed.json"), run.beside(".log")
+    failed.unlink(missing_ok=True)
+    logged = log.stat().st_size if log.exists() else 0
+    start = time.monotonic()
+    status = running.wait(command(run), log)
+    seconds = time.monotonic() - start
+    text = log.read_bytes()[logged:]
+    if status in _STOPPED:
+        raise Stopped(status)
+    result: dict[str, Any] = {"command": command(run), "seconds": seconds}
+    if status == 0:
+        devices = _DEVICES.search(text)
+        result["devices"] = devices[1].decode() if devices else "unknown"
+        write_atomically(run.folder / "result.json", _json(result))
+        return ""
+    error = _last_error(text.decode(errors="replace"), status)
+    write_atomically(failed, _json({**result, "status": status, "error": error}))
+    return error
+
+
+def _last_error(text: str, status: int) -> str:
+    """The error in what a run printed: its last line that begins so, else its last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error: ")]
+    said = (errors or lines or [""])[-1].removeprefix("error: ")
+    end = f"signal {-status}" if status < 0 else f"status {status}"
+    return said if errors else f"{said} (ended by {end})".strip()
+
+
+def overview(runs: Sequence[Run]) -> str:
+    """A table of all runs: what is done, what remains, how long it will take."""
+    states = planned.states(runs)
+    rows = []
+    for run in runs:
+        state = states[run.folder]
+        left = "" if state.word == "done" else duration(state.left)
+        rows.append((state.word, run.kind, str(run.folder), left, state.error))
+    header = ("", "kind", "run", "time left", "error")
+    return f"{terminal.table(rows, header)}\n{estimate(runs)}"
+
+
+def estimate(runs: Sequence[Run]) -> str:
+    """One line: how many runs are left and how long they take."""
+    states = planned.states(runs).values()
+    left = [state for state in states if state.word != "done"]
+    known = [state.left for state in left if state.left is not None]
+    unknown = len(left) - len(known)
+    if not left:
+        return f"all {len(runs)} runs are done"
+    said = f"{len(runs) - len(left)} of {len(runs)} runs done, {len(left)} left"
+    if known:
+        said += f": {duration(sum(known))}"
+    if unknown:
+        said += f"{' and' if known else ':'} {unknown} of a kind that has not run yet"
+    return said
+
+
+def duration(seconds: float | None) -> str:
+    """Hours and minutes; "?" if nothing tells."""
+    if seconds is None:
+        return "?"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return (
+        f"{minutes // 60} h {minutes % 60:02} min"
+        if minutes >= 60
+        else f"{minutes} min"
+    )
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"
+
+
+def python() -> str:
+    """This Python's version."""
+    return ".".join(map(str, sys.version_info[:3]))

@@ -1,0 +1,218 @@
+"""The command line of experiments.paper, checked before anything runs."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+
+from bert_jax.config import configuration
+from bert_jax.config.configuration import field_of
+from bert_jax.errors import UserError
+from bert_jax.runtime import storage
+from experiments.paper import tables, tasks
+from experiments.paper.systems import Table
+from experiments.running import ROOT
+
+# What the tables set themselves; names that end in a full stop are whole groups.
+_SET = (
+    *("init_from", "task.", "corpus.sources", "corpus.nsp", "train.seeds"),
+    *("masking.mask_fraction", "masking.random_fraction"),
+    *("checkpoint.keep_every", "checkpoint.save_every"),
+)
+_SET_FINETUNING = (
+    *("init_from", "seed", "task.name", "task.bilstm", "task.data_dir"),
+    *("task.train_file", "task.dev_file", "task.test_file"),
+    *("train.seeds", "train.restarts", "train.early_stop"),
+    *("evaluate.checkpoint", "evaluate.splits"),
+)
+# Of the machine, not of a recipe: all runs get them.
+_OF_ALL = ("mesh.", "model.dtype", "model.attention", "model.remat")
+# Bytes of English text in a word, its space included, and of gzip's text in its bytes.
+_WORD, _GZIP = 6, 2.8
+_FILES = ("sentences", "text", "jsonl")
+# Readings of the text: the paper's run reads its own 40 times (appendix A.2).
+_PAPER_READINGS, _MOST_READINGS = 40, 1000
+
+
+class Options(NamedTuple):
+    """What was asked for.
+
+    Attributes:
+      table: the table at the size.
+      config: the spec of the pre-training config.
+      corpus: its sources; empty: the config's own.
+      output: the folder of everything.
+      seeds: fine-tuning runs of each system and task.
+      found: the data of the tasks that run, by name.
+      missing: why the table's other tasks do not run, by name.
+      fields: of pre-training, `finetuning` of fine-tuning: --config.FIELD=VALUE.
+      resolved: the pre-training config with its fields.
+    """
+
+    table: Table
+    size: str
+    config: str
+    corpus: tuple[str, ...]
+    output: Path
+    seeds: int
+    found: dict[str, tasks.Found]
+    missing: dict[str, str]
+    fields: tuple[str, ...]
+    finetuning: tuple[str, ...]
+    plan: bool
+    resolved: ConfigDict
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """The options.
+
+    Raises:
+      UserError: a table, task, field or folder does not exist; there is no data for any
+        task; the corpus is missing or too small.
+    """
+    given, rest = _parser().parse_known_args(argv)
+    table = tables.build(given.table, given.size)
+    fields, finetuning = _fields(rest)
+    if given.seeds < 1:
+        raise UserError(f"--seeds={given.seeds}: at least 1 is required")
+    found, missing = _data(table, given.tasks, given.data)
+    if given.config and given.size == "large":
+        raise UserError("--config: a config of yours goes with any --size but large")
+    config = given.config or _config(given.size)
+    corpus = tuple(filter(None, given.corpus.split(",")))
+    overrides = list(fields)
+    if corpus:
+        overrides.append(f"--config.corpus.sources={corpus!r}")
+    resolved = configuration.load(config, overrides)
+    if not resolved.train.num_steps:
+        raise UserError(
+            "--config.train.num_steps=0: the tables need a number of steps, because "
+            "figure 5 divides it"
+        )
+    _check_corpus(resolved, given.size)
+    for data in found.values():
+        if data.config:
+            spec = finetuning_config(data, given.size)
+            configuration.load(spec, list(finetuning))
+    return Options(
+        *(table, given.size, config, corpus, given.output, given.seeds, found),
+        *(missing, fields, finetuning, given.plan, resolved),
+    )
+
+
+def finetuning_config(data: tasks.Found, size: str) -> str:
+    """The spec of a task's config."""
+    file, *arguments = data.config
+    spec = ",".join([f"size={size}", *arguments])
+    return f"{ROOT / 'configs' / 'finetune' / file}:{spec}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="experiments.paper", allow_abbrev=False)
+    parser.add_argument("table", help=", ".join(tables.TABLES))
+    parser.add_argument("--size", default="base", choices=tuple(tables.SIZES))
+    parser.add_argument("--corpus", default="", help="sources, between commas")
+    parser.add_argument("--data", default="", help="folders, between commas")
+    parser.add_argument("--tasks", default="", help="of the table; all that --data has")
+    parser.add_argument("--seeds", default=5, type=int, help="fine-tuning runs of each")
+    parser.add_argument("--output", default="runs/paper", type=Path)
+    parser.add_argument("--config", default="", help="a pre-training config of yours")
+    parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
+    return parser
+
+
+def _config(size: str) -> str:
+    folder = ROOT / "configs"
+    return (
+        str(folder / "tiny.py") if size == "tiny" else f"{folder}/base.py:size={size}"
+    )
+
+
+def _fields(rest: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fields of pre-training and of fine-tuning, as --config.FIELD=VALUE.
+
+    Raises:
+      UserError: an option that does not exist, or a field that the table sets.
+    """
+    pretraining, finetuning = [], []
+    for text in rest:
+        of = text.partition(".")[0]
+        if of not in ("--config", "--finetuning") or "=" not in text:
+            raise UserError(
+                f"{text}: no such option; --config.FIELD=VALUE is for pre-training, "
+                "--finetuning.FIELD=VALUE for fine-tuning"
+            )
+        field = text.partition(".")[2].partition("=")[0]
+        taken = _SET if of == "--config" else _SET_FINETUNING
+        if field in taken or f"{field.partition('.')[0]}." in taken:
+            raise UserError(f"{text}: the table sets {field} itself; see docs/paper.md")
+        plain = f"--config.{text.partition('.')[2]}"
+        assert field_of(plain) == field
+        if of == "--config":
+            pretraining.append(plain)
+        if of == "--finetuning" or field.startswith(_OF_ALL):
+            finetuning.append(plain)
+    return tuple(pretraining), tuple(finetuning)
+
+
+def _data(
+    table: Table, asked: str, data: str
+) -> tuple[dict[str, tasks.Found], dict[str, str]]:
+    """The data of the tasks to run, and why the others are missing."""
+    folders = [folder for folder in data.split(",") if folder]
+    tasks.require(folders)
+    names = [name for name in asked.split(",") if name]
+    for name in names:
+        if name not in table.tasks():
+            raise UserError(
+                f"--tasks: {table.name} has no task {name!r}; it has "
+                f"{', '.join(table.tasks())}"
+            )
+    found, missing = {}, {}
+    for name in names or table.usual or table.tasks():
+        data_of = tasks.find(name, folders)
+        if isinstance(data_of, tasks.Found):
+            found[name] = data_of
+        else:
+            missing[name] = data_of
+    if names and missing:
+        name, why = next(iter(missing.items()))
+        raise UserError(f"--tasks: {name}: {why}; --data={data}")
+    if not found:
+        why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        raise UserError(f"--data={data}: no task of {table.name} has data ({why})")
+    return found, missing
+
+
+def _check_corpus(config: ConfigDict, size: str) -> None:
+    """Weighs the text in files.
+
+    Raises:
+      UserError: a source is unknown, a file is missing, or the run would read the text
+        more than _MOST_READINGS times.
+    """
+    total = 0.0
+    for source in config.corpus.sources:
+        kind, _, pattern = source.partition(":")
+        if kind in ("pydocs", "tfds"):
+            return
+        if kind not in _FILES:
+            kinds = ", ".join(f"{name}:GLOB" for name in _FILES)
+            raise UserError(f"--corpus={source}: write {kinds}, tfds:NAME or pydocs")
+        files = storage.find(pattern)
+        if not files:
+            raise UserError(f"--corpus={source}: no file matches")
+        for name, about in files.items():
+            total += int(about.state[1]) * (_GZIP if name.endswith(".gz") else 1)
+    words = total / _WORD
+    read = config.train.num_steps * config.train.batch_size
+    read *= config.corpus.max_seq_length
+    if read > _MOST_READINGS * words:
+        raise UserError(
+            f"--corpus: some {words:,.0f} words, which {config.train.num_steps:,} "
+            f"steps of size={size} would read {read / max(words, 1):,.0f} times (the "
+            f"paper: {_PAPER_READINGS}); name more text, a smaller --size or fewer "
+            "--config.train.num_steps"
+        )

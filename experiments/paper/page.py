@@ -1,0 +1,142 @@
+"""The report as one HTML file: no script, no network, plots inside."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from experiments.paper import plots
+from experiments.paper.execution import duration
+from experiments.paper.results import HOW_TO_READ, Results, loss_rows, score_rows
+from experiments.paper.results import part_line as line_of
+from experiments.paper.verdicts import CONTRADICTED, REPRODUCED, Verdict
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #111; max-width: 64rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin-bottom: 0; }
+h2 { font-size: 1.2rem; margin-top: 2.2rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .8rem .25rem 0; text-align: left; vertical-align: top;
+  border-bottom: 1px solid #ddd; }
+.scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
+.word { display: inline-block; min-width: 7.5rem; font-weight: 600; }
+.small { color: #444; font-size: .9rem; }
+code { font-size: .85rem; overflow-wrap: anywhere; }
+figure { margin: 1rem 0; } figcaption { color: #444; font-size: .9rem; }
+section { border-top: 1px solid #bbb; margin-top: 1.5rem; }
+@media print { section { break-inside: avoid; } }
+"""
+# Told apart without colour.
+_MARKS = {REPRODUCED: "✓", CONTRADICTED: "✗"}
+
+
+def page(found: Results) -> str:
+    """The file's text."""
+    published = found.table.published
+    title = f"{published.title}, size {found.size}"
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="small">{escape(found.table.name)}: {escape(published.source)}</p>',
+        _summary(found),
+        _failures(found),
+        "<h2>Scores</h2>",
+        "<p>Mean over seeds and 95% interval, on dev, in points. In brackets the "
+        "paper's figure, of other models and more text.</p>",
+        _table(*score_rows(found)),
+    ]
+    if any(found.losses.values()):
+        body += ["<h2>Pre-training, on held-out text</h2>", _table(*loss_rows(found))]
+    for said, figure in plots.every(found):
+        body.append(_figure(plots.svg(figure), said))
+    body.append("<h2>Claims of the paper</h2>")
+    if not found.verdicts:
+        body.append("<p>This table tests no claim at this size.</p>")
+    body += [_claim(found, verdict) for verdict in found.verdicts]
+    body.append(f"<h2>How to read it</h2><p>{escape(HOW_TO_READ)}</p>")
+    body.append(_rules())
+    if found.table.note:
+        body.append(f"<p>{escape(found.table.note)}</p>")
+    body += ["<h2>Circumstances</h2>", _table(list(found.about.items()), ("", ""))]
+    body += ["<h2>Runs</h2>", _runs(found.runs)]
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(filter(None, body))
+        + "\n</body></html>\n"
+    )
+
+
+def _summary(found: Results) -> str:
+    items = [
+        f'<li><span class="word">{_word(verdict)}</span> '
+        f"{escape(verdict.claim.text)}</li>"
+        for verdict in found.verdicts
+    ]
+    lists = f'<ul style="list-style:none;padding:0">{"".join(items)}</ul>'
+    return lists if items else ""
+
+
+def _word(verdict: Verdict) -> str:
+    return f"{_MARKS.get(verdict.word, '?')} {verdict.word}"
+
+
+def _failures(found: Results) -> str:
+    failed = [run for run in found.runs if run["error"]]
+    if not failed:
+        return ""
+    items = "".join(
+        f"<li>{escape(run['folder'])}: {escape(run['error'])}</li>" for run in failed
+    )
+    return f"<p><strong>{len(failed)} runs failed:</strong></p><ul>{items}</ul>"
+
+
+def _claim(found: Results, verdict: Verdict) -> str:
+    claim = verdict.claim
+    figure = plots.differences(found, verdict)
+    lines = "".join(f"<li>{escape(line_of(part))}</li>" for part in verdict.parts)
+    parts = [
+        f"<h3>{escape(claim.text)}</h3>",
+        f"<p><strong>{_word(verdict)}</strong>: {escape(verdict.why)} "
+        f'<span class="small">(the paper: {escape(claim.source)})</span></p>',
+        f'<ul class="small">{lines}</ul>' if lines else "",
+    ]
+    if figure is not None:
+        said = "Strokes: seeds; dot and line: mean and 95% interval; white: the paper."
+        parts.insert(2, _figure(plots.svg(figure), said))
+    return f"<section>{''.join(parts)}</section>"
+
+
+def _rules() -> str:
+    return (
+        "<p>Reproduced: every comparison's 95% interval lies on the claim's side (or, "
+        "for “matters little”, within its margin, dotted). Contradicted: one interval, "
+        "widened for the number of comparisons (Bonferroni), lies on the other side. "
+        "Otherwise undecided; one seed decides nothing.</p>"
+    )
+
+
+def _figure(svg: str, said: str) -> str:
+    return f"<figure>{svg}<figcaption>{escape(said)}</figcaption></figure>"
+
+
+def _table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
+    head = f"<tr>{_cells(header, 'th')}</tr>" if any(header) else ""
+    lines = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
+    return f'<div class="scroll"><table>{head}{lines}</table></div>'
+
+
+def _cells(row: Iterable[Any], tag: str) -> str:
+    return "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in row)
+
+
+def _runs(runs: Sequence[Any]) -> str:
+    rows = []
+    for run in runs:
+        took = "-" if run["seconds"] is None else duration(run["seconds"])
+        rows.append(
+            f"<tr><td>{run['state']}</td><td>{escape(run['kind'])}</td><td>{took}</td>"
+            f"<td><code>{escape(run['command'])}</code></td></tr>"
+        )
+    head = "<tr><th></th><th>kind</th><th>took</th><th>command</th></tr>"
+    return f'<div class="scroll"><table>{head}{"".join(rows)}</table></div>'

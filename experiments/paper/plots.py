@@ -1,0 +1,167 @@
+"""The report's plots, as inline SVG; told apart by shape, so that grey is enough."""
+
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib.figure import Figure
+
+from experiments.paper.results import Results
+from experiments.paper.tables import SHARES
+from experiments.paper.verdicts import Verdict, interval
+
+_STYLE: Any = {
+    "font.size": 10,
+    "font.family": "DejaVu Sans",
+    "svg.fonttype": "path",
+    "svg.hashsalt": "bert",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "savefig.bbox": "tight",
+}
+_MARKS = ("o", "s", "^", "D", "v", "P", "X")
+_GREYS = ("black", "0.55")
+_INCH_A_ROW = 0.34
+
+
+def svg(figure: Figure) -> str:
+    """A figure as an SVG element."""
+    file = io.StringIO()
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    text = file.getvalue()
+    return text[text.index("<svg") :]
+
+
+def scores(found: Results) -> Figure | None:
+    """A panel for each column: every seed, the mean and its 95% interval."""
+    columns = [
+        column
+        for column in found.columns
+        if any(found.cells[s.name, column.key].seeds for s in found.table.systems)
+    ]
+    if not columns:
+        return None
+    systems = found.table.systems
+    across = min(3, len(columns))
+    down = math.ceil(len(columns) / across)
+    height = down * (0.9 + _INCH_A_ROW * len(systems))
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(1.6 + 3.0 * across, height), layout="constrained")
+        panels = figure.subplots(down, across, squeeze=False, sharey=True)
+        for panel, column in zip(panels.flat, columns, strict=False):
+            panel.set_title(column.title, fontsize=10)
+            for row, system in enumerate(systems):
+                _values(panel, row, found.cells[system.name, column.key].seeds)
+            panel.set_yticks(range(len(systems)), [system.name for system in systems])
+            panel.set_ylim(len(systems) - 0.5, -0.5)
+            panel.grid(axis="x", color="0.9")
+            panel.set_axisbelow(True)
+        for panel in panels.flat[len(columns) :]:
+            panel.set_axis_off()
+    return figure
+
+
+def _values(panel: Any, row: int, seeds: Any) -> None:
+    values = [value for value in seeds.values() if math.isfinite(value)]
+    if not values:
+        panel.text(0.5, row, "no scores", transform=panel.get_yaxis_transform(),
+                   ha="center", va="center", color="0.5")  # fmt: skip
+        return
+    panel.plot(values, [row] * len(values), "|", color="0.5", markersize=9)
+    mean = sum(values) / len(values)
+    if len(values) > 1:
+        low, high = interval(values)
+        panel.plot([low, high], [row, row], color="black", linewidth=1.4)
+    panel.plot([mean], [row], "o", color="black", markersize=5)
+
+
+def differences(found: Results, verdict: Verdict) -> Figure | None:
+    """A claim's comparisons: differences by seed, their interval, the paper's."""
+    parts = [part for part in verdict.parts if part.differences]
+    if not parts:
+        return None
+    with matplotlib.rc_context(_STYLE):
+        size = (7.6, 0.9 + _INCH_A_ROW * len(parts))
+        figure = Figure(figsize=size, layout="constrained")
+        panel = figure.subplots()
+        for row, part in enumerate(parts):
+            _values(panel, row, dict(enumerate(part.differences)))
+            cells = [
+                found.cells[system, part.pair.column].paper
+                for system in (part.pair.first, part.pair.second)
+            ]
+            if cells[0] is not None and cells[1] is not None:
+                panel.plot(
+                    [cells[0] - cells[1]],
+                    [row],
+                    *("D",),
+                    color="black",
+                    markerfacecolor="white",
+                    markersize=6,
+                )
+        titles = {column.key: column.title for column in found.columns}
+        labels = [
+            f"{titles[part.pair.column]}: {part.pair.first} less {part.pair.second}"
+            for part in parts
+        ]
+        panel.set_yticks(range(len(parts)), labels)
+        panel.set_ylim(len(parts) - 0.5, -0.5)
+        panel.axvline(0, color="black", linewidth=0.8)
+        for edge in (-verdict.claim.margin, verdict.claim.margin):
+            if edge:
+                panel.axvline(edge, color="black", linewidth=0.8, linestyle=":")
+        panel.set_xlabel("points")
+        panel.grid(axis="x", color="0.9")
+        panel.set_axisbelow(True)
+    return figure
+
+
+def steps(found: Results) -> Figure | None:
+    """Figure 5: scores against the share of the pre-training steps."""
+    if found.table.name != "figure5":
+        return None
+    columns = found.columns
+    with matplotlib.rc_context(_STYLE):
+        size = (4.2 * len(columns), 3.2)
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(1, len(columns), squeeze=False)
+        for panel, column in zip(panels.flat, columns, strict=True):
+            for label, mark, grey in zip(("MLM", "LTR"), _MARKS, _GREYS, strict=False):
+                _line(panel, found, column.key, label, mark, grey)
+            panel.set_xlabel("% of the pre-training steps")
+            panel.set_ylabel(column.title)
+            panel.set_xticks(SHARES)
+            panel.legend(frameon=False)
+            panel.grid(axis="y", color="0.9")
+    return figure
+
+
+def _line(
+    panel: Any, found: Results, key: str, label: str, mark: str, grey: str
+) -> None:
+    points: list[tuple[float, float, float]] = []
+    for share in SHARES:
+        cell = found.cells[f"{label}, {share}%", key]
+        if cell.seeds and math.isfinite(cell.mean):
+            points.append((share, cell.mean, cell.reach or 0.0))
+    if points:
+        x, y, reach = zip(*points, strict=True)
+        panel.errorbar(
+            x, y, yerr=reach, label=label, marker=mark, color=grey, capsize=3
+        )
+
+
+def every(found: Results) -> Sequence[tuple[str, Figure]]:
+    """The plots above the claims, each with what it shows."""
+    seeds = "Each stroke is a seed, the dot their mean, the line its 95% interval."
+    plots = [(seeds, scores(found))]
+    if found.table.name == "figure5":
+        shown = "Fine-tuned from checkpoints along the run; bars are 95% intervals."
+        plots.insert(0, (shown, steps(found)))
+    return [(said, figure) for said, figure in plots if figure is not None]

@@ -1,0 +1,292 @@
+"""What a table's runs amount to: scores, verdicts, and the files that say so."""
+
+import datetime
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import shlex
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_jax.runtime import terminal
+from bert_jax.runtime.storage import write_atomically
+from experiments.paper import execution, runs
+from experiments.paper.options import Options
+from experiments.paper.runs import Run
+from experiments.paper.systems import Column, System, Table
+from experiments.paper.verdicts import Scores, Verdict, interval, judge
+
+_PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "tokenizers", "bert-jax")
+
+
+class Cell(NamedTuple):
+    """A system's scores on a column, in points, by seed; the paper's figure."""
+
+    seeds: Mapping[int, float]
+    paper: float | None
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.seeds.values()) if self.seeds else math.nan
+
+    @property
+    def reach(self) -> float | None:
+        """Half of the 95% interval; None for fewer than two seeds."""
+        low, high = interval(list(self.seeds.values()))
+        return (high - low) / 2 if len(self.seeds) > 1 else None
+
+
+class Results(NamedTuple):
+    """Everything that a report says.
+
+    Attributes:
+      columns: those whose tasks had data.
+      cells: by system and column.
+      losses: each system's pre-training: its last numbers on held-out text.
+      about: the circumstances, by name.
+      runs: of each run: folder, kind, state, seconds, command, error.
+    """
+
+    table: Table
+    size: str
+    columns: tuple[Column, ...]
+    cells: Mapping[tuple[str, str], Cell]
+    losses: Mapping[str, Mapping[str, float]]
+    verdicts: tuple[Verdict, ...]
+    about: Mapping[str, str]
+    runs: tuple[Mapping[str, Any], ...]
+
+
+def collect(
+    options: Options, planned: Sequence[Run], errors: Mapping[Path, str]
+) -> Results:
+    """Reads what the runs have left."""
+    table = options.table
+    columns = tuple(c for c in table.columns if c.task in options.found)
+    cells = {
+        (system.name, column.key): Cell(
+            runs.scores(options, system, column),
+            table.published.rows.get(system.paper, {}).get(column.key),
+        )
+        for system in table.systems
+        for column in columns
+    }
+    scores: Scores = {key: cell.seeds for key, cell in cells.items()}
+    keys = [column.key for column in columns]
+    judged = tuple(judge(claim, scores, keys) for claim in table.claims)
+    about = circumstances(options, planned)
+    said = tuple(_about(run, errors.get(run.folder, "")) for run in planned)
+    losses = {
+        system.name: _loss(options, system)
+        for system in table.systems
+        if not system.choice
+    }
+    return Results(table, options.size, columns, cells, losses, judged, about, said)
+
+
+def _loss(options: Options, system: System) -> Mapping[str, float]:
+    if system.share < 100:
+        return {}
+    last = runs.last_dev(runs.pretraining(options, system.pretraining))
+    names = ("perplexity", "next_sentence_accuracy", "step")
+    return {name: last[name] for name in names if name in last}
+
+
+def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
+    """Where, when and with what; in words."""
+    ended = [run.folder / "result.json" for run in planned]
+    devices = {runs.read_json(path)["devices"] for path in ended if path.exists()}
+    versions = [f"Python {execution.python()}"]
+    for package in _PACKAGES:
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"{package} (from its folder)")
+    config = options.resolved
+    lengths = f"{config.train.num_steps:,} steps of {config.train.batch_size}"
+    corpus = ", ".join(config.corpus.sources)
+    now = datetime.datetime.now(datetime.UTC)
+    return {
+        "command": shlex.join(["python", "-m", "experiments.paper", *sys.argv[1:]]),
+        "date": f"{now:%Y-%m-%d %H:%M} UTC",
+        "hardware": f"{os.cpu_count()} cores of {_processor()}",
+        "devices": ", ".join(sorted(devices)) or "none yet",
+        "versions": ", ".join(versions),
+        "size": options.size,
+        "pre-training": f"{lengths} sequences, config {Path(options.config).name}",
+        "fields": " ".join((*options.fields, *options.finetuning)) or "none",
+        "corpus": corpus,
+        "fine-tuning": f"{options.seeds} seeds of each, 0 to {options.seeds - 1}",
+        "left out": "; ".join(f"{k}: {v}" for k, v in options.missing.items()) or "-",
+    }
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _about(run: Run, error: str) -> dict[str, Any]:
+    path = run.folder / "result.json"
+    done = runs.read_json(path) if path.exists() else {}
+    return {
+        "folder": str(run.folder),
+        "kind": run.kind,
+        "state": "done" if done else ("failed" if error else "to do"),
+        "seconds": done.get("seconds"),
+        "command": shlex.join(execution.command(run)),
+        "error": error,
+    }
+
+
+def write(options: Options, found: Results) -> list[Path]:
+    """Writes report.html, report.txt and results.json; returns their paths."""
+    from experiments.paper import page  # needs matplotlib
+
+    folder = options.output / f"{options.table.name}-{options.size}"
+    contents = {
+        "results.json": json.dumps(plain(found), indent=1) + "\n",
+        "report.txt": text(found) + "\n",
+        "report.html": page.page(found),
+    }
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    return [folder / name for name in contents]
+
+
+def plain(found: Results) -> dict[str, Any]:
+    """The results as JSON has them; what is no number is null."""
+    return {
+        "table": found.table.name,
+        "title": found.table.published.title,
+        "source": found.table.published.source,
+        "about": dict(found.about),
+        "scores": [
+            {
+                "system": system.name,
+                "column": column.key,
+                "seeds": {str(k): _number(v) for k, v in cell.seeds.items()},
+                "mean": _number(cell.mean),
+                "interval_95": _number(cell.reach),
+                "paper": cell.paper,
+            }
+            for system in found.table.systems
+            for column in found.columns
+            for cell in [found.cells[system.name, column.key]]
+        ],
+        "pretraining": {name: dict(last) for name, last in found.losses.items()},
+        "claims": [
+            {
+                "claim": verdict.claim.text,
+                "source": verdict.claim.source,
+                "margin": verdict.claim.margin,
+                "verdict": verdict.word,
+                "why": verdict.why,
+                "comparisons": [
+                    {
+                        **part.pair._asdict(),
+                        "differences": [_number(x) for x in part.differences],
+                        "mean": _number(part.mean),
+                        "low": _number(part.low),
+                        "high": _number(part.high),
+                        "verdict": part.word,
+                        "why": part.why,
+                    }
+                    for part in verdict.parts
+                ],
+            }
+            for verdict in found.verdicts
+        ],
+        "runs": list(found.runs),
+    }
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def text(found: Results) -> str:
+    """The report in plain text."""
+    table = found.table
+    parts = [
+        f"{table.published.title} ({table.published.source})",
+        f"at size {found.size}: mean and 95% interval over seeds, on dev; the paper's "
+        "figure in brackets",
+        terminal.table(*score_rows(found)),
+    ]
+    if any(found.losses.values()):
+        parts.append(terminal.table(*loss_rows(found)))
+    for verdict in found.verdicts:
+        claim = verdict.claim
+        parts.append(
+            f"{verdict.word.upper()}: {claim.text} ({claim.source})\n"
+            f"  {verdict.why}\n" + "\n".join(f"  {part_line(p)}" for p in verdict.parts)
+        )
+    if table.note:
+        parts.append(table.note)
+    parts.append(f"How to read it: {HOW_TO_READ}")
+    parts.append("\n".join(f"{name}: {said}" for name, said in found.about.items()))
+    failed = [run for run in found.runs if run["error"]]
+    parts += [f"failed: {run['folder']}: {run['error']}" for run in failed]
+    return "\n\n".join(parts)
+
+
+HOW_TO_READ = (
+    "A claim's comparisons subtract two systems' scores seed by seed; the interval is "
+    "Student's t at 95%. The seeds are those of fine-tuning; each system was "
+    "pre-trained once, as in the paper, so the intervals do not say how much another "
+    "pre-training run, other text or another dev set would change. Undecided means "
+    "that these runs cannot tell, not that there is no difference."
+)
+
+
+def shown(cell: Cell) -> str:
+    """A cell: mean, interval, and the paper's figure in brackets."""
+    ours = "-"
+    if cell.seeds:
+        reach = "" if cell.reach is None else f" ±{cell.reach:.1f}"
+        ours = f"{cell.mean:.1f}{reach}"
+    return ours if cell.paper is None else f"{ours} [{cell.paper:.1f}]"
+
+
+def score_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """The table's rows and header."""
+    rows = [
+        (s.name, *(shown(found.cells[s.name, c.key]) for c in found.columns))
+        for s in found.table.systems
+    ]
+    return rows, ("system", *(column.title for column in found.columns))
+
+
+def loss_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """What pre-training reached on held-out text, beside the paper's perplexity."""
+    rows: list[tuple[str, ...]] = []
+    for system in found.table.systems:
+        last = found.losses.get(system.name)
+        if last:
+            paper = found.table.published.rows.get(system.paper, {}).get("perplexity")
+            ours = f"{last.get('perplexity', math.nan):.2f}"
+            ours += "" if paper is None else f" [{paper:.2f}]"
+            accuracy = last.get("next_sentence_accuracy")
+            nsp = "-" if accuracy is None else f"{100 * accuracy:.1f}"
+            rows.append((system.name, ours, nsp, f"{last['step']:,}"))
+    return rows, ("pre-training", "perplexity", "next sentence, %", "steps")
+
+
+def part_line(part: Any) -> str:
+    """A comparison in a line."""
+    pair = part.pair
+    said = f"{pair.column}: {pair.first} less {pair.second}"
+    if not part.differences:
+        return f"{said}: {part.why}"
+    said += f" {part.mean:+.2f}"
+    if math.isfinite(part.low):
+        said += f" [{part.low:+.2f}, {part.high:+.2f}]"
+    return f"{said}: {part.word}" + (f" ({part.why})" if part.why else "")

@@ -1,0 +1,267 @@
+"""A table's runs: their commands and folders, what is done, what remains, how long.
+
+A folder is named after what shapes its run, so tables share what they have in common:
+
+    OUTPUT/pretraining/mlm-1f0c9a27/
+    OUTPUT/finetuning/mlm-1f0c9a27/sst2-5seeds-93ab01cd/seed_0 ... seed_4
+    OUTPUT/features/mlm-cased-77ab0e31/ner-5seeds-...
+
+`result.json` in a run's folder says that it has ended well; `NAME.failed.json` beside
+the folder has the error of one that has not, and `NAME.log` what it printed.
+"""
+
+import hashlib
+import itertools
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_jax.workdir import metrics
+from experiments.paper import tables
+from experiments.paper.options import Options, finetuning_config
+from experiments.paper.systems import Column, Pretraining, System
+
+FEATURES = (sys.executable, "-m", "experiments.features")
+# Seeds of smaller models train together, in one program; of these each by itself.
+_APART = ("base", "large")
+
+
+class Run(NamedTuple):
+    """A process to run.
+
+    Attributes:
+      kind: "pre-training" or the task; runs of one kind take about equally long.
+      folder: its work directory.
+      arguments: of bert_jax.main, or of experiments.features, but for the folder.
+      needs: the folder of the pre-training run that it starts from.
+    """
+
+    kind: str
+    folder: Path
+    arguments: tuple[str, ...]
+    needs: Path | None = None
+
+    def beside(self, end: str) -> Path:
+        return self.folder.with_name(self.folder.name + end)
+
+
+class State(NamedTuple):
+    """Where a run is.
+
+    Attributes:
+      word: done, begun, failed or to do.
+      left: estimated seconds until its end; None if nothing tells.
+      error: of a run that failed.
+    """
+
+    word: str
+    left: float | None
+    error: str = ""
+
+
+def plan(options: Options) -> list[Run]:
+    """All runs of the table, each once, in the order in which they run."""
+    runs: dict[Path, Run] = {}
+    for system in options.table.systems:
+        first = pretraining(options, system.pretraining)
+        runs.setdefault(first.folder, first)
+        for column in options.table.columns:
+            if column.task in options.found:
+                for run in finetuning(options, system, column.task):
+                    runs.setdefault(run.folder, run)
+    return list(runs.values())
+
+
+def pretraining(options: Options, run: Pretraining) -> Run:
+    """The pre-training run."""
+    spec, fields = options.config, list(options.fields)
+    if run.size:
+        spec = spec.replace(f"size={options.size}", f"size={run.size}")
+    if options.corpus:
+        fields.append(f"--config.corpus.sources={options.corpus!r}")
+    if run.shape:
+        layers, hidden, heads = run.shape
+        shape = {
+            "num_hidden_layers": layers,
+            "hidden_size": hidden,
+            "num_attention_heads": heads,
+            "intermediate_size": 4 * hidden,
+        }
+        fields += [f"--config.model.{name}={value}" for name, value in shape.items()]
+    if run.kept:
+        keep, save = _kept(options)
+        fields.append(f"--config.checkpoint.keep_every={keep}")
+        fields.append(f"--config.checkpoint.save_every={save}")
+    fields += [f"--config.{field}" for field in run.fields]
+    name = f"{run.name}-{_digest(Path(spec).name, *fields)}"
+    data = f"--config.corpus.data_dir={options.output / 'prepared'}"
+    folder = options.output / "pretraining" / name
+    return Run("pre-training", folder, (f"--config={spec}", *fields, data))
+
+
+def _kept(options: Options) -> tuple[int, int]:
+    """Every how many steps a checkpoint stays, and is saved: figure 5's points are
+    multiples of both."""
+    config = options.resolved
+    between = max(1, config.train.num_steps // len(tables.SHARES))
+    saves = -(-between // config.checkpoint.save_every)
+    save = between // saves
+    return save * saves, save
+
+
+def finetuning(options: Options, system: System, task: str) -> list[Run]:
+    """The runs that give a system's scores on a task: one for all seeds together, or
+    one for each; one of experiments.features for all its choices."""
+    first = pretraining(options, system.pretraining)
+    if system.choice:
+        task = "features"
+    source = first.folder
+    if system.share < 100:
+        keep, _ = _kept(options)
+        step = keep * (tables.SHARES.index(system.share) + 1)
+        source = source / "checkpoints" / str(step)
+    data, seeds = options.found["ner" if system.choice else task], options.seeds
+    start = f"config.init_from={source}"
+    if task == "features":
+        return [_features(options, first, data.fields)]
+    size = system.pretraining.size or options.size
+    spec = finetuning_config(data, size)
+    fields = [f"--config.{field}" for field in (*data.fields, *system.fields)]
+    fields += options.finetuning
+    parent = options.output / "finetuning" / first.folder.name
+    share = "" if system.share == 100 else f"-{system.share}percent"
+    digest = _digest(Path(spec).name, *fields)
+    arguments = (f"--config={spec}", f"--{start}", *fields)
+    if size not in _APART and seeds > 1:
+        folder = parent / f"{task}{share}-{seeds}seeds-{digest}"
+        together = ("--config.seed=0", f"--config.train.seeds={seeds}")
+        return [Run(task, folder, (*arguments, *together), first.folder)]
+    folder = parent / f"{task}{share}-{digest}"
+    return [
+        Run(
+            task,
+            folder / f"seed_{seed}",
+            (*arguments, f"--config.seed={seed}"),
+            first.folder,
+        )
+        for seed in range(seeds)
+    ]
+
+
+def _features(options: Options, first: Run, fields: Sequence[str]) -> Run:
+    """experiments.features on the pre-training run, with document context."""
+    names = {"task.train_file": "train", "task.dev_file": "dev"}
+    names["task.test_file"] = "test"
+    files = [field.partition("=") for field in fields]
+    data = [f"--{names[field]}={path}" for field, _, path in files]
+    given = (*data, f"--seeds={options.seeds}", "--document_context")
+    parent = options.output / "features" / first.folder.name
+    folder = parent / f"ner-{options.seeds}seeds-{_digest(*given)}"
+    start = f"--init_from={first.folder}"
+    return Run("features", folder, (start, *given), first.folder)
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
+
+
+def scores(options: Options, system: System, column: Column) -> dict[int, float]:
+    """A system's scores on a column, in points, by seed; of the seeds that ended."""
+    if column.task not in options.found:
+        return {}
+    found = {}
+    choice = system.choice or (column.score if column.task == "features" else "")
+    for run in finetuning(options, system, column.task):
+        if not (run.folder / "result.json").exists():
+            continue
+        if run.kind == "features":
+            return _of_features(run.folder, choice, options.seeds)
+        folders = sorted(run.folder.glob("seed_*")) or [run.folder]
+        for folder in folders:
+            lines = metrics.read(folder, column.split)
+            if column.task == "imdb":  # published figures are on test
+                lines = metrics.read(folder, "test") or lines
+            if lines:  # MNLI may have no mismatched dev set
+                seed = int(folder.name.removeprefix("seed_"))
+                found[seed] = column.scale * lines[-1][column.score]
+    return found
+
+
+def _of_features(folder: Path, choice: str, seeds: int) -> dict[int, float]:
+    """F1 on dev; empty where the model has too few layers for the choice."""
+    results = read_json(folder / "results.json")["choices"].get(choice)
+    if results is None:
+        return {}
+    restarts = results["dev"]["restarts"]
+    return {seed: 100 * restarts[seed] for seed in range(min(seeds, len(restarts)))}
+
+
+def last_dev(run: Run) -> dict[str, Any]:
+    """The last dev numbers of a run that has ended; empty before."""
+    if not (run.folder / "result.json").exists():
+        return {}
+    lines = metrics.read(run.folder, "dev")
+    return lines[-1] if lines else {}
+
+
+def states(runs: Sequence[Run]) -> dict[Path, State]:
+    """Where each run is, and how long it will still take by the runs' own speeds."""
+    totals: dict[str, list[float]] = {}
+    own = {}
+    for run in runs:
+        own[run.folder] = total = _seconds(run)
+        if total is not None:
+            totals.setdefault(run.kind, []).append(total)
+    found = {}
+    for run in runs:
+        total = own[run.folder]
+        if total is None and run.kind in totals:
+            total = statistics.median(totals[run.kind])
+        found[run.folder] = _state(run, total)
+    return found
+
+
+def _state(run: Run, total: float | None) -> State:
+    if (run.folder / "result.json").exists():
+        return State("done", 0.0)
+    step, steps = _progress(run)
+    left = total if total is None or not steps else total * (1 - step / steps)
+    failed = run.beside(".failed.json")
+    if failed.exists():
+        return State("failed", left, read_json(failed)["error"])
+    return State("begun" if step else "to do", left)
+
+
+def _seconds(run: Run) -> float | None:
+    """How long the whole run takes: its steps at the pace of its log, or, if it is
+    done, what it took where the log is too short."""
+    _, steps = _progress(run)
+    lines = metrics.read(run.folder, "train")
+    paces = [
+        (b["time"] - a["time"]) / (b["step"] - a["step"])
+        for a, b in itertools.pairwise(lines)
+        if b["step"] > a["step"]
+    ]
+    done = run.folder / "result.json"
+    took = read_json(done)["seconds"] if done.exists() else None
+    by_pace = statistics.median(paces) * steps if paces and steps else None
+    # A resumed run took longer than its last process, but not less than its steps.
+    return max(filter(None, (took, by_pace)), default=None)
+
+
+def _progress(run: Run) -> tuple[int, int]:
+    """The last step in the log, and the number of steps; 0 if unknown."""
+    config = run.folder / "config.json"
+    if not config.exists():
+        return 0, 0
+    lines = metrics.read(run.folder, "train")
+    step = int(lines[-1]["step"]) if lines else 0
+    steps = read_json(config).get("train", {}).get("num_steps", 0)
+    return step, steps
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

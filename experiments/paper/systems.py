@@ -1,0 +1,84 @@
+"""The parts of a table: pre-training runs, the systems on them, columns."""
+
+from typing import NamedTuple
+
+from experiments.paper.tasks import TASKS
+from experiments.paper.verdicts import Claim
+from experiments.published import Published
+
+# Scores as they are shown.
+_SCORES = {"f1": "F1", "exact_match": "EM", "matthews": "Matthews"}
+
+
+class Pretraining(NamedTuple):
+    """A pre-training run.
+
+    Attributes:
+      name: its folder's name begins so.
+      fields: of the config, FIELD=VALUE.
+      shape: layers, hidden size and heads; None: those of the size.
+      size: in place of the size that was asked for, if not empty.
+      kept: checkpoints along the run stay, for figure 5.
+    """
+
+    name: str
+    fields: tuple[str, ...] = ()
+    shape: tuple[int, int, int] | None = None
+    size: str = ""
+    kept: bool = False
+
+
+class System(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+      name: as shown.
+      pretraining: what it starts from.
+      paper: the row of the paper's table; empty: the paper has none.
+      fields: of the fine-tuning config.
+      share: percent of the pre-training steps that it starts from.
+      choice: of experiments.features, where the row is not fine-tuned.
+    """
+
+    name: str
+    pretraining: Pretraining
+    paper: str = ""
+    fields: tuple[str, ...] = ()
+    share: int = 100
+    choice: str = ""
+
+
+class Column(NamedTuple):
+    """A column: a task's score on a split; `key` is its name in `published`."""
+
+    key: str
+    task: str
+    score: str
+    split: str = "dev"
+
+    @property
+    def title(self) -> str:
+        task = TASKS[self.task].title
+        if self.split == "dev_mismatched":
+            task = "MNLI-mm"
+        return f"{task}, {_SCORES.get(self.score, self.score.replace('_', ' '))}"
+
+    @property
+    def scale(self) -> float:
+        """What makes points of the score: SQuAD's are percentages already."""
+        return 1.0 if self.task.startswith("squad") else 100.0
+
+
+class Table(NamedTuple):
+    """A table or figure of the paper; `columns` beyond `usual` run only if asked."""
+
+    name: str
+    published: Published
+    systems: tuple[System, ...]
+    columns: tuple[Column, ...]
+    claims: tuple[Claim, ...]
+    usual: tuple[str, ...] = ()
+    note: str = ""
+
+    def tasks(self) -> list[str]:
+        return list(dict.fromkeys(column.task for column in self.columns))

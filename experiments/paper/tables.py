@@ -1,0 +1,311 @@
+"""The paper's tables as values: which systems, which columns, to test which claims."""
+
+import itertools
+from collections.abc import Sequence
+
+from bert_jax.data.glue import TASKS as GLUE
+from bert_jax.errors import UserError
+from configs.base import SIZES as BASE_SIZES
+from experiments import published
+from experiments.paper.systems import Column, Pretraining, System, Table
+from experiments.paper.verdicts import Claim, Pair
+from experiments.published import Published
+
+# Layers, hidden size and heads; tiny is configs/tiny.py.
+SIZES = {
+    "tiny": (2, 128, 4),
+    **{name: (*shape, shape[1] // 64) for name, shape in BASE_SIZES.items()},
+}
+# Figure 5 is fine-tuned from checkpoints after these shares of the steps, in percent.
+SHARES = (20, 40, 60, 80, 100)
+# Points by which two masking mixes may differ on a task and count as alike: table 8's
+# own spread over the six is 0.8 on MNLI and 0.5 on NER, fine-tuned.
+ALIKE = 1.0
+# The features that table 8 uses (appendix C.2): the last four layers, concatenated.
+FEATURES = "concat_last_four"
+
+
+MLM = Pretraining("mlm", kept=True)
+LTR = Pretraining("ltr", ("task.objective=ltr",), kept=True)
+NO_NSP = Pretraining("no-nsp-loss", ("task.nsp_loss=False",))
+NO_PAIRS = Pretraining("no-pairs", ("corpus.nsp=False",))
+CASED = Pretraining("mlm-cased", ("tokenizer.lowercase=False",))
+
+
+def build(name: str, size: str) -> Table:
+    """The table at a size.
+
+    Raises:
+      UserError: there is no such table.
+    """
+    if name not in TABLES:
+        raise UserError(f"{name}: no such table; choose one of {', '.join(TABLES)}")
+    return TABLES[name](name, size)
+
+
+def _column(task: str, score: str = "", key: str = "") -> Column:
+    main = {"swag": "accuracy", "imdb": "accuracy", "features": FEATURES}
+    given = score or main.get(task) or (GLUE[task].main_score if task in GLUE else "f1")
+    return Column(key or task, task, given)
+
+
+def _against(
+    first: str, second: str, columns: Sequence[Column] | Sequence[str]
+) -> tuple[Pair, ...]:
+    keys = [column.key if isinstance(column, Column) else column for column in columns]
+    return tuple(Pair(first, second, key) for key in keys)
+
+
+def _whole(title: Published, *columns: Column):
+    """A table of BERT itself at its size; of Large beside Base."""
+
+    def make(name: str, size: str) -> Table:
+        paper = {"base": "BERT-Base", "large": "BERT-Large"}
+        row = next((r for r in title.rows if r.startswith(paper.get(size, "-"))), "")
+        systems = [System(f"BERT, {size}", MLM, row)]
+        claims = []
+        if size == "large":
+            base = next((r for r in title.rows if r.startswith("BERT-Base")), "")
+            systems.insert(0, System("BERT, base", MLM._replace(size="base"), base))
+            text = "Large is better than Base on all tasks"
+            pairs = _against("BERT, large", "BERT, base", columns)
+            claims.append(Claim(text, "section 4.1", pairs))
+        note = "" if claims else "The claim of this table needs --size=large."
+        return Table(name, title, tuple(systems), columns, tuple(claims), note=note)
+
+    return make
+
+
+def _table5(name: str, size: str) -> Table:
+    bert, no_nsp, no_pairs = "MLM & NSP", "No NSP", "No NSP, no pairs"
+    ltr, bilstm = "LTR & No NSP", "LTR & No NSP + BiLSTM"
+    columns = (
+        *(_column("mnli"), _column("qnli"), _column("mrpc", "accuracy")),
+        *(_column("sst2"), _column("squad")),
+    )
+    hurt = ("qnli", "mnli", "squad")
+    claims = (
+        Claim("No NSP hurts QNLI, MNLI and SQuAD", "5.1", _against(bert, no_nsp, hurt)),
+        Claim(
+            "No NSP hurts QNLI, MNLI and SQuAD (second reading: no pairs either)",
+            "5.1",
+            _against(bert, no_pairs, hurt),
+        ),
+        Claim("LTR is worse than MLM on all tasks", "5.1",
+              _against(no_nsp, ltr, columns)),
+        Claim("A BiLSTM on top helps LTR on SQuAD", "5.1",
+              _against(bilstm, ltr, ("squad",))),
+        Claim("LTR with the BiLSTM stays behind MLM on SQuAD", "5.1",
+              _against(no_nsp, bilstm, ("squad",))),
+        Claim("The BiLSTM hurts LTR on the GLUE tasks", "5.1",
+              _against(ltr, bilstm, columns[:4])),
+    )  # fmt: skip
+    systems = (
+        System(bert, MLM, "BERT-Base"),
+        System(no_nsp, NO_NSP, "No NSP"),
+        System(no_pairs, NO_PAIRS),
+        System(ltr, LTR, "LTR & No NSP"),
+        System(bilstm, LTR, "LTR & No NSP + BiLSTM", ("task.bilstm=True",)),
+    )
+    note = (
+        '"No NSP" is the same pairs without their loss; "no pairs" is running text. '
+        "The paper says only that both train on the same data."
+    )
+    return Table(name, published.TABLE_5, systems, columns, claims, note=note)
+
+
+def shapes(size: str) -> tuple[tuple[int, int, int], ...]:
+    """Table 6's six models in the proportions of a size: Base gives the paper's own.
+
+    Each has the heads' width of its size. Where a quarter of the layers and half of
+    them are the same number, the first model has half of the width.
+    """
+    layers, hidden, heads = SIZES["base" if size == "large" else size]
+    quarter, half = max(1, layers // 4), max(1, layers // 2)
+    first = (quarter, hidden, heads)
+    if quarter == half:
+        first = (quarter, hidden // 2, heads // 2)
+    more = heads * 4 // 3
+    wide = (hidden // heads * more, more)
+    return (
+        *(first, (half, hidden, heads // 4), (half, hidden, heads)),
+        *((layers, hidden, heads), (layers, *wide), (2 * layers, *wide)),
+    )
+
+
+def _table6(name: str, size: str) -> Table:
+    columns = (_column("mnli"), _column("mrpc", "accuracy"), _column("sst2"))
+    systems = []
+    own = SIZES["base" if size == "large" else size]
+    fits = "base" if size == "large" else ""
+    for (layers, hidden, heads), row in zip(
+        shapes(size), published.TABLE_6.rows, strict=True
+    ):
+        shape = (layers, hidden, heads)
+        run = MLM._replace(size=fits)
+        if shape != own:
+            run = Pretraining(f"mlm-{layers}-{hidden}-{heads}", (), shape, fits)
+        systems.append(System(f"L={layers} H={hidden} A={heads}", run, row))
+    names = [system.name for system in systems]
+    strict = [
+        pair
+        for small, large in itertools.pairwise(names)
+        for pair in _against(large, small, columns)
+    ]
+    claims = (
+        Claim("Each larger model is better on all tasks", "5.2", tuple(strict)),
+        Claim(
+            "The largest is better than the smallest on all tasks",
+            "5.2",
+            _against(names[-1], names[0], columns),
+        ),
+    )
+    note = (
+        ""
+        if size in ("base", "large")
+        else (
+            "The six models have the paper's proportions at this size, not its sizes."
+        )
+    )
+    return Table(name, published.TABLE_6, tuple(systems), columns, claims, note=note)
+
+
+# Choices of experiments.features, as table 7 names them.
+CHOICES = {
+    "embeddings": "Embeddings",
+    "second_to_last": "Second-to-last hidden",
+    "last": "Last hidden",
+    "sum_last_four": "Weighted sum, last four",
+    FEATURES: "Concatenated, last four",
+    "sum_all": "Weighted sum, all twelve",
+}
+
+
+def _table7(name: str, size: str) -> Table:
+    tuned = "Fine-tuned"
+    rows = {"base": "BERT-Base, fine-tuned", "large": "BERT-Large, fine-tuned"}
+    systems = [System(tuned, CASED, rows.get(size, ""))]
+    systems += [System(row, CASED, row, choice=key) for key, row in CHOICES.items()]
+    best = CHOICES[FEATURES]
+    claims = (
+        Claim(
+            f"Features are about as good as fine-tuning (within {ALIKE:g})",
+            "5.3",
+            (Pair(tuned, best, "ner"),),
+            ALIKE,
+        ),
+        Claim(
+            "Four layers of context are better features than embeddings",
+            "5.3",
+            (Pair(best, "Embeddings", "ner"),),
+        ),
+    )
+    return Table(name, published.TABLE_7, tuple(systems), (_column("ner"),), claims)
+
+
+def _table8(name: str, size: str) -> Table:
+    del size
+    columns = (_column("mnli"), _column("ner"), _column("features"))
+    systems = []
+    for row in published.TABLE_8.rows:
+        mask, same, random = map(int, row.split("/"))
+        fields = (
+            f"masking.mask_fraction={mask / 100}",
+            f"masking.random_fraction={random / 100}",
+        )
+        run = Pretraining(f"mlm-mask{mask}-same{same}-random{random}", fields)
+        systems.append(System(row, MLM if row == "80/10/10" else run, row))
+    ours, *others = (system.name for system in systems)
+    tuned = ("mnli", "ner")
+    alike = [pair for other in others for pair in _against(ours, other, tuned)]
+    claims = (
+        Claim(
+            f"The mix matters little for fine-tuning (within {ALIKE:g})",
+            "appendix C.2",
+            tuple(alike),
+            ALIKE,
+        ),
+        Claim(
+            "Only [MASK] is worse for features",
+            "appendix C.2",
+            _against(ours, "100/0/0", ("features",)),
+        ),
+        Claim(
+            "Only random pieces are worse, fine-tuned",
+            "appendix C.2",
+            _against(ours, "0/0/100", tuned),
+        ),
+    )
+    note = "The models are uncased, NER included; the paper does not say which it used."
+    return Table(name, published.TABLE_8, tuple(systems), columns, claims, note=note)
+
+
+def _figure5(name: str, size: str) -> Table:
+    del size
+    columns = tuple(_column(task) for task in ("mnli", "qnli", "sst2"))
+    systems = [
+        System(f"{label}, {share}%", run, share=share)
+        for label, run in (("MLM", MLM), ("LTR", LTR))
+        for share in SHARES
+    ]
+    ahead = [
+        pair
+        for share in SHARES
+        for pair in _against(f"MLM, {share}%", f"LTR, {share}%", columns)
+    ]
+    claims = (
+        Claim(
+            "MLM passes LTR almost at once (is ahead at every checkpoint)",
+            "appendix C.1",
+            tuple(ahead),
+        ),
+        Claim(
+            "MLM still gains after 60% of the steps",
+            "appendix C.1",
+            _against("MLM, 100%", "MLM, 60%", columns),
+        ),
+    )
+    return Table(name, published.FIGURE_5, tuple(systems), columns, claims, ("mnli",))
+
+
+def _imdb(name: str, size: str) -> Table:
+    paper = "BERT-Base" if size == "base" else ""
+    systems = (System("MLM & NSP", MLM, paper), System("LTR & No NSP", LTR))
+    claim = Claim(
+        "LTR is worse than MLM (the paper's claim, on a task that it has not)",
+        "5.1",
+        (Pair("MLM & NSP", "LTR & No NSP", "imdb"),),
+    )
+    return Table(name, published.IMDB, systems, (_column("imdb"),), (claim,))
+
+
+_SQUAD = (_column("squad", "exact_match", "squad/exact_match"), _column("squad"))
+_SQUAD2 = (_column("squad2", "exact_match", "squad2/exact_match"), _column("squad2"))
+_BOTH = Published(
+    "SQuAD 1.1 and 2.0",
+    "tables 2 and 3, sections 4.2 and 4.3: exact match and F1 on dev",
+    {
+        row: {**figures, **published.TABLE_3.rows.get(row, {})}
+        for row, figures in published.TABLE_2.rows.items()
+    },
+)
+# WNLI is none of table 1's columns.
+_TABLE_1 = (
+    _column("mnli"),
+    Column("mnli_mismatched", "mnli", "accuracy", "dev_mismatched"),
+    *map(_column, ("qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte")),
+)
+TABLES = {
+    "table1": _whole(published.TABLE_1, *_TABLE_1),
+    "table2": _whole(published.TABLE_2, *_SQUAD),
+    "table3": _whole(published.TABLE_3, *_SQUAD2),
+    "table4": _whole(published.TABLE_4, _column("swag")),
+    "table5": _table5,
+    "table6": _table6,
+    "table7": _table7,
+    "table8": _table8,
+    "figure5": _figure5,
+    "squad": _whole(_BOTH, *_SQUAD, *_SQUAD2),
+    "features": _table7,
+    "imdb": _imdb,
+}

@@ -1,0 +1,142 @@
+"""The fine-tuning tasks of the tables: their configs, and their files in a folder."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_jax.data.glue import TASKS as GLUE
+from bert_jax.errors import UserError
+
+
+class Task(NamedTuple):
+    """A task.
+
+    Attributes:
+      title: as the report names it.
+      config: in configs/finetune/, with its arguments but for the size.
+      folders: names that its folder may have; the first is the usual one.
+      fields: config field -> patterns of its file, of which the first with a match
+        counts; "": the folder itself, which must have `inside`.
+      inside: patterns that the folder must match, each at least once.
+    """
+
+    title: str
+    config: tuple[str, ...]
+    folders: tuple[str, ...]
+    fields: Mapping[str, tuple[str, ...]]
+    inside: tuple[str, ...] = ()
+
+
+class Found(NamedTuple):
+    """A task's config and the fields that name its data."""
+
+    config: tuple[str, ...]
+    fields: tuple[str, ...]
+
+
+def _glue(name: str) -> Task:
+    dev = "dev_matched.tsv*" if name == "mnli" else "dev.tsv*"
+    title = GLUE[name].title
+    return Task(
+        "MNLI-m" if name == "mnli" else title,
+        ("glue.py", f"task={name}"),
+        (title, f"glue/{title}"),
+        {"task.data_dir": ()},
+        ("train.tsv*", dev),
+    )
+
+
+def _squad(version: str) -> Task:
+    files = {
+        f"task.{split}_file": (
+            f"{split}-v{version}.json*",
+            f"{split}-v{version}*.json*",
+        )
+        for split in ("train", "dev")
+    }
+    title = f"SQuAD {version}"
+    return Task(title, ("squad.py", f"version={version}"), ("SQuAD", "squad"), files)
+
+
+_NER = {
+    "task.train_file": ("eng.train", "*train*.conll", "train.txt"),
+    "task.dev_file": ("eng.testa", "*dev*.conll", "valid.txt"),
+    "task.test_file": ("eng.testb", "*test*.annotated", "*test*.conll", "test.txt"),
+}
+_NER_FOLDERS = ("CoNLL-2003", "conll2003", "NER", "ner")
+TASKS = {
+    **{name: _glue(name) for name in GLUE if name != "ax"},
+    "squad": _squad("1.1"),
+    "squad2": _squad("2.0"),
+    "swag": Task(
+        "SWAG",
+        ("swag.py",),
+        ("SWAG", "swag"),
+        {"task.train_file": ("train.csv",), "task.dev_file": ("val.csv",)},
+    ),
+    "ner": Task("NER", ("ner.py",), _NER_FOLDERS, _NER),
+    # By experiments.features, not by bert_jax.main: the columns are the same files.
+    "features": Task("NER, features", (), _NER_FOLDERS, _NER),
+    "imdb": Task(
+        "IMDb",
+        ("imdb.py",),
+        ("aclImdb",),
+        {"task.data_dir": ()},
+        ("train/pos/*.txt", "train/neg/*.txt"),
+    ),
+}
+# IMDb's reviews as JSON lines, with labels; test stands for dev, as in the papers.
+_IMDB_LINES = Task(
+    "IMDb",
+    ("text.py",),
+    ("IMDB", "imdb"),
+    {"task.train_file": ("train.jsonl*",), "task.dev_file": ("test.jsonl*",)},
+)
+_OPTIONAL = ("task.test_file",)
+
+
+def find(name: str, folders: Sequence[str]) -> Found | str:
+    """A task's data; or what is missing, in words.
+
+    Args:
+      folders: where to look, the first with the data counts; `tfds:glue` has GLUE's.
+    """
+    task = TASKS[name]
+    lacks = f"no folder {' or '.join(task.folders)}"
+    for folder in folders:
+        if folder.startswith("tfds:"):
+            if name in GLUE:
+                return Found(task.config, (f"task.data_dir={folder}/{name}",))
+            continue
+        for variant in (task, _IMDB_LINES) if name == "imdb" else (task,):
+            for place in (Path(folder) / part for part in variant.folders):
+                if place.is_dir():
+                    fields = _fields(variant, place)
+                    if not isinstance(fields, str):
+                        return Found(variant.config, fields)
+                    lacks = fields
+    return lacks
+
+
+def require(folders: Sequence[str]) -> None:
+    """Raises UserError where a folder does not exist."""
+    for folder in folders:
+        if not folder.startswith("tfds:") and not Path(folder).is_dir():
+            raise UserError(f"--data={folder}: no such folder")
+
+
+def _fields(task: Task, place: Path) -> tuple[str, ...] | str:
+    for pattern in task.inside:
+        if not any(place.glob(pattern)):
+            return f"{place} has no {pattern.removesuffix('*')}"
+    fields = []
+    for field, patterns in task.fields.items():
+        if not patterns:
+            fields.append(f"{field}={place}")
+            continue
+        found = next((hit for p in patterns if (hit := sorted(place.glob(p)))), [])
+        if found:
+            fields.append(f"{field}={found[0]}")
+        elif field not in _OPTIONAL:
+            return f"{place} has no {' or '.join(patterns)}"
+    return tuple(fields)

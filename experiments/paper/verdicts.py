@@ -1,0 +1,162 @@
+"""Whether what was measured bears a claim of the paper out: paired over seeds.
+
+A claim is a list of comparisons, each of two systems on one column. Seed by seed their
+scores are subtracted: the same seed has the same order of the training data and the
+same new classifier. Student's t gives the 95% interval of the mean difference.
+
+    better than   reproduced: the interval is above 0
+                  contradicted: the interval, at 1 - 0.05 / (number of comparisons), is
+                  below 0
+    alike         reproduced: the interval is within the margin
+                  contradicted: as above, beyond the margin
+    else          undecided
+
+A claim is reproduced where all its comparisons are, contradicted where one is, else
+undecided. All must hold, so the first needs no correction for their number; one is
+enough for the second, so it has Bonferroni's. One seed decides nothing, and neither do
+seeds that all differ by the same: their spread says nothing about chance.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from scipy import stats
+
+LEVEL = 0.95
+REPRODUCED, CONTRADICTED, UNDECIDED = "reproduced", "contradicted", "undecided"
+# Of a system and a column: a score, in points, by seed.
+Scores = Mapping[tuple[str, str], Mapping[int, float]]
+
+
+class Pair(NamedTuple):
+    """Two systems and the column to compare them on.
+
+    `first` is better, by the claim; or, in a claim with a margin, as good.
+    """
+
+    first: str
+    second: str
+    column: str
+
+
+class Claim(NamedTuple):
+    """What the paper says.
+
+    Attributes:
+      text: as the paper argues it.
+      source: its section.
+      pairs: what is compared.
+      margin: in points: the systems differ by less; 0: the first is better.
+    """
+
+    text: str
+    source: str
+    pairs: tuple[Pair, ...]
+    margin: float = 0.0
+
+
+class Part(NamedTuple):
+    """A comparison that was made; differences, first less second, in points."""
+
+    pair: Pair
+    differences: tuple[float, ...]
+    mean: float
+    low: float
+    high: float
+    word: str
+    why: str
+
+
+class Verdict(NamedTuple):
+    claim: Claim
+    word: str
+    why: str
+    parts: tuple[Part, ...]
+
+
+def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
+    """Student's t interval of the mean; without bounds for fewer than two values."""
+    if len(values) < 2:
+        return -math.inf, math.inf
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
+    mean = statistics.fmean(values)
+    return mean - reach, mean + reach
+
+
+def judge(claim: Claim, scores: Scores, columns: Sequence[str]) -> Verdict:
+    """The verdict on a claim.
+
+    Args:
+      scores: of what has run; a pair without scores is undecided.
+      columns: those that were asked for; the claim's others are left out, and named.
+    """
+    asked = [pair for pair in claim.pairs if pair.column in columns]
+    parts = tuple(_part(pair, claim.margin, scores, len(asked)) for pair in asked)
+    if not parts:
+        return Verdict(claim, UNDECIDED, "none of its tasks was asked for", ())
+    words = [part.word for part in parts]
+    if CONTRADICTED in words:
+        word = CONTRADICTED
+    elif UNDECIDED in words:
+        word = UNDECIDED
+    else:
+        word = REPRODUCED
+    return Verdict(claim, word, _why(word, claim, parts, columns), parts)
+
+
+def _part(pair: Pair, margin: float, scores: Scores, comparisons: int) -> Part:
+    first, second = (
+        scores.get((system, pair.column), {}) for system in (pair.first, pair.second)
+    )
+    differences = tuple(
+        first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())
+    )
+    reason = _undecidable(differences)
+    low, high = (-math.inf, math.inf) if reason else interval(differences)
+    mean = statistics.fmean(differences) if differences else math.nan
+    if reason:
+        return Part(pair, differences, mean, low, high, UNDECIDED, reason)
+    wide = interval(differences, 1 - (1 - LEVEL) / comparisons)
+    word = _word(margin, (low, high), wide)
+    return Part(pair, differences, mean, low, high, word, "")
+
+
+def _undecidable(differences: Sequence[float]) -> str:
+    """Why the differences can decide nothing; empty if they can."""
+    if not differences:
+        return "not run"
+    if not all(map(math.isfinite, differences)):
+        return "a score is not a number"
+    if len(differences) < 2:
+        return "one seed decides nothing"
+    if max(differences) - min(differences) < 1e-9:
+        return "all seeds differ by the same, so their spread says nothing"
+    return ""
+
+
+def _word(margin: float, usual: tuple[float, float], wide: tuple[float, float]) -> str:
+    if margin:
+        if -margin < usual[0] and usual[1] < margin:
+            return REPRODUCED
+        return CONTRADICTED if wide[0] > margin or wide[1] < -margin else UNDECIDED
+    if usual[0] > 0:
+        return REPRODUCED
+    return CONTRADICTED if wide[1] < 0 else UNDECIDED
+
+
+def _why(word: str, claim: Claim, parts: Sequence[Part], columns: Sequence[str]) -> str:
+    """One line: how many comparisons say what, and what was left out."""
+    counts = [
+        f"{sum(part.word == each for part in parts)} {each}"
+        for each in (REPRODUCED, CONTRADICTED, UNDECIDED)
+        if any(part.word == each for part in parts)
+    ]
+    said = f"of {len(parts)} comparison{'s' * (len(parts) > 1)} {', '.join(counts)}"
+    reasons = dict.fromkeys(part.why for part in parts if part.why)
+    if word == UNDECIDED and reasons:
+        said += f" ({'; '.join(reasons)})"
+    left = dict.fromkeys(p.column for p in claim.pairs if p.column not in columns)
+    return said + (f"; not asked for: {', '.join(left)}" if left else "")

@@ -1,0 +1,147 @@
+"""Verdicts on claims: against scipy and samples made by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments.paper import verdicts
+from experiments.paper.verdicts import Claim, Pair, judge
+
+
+def measured(**systems):
+    """Scores of systems by column, from lists by seed."""
+    return {
+        (system, column): dict(enumerate(values))
+        for system, columns in systems.items()
+        for column, values in columns.items()
+    }
+
+
+def claim(*columns, margin=0.0, first="a", second="b"):
+    pairs = tuple(Pair(first, second, column) for column in columns)
+    return Claim("a is better than b", "5.1", pairs, margin)
+
+
+@pytest.mark.parametrize("level", [0.95, 0.99])
+@pytest.mark.parametrize("count", [2, 5, 9])
+def test_the_interval_is_scipys(count, level):
+    values = np.random.RandomState(count).normal(3, 2, count)
+    expected = stats.ttest_1samp(values, 0).confidence_interval(level)
+    np.testing.assert_allclose(verdicts.interval(values.tolist(), level), expected)
+
+
+def test_paired_by_seed_not_by_order():
+    """The spread that two systems share by seed does not count."""
+    noise = [0.0, 9.0, -7.0, 4.0, 2.0]
+    gains = [1.0, 1.2, 0.9, 1.1, 1.0]
+    scores = {
+        ("a", "x"): {s: 50 + n + g for s, (n, g) in enumerate(zip(noise, gains))},  # noqa: B905
+        ("b", "x"): {s: 50 + noise[s] for s in reversed(range(5))},
+    }
+    verdict = judge(claim("x"), scores, ["x"])
+    (part,) = verdict.parts
+    assert verdict.word == "reproduced"
+    np.testing.assert_allclose(part.differences, gains)
+    test = stats.ttest_rel(
+        [scores["a", "x"][s] for s in range(5)], [scores["b", "x"][s] for s in range(5)]
+    )
+    np.testing.assert_allclose((part.low, part.high), test.confidence_interval(0.95))
+    # A seed that only one of them has does not count.
+    scores["a", "x"][5] = -1000.0
+    assert judge(claim("x"), scores, ["x"]).parts[0].differences == part.differences
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "word"),
+    [
+        ([2, 2.2, 1.9], [1, 1.1, 1.05], "reproduced"),
+        ([1, 1.1, 1.05], [2, 2.2, 1.9], "contradicted"),
+        ([1, 3, 2], [2, 1, 2.5], "undecided"),
+    ],
+)
+def test_better(a, b, word):
+    scores = measured(a={"x": a}, b={"x": b})
+    verdict = judge(claim("x"), scores, ["x"])
+    assert verdict.word == verdict.parts[0].word == word
+
+
+def test_one_seed_is_always_undecided():
+    scores = measured(a={"x": [99.0]}, b={"x": [1.0]})
+    verdict = judge(claim("x"), scores, ["x"])
+    assert verdict.word == "undecided" and "one seed" in verdict.why
+    assert verdict.parts[0].mean == 98.0 and verdict.parts[0].low == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("a", "why"),
+    [([2.0, 2.0], "differ by the same"), ([math.nan, 2.0], "not a number")],
+)
+def test_no_spread_and_no_number_decide_nothing(a, why):
+    """Two runs that collapsed to the majority class have no spread at all."""
+    scores = measured(a={"x": a}, b={"x": [1.0, 1.0]})
+    verdict = judge(claim("x"), scores, ["x"])
+    assert verdict.word == "undecided" and why in verdict.why
+
+
+def test_all_must_hold_and_one_refutes():
+    up, down, wide = [1.0, 1.1, 0.9], [-1.0, -1.1, -0.9], [3.0, -3.0, 0.5]
+    zero = [0.0, 0.0, 0.0]
+
+    def word(*columns):
+        scores = measured(
+            a={str(i): values for i, values in enumerate(columns)},
+            b={str(i): zero for i in range(len(columns))},
+        )
+        keys = [str(i) for i in range(len(columns))]
+        return judge(claim(*keys), scores, keys).word
+
+    assert word(up, up) == "reproduced"
+    assert word(up, wide) == "undecided"
+    assert word(up, down, wide) == "contradicted"
+
+
+def test_one_of_many_needs_a_wider_interval_to_refute():
+    """Against the claim at 95%, but not once twenty comparisons are allowed for."""
+    against = [-1.0, -1.9, -0.8, -0.4]
+    low, high = verdicts.interval(against)
+    assert high < 0 < verdicts.interval(against, 1 - 0.05 / 20)[1]
+    one = judge(claim("x"), measured(a={"x": against}, b={"x": [0.0] * 4}), ["x"])
+    assert one.word == "contradicted" and (one.parts[0].low, one.parts[0].high) == (
+        low,
+        high,
+    )
+    keys = ["x", *(f"y{i}" for i in range(19))]
+    many = measured(
+        a={"x": against, **{k: [1.0, 1.1, 0.9, 1.2] for k in keys[1:]}},
+        b={k: [0.0] * 4 for k in keys},
+    )
+    verdict = judge(claim(*keys), many, keys)
+    assert verdict.word == "undecided" and verdict.parts[0].word == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("differences", "word"),
+    [
+        ([0.1, -0.1, 0.05], "reproduced"),
+        ([3.0, 3.1, 2.9], "contradicted"),
+        ([-3.0, -3.1, -2.9], "contradicted"),
+        ([0.9, 1.4, 0.2], "undecided"),
+        ([0.0, 5.0, -5.0], "undecided"),
+    ],
+)
+def test_alike_within_a_margin(differences, word):
+    """Not to find a difference is not enough: the interval must be inside."""
+    scores = measured(a={"x": differences}, b={"x": [0.0, 0.0, 0.0]})
+    assert judge(claim("x", margin=1.0), scores, ["x"]).word == word
+
+
+def test_what_was_not_asked_for_or_did_not_run():
+    scores = measured(a={"x": [2, 2.2, 1.9]}, b={"x": [1, 1.1, 1.05]})
+    verdict = judge(claim("x", "y"), scores, ["x"])
+    assert verdict.word == "reproduced" and "not asked for: y" in verdict.why
+    verdict = judge(claim("x", "y"), scores, ["x", "y"])
+    assert verdict.word == "undecided" and "not run" in verdict.why
+    verdict = judge(claim("y"), scores, ["x"])
+    assert verdict.word == "undecided" and not verdict.parts
