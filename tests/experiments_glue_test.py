@@ -215,7 +215,32 @@ def test_the_papers_average():
     assert "average" not in glue_table.table(results)
     results.append(result("mnli", 0.6, dev_mismatched=0.8))
     (line,) = (x for x in glue_table.table(results).splitlines() if "average" in x)
-    assert line.split() == ["average", "54.4", "79.6", "82.1"]
+    assert line.split() == ["average", "without", "WNLI", "54.4", "79.6", "82.1"]
+
+
+def test_the_score_of_the_benchmark_has_wnli():
+    """BERT-Large's line of the leaderboard gives the abstract's 80.5."""
+    line = {
+        "qqp": {"f1": 0.721, "accuracy": 0.893},
+        "qnli": {"accuracy": 0.927},
+        "sst2": {"accuracy": 0.949},
+        "cola": {"matthews": 0.605, "accuracy": 0.0},
+        "stsb": {"spearman": 0.865, "pearson": 0.876},
+        "mrpc": {"f1": 0.893, "accuracy": 0.854},
+        "rte": {"accuracy": 0.701},
+        "wnli": {"accuracy": 0.651},
+    }
+    results = [
+        Result(task, 5e-5, 3.0, 0, Path("none"), {"dev": scores})
+        for task, scores in line.items()
+    ]
+    results.append(result("mnli", 0.867, dev_mismatched=0.859))
+    (shown,) = (x for x in glue_table.table(results).splitlines() if "GLUE score" in x)
+    assert shown.split()[-2:] == ["80.5", "80.5"]
+    (plain,) = (x for x in glue_table.table(results).splitlines() if "without" in x)
+    assert plain.split()[-3:] == ["82.1", "79.6", "82.1"]
+    without = [each for each in results if each.task != "wnli"]
+    assert "GLUE score" not in glue_table.table(without)
 
 
 def test_of_equal_runs_the_first_and_none_that_is_no_number():

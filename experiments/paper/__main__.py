@@ -15,6 +15,7 @@ more.
 import importlib.util
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from bert_jax.errors import UserError
 from experiments.paper import execution, results, runs
@@ -41,23 +42,23 @@ def main(argv: Sequence[str]) -> int:
 
 def _finish(options: Options, planned: Sequence[runs.Run]) -> int:
     """Runs, reports, and gives the exit status."""
-    try:
-        errors = execution.run_all(planned)
-    except execution.Stopped as stopped:
-        print("stopped; the same command goes on there", file=sys.stderr)
-        return stopped.status
+    errors: dict[Path, str] = {}
+    status = execution.run_all(planned, errors)
     found = results.collect(options, planned, errors)
-    for path in results.write(options, found):
-        print(f"written: {path}")
+    paths = results.write(options, found)
     print(results.text(found))
-    if errors:
+    for path in paths:
+        print(f"written: {path}")
+    if status:
+        print("stopped; the same command goes on there", file=sys.stderr)
+    elif errors:
         print(
             f"error: {len(errors)} of {len(planned)} runs failed (above, and in the "
             "report); the same command tries them again",
             file=sys.stderr,
         )
-        return 2
-    return 0
+        status = 2
+    return status
 
 
 if __name__ == "__main__":

@@ -15,26 +15,21 @@ from experiments.paper import runs as planned
 from experiments.paper.runs import Run
 
 MAIN = running.PROGRAM
-# SIGHUP, Ctrl-C and SIGTERM: the run has saved; the same command goes on there.
-_STOPPED = (129, 130, 143)
+# SIGHUP, Ctrl-C and SIGTERM: the run has saved; the same command goes on there. Less
+# than 0: the signal came as Python started or ended.
+_STOPPED = {**{n: n for n in (129, 130, 143)}, -1: 129, -2: 130, -15: 143}
 _DEVICES = re.compile(rb"parameters on (\d+ x [^\n(]+?) \(")
 
 
-class Stopped(Exception):
-    """A signal stopped a run; `status` is what the program ends with."""
+def run_all(runs: Sequence[Run], errors: dict[Path, str]) -> int:
+    """Runs what is not done.
 
-    def __init__(self, status: int):
-        super().__init__(f"stopped with status {status}")
-        self.status = status
+    Args:
+      errors: gets the error of each run that failed, by folder.
 
-
-def run_all(runs: Sequence[Run]) -> dict[Path, str]:
-    """Runs what is not done; returns the errors of what failed, by folder.
-
-    Raises:
-      Stopped: a signal stopped a run.
+    Returns:
+      0, or the status to end with where a signal stopped a run.
     """
-    errors: dict[Path, str] = {}
     for number, run in enumerate(runs, 1):
         if (run.folder / "result.json").exists():
             continue
@@ -43,11 +38,13 @@ def run_all(runs: Sequence[Run]) -> dict[Path, str]:
             continue
         begin = f"run {number} of {len(runs)}: {run.folder}"
         terminal.say(f"{begin} ({estimate(runs)})")
-        error = _run(run)
+        status, error = _run(run)
+        if status in _STOPPED:
+            return _STOPPED[status]
         if error:
             errors[run.folder] = error
             terminal.say(f"failed: {run.folder}: {error}")
-    return errors
+    return 0
 
 
 def command(run: Run) -> list[str]:
@@ -57,8 +54,8 @@ def command(run: Run) -> list[str]:
     return [*MAIN, *run.arguments, f"--workdir={run.folder}"]
 
 
-def _run(run: Run) -> str:
-    """Runs it to its end; returns its error, or "" if it ended well."""
+def _run(run: Run) -> tuple[int, str]:
+    """Runs it to its end; returns its status, and its error if it failed."""
     failed, log = run.beside(".failed.json"), run.beside(".log")
     failed.unlink(missing_ok=True)
     logged = log.stat().st_size if log.exists() else 0
@@ -67,16 +64,16 @@ def _run(run: Run) -> str:
     seconds = time.monotonic() - start
     text = log.read_bytes()[logged:]
     if status in _STOPPED:
-        raise Stopped(status)
+        return status, ""
     result: dict[str, Any] = {"command": command(run), "seconds": seconds}
     if status == 0:
         devices = _DEVICES.search(text)
         result["devices"] = devices[1].decode() if devices else "unknown"
         write_atomically(run.folder / "result.json", _json(result))
-        return ""
+        return 0, ""
     error = _last_error(text.decode(errors="replace"), status)
     write_atomically(failed, _json({**result, "status": status, "error": error}))
-    return error
+    return status, error
 
 
 def _last_error(text: str, status: int) -> str:

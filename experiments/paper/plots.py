@@ -24,6 +24,8 @@ _STYLE: Any = {
     "axes.spines.right": False,
     "savefig.bbox": "tight",
 }
+# Which would name addresses: the report needs none.
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _MARKS = ("o", "s", "^", "D", "v", "P", "X")
 _GREYS = ("black", "0.55")
 _INCH_A_ROW = 0.34
@@ -33,7 +35,7 @@ def svg(figure: Figure) -> str:
     """A figure as an SVG element."""
     file = io.StringIO()
     with matplotlib.rc_context(_STYLE):
-        figure.savefig(file, format="svg", metadata={"Date": None})
+        figure.savefig(file, format="svg", metadata=_NO_METADATA)
     text = file.getvalue()
     return text[text.index("<svg") :]
 
@@ -100,7 +102,7 @@ def differences(found: Results, verdict: Verdict) -> Figure | None:
                 panel.plot(
                     [cells[0] - cells[1]],
                     [row],
-                    *("D",),
+                    marker="D",
                     color="black",
                     markerfacecolor="white",
                     markersize=6,
