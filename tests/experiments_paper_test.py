@@ -210,6 +210,10 @@ def test_table_7_runs_features_once_for_all_choices(data):
     assert kinds(plan) == ["pre-training", "ner", "features"]
     assert "--config.tokenizer.lowercase=False" in plan[0].arguments
     assert planned(data, table="features") == plan
+    assert "--document_context" not in plan[2].arguments
+    base = planned(data, table="table7", size="base")
+    assert "--document_context" in base[-1].arguments
+    assert "--config.task.document_context=True" in base[1].arguments
 
 
 @pytest.mark.parametrize("name", tables.TABLES)
@@ -232,7 +236,7 @@ def test_runs_once_and_says_what_it_found(command):
     args = ("table5", "--tasks=sst2,mrpc", "--seeds=3")
     status, ran, out, err = command(*args)
     assert status == 0 and len(ran) == len(set(ran)) == 4 + 5 * 2
-    assert "LTR is worse than MLM on all tasks (5.1)" in out
+    assert "LTR is worse than MLM on all tasks (section 5.1)" in out
     assert "REPRODUCED: LTR is worse" in out and "not asked for: mnli, qnli" in out
     assert "UNDECIDED: No NSP hurts" in out
     assert "run 14 of 14" in err and "of a kind that has not run yet" in err

@@ -6,7 +6,13 @@ from typing import Any
 
 from experiments.paper import plots
 from experiments.paper.execution import duration
-from experiments.paper.results import HOW_TO_READ, Results, loss_rows, score_rows
+from experiments.paper.results import (
+    HOW_TO_READ,
+    PERPLEXITIES,
+    Results,
+    loss_rows,
+    score_rows,
+)
 from experiments.paper.results import part_line as line_of
 from experiments.paper.verdicts import CONTRADICTED, REPRODUCED, Verdict
 
@@ -18,6 +24,7 @@ h2 { font-size: 1.2rem; margin-top: 2.2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem .25rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid #ddd; }
+td:not(:last-child) { white-space: nowrap; }
 .scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
 .word { display: inline-block; min-width: 7.5rem; font-weight: 600; }
 .small { color: #444; font-size: .9rem; }
@@ -46,6 +53,7 @@ def page(found: Results) -> str:
     ]
     if any(found.losses.values()):
         body += ["<h2>Pre-training, on held-out text</h2>", _table(*loss_rows(found))]
+        body.append(f'<p class="small">{escape(PERPLEXITIES)}</p>')
     for said, figure in plots.every(found):
         body.append(_figure(plots.svg(figure), said))
     body.append("<h2>Claims of the paper</h2>")

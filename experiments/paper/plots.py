@@ -130,7 +130,7 @@ def steps(found: Results) -> Figure | None:
         return None
     columns = found.columns
     with matplotlib.rc_context(_STYLE):
-        size = (4.2 * len(columns), 3.2)
+        size = (5.2 * len(columns), 3.2)
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(1, len(columns), squeeze=False)
         for panel, column in zip(panels.flat, columns, strict=True):
@@ -139,7 +139,7 @@ def steps(found: Results) -> Figure | None:
             panel.set_xlabel("% of the pre-training steps")
             panel.set_ylabel(column.title)
             panel.set_xticks(SHARES)
-            panel.legend(frameon=False)
+            panel.legend(frameon=False, bbox_to_anchor=(1, 1), loc="upper left")
             panel.grid(axis="y", color="0.9")
     return figure
 

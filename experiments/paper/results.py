@@ -222,7 +222,7 @@ def text(found: Results) -> str:
         terminal.table(*score_rows(found)),
     ]
     if any(found.losses.values()):
-        parts.append(terminal.table(*loss_rows(found)))
+        parts.append(f"{terminal.table(*loss_rows(found))}\n{PERPLEXITIES}")
     for verdict in found.verdicts:
         claim = verdict.claim
         parts.append(
@@ -238,6 +238,10 @@ def text(found: Results) -> str:
     return "\n\n".join(parts)
 
 
+PERPLEXITIES = (
+    "Of masked pieces, which see both sides, and (left to right) of every piece: the "
+    "two do not compare."
+)
 HOW_TO_READ = (
     "A claim's comparisons subtract two systems' scores seed by seed; the interval is "
     "Student's t at 95%. The seeds are those of fine-tuning; each system was "

@@ -27,6 +27,8 @@ from experiments.paper.systems import Column, Pretraining, System
 FEATURES = (sys.executable, "-m", "experiments.features")
 # Seeds of smaller models train together, in one program; of these each by itself.
 _APART = ("base", "large")
+# "The maximal document context" (section 5.3), where a model is large enough for it.
+_CONTEXT = ("task.document_context=True", "task.max_seq_length=512")
 
 
 class Run(NamedTuple):
@@ -129,7 +131,8 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
         return [_features(options, first, data.fields)]
     size = system.pretraining.size or options.size
     spec = finetuning_config(data, size)
-    fields = [f"--config.{field}" for field in (*data.fields, *system.fields)]
+    context = _CONTEXT if task == "ner" and size in _APART else ()
+    fields = [f"--config.{field}" for field in (*data.fields, *context, *system.fields)]
     fields += options.finetuning
     parent = options.output / "finetuning" / first.folder.name
     share = "" if system.share == 100 else f"-{system.share}percent"
@@ -152,12 +155,13 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
 
 
 def _features(options: Options, first: Run, fields: Sequence[str]) -> Run:
-    """experiments.features on the pre-training run, with document context."""
+    """experiments.features on the pre-training run."""
     names = {"task.train_file": "train", "task.dev_file": "dev"}
     names["task.test_file"] = "test"
     files = [field.partition("=") for field in fields]
     data = [f"--{names[field]}={path}" for field, _, path in files]
-    given = (*data, f"--seeds={options.seeds}", "--document_context")
+    context = ("--document_context",) if options.size in _APART else ()
+    given = (*data, f"--seeds={options.seeds}", *context)
     parent = options.output / "features" / first.folder.name
     folder = parent / f"ner-{options.seeds}seeds-{_digest(*given)}"
     start = f"--init_from={first.folder}"

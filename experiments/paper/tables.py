@@ -85,19 +85,20 @@ def _table5(name: str, size: str) -> Table:
     )
     hurt = ("qnli", "mnli", "squad")
     claims = (
-        Claim("No NSP hurts QNLI, MNLI and SQuAD", "5.1", _against(bert, no_nsp, hurt)),
+        Claim("No NSP hurts QNLI, MNLI and SQuAD", "section 5.1",
+              _against(bert, no_nsp, hurt)),
         Claim(
             "No NSP hurts QNLI, MNLI and SQuAD (second reading: no pairs either)",
-            "5.1",
+            "section 5.1",
             _against(bert, no_pairs, hurt),
         ),
-        Claim("LTR is worse than MLM on all tasks", "5.1",
+        Claim("LTR is worse than MLM on all tasks", "section 5.1",
               _against(no_nsp, ltr, columns)),
-        Claim("A BiLSTM on top helps LTR on SQuAD", "5.1",
+        Claim("A BiLSTM on top helps LTR on SQuAD", "section 5.1",
               _against(bilstm, ltr, ("squad",))),
-        Claim("LTR with the BiLSTM stays behind MLM on SQuAD", "5.1",
+        Claim("LTR with the BiLSTM stays behind MLM on SQuAD", "section 5.1",
               _against(no_nsp, bilstm, ("squad",))),
-        Claim("The BiLSTM hurts LTR on the GLUE tasks", "5.1",
+        Claim("The BiLSTM hurts LTR on the GLUE tasks", "section 5.1",
               _against(ltr, bilstm, columns[:4])),
     )  # fmt: skip
     systems = (
@@ -153,10 +154,10 @@ def _table6(name: str, size: str) -> Table:
         for pair in _against(large, small, columns)
     ]
     claims = (
-        Claim("Each larger model is better on all tasks", "5.2", tuple(strict)),
+        Claim("Each larger model is better on all tasks", "section 5.2", tuple(strict)),
         Claim(
             "The largest is better than the smallest on all tasks",
-            "5.2",
+            "section 5.2",
             _against(names[-1], names[0], columns),
         ),
     )
@@ -190,13 +191,13 @@ def _table7(name: str, size: str) -> Table:
     claims = (
         Claim(
             f"Features are about as good as fine-tuning (within {ALIKE:g})",
-            "5.3",
+            "section 5.3",
             (Pair(tuned, best, "ner"),),
             ALIKE,
         ),
         Claim(
             "Four layers of context are better features than embeddings",
-            "5.3",
+            "section 5.3",
             (Pair(best, "Embeddings", "ner"),),
         ),
     )
@@ -273,7 +274,7 @@ def _imdb(name: str, size: str) -> Table:
     systems = (System("MLM & NSP", MLM, paper), System("LTR & No NSP", LTR))
     claim = Claim(
         "LTR is worse than MLM (the paper's claim, on a task that it has not)",
-        "5.1",
+        "section 5.1",
         (Pair("MLM & NSP", "LTR & No NSP", "imdb"),),
     )
     return Table(name, published.IMDB, systems, (_column("imdb"),), (claim,))
