@@ -211,8 +211,9 @@ def test_table_7_runs_features_once_for_all_choices(data):
     assert "--config.tokenizer.lowercase=False" in plan[0].arguments
     assert planned(data, table="features") == plan
     assert "--document_context" not in plan[2].arguments
+    assert "--size=128" in plan[2].arguments
     base = planned(data, table="table7", size="base")
-    assert "--document_context" in base[-1].arguments
+    assert {"--document_context", "--size=768"} <= set(base[-1].arguments)
     assert "--config.task.document_context=True" in base[1].arguments
 
 
@@ -230,6 +231,17 @@ def test_every_table_names_the_papers_rows_and_its_own_systems(name, size):
             assert {pair.first, pair.second} <= systems and pair.column in keys
     rows = [table.published.rows[s.paper] for s in table.systems if s.paper]
     assert all(keys & row.keys() for row in rows)
+
+
+def test_the_majority_class_as_a_run_prints_it():
+    text = (
+        "noise  model  majority baseline?\n\ndev       model  majority baseline\n"
+        "--------  -----  -----------------\naccuracy  0.7         0.6838\n"
+        "f1      0.8       0.8122\naccuracy_std  0.1\n\nf1  1.0  2.0\n"
+    )
+    expected = {"dev": {"accuracy": 0.6838, "f1": 0.8122}}
+    assert execution._baseline(text) == expected
+    assert execution._baseline("step 3 dev: accuracy 0.5") == {}
 
 
 def test_runs_once_and_says_what_it_found(command):
@@ -431,6 +443,7 @@ def test_a_whole_table_of_tiny_models(micro, tmp_path, capfd):
     results = json.loads(path.read_text())
     assert [list(s["seeds"]) for s in results["scores"]] == [["0", "1"]] * 2
     assert results["pretraining"]["MLM & NSP"]["perplexity"] > 1
+    assert results["majority"] == {"imdb": 50.0} and "(majority class)" in out
     kept = sorted((tmp_path / "out" / "pretraining").glob("*/checkpoints/*"))
     assert [path.name for path in kept[:5]] == ["12", "16", "20", "4", "8"]
     assert paper.main(args) == 0

@@ -69,11 +69,27 @@ def _run(run: Run) -> tuple[int, str]:
     if status == 0:
         devices = _DEVICES.search(text)
         result["devices"] = devices[1].decode() if devices else "unknown"
+        result["baseline"] = _baseline(text.decode(errors="replace"))
         write_atomically(run.folder / "result.json", _json(result))
         return 0, ""
     error = _last_error(text.decode(errors="replace"), status)
     write_atomically(failed, _json({**result, "status": status, "error": error}))
     return status, error
+
+
+def _baseline(text: str) -> dict[str, dict[str, float]]:
+    """The majority baseline's scores by split, in the tables that a run printed."""
+    found: dict[str, dict[str, float]] = {}
+    split = ""
+    for line in text.splitlines():
+        cells = re.split(r"\s{2,}", line.strip())
+        if cells[1:] == ["model", "majority baseline"]:
+            split = cells[0]
+        elif not line.strip():
+            split = ""
+        elif split and len(cells) == 3 and not line.startswith("-"):
+            found.setdefault(split, {})[cells[0]] = float(cells[2])
+    return found
 
 
 def _last_error(text: str, status: int) -> str:

@@ -60,6 +60,9 @@ def scores(found: Results) -> Figure | None:
             panel.set_title(column.title, fontsize=10)
             for row, system in enumerate(systems):
                 _values(panel, row, found.cells[system.name, column.key].seeds)
+            if column.key in found.baselines:
+                majority = found.baselines[column.key]
+                panel.axvline(majority, color="black", linewidth=0.8, linestyle=":")
             panel.set_yticks(range(len(systems)), [system.name for system in systems])
             panel.set_ylim(len(systems) - 0.5, -0.5)
             panel.grid(axis="x", color="0.9")
@@ -161,7 +164,8 @@ def _line(
 
 def every(found: Results) -> Sequence[tuple[str, Figure]]:
     """The plots above the claims, each with what it shows."""
-    seeds = "Each stroke is a seed, the dot their mean, the line its 95% interval."
+    seeds = "Each stroke is a seed, the dot their mean, the line its 95% interval"
+    seeds += "; dotted: the majority class." if found.baselines else "."
     plots = [(seeds, scores(found))]
     if found.table.name == "figure5":
         shown = "Fine-tuned from checkpoints along the run; bars are 95% intervals."

@@ -47,6 +47,7 @@ class Results(NamedTuple):
     Attributes:
       columns: those whose tasks had data.
       cells: by system and column.
+      baselines: the majority class's scores by column, where they mean something.
       losses: each system's pre-training: its last numbers on held-out text.
       about: the circumstances, by name.
       runs: of each run: folder, kind, state, seconds, command, error.
@@ -56,6 +57,7 @@ class Results(NamedTuple):
     size: str
     columns: tuple[Column, ...]
     cells: Mapping[tuple[str, str], Cell]
+    baselines: Mapping[str, float]
     losses: Mapping[str, Mapping[str, float]]
     verdicts: tuple[Verdict, ...]
     about: Mapping[str, str]
@@ -86,7 +88,11 @@ def collect(
         for system in table.systems
         if not system.choice
     }
-    return Results(table, options.size, columns, cells, losses, judged, about, said)
+    majority = {column.key: runs.baseline(options, column) for column in columns}
+    known = {key: value for key, value in majority.items() if value is not None}
+    return Results(
+        *(table, options.size, columns, cells, known, losses, judged, about, said)
+    )
 
 
 def _loss(options: Options, system: System) -> Mapping[str, float]:
@@ -181,6 +187,7 @@ def plain(found: Results) -> dict[str, Any]:
             for column in found.columns
             for cell in [found.cells[system.name, column.key]]
         ],
+        "majority": dict(found.baselines),
         "pretraining": {name: dict(last) for name, last in found.losses.items()},
         "claims": [
             {
@@ -266,6 +273,10 @@ def score_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
         (s.name, *(shown(found.cells[s.name, c.key]) for c in found.columns))
         for s in found.table.systems
     ]
+    if found.baselines:
+        values = [found.baselines.get(column.key) for column in found.columns]
+        shown_values = ("-" if value is None else f"{value:.1f}" for value in values)
+        rows.append(("(majority class)", *shown_values))
     return rows, ("system", *(column.title for column in found.columns))
 
 

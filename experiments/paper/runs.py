@@ -161,7 +161,9 @@ def _features(options: Options, first: Run, fields: Sequence[str]) -> Run:
     files = [field.partition("=") for field in fields]
     data = [f"--{names[field]}={path}" for field, _, path in files]
     context = ("--document_context",) if options.size in _APART else ()
-    given = (*data, f"--seeds={options.seeds}", *context)
+    # The paper's BiLSTM is as wide as Base (section 5.3), ours as each size.
+    width = min(768, tables.SIZES[options.size][1])
+    given = (*data, f"--seeds={options.seeds}", f"--size={width}", *context)
     parent = options.output / "features" / first.folder.name
     folder = parent / f"ner-{options.seeds}seeds-{_digest(*given)}"
     start = f"--init_from={first.folder}"
@@ -192,6 +194,20 @@ def scores(options: Options, system: System, column: Column) -> dict[int, float]
                 seed = int(folder.name.removeprefix("seed_"))
                 found[seed] = column.scale * lines[-1][column.score]
     return found
+
+
+def baseline(options: Options, column: Column) -> float | None:
+    """The majority class's score on a column, in points; None if no run has said it."""
+    if column.task not in options.found or column.task == "features":
+        return None
+    for system in options.table.systems:
+        for run in finetuning(options, system, column.task):
+            path = run.folder / "result.json"
+            said = read_json(path).get("baseline", {}) if path.exists() else {}
+            split = "test" if column.task == "imdb" and "test" in said else column.split
+            if column.score in said.get(split, {}):
+                return column.scale * said[split][column.score]
+    return None
 
 
 def _of_features(folder: Path, choice: str, seeds: int) -> dict[int, float]:
