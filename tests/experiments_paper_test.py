@@ -330,6 +330,15 @@ def test_the_plan_runs_nothing_and_estimates_by_the_runs_own_pace(command):
     assert "60 s" in line  # 20 of 40 steps
 
 
+def test_a_damaged_result_is_one_line(command):
+    args = ("table1", "--tasks=sst2", "--seeds=2")
+    command(*args)
+    next((command.output / "pretraining").glob("*/result.json")).write_text("")
+    status, ran, _, err = command(*args)
+    assert status == 2 and not ran and "result.json: not JSON" in err
+    assert err.startswith("error: ") and err.count("\n") == 1
+
+
 def test_features_and_fine_tuning_side_by_side(command):
     status, ran, out, _ = command("table7", "--seeds=3")
     assert status == 0 and len(ran) == 2

@@ -110,7 +110,13 @@ def finetuning_config(data: tasks.Found, size: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="experiments.paper", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="experiments.paper",
+        allow_abbrev=False,
+        description="A table of the paper: trains what it compares, and reports.",
+        epilog="--config.FIELD=VALUE is for pre-training, --finetuning.FIELD=VALUE for "
+        "fine-tuning; see docs/paper.md",
+    )
     parser.add_argument("table", help=", ".join(tables.TABLES))
     parser.add_argument("--size", default="base", choices=tuple(tables.SIZES))
     parser.add_argument("--corpus", default="", help="sources, between commas")

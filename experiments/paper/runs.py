@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_jax.errors import UserError
 from bert_jax.workdir import metrics
 from experiments.paper import tables
 from experiments.paper.options import Options, finetuning_config
@@ -284,4 +285,12 @@ def _progress(run: Run) -> tuple[int, int]:
 
 
 def read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    """What a run or a command before has left.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}); delete this file") from error
