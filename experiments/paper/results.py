@@ -125,9 +125,10 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
         "versions": ", ".join(versions),
         "size": options.size,
         "pre-training": f"{lengths} sequences, config {Path(options.config).name}",
-        "fields": " ".join((*options.fields, *options.finetuning)) or "none",
+        "fields of pre-training": " ".join(options.fields) or "none",
         "corpus": corpus,
         "fine-tuning": f"{options.seeds} seeds of each, 0 to {options.seeds - 1}",
+        "fields of fine-tuning": " ".join(options.finetuning) or "none",
         "left out": "; ".join(f"{k}: {v}" for k, v in options.missing.items()) or "-",
     }
 
@@ -231,10 +232,10 @@ def text(found: Results) -> str:
     if any(found.losses.values()):
         parts.append(f"{terminal.table(*loss_rows(found))}\n{PERPLEXITIES}")
     for verdict in found.verdicts:
-        claim = verdict.claim
+        claim, lines = verdict.claim, map(part_line, verdict.parts)
         parts.append(
             f"{verdict.word.upper()}: {claim.text} ({claim.source})\n"
-            f"  {verdict.why}\n" + "\n".join(f"  {part_line(p)}" for p in verdict.parts)
+            + "\n".join(f"  {line}" for line in (verdict.why, *lines))
         )
     if table.note:
         parts.append(table.note)
