@@ -85,6 +85,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def command(data, micro, tmp_path, monkeypatch, capfd):
+    pytest.importorskip("matplotlib", reason="needs the report extra")
     for name, text in (("main.py", PROGRAM), ("features.py", FEATURES)):
         (tmp_path / name).write_text(text)
     program = (sys.executable, str(tmp_path / "main.py"))
@@ -370,6 +371,15 @@ def test_other_tables_are_drawn(command, table):
 ARGS = ("--corpus=pydocs", "--tasks=sst2")
 
 
+def test_without_matplotlib_nothing_begins(data, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(paper.importlib.util, "find_spec", lambda name: None)
+    given = ["table5", f"--data={data}", f"--output={tmp_path / 'out'}", *ARGS]
+    assert paper.main([*given, "--size=tiny"]) == 2
+    error = capfd.readouterr().err
+    assert error == "error: the report's plots need: pip install '.[report]'\n"
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("table", "args", "message"),
     [
@@ -435,6 +445,7 @@ def test_where_data_is_found(data, tmp_path):
 @pytest.mark.slow
 def test_a_whole_table_of_tiny_models(micro, tmp_path, capfd):
     """Pre-trained, fine-tuned, judged and drawn; a second start runs nothing."""
+    pytest.importorskip("matplotlib", reason="needs the report extra")
     folder = tmp_path / "data" / "imdb"
     folder.mkdir(parents=True)
     rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 16]
