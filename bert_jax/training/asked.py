@@ -126,7 +126,7 @@ def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
     for override in first:
         configuration.override(config, override)
     own = weights.recorded(config.init_from)
-    config.model.update(weights.read_shape(config.init_from))
+    config.model.update(_shape(config))
     if config.model.causal:
         config.task.objective = "ltr"
     # Nothing is prepared or trained: the length only has to fit.
@@ -193,7 +193,7 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
         return config
     named = {field_of(override) for override in overrides}
     asked = config.copy_and_resolve_references()
-    for name, value in weights.read_shape(config.init_from).items():
+    for name, value in _shape(config).items():
         if f"model.{name}" not in named:
             asked.model[name] = value
     own = weights.recorded(config.init_from)
@@ -227,7 +227,7 @@ def _shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Confi
     if not config.init_from:
         return config
     resumes = workdir.has_config(folder)  # the weights may be gone
-    shape = _recorded(folder).model if resumes else weights.read_shape(config.init_from)
+    shape = _recorded(folder).model if resumes else _shape(config)
     named = {field_of(override) for override in overrides}
     shaped, wrong = config.copy_and_resolve_references(), []
     for name in weights.SHAPE:
@@ -242,6 +242,12 @@ def _shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Confi
             "leave these flags out"
         )
     return config if resumes and wrong else shaped
+
+
+def _shape(config: ConfigDict) -> dict[str, Any]:
+    """The model sizes of the `init_from` weights."""
+    storage.check("--config.init_from", config.init_from)
+    return weights.read_shape(config.init_from)
 
 
 def beside(folder: Path, config: ConfigDict) -> str:
