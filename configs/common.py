@@ -147,6 +147,9 @@ def _train() -> ConfigDict:
     train = ConfigDict()
     train.num_steps = 1_000_000  # 0: num_epochs decides
     train.num_epochs = 0.0  # passes over the training data; for fine-tuning
+    # On resuming, num_steps or num_epochs may be larger than before. The learning rate
+    # then follows the schedule of the new length from the step where the run resumes.
+    train.extend = False
     train.batch_size = 256  # sequences (corpus.packing: rows), over all devices
     train.micro_batches = 1  # sequential parts of each step's batch
     train.log_every = 100  # steps

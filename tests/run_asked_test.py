@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from runs import losses, run
 
+from bert_jax import tasks
+from bert_jax.config import configuration
+from bert_jax.training import optimizer
 from bert_jax.workdir import metrics
 
 
@@ -139,3 +142,25 @@ def test_a_run_from_before_a_field_existed_goes_on(micro, plain):
     np.testing.assert_array_equal(losses(plain), before)
     _, error = run(micro, plain, "--config.task.nsp_loss=False", status=2)
     assert "task.nsp_loss (True there, False now)" in error
+
+
+def test_a_finished_run_is_trained_longer_if_asked(micro, plain):
+    before = losses(plain)
+    longer = "--config.train.num_steps=26"
+    _, error = run(micro, plain, longer, status=2)
+    assert "num_steps (20 there, 26 now)" in error and "train.extend=True" in error
+    phases = ("--config.phase2.fraction=0.5", "--config.phase2.max_seq_length=24")
+    _, error = run(micro, plain, longer, *phases, status=2)
+    assert "another config" in error and "extend" not in error
+    _, error = run(micro, plain, longer, "--config.train.extend=True")
+    assert "the run had 20 steps; the learning rate now follows" in error
+    after = losses(plain)
+    assert len(after) > len(before)
+    np.testing.assert_array_equal(after[: len(before)], before)
+    task = tasks.create(configuration.load(micro, [longer]))
+    rate = optimizer.learning_rate_schedule(task.config)
+    for line in metrics.read(plain, "train"):
+        if line["step"] > 20:
+            assert line["learning_rate"] == pytest.approx(float(rate(line["step"] - 1)))
+    _, error = run(micro, plain, status=2)  # never shorter
+    assert "num_steps (26 there, 20 now)" in error and "extend" not in error

@@ -161,6 +161,7 @@ _TABLE: dict[str, Rule] = {
     "optimizer.clip_norm": _number(),
     "train.num_steps": _whole(),
     "train.num_epochs": _number("[0, 1000000]"),
+    "train.extend": _flag,
     "train.batch_size": _whole(1),
     "train.micro_batches": _whole(1),
     "train.log_every": _whole(1),

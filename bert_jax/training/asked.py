@@ -103,6 +103,9 @@ def of_run(
 def again(folder: Path, overrides: Sequence[str]) -> ConfigDict:
     """The config of the run in `folder`, to resume it."""
     config = _recorded(folder)
+    named = {field_of(override) for override in overrides}
+    if "train.num_epochs" in named:
+        config.train.num_steps = 0  # counted again
     for override in overrides:
         configuration.override(config, override)
     fields.check(config)

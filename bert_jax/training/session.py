@@ -71,7 +71,7 @@ class Session:
         self._abstract = sharding.abstract_state(
             task.init_params, self._optimizer, self.mesh, config.mesh.optimizer
         )
-        workdir.check(folder, config)
+        self._steps_before = workdir.check(folder, config)
         is_new = not has_checkpoint(folder)
         self._weights = self._read_weights() if is_new else None
         self._claim(is_new)
@@ -257,6 +257,11 @@ class Session:
         note(_tokenizer_line(self.task.tokenizer, self._data.unknown_share))
         if self._resumes:
             note(f"resuming at step {self.now} of {self.due.num_steps}")
+            if self._steps_before < self.due.num_steps:
+                note(
+                    f"the run had {self._steps_before} steps; the learning rate now "
+                    f"follows the schedule of {self.due.num_steps}"
+                )
         elif self._weights is not None:
             merged = self._weights[1]
             note(f"from {self.task.config.init_from}:\n{table(*merged.table())}")

@@ -16,13 +16,15 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import outside, storage
 from bert_jax.runtime.storage import Path, write_atomically
 
-# Fields that may change on resuming: where a run continues and how it is queried. None
-# shapes its numbers, except the anomaly policy, which may change after an anomaly.
+# Fields that may change on resuming: where a run continues, what it logs and saves, and
+# how it is queried. None shapes its numbers, except after an anomaly.
 FREE_FIELDS = (
     *("mesh.", "model.remat", "predict.", "corpus.data_dir", "evaluate."),
-    *("checkpoint.keep", "train.on_anomaly", "train.spike_factor"),
-    "train.stall_seconds",
+    *("checkpoint.", "train.on_anomaly", "train.spike_factor"),
+    *("train.log_every", "train.stall_seconds", "train.extend"),
 )
+# These may grow with train.extend.
+_LENGTH = ("train.num_steps", "train.num_epochs")
 
 # The files of a run that move when it is archived.
 _OF_A_RUN = ("checkpoints", "best", "metrics.jsonl", "events*", "predictions")
@@ -88,15 +90,21 @@ def read_config(workdir: Path) -> dict[str, Any]:
     return fields
 
 
-def check(workdir: Path, config: ConfigDict) -> None:
-    """Raises UserError if config.json differs from `config`; names the fields.
+def check(workdir: Path, config: ConfigDict) -> int:
+    """Compares config.json with `config`.
 
     A field that is newer than config.json has its default there.
+
+    Returns:
+      `train.num_steps` of config.json; without a run, of `config`.
+
+    Raises:
+      UserError: fields differ that shape the run; names them.
     """
     if workdir.exists() and not workdir.is_dir():
         raise UserError(f"--workdir={workdir}: not a folder")
     if not has_config(workdir):
-        return
+        return config.train.num_steps
     recorded = configuration.complete(read_config(workdir), workdir / "config.json")
     theirs = flatten_dict(json.loads(json.dumps(recorded.to_dict())), sep=".")
     ours = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
@@ -105,14 +113,29 @@ def check(workdir: Path, config: ConfigDict) -> None:
         for field in theirs.keys() | ours.keys()
         if theirs.get(field) != ours.get(field) and not field.startswith(FREE_FIELDS)
     )
-    if fields:
+    before, now = (flat["train.num_steps"] for flat in (theirs, ours))
+    grows = set(fields) <= set(_LENGTH) and now > before
+    if fields and not (grows and config.train.extend):
         differences = ", ".join(
             f"{f} ({theirs.get(f)!r} there, {ours.get(f)!r} now)" for f in fields
         )
+        instead = "use another --workdir"
+        if grows:
+            instead = (
+                "to train this run longer, add --config.train.extend=True (the "
+                f"learning rate then follows a schedule of {now} steps); else {instead}"
+            )
         raise UserError(
             f"--workdir={workdir} belongs to a run of another config: {differences}; "
-            f"use another --workdir"
+            f"{instead}"
         )
+    if grows and config.phase2.fraction:
+        raise UserError(
+            f"--workdir={workdir}: config.train.extend would move the start of phase 2 "
+            f"of this run (config.phase2.fraction={config.phase2.fraction}); start "
+            "another run with --config.init_from"
+        )
+    return before
 
 
 def fields(config: ConfigDict) -> dict[str, Any]:
