@@ -1,12 +1,11 @@
-"""`--mode=predict`: JSON lines in, JSON lines out."""
+"""`--mode=predict`: rows in, rows with answers out."""
 
 import contextlib
-import json
 from collections.abc import Iterator
 
 from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks import attention_files, streaming
+from bert_jax.tasks import attention_files, row_files, streaming
 from bert_jax.tasks.attentions import Keep, WithAttentions, keeping, rows_at_once
 from bert_jax.tasks.task import Task
 from bert_jax.training import initial, sharding
@@ -14,15 +13,15 @@ from bert_jax.training.evaluator import submitting
 
 
 def predict(task: Task, folder: Path, source: str, target: str) -> None:
-    """Reads JSON lines and writes JSON lines, in the same order.
+    """Reads rows and writes them with their answers, in the same order.
 
     With `config.predict.attentions` also writes who attends to whom, to files of that
     name.
 
     Args:
       folder: the work directory with the checkpoint.
-      source: a file, or `-` for standard input.
-      target: a file, written completely or not at all, or `-` for standard output.
+      source: JSON lines, or another file of tasks/row_files.py; `-`: standard input.
+      target: likewise, written completely or not at all; `-`: standard output.
     """
     with (
         streaming.lines(source) as lines,
@@ -42,11 +41,10 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         submit = submitting(predictor.step, found.params, found.mesh, size)
         if name:
             submit = keeping(submit, kept)
+        write = row_files.writer(target, output)
         for some in streaming.answered(lines, predictor, submit, size):
-            output.writelines(
-                json.dumps({**row, **answer}, ensure_ascii=False) + "\n"
-                for row, answer in some
-            )
+            for row, answer in some:
+                write({**row, **answer})
             output.flush()
 
 

@@ -35,7 +35,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
     flags.DEFINE_multi_string("config", [], "a config file", flag_values=values)
     flags.DEFINE_string("workdir", "", "the run's folder", flag_values=values)
     flags.DEFINE_enum("mode", "train", MODES, "what to do", flag_values=values)
-    flags.DEFINE_string("input", "-", "JSON lines, or -", flag_values=values)
+    flags.DEFINE_string("input", "-", "a file of rows, or -", flag_values=values)
     flags.DEFINE_string("output", "-", "file, folder or -", flag_values=values)
     flags.DEFINE_bool("help", False, "explain", short_name="h", flag_values=values)
     is_field = re.compile("--?config[.]").match

@@ -17,9 +17,9 @@ modes
               --mode=prepare --config=configs/base.py
   evaluate  scores the newest checkpoint, or weights, on the evaluation splits
               --mode=evaluate --workdir=runs/mine
-  predict   JSON lines in, JSON lines with answers out
+  predict   JSON lines, .csv, .tsv or .txt in, with answers out
               --mode=predict --workdir=runs/mine --input=rows.jsonl --output=new.jsonl
-  extract   JSON lines in, vectors of the model's layers out
+  extract   the same in, vectors of the model's layers out
               --mode=extract --workdir=runs/mine --input=rows.jsonl --output=new.jsonl
   export    writes a Hugging Face model folder
               --mode=export --workdir=runs/mine --output=FOLDER

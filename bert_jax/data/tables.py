@@ -44,8 +44,7 @@ def read_table(source: str, columns: Sequence[str]) -> list[Record]:
         record has too few or too many fields, or unpaired quotes; there are no records.
     """
     records = []
-    for number, fields in _reader(source)(source):
-        where = f"{source}:{number}"
+    for where, fields in read_rows(source):
         for column in columns:
             if column not in fields:
                 raise UserError(
@@ -55,6 +54,12 @@ def read_table(source: str, columns: Sequence[str]) -> list[Record]:
     if not records:
         raise UserError(f"{source}: has no records; name another source")
     return records
+
+
+def read_rows(source: str) -> Iterator[Record]:
+    """Reads records one by one, as `read_table`; there may be none."""
+    for number, fields in _reader(source)(source):
+        yield Record(f"{source}:{number}", fields)
 
 
 def as_text(value: Any, where: str, column: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, processes, storage
+from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Batch, Outputs, Predictor
 
 # Rows that are sorted by length together: so many batches, or at least one and so many
@@ -105,7 +106,11 @@ def _row(where: str, line: str, parse: Callable) -> tuple[dict[str, Any], Any]:
 
 @contextlib.contextmanager
 def lines(source: str) -> Iterator[Iterable[Line | None]]:
-    """Yields (place, line) for each line that is not empty, and None at a pause."""
+    """Yields (place, JSON) for each row, and None at a pause.
+
+    Args:
+      source: JSON lines, or a file of `row_files.reader`; `-`: standard input.
+    """
 
     def numbered(file: Any, name: str) -> Iterator[Line | None]:
         number = 0
@@ -125,6 +130,9 @@ def lines(source: str) -> Iterator[Iterable[Line | None]]:
         if sys.stdin is None:
             raise UserError("standard input is closed: name a file with --input=FILE")
         yield numbered(sys.stdin.buffer, "standard input")
+        return
+    if (rows := row_files.reader(source)) is not None:
+        yield rows
         return
     with contextlib.ExitStack() as stack:
         try:

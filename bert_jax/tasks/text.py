@@ -103,6 +103,13 @@ class Text(Classification):
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         write_atomically(folder / f"{split}.jsonl", "".join(lines))
 
+    def parse(self, row: dict[str, Any]) -> TextExample:
+        """`text`, and `text_b` for a pair, or the data's own columns for them."""
+        task = self.config.task
+        named = {"text": task.get("text"), "text_b": task.get("text_b")}
+        own = {name: row[column] for name, column in named.items() if column in row}
+        return super().parse(own | row)
+
     def _target_of(self, text: LabelledText, known: Mapping[str, int]) -> Target:
         if text.label is None or isinstance(text.label, float):
             return text.label

@@ -1,0 +1,92 @@
+"""Rows of `predict` and `extract` in files that are not JSON lines, by their names.
+
+in:   .csv and .tsv with a header (data/tables.py); .txt: each line is a `text`;
+      .gz may follow
+out:  .csv and .tsv
+"""
+
+import csv
+import functools
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bert_jax.data.lines import read_lines
+from bert_jax.data.tables import read_rows
+from bert_jax.errors import UserError
+
+Row = dict[str, Any]
+
+
+def reader(source: str) -> Iterator[tuple[str, str]] | None:
+    """The rows of a table or of lines of text, as places and JSON; None: another file.
+
+    Raises (when read):
+      UserError: see `data.tables.read_table`.
+    """
+    name = source.removesuffix(".gz")
+    if name.endswith((".csv", ".tsv")):
+        return ((where, json.dumps(fields)) for where, fields in read_rows(source))
+    if name.endswith(".txt"):
+        return (
+            (f"{source}:{number}", json.dumps({"text": line}))
+            for number, line in read_lines(source)
+            if line.strip()
+        )
+    return None
+
+
+def writer(target: str, file: Any) -> Callable[[Row], None]:
+    """What writes a row to an open file: JSON, or a table with the first row's columns.
+
+    In a table the fields of an object have a column each, NAME.FIELD, lists are JSON,
+    and nothing is an empty field. In TSV a tab or line break in a field is a space.
+
+    Raises (when it writes):
+      UserError: a row has other columns than the first.
+    """
+    if not target.endswith((".csv", ".tsv")):
+        return lambda row: _put(file, json.dumps(row, ensure_ascii=False))
+    table = csv.writer(file, lineterminator="\n")
+    put = table.writerow if target.endswith(".csv") else functools.partial(_tabs, file)
+    columns: list[str] = []
+
+    def write(row: Row) -> None:
+        flat = _flat(row)
+        if not columns:
+            columns.extend(flat)
+            put(columns)
+        if flat.keys() != set(columns):
+            other = sorted(flat.keys() ^ set(columns))[0]
+            raise UserError(
+                f"--output={target}: not all rows have {other!r}, so they make no "
+                "table; write .jsonl"
+            )
+        put([flat[name] for name in columns])
+
+    return write
+
+
+def _tabs(file: Any, fields: Sequence[str]) -> None:
+    _put(file, "\t".join(" ".join(re.split("[\t\r\n]", field)) for field in fields))
+
+
+def _put(file: Any, line: str) -> None:
+    file.write(f"{line}\n")
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{field}": _cell(x) for field, x in value.items()}
+        else:
+            flat[name] = _cell(value)
+    return flat
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,78 @@
+"""Rows from tables and lines of text, and answers into tables."""
+
+import csv
+import gzip
+import io
+import json
+
+import pytest
+
+from bert_jax.errors import UserError
+from bert_jax.tasks import row_files
+
+FIELDS = {"text": 'a "b",\nc', "id": "7"}
+
+
+def read(path):
+    return [json.loads(text) for _, text in row_files.reader(str(path))]
+
+
+def test_tables_and_lines_become_rows(tmp_path):
+    table = tmp_path / "rows.csv"
+    with table.open("w", newline="") as file:
+        rows = csv.DictWriter(file, FIELDS)
+        rows.writeheader()
+        rows.writerows([FIELDS, FIELDS | {"id": ""}])
+    assert read(table) == [FIELDS, FIELDS | {"id": ""}]
+    (place, _), *_ = row_files.reader(str(table))
+    assert place == f"{table}:2"
+    tabs = tmp_path / "rows.tsv.gz"
+    tabs.write_bytes(gzip.compress(b'text\tid\n"a\t1\n'))
+    assert read(tabs) == [{"text": '"a', "id": "1"}]
+    lines = tmp_path / "rows.txt"
+    lines.write_text("\ufeffone {}\r\n\n two\u2028three")
+    assert read(lines) == [{"text": "one {}"}, {"text": " two\u2028three"}]
+    assert row_files.reader("rows.jsonl") is None
+
+
+ROWS = [
+    {"text": 'a,"b"', "label": "x", "scores": {"x": 0.75, "y": 0.25}, "words": ["a"]},
+    {"text": "c\td", "label": None, "scores": {"x": 0.5, "y": 0.5}, "words": []},
+]
+
+
+def written(target, rows):
+    file = io.StringIO()
+    write = row_files.writer(target, file)
+    for row in rows:
+        write(row)
+    return file.getvalue()
+
+
+def test_answers_become_a_table():
+    assert list(csv.DictReader(io.StringIO(written("a.csv", ROWS)))) == [
+        {
+            "text": 'a,"b"',
+            "label": "x",
+            "scores.x": "0.75",
+            "scores.y": "0.25",
+            "words": '["a"]',
+        },
+        {
+            "text": "c\td",
+            "label": "",
+            "scores.x": "0.5",
+            "scores.y": "0.5",
+            "words": "[]",
+        },
+    ]
+    lines = written("a.tsv", ROWS).splitlines()
+    assert lines[0].split("\t") == ["text", "label", "scores.x", "scores.y", "words"]
+    assert lines[2].split("\t") == ["c d", "", "0.5", "0.5", "[]"]
+    assert written("a.jsonl", ROWS) == written("-", ROWS)
+    assert [json.loads(x) for x in written("-", ROWS).splitlines()] == ROWS
+
+
+def test_rows_with_other_fields_make_no_table():
+    with pytest.raises(UserError, match=r"a\.csv: not all rows have 'more'"):
+        written("a.csv", [{"text": "a"}, {"text": "b", "more": 1}])
