@@ -131,6 +131,7 @@ def _task() -> ConfigDict:
 def _optimizer() -> ConfigDict:
     optimizer = ConfigDict()
     optimizer.name = "bert_adam"  # bert_adam (no bias correction), adamw or lamb
+    optimizer.schedule = "polynomial"  # of the rate; warm-up, then decay
     optimizer.learning_rate = 1e-4
     optimizer.warmup_steps = 10_000  # set this, or ...
     optimizer.warmup_fraction = 0.0  # ... this share of num_steps; the other one is 0

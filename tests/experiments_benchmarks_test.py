@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import runs
 
-from bert_jax.models.config import ATTENTIONS
+from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime import environment
 from experiments.benchmarks import (
     finetuning,

@@ -14,7 +14,7 @@ from micro import bert_config
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import layout, merge, weights
 from bert_jax.errors import UserError
-from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
+from bert_jax.models.architectures import BUILT_IN, BertWithHeads, init_with_heads
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
@@ -250,11 +250,17 @@ def test_another_config_than_the_checkpoint(
 def test_a_head_of_no_name(tmp_path):
     config = tiny.get_config()
     workdir.claim(tmp_path, config, vocabulary(tmp_path / "vocab.txt", PIECES))
-    state = TrainState(jnp.zeros((), jnp.int32), {"bert": {}, "mine": jnp.zeros(1)}, {})
+    state = TrainState(
+        jnp.zeros((), jnp.int32),
+        {"bert": {}, "masked_lm": {}, "question_answering": {}},
+        {},
+    )
     with Checkpoints(tmp_path, keep=1) as checkpoints:
         checkpoints.save({"params": state.params}, 1)
         checkpoints.wait()
-    with pytest.raises(UserError, match="the heads mine has no name"):
+    with pytest.raises(
+        UserError, match="the heads masked_lm, question_answering has no name"
+    ):
         weights.read(tmp_path)
 
 
@@ -305,7 +311,7 @@ def test_dropout_before_a_classifier_only(head, source, drops):
 
 
 def test_every_head_can_be_had():
-    for head in HEADS:
+    for head in BUILT_IN:
         assert set(initial((head,))) == {"bert", head}
 
 

@@ -1,5 +1,7 @@
 """BERT with any set of heads, for fine-tuning and for loaded models."""
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax
 from jaxtyping import Array, Float, Int, Key
@@ -19,12 +21,18 @@ _LINEAR_HEADS: dict[str, tuple[str, bool, int | None]] = {
     "question_answering": ("sequence", False, 2),
     "multiple_choice": ("pooled", True, 1),
 }
-HEADS = ("masked_lm", *_LINEAR_HEADS)
+BUILT_IN = ("masked_lm", *_LINEAR_HEADS)
+# Heads of your own config file by name (docs/extending.md): MODULE(config, labels)
+# takes what the encoder gives, the input mask and the key of dropout, and returns
+# outputs by name, in float32.
+HEADS: dict[str, Callable[..., nn.Module]] = {}
 
 
 def uses_pooler(head: str) -> bool:
-    """Whether a head is computed from the pooled [CLS]."""
-    return head in _LINEAR_HEADS and _LINEAR_HEADS[head][0] == "pooled"
+    """Whether a head is computed from the pooled [CLS]; one of your own may be."""
+    return head in HEADS or (
+        head in _LINEAR_HEADS and _LINEAR_HEADS[head][0] == "pooled"
+    )
 
 
 class BertWithHeads(nn.Module):
@@ -34,7 +42,7 @@ class BertWithHeads(nn.Module):
     """
 
     config: BertConfig
-    heads: tuple[str, ...] = ()  # of HEADS
+    heads: tuple[str, ...] = ()  # of BUILT_IN or HEADS
     labels: int = 2  # outputs of sequence or token classification
     tied: bool = True  # the masked LM's output matrix is the embeddings'
     bilstm: bool = False  # heads read a BiLSTM's output (section 5.1), not BERT's
@@ -89,6 +97,10 @@ class BertWithHeads(nn.Module):
                 masked_lm = MaskedLmHead(self.config, name=head)
                 name = "lm_logits" if self.config.causal else "masked_lm_logits"
                 outputs[name] = masked_lm(encoded.sequence, matrix)
+                continue
+            if head in HEADS:
+                own = HEADS[head](self.config, self.labels, name=head)
+                outputs |= own(encoded, mask, keys[1])
                 continue
             logits = self._linear(head, encoded, keys[1])
             if head == "next_sentence":

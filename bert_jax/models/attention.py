@@ -1,12 +1,14 @@
 """BERT's multi-head self-attention (modeling.py, attention_layer)."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.models.fused_attention import HIDDEN, fused_attention
 from bert_jax.models.layers import Dense, dropout
@@ -61,6 +63,20 @@ def einsum_attention(
     return product("bhqk,bkhd->bqhd", kept, value, query.dtype), probs
 
 
+def _fused(
+    query: Float[Array, "batch length heads head_dim"], *rest: Any
+) -> tuple[Float[Array, "batch length heads head_dim"], None]:
+    return fused_attention(query, *rest), None
+
+
+# By name; your own config file can add to it (docs/extending.md). Each takes the
+# arguments of `einsum_attention`, and returns None for probabilities that it has not.
+ATTENTIONS: dict[str, Callable[..., tuple[Array, Array | None]]] = {
+    "einsum": einsum_attention,
+    "fused": _fused,
+}
+
+
 class SelfAttention(nn.Module):
     """Query, key and value, the attention, and the output projection."""
 
@@ -82,10 +98,13 @@ class SelfAttention(nn.Module):
 
         rate = config.attention_probs_dropout_prob
         given = (query, keys, value, seen, rate, key, config.causal)
-        if config.attention == "fused":
-            mixed = fused_attention(*given)
-        else:
-            mixed, probs = einsum_attention(*given)
+        if config.attention not in ATTENTIONS:
+            raise UserError(
+                f"config.model.attention={config.attention}: choose one of "
+                f"{', '.join(ATTENTIONS)}"
+            )
+        mixed, probs = ATTENTIONS[config.attention](*given)
+        if probs is not None:
             self.sow("intermediates", "probabilities", probs)  # kept where asked for
         out_of_heads = ("heads", "head_dim", "embed")
         features = (config.hidden_size,)

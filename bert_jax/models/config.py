@@ -8,7 +8,6 @@ from typing import Any
 from bert_jax.errors import UserError
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
-ATTENTIONS = ("einsum", "fused")
 FUSED_HEADS = (16, 32, 64, 128)  # Triton's blocks are powers of 2
 DTYPES = ("float32", "bfloat16")
 REMATS = ("none", "full", "dots")
@@ -89,7 +88,6 @@ class BertConfig:
                 )
         for name, allowed in (
             ("hidden_act", ACTIVATIONS),
-            ("attention", ATTENTIONS),
             ("dtype", DTYPES),
             ("remat", REMATS),
         ):

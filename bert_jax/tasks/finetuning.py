@@ -35,7 +35,7 @@ Outputs = dict[str, np.ndarray]
 class Finetuning(Task, Generic[Example, Answer]):
     """Base class of fine-tuning tasks."""
 
-    head: ClassVar[str]  # one of models.architectures.HEADS
+    head: ClassVar[str]  # see models.architectures.BertWithHeads
     loss_name: str  # in metrics.jsonl
     fill: Mapping[str, int] = {}  # padding values of columns, where not 0
 

@@ -4,7 +4,7 @@
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +25,22 @@ _STACKED = re.compile(r"\['encoder'\]\['layers'\]")
 
 
 def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
+    """The schedule that `config.optimizer.schedule` names.
+
+    Args:
+      config: the whole config.
+
+    Returns:
+      A function from the step (number of updates before this one) to the rate.
+
+    Raises:
+      UserError: an unknown name; see also `polynomial`.
+    """
+    name = config.optimizer.schedule
+    return _named(SCHEDULES, "schedule", name)(config)
+
+
+def polynomial(config: ConfigDict) -> optax.Schedule:
     """Linear warm-up from 0, then polynomial decay to 0 at `config.train.num_steps`.
 
     The decay starts at step 0, as in create_optimizer and in LAMB's paper: when the
@@ -190,11 +206,7 @@ def make(
       UserError: an unknown name, or a number outside its range.
     """
     optimizer = config.optimizer
-    makers = {"bert_adam": _bert_adam, "adamw": _adamw, "lamb": _lamb}
-    if optimizer.name not in makers:
-        raise UserError(
-            f"config.optimizer.name={optimizer.name}: one of {', '.join(makers)}"
-        )
+    maker = _named(OPTIMIZERS, "name", optimizer.name)
     for field in ("beta1", "beta2"):
         _number(config, field, below=1.0)
     for field in ("eps", "weight_decay"):
@@ -203,7 +215,7 @@ def make(
     schedule = learning_rate_schedule(config)
     clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
     mask = functools.partial(decay_mask, unused=unused)
-    return optax.chain(clip, makers[optimizer.name](optimizer, schedule, mask))
+    return optax.chain(clip, maker(optimizer, schedule, mask))
 
 
 def _bert_adam(
@@ -238,6 +250,24 @@ def _lamb(
         scale_by_trust_ratio(),
         optax.scale_by_learning_rate(schedule),
     )
+
+
+# By name; your own config file can add to them (docs/extending.md). An optimizer gets
+# the fields of config.optimizer, the schedule and the mask of what decays.
+OPTIMIZERS: dict[
+    str, Callable[[ConfigDict, optax.Schedule, Callable], optax.GradientTransformation]
+] = {"bert_adam": _bert_adam, "adamw": _adamw, "lamb": _lamb}
+SCHEDULES: dict[str, Callable[[ConfigDict], optax.Schedule]] = {
+    "polynomial": polynomial
+}
+
+
+def _named(registry: Mapping[str, Any], field: str, name: str) -> Any:
+    if name not in registry:
+        raise UserError(
+            f"config.optimizer.{field}={name}: choose one of {', '.join(registry)}"
+        )
+    return registry[name]
 
 
 def _warmup_steps(config: ConfigDict, num_steps: int) -> int:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.models.config import ATTENTIONS
+from bert_jax.models.attention import ATTENTIONS
 from experiments.benchmarks import train_step
 
 # Rows of a batch that fill a card of 80 GB or more.
@@ -29,7 +29,7 @@ FLAGS = (
 STEP = {
     "kind": "step",
     "dtype": "bfloat16",
-    "attention": ATTENTIONS[0],
+    "attention": "einsum",
     "attention_dropout": 0.1,
     "remat": "none",
     "scan_layers": False,

@@ -31,7 +31,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bert_jax.models.config import ATTENTIONS, DTYPES
+from bert_jax.models.attention import ATTENTIONS
+from bert_jax.models.config import DTYPES
 from bert_jax.runtime.terminal import table
 from experiments.benchmarks import measuring, sides, train_sides
 from experiments.benchmarks.train_sides import OURS, PEAKS

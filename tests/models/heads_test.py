@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from micro import bert_config
 
-from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
+from bert_jax.models.architectures import BUILT_IN, BertWithHeads, init_with_heads
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.models.layers import Dense
 
@@ -23,7 +23,7 @@ CONFIG = bert_config(
     max_position_embeddings=128,
     dtype="bfloat16",
 )
-LINEAR = [head for head in HEADS if head != "masked_lm"]
+LINEAR = [head for head in BUILT_IN if head != "masked_lm"]
 POOLED = ("next_sentence", "sequence_classification", "multiple_choice")
 
 

@@ -20,6 +20,7 @@ def make_config(**fields) -> ConfigDict:
     num_steps = fields.pop("num_steps", 100)
     values = {
         "name": "bert_adam",
+        "schedule": "polynomial",
         "learning_rate": 1e-2,
         "warmup_steps": 10,
         "warmup_fraction": 0.0,
@@ -380,6 +381,7 @@ def test_warmup_fraction_is_of_the_steps():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"schedule": "cosine"}, r"optimizer\.schedule=cosine: .*polynomial"),
         ({"name": "adagrad"}, r"config\.optimizer\.name=adagrad: .*bert_adam, adamw"),
         ({"learning_rate": -1e-4}, r"config\.optimizer\.learning_rate=-0\.0001"),
         ({"learning_rate": float("nan")}, r"config\.optimizer\.learning_rate=nan"),

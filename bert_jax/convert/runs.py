@@ -1,0 +1,143 @@
+"""Reads the weights of a run's work directory."""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from flax.traverse_util import flatten_dict
+from ml_collections import ConfigDict
+
+from bert_jax import tokenization
+from bert_jax.config import configuration
+from bert_jax.convert import layout
+from bert_jax.convert.layout import Weights
+from bert_jax.errors import UserError
+from bert_jax.models.config import BertConfig
+from bert_jax.runtime.storage import Path
+from bert_jax.workdir import folder as workdir
+
+CHECKPOINTS = "checkpoints"
+# Parts of a model that `layout` knows; others are heads of the user's own.
+_PARTS = {"bert", "bilstm", *itertools.chain(*layout.ARCHITECTURES.values())}
+
+
+def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights, int]:
+    """A checkpoint's parameters, and its step.
+
+    Args:
+      name: of the folder of checkpoints; empty: the run's config decides.
+      only: the step of one in `checkpoints`; None: the newest.
+    """
+    # Imported here: weights of other kinds do not need Orbax.
+    from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
+
+    config = configuration.complete(workdir.read_config(folder), folder / "config.json")
+    name = name or checkpoint_name(config)
+    if only is not None:
+        name = CHECKPOINTS
+    if config.train.seeds > 1:
+        raise UserError(
+            f"{folder}: a run of {config.train.seeds} seeds; name one seed's folder, "
+            f"such as {folder / f'seed_{config.seed}'}"
+        )
+    # On one device, whatever mesh it was trained on.
+    sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    with Checkpoints.of_another(folder, name, only) as checkpoints:
+        restored = checkpoints.restore_saved(sharding)
+    if restored is None:
+        raise UserError(f"{folder}: has no checkpoint yet")
+    params, step = jax.device_get(restored[0]), restored[1]
+    vocabulary = tokenization.load(folder / "tokenizer.json").get_vocab_size()
+    model_config = BertConfig.create(config.model, vocabulary)
+    if model_config.causal:  # no next sentence was learnt
+        params = {k: v for k, v in params.items() if k != "next_sentence"}
+    own = params.keys() - _PARTS  # heads of the user's own
+    params = {name: value for name, value in params.items() if name not in own}
+    architecture = _architecture(params, model_config.causal)
+    params = _unstacked(params)
+    _check_shapes(params, model_config, folder)
+    found = Weights(
+        config=dataclasses.replace(
+            model_config, attention="einsum", scan_layers=False, remat="none"
+        ),
+        params=params,
+        architecture=architecture,
+        left_over=tuple(sorted(own)),
+        labels=_labels(config, params, folder),
+        problem_type=_problem_type(config, params),
+        facts=workdir.read_facts(folder, step),
+    )
+    return found, step
+
+
+def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -> None:
+    """Raises UserError if config.json describes another model than the checkpoint."""
+    labelled = params.keys() & set(layout.LABELLED_HEADS)
+    labels = [len(params[head]["bias"]) for head in labelled]
+    by_config = {
+        "/".join(parameter.path): parameter.shape
+        for part in (*params, *({"pooler"} & params["bert"].keys()))
+        for parameter in layout.parameters(part, config, *labels)
+    }
+    there = {name: x.shape for name, x in flatten_dict(params, sep="/").items()}
+    for name in sorted(by_config.keys() | there):
+        ours, saved = by_config.get(name), there.get(name)
+        if ours != saved:
+            raise UserError(
+                f"{folder}: {name} has the shape {saved} in the checkpoint, but {ours} "
+                "by config.json; restore the run's own config.json"
+            )
+
+
+def _architecture(params: Mapping[str, Any], causal: bool) -> str:
+    heads = set(params) - {"bert", "bilstm"}
+    if causal and heads == {"masked_lm"}:
+        return "BertLMHeadModel"
+    for name, parts in layout.ARCHITECTURES.items():
+        if set(parts) - {"pooler"} == heads:
+            return name
+    raise UserError(f"a model with the heads {', '.join(sorted(heads))} has no name")
+
+
+def _labels(
+    config: ConfigDict, params: Mapping[str, Any], folder: Path
+) -> tuple[str, ...]:
+    """The task's names of a classifier's outputs; LABEL_0 ... if unnamed.
+
+    Raises:
+      UserError: there are more or fewer labels than outputs.
+    """
+    for head in layout.LABELLED_HEADS:
+        if head in params:
+            number = len(params[head]["bias"])
+            given = tuple(config.task.get("labels", ()))
+            if given and len(given) != number:
+                raise UserError(
+                    f"{folder}: {head} has {number} outputs in the checkpoint, but "
+                    f"config.json names {len(given)} labels; restore the run's own"
+                )
+            return given or layout.default_labels(number)
+    return ()
+
+
+def _problem_type(config: ConfigDict, params: Mapping[str, Any]) -> str | None:
+    """config.json's problem_type of a text classifier."""
+    classifier = params.get("sequence_classification")
+    if classifier is None:
+        return None
+    kind = "regression" if len(classifier["bias"]) == 1 else "classification"
+    return layout.PROBLEM_TYPES[config.task.get("kind", kind)]
+
+
+def _unstacked(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Converts a scanned encoder's parameters to an unrolled one's."""
+    stacked = params["bert"]["encoder"].get("layers")
+    if stacked is None:
+        return dict(params)
+    encoder = {
+        f"layer_{index}": jax.tree.map(lambda leaf, i=index: leaf[i], stacked)
+        for index in range(len(jax.tree.leaves(stacked)[0]))
+    }
+    return {**params, "bert": {**params["bert"], "encoder": encoder}}

@@ -1,0 +1,98 @@
+"""docs/extending.md: each of its files, as it stands there, on a smaller model."""
+
+import re
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from runs import here, losses, run
+
+from bert_jax import tasks
+from bert_jax.config import configuration
+from bert_jax.models import architectures, attention
+from bert_jax.training import optimizer
+from bert_jax.workdir import metrics
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "extending.md"
+FILES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), re.S))
+
+
+@pytest.fixture
+def file(micro, monkeypatch, tmp_path):
+    """Writes one of the page's files, for the micro model instead of tiny's."""
+    for module, name in (
+        *((optimizer, "OPTIMIZERS"), (optimizer, "SCHEDULES")),
+        *((attention, "ATTENTIONS"), (architectures, "HEADS"), (tasks, "TASKS")),
+    ):
+        monkeypatch.setattr(module, name, dict(getattr(module, name)))
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(micro, "micro.py")
+
+    def write(name):
+        text = FILES[name].replace('extends = "tiny"', 'extends = "micro"')
+        Path(f"{name}.py").write_text(text)
+        return f"{name}.py"
+
+    return write
+
+
+def test_an_optimizer(file, plain):
+    config = file("lion")
+    short, longer = "--config.train.num_steps=6", "--config.train.num_steps=12"
+    assert run(config, "run", short)
+    found = losses("run")
+    assert found[-1] < found[0] == pytest.approx(losses(plain)[0], rel=1e-6)
+    assert not np.array_equal(found, losses(plain)[: len(found)])
+    run(config, "run", longer, "--config.train.extend=True")  # from its checkpoint
+    assert metrics.read(Path("run"), "train")[-1]["step"] == 12
+    optimizer.OPTIMIZERS.pop("lion")
+    _, error = here("--workdir=run", status=2)  # without its file
+    assert "config.optimizer.name" in error and "--config file" in error
+
+
+def test_a_schedule(file):
+    config = file("cosine")
+    run(config, "run", "--config.train.num_steps=8")
+    peak = configuration.load(config, []).optimizer.learning_rate
+    rates = [line["learning_rate"] for line in metrics.read(Path("run"), "train")]
+    # Half a cosine after a step of warm-up (a tenth of eight steps).
+    expected = [0.0, *(peak * (1 + np.cos(np.pi * np.arange(7) / 7)) / 2)]
+    np.testing.assert_allclose(rates, expected, atol=1e-9)
+
+
+def test_an_attention(file):
+    run(file("window"), "run", "--config.train.num_steps=6")
+    found = losses("run")
+    assert np.isfinite(found).all() and found[-1] < found[0]
+    length = 40
+    seen = attention.Seen.tokens(jnp.ones((1, length), jnp.int32))
+    values = jax.random.normal(jax.random.key(0), (3, 1, length, 2, 8))
+    _, near = attention.ATTENTIONS["window"](*values, seen, 0.0, None)
+    _, every = attention.einsum_attention(*values, seen, 0.0, None)
+    distance = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
+    assert (near[0, 0][distance > 16] == 0).all()
+    inside = np.where(distance <= 16, every, 0)
+    inside /= inside.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(near, inside, atol=1e-6)
+
+
+def test_a_head(file, plain):
+    rows = ["text,label", *("the quick dog,a", "seven cats,b") * 20]
+    for name in ("train.csv", "dev.csv"):
+        Path(name).write_text("\n".join(rows) + "\n")
+    start = ("--config.task.max_seq_length=16", f"--config.init_from={plain}")
+    rate = ("--config.optimizer.learning_rate=0.01", "--config.train.num_epochs=6")
+    config = file("mean")
+    run(config, "run", *start, *rate)
+    assert metrics.read(Path("run"), "dev")[-1]["accuracy"] == 1
+    Path("rows.txt").write_text("seven cats\n")
+    out, _ = run(config, "run", "--mode=predict", "--input=rows.txt")
+    assert '"label": "b"' in out
+    _, error = run(config, "run", "--mode=export", "--output=model", status=2)
+    assert "mean" in error and not Path("model").exists()
+    # Its encoder starts another run.
+    other = ("--config.init_from=run", "--config.train.num_steps=1")
+    run("micro.py", "other", *other)
