@@ -1,7 +1,7 @@
 """`bert_jax.load`: opens a model in any format; computes vectors and logits."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ from bert_jax.data.rows import padded, power_of_two, sorted_groups
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.runtime.storage import Path
+from bert_jax.training import answering
 
 _BATCH = 32  # texts that `encode` computes at a time
 
@@ -31,7 +32,7 @@ def load(path: str | Path) -> "Bert":
       UserError: there is no model, or it is damaged.
     """
     found = weights.read(path, place=_on_device)
-    return Bert(found, lambda: weights.read_tokenizer(path, found.config))
+    return Bert(path, found)
 
 
 def _on_device(array: np.ndarray) -> Array:
@@ -62,9 +63,9 @@ class Bert:
       heads: names of its heads, as in `params`.
     """
 
-    def __init__(self, found: Weights, read_tokenizer: Callable[[], Tokenizer | None]):
+    def __init__(self, path: str | Path, found: Weights):
+        self._path = path
         self.config = found.config
-        self._read_tokenizer = read_tokenizer
         self.labels = found.labels
         self.heads = found.heads
         self._model = BertWithHeads(
@@ -77,6 +78,8 @@ class Bert:
         self.params = jax.tree.map(jnp.asarray, found.params)
         self._run = jax.jit(self.forward, static_argnames="attentions")
         self._encode = jax.jit(self._vectors)
+        # What `words` and `sentences` have compiled, by their fields.
+        self._extracting: dict[tuple, Callable[..., answering.Answers]] = {}
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -85,7 +88,7 @@ class Bert:
         Raises:
           UserError: there is none, it is damaged, or it does not fit the model.
         """
-        found = self._read_tokenizer()
+        found = weights.read_tokenizer(self._path, self.config)
         if found is None:
             raise UserError("no vocab.txt or tokenizer.json beside the weights; add it")
         return found
@@ -193,6 +196,83 @@ class Bert:
         return Encoding(
             jnp.asarray(hidden), jnp.asarray(pooled) if has_pooler else None
         )
+
+    def predict(self, rows: Sequence[Mapping[str, Any] | str]) -> list[dict[str, Any]]:
+        """Answers rows as `--mode=predict` does; opens the weights a second time.
+
+        Args:
+          rows: objects, as in the README's table of rows; a string is a `text`.
+
+        Returns:
+          Each row with what the task adds: `masks` (`next`, left to right), `label`
+          and `scores`, `answer`, `tags`, ...
+
+        Raises:
+          UserError: the weights lack a head.
+          ValueError: a row is wrong.
+        """
+        if isinstance(rows, str | Mapping):
+            raise TypeError("a list of rows is required, not one row")
+        given = [{"text": row} if isinstance(row, str) else dict(row) for row in rows]
+        answers = self._answers(given) if given else []
+        return [row | answer for row, answer in zip(given, answers, strict=True)]
+
+    def fill_mask(self, text: str) -> list[list[dict[str, Any]]]:
+        """The guesses for each [MASK] of a text, as `masks` of `predict`.
+
+        Raises:
+          ValueError: the model does not predict masked words.
+        """
+        (row,) = self.predict([text])
+        if "masks" not in row:
+            raise ValueError("not a masked language model; see predict")
+        return row["masks"]
+
+    def words(
+        self, rows: Sequence[str | Sequence[str]], layers: Sequence[int] = (-1,)
+    ) -> list[tuple[list[str], Float[np.ndarray, "words layers hidden"]]]:
+        """Each row's words and their vectors, of a word's first piece (section 5.3).
+
+        Args:
+          rows: texts, or lists of words.
+          layers: 0 is the embeddings' output, 1 the first layer, -1 the last.
+
+        Raises:
+          UserError: a layer does not exist; see also `tokenizer`.
+        """
+        found = self._extracted(rows, layers=tuple(layers), vectors="words")
+        return [(row["names"], row["vectors"]) for row in found]
+
+    def sentences(
+        self, texts: Sequence[str], layer: int = -2
+    ) -> Float[np.ndarray, "texts hidden"]:
+        """A vector for each text: the mean of its pieces in a layer, by default the
+        one before the last, as BERT's author advised (google-research/bert#71).
+
+        Raises:
+          UserError: the layer does not exist; see also `tokenizer`.
+        """
+        found = self._extracted(texts, layers=(layer,), vectors="mean")
+        size = self.config.hidden_size
+        return np.stack([row["vectors"] for row in found]).reshape(-1, size)
+
+    def _extracted(self, rows: Sequence[Any], **fields: Any) -> list[dict[str, Any]]:
+        if isinstance(rows, str):
+            raise TypeError("a list of texts is required, not one text")
+        if not rows:
+            raise ValueError("no texts")
+        key = tuple(sorted(fields.items()))
+        if key not in self._extracting:
+            self._extracting[key] = answering.extracting(
+                self._path, self.params, **fields
+            )
+        return self._extracting[key](
+            [{"text" if isinstance(row, str) else "words": row} for row in rows]
+        )
+
+    @functools.cached_property
+    def _answers(self) -> Callable[[answering.Rows], answering.Answers]:
+        return answering.predicting(self._path)
 
     def _vectors(
         self, params: Any, ids: Array, mask: Array, segments: Array

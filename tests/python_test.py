@@ -1,0 +1,75 @@
+"""`bert_jax.load(...)`: predict, fill_mask, words and sentences, in Python."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from runs import here
+
+import bert_jax
+from bert_jax import tokenization
+from bert_jax.errors import UserError
+
+TEXTS = ["the quick [MASK] fox", "a lazy dog", "[MASK] cats watch [MASK]"]
+
+
+@pytest.fixture(params=["run", "huggingface"])
+def model(request, plain, tmp_path):
+    if request.param == "run":
+        return bert_jax.load(plain)
+    here(f"--workdir={plain}", "--mode=export", f"--output={tmp_path / 'out'}")
+    return bert_jax.load(tmp_path / "out")
+
+
+def test_answers_are_those_of_the_mode(model, plain, tmp_path):
+    rows = [{"text": text, "id": n} for n, text in enumerate(TEXTS)]
+    rows.append({"text": "a dog", "text_b": "seven [MASK]"})
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    out, _ = here(
+        f"--workdir={plain}", "--mode=predict", f"--input={tmp_path / 'rows.jsonl'}"
+    )
+    expected = [json.loads(line) for line in out.splitlines()]
+    found = model.predict(rows)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.keys() == theirs.keys()
+        for one, other in zip(ours["masks"], theirs["masks"], strict=True):
+            assert [g["token"] for g in one] == [g["token"] for g in other]
+            np.testing.assert_allclose(
+                [g["probability"] for g in one],
+                [g["probability"] for g in other],
+                rtol=1e-4,
+            )
+    assert model.fill_mask(TEXTS[0]) == model.predict(TEXTS[:1])[0]["masks"]
+    assert model.predict([]) == []
+
+
+def test_vectors_are_the_hidden_states(model):
+    special = tokenization.special_ids(model.tokenizer)
+    words = model.words(["seven cats", ["a", "lazy", "dog"]], layers=(0, -1))
+    means = model.sentences(["seven cats", "a lazy dog"], layer=-1)
+    for text, (names, vectors), mean in zip(
+        ["seven cats", "a lazy dog"], words, means, strict=True
+    ):
+        encoding = model.tokenizer.encode(text)
+        ids = jnp.asarray([encoding.ids])
+        states = model.apply(ids, ids * 0 + 1, ids * 0)["hidden_states"]
+        first = [encoding.word_ids.index(n) for n in range(len(names))]
+        assert names == text.split()
+        for place, layer in enumerate((0, -1)):
+            expected = states[layer][0, jnp.asarray(first)]
+            np.testing.assert_allclose(vectors[:, place], expected, atol=1e-5)
+        inner = ~np.isin(encoding.ids, (special.cls, special.sep))
+        expected = np.asarray(states[-1])[0][inner].mean(axis=0)
+        np.testing.assert_allclose(mean, expected, atol=1e-5)
+
+
+def test_what_is_wrong_is_said(model):
+    with pytest.raises(ValueError, match="row 1: "):
+        model.predict(["a dog", {"words": []}])
+    with pytest.raises(TypeError, match="a list"):
+        model.predict("a dog")
+    with pytest.raises(TypeError, match="a list"):
+        model.sentences("a dog")
+    with pytest.raises(UserError, match="no layer 2"):
+        model.words(["a dog"], layers=(2,))
