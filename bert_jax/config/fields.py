@@ -117,6 +117,7 @@ _TABLE: dict[str, rules.Rule] = {
     "task.test_file": rules.text,
     "task.labels": rules.texts,
     "task.kind": rules.one_of("classification", "multilabel", "regression"),
+    "task.class_weights": rules.one_of("none", "balanced"),
     "task.truncation": rules.one_of("head", "tail", "head_tail"),
     "task.text": rules.filled,
     "task.text_b": rules.text,

@@ -67,7 +67,11 @@ def read_texts(
 
 
 def hold_out(
-    texts: Sequence[LabelledText], fraction: float, groups: Sequence[str] | None = None
+    texts: Sequence[LabelledText],
+    fraction: float,
+    groups: Sequence[str] | None = None,
+    *,
+    by_class: bool = True,
 ) -> tuple[list[LabelledText], list[LabelledText]]:
     """Splits texts into those to keep and those to hold out, both in order.
 
@@ -76,29 +80,31 @@ def hold_out(
       groups: the name of each text's group; a group stays whole. Groups are drawn by
         the hash of their names, so their order does not matter. None: holds out the
         last texts of each class.
+      by_class: False: of all texts together, whatever their labels.
     """
-    left = Counter(text.label for text in texts)
+    classes = [text.label if by_class else None for text in texts]
+    left = Counter(classes)
     held = {label: int(count * fraction) for label, count in left.items()}
     parts: tuple[list[LabelledText], list[LabelledText]] = ([], [])
     if groups is not None:
-        drawn = _draw(texts, groups, held)
+        drawn = _draw(classes, groups, held)
         for text, group in zip(texts, groups, strict=True):
             parts[group in drawn].append(text)
         return parts
-    for text in texts:
-        parts[left[text.label] <= held[text.label]].append(text)
-        left[text.label] -= 1
+    for text, label in zip(texts, classes, strict=True):
+        parts[left[label] <= held[label]].append(text)
+        left[label] -= 1
     return parts
 
 
 def _draw(
-    texts: Sequence[LabelledText], groups: Sequence[str], held: Mapping[Label, int]
+    classes: Sequence[Label], groups: Sequence[str], held: Mapping[Label, int]
 ) -> set[str]:
     """Draws as many groups as fit; `held` is the room in each class."""
     room, drawn = Counter(held), set()
     labels: dict[str, Counter[Label]] = {}
-    for text, group in zip(texts, groups, strict=True):
-        labels.setdefault(group, Counter())[text.label] += 1
+    for label, group in zip(classes, groups, strict=True):
+        labels.setdefault(group, Counter())[label] += 1
     for group in sorted(labels, key=lambda name: sha256(name.encode()).digest()):
         if labels[group] <= room:
             room -= labels[group]

@@ -1,8 +1,7 @@
 """The parts that all fine-tuning tasks share: rows, batches, model, evaluation.
 
 A task is one file: a subclass of Finetuning that defines how to read records, how they
-become features, the loss, and how outputs become answers, scores and prediction files.
-README, "Your own task in one file", shows one.
+become features, the loss, and how outputs become answers (README, "Your own task").
 """
 
 import abc
@@ -38,6 +37,7 @@ class Finetuning(Task, Generic[Example, Answer]):
     head: ClassVar[str]  # see models.architectures.BertWithHeads
     loss_name: str  # in metrics.jsonl
     fill: Mapping[str, int] = {}  # padding values of columns, where not 0
+    answered: ClassVar[type[Answered]] = Answered  # the class of its results
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         """Checks the config; reads the vocabulary, but no data.
@@ -242,7 +242,7 @@ class Finetuning(Task, Generic[Example, Answer]):
         if learns:
             self.learn(split, answers)
         scores = self.scores(split, self.examples(split), answers)
-        return Answered(scores, self, split, answers)
+        return self.answered(scores, self, split, answers)
 
     def by_feature(self, split: str, fetched: Sequence[Outputs]) -> list[Outputs]:
         """Reorders the outputs of a split's batches by feature."""

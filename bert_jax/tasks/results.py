@@ -40,6 +40,10 @@ class Results:
         header = (split, "model", "majority baseline")
         return rows, header if baseline else header[:2]
 
+    def details(self) -> str:
+        """What the closing report prints below the table; by default nothing."""
+        return ""
+
     def write(self, folder: Path) -> None:
         """Writes the prediction files, each atomically; by default none."""
         del folder

@@ -1,10 +1,13 @@
 """The user's own texts or pairs, and IMDb: predicts a class, labels or a number."""
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -14,6 +17,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.classification import Classification, TextExample
+from bert_jax.tasks.confusion import Classified
 
 Target = int | float | tuple[int, ...] | None  # like TextExample.label
 _NAMED = 10  # the most labels that an error lists
@@ -30,12 +34,39 @@ class Text(Classification):
         names in alphabetical order.
     """
 
+    answered = Classified
+
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
         self._texts: dict[str, list[LabelledText]] = {}
+        self._balanced = config.task.get("class_weights", "none") == "balanced"
+        if self._balanced and self.kind != "classification":
+            raise UserError(
+                f"config.task.class_weights=balanced: config.task.kind={self.kind} has "
+                "no classes; leave it none"
+            )
 
     def load(self, split: str) -> list[LabelledText] | None:
-        """Reads a split's file; only `test` may be unlabelled."""
+        """Reads a split's file; only `test` may be unlabelled.
+
+        With `task.dev_fraction`, `train` and `dev` are parts of the training file.
+        """
+        task = self.config.task
+        fraction = task.get("dev_fraction", 0.0)
+        if not fraction or split not in ("train", "dev"):
+            return self._file(split)
+        if task.dev_file:
+            raise UserError(
+                f"config.task.dev_fraction={fraction}: dev_file={task.dev_file} is "
+                "named too; set one of them"
+            )
+        whole = self._file("train") or []
+        groups = [f"{text.text}\0{text.text_b}" for text in whole]
+        by_class = self.kind == "classification"
+        parts = texts.hold_out(whole, fraction, groups, by_class=by_class)
+        return parts[split == "dev"] or None
+
+    def _file(self, split: str) -> list[LabelledText] | None:
         task = self.config.task
         source = task.get(f"{split}_file", "")
         if not source:
@@ -81,6 +112,23 @@ class Text(Classification):
             TextExample(index, text.text, text.text_b, self._target_of(text, known))
             for index, text in enumerate(found)
         ]
+
+    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch"]:
+        """1 for each row; with `task.class_weights=balanced` its class's weight."""
+        weights = super().weights(batch)
+        if not self._balanced:
+            return weights
+        return weights * jnp.asarray(self._class_weights)[batch["label"]]
+
+    @functools.cached_property
+    def _class_weights(self) -> Float[np.ndarray, "labels"]:
+        """As scikit-learn's class_weight="balanced": records / (classes x records of
+        the class), of the training data; 1 for a class without records."""
+        labels = [example.label for example in self.examples("train")]
+        counts = np.bincount(np.array(labels, int), minlength=len(self.labels))
+        rare = np.maximum(counts, 1) * np.count_nonzero(counts)
+        found = np.where(counts, len(labels) / rare, 1.0)
+        return found.astype(np.float32)
 
     def write(
         self,

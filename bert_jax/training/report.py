@@ -47,6 +47,8 @@ def close(
             if processes.is_first():
                 print(f"\n{split} at step {now}")
                 print(terminal.table(*found.table(split, means)))
+                if seeds.count == 1 and (details := found.details()):
+                    print(f"\n{details}")
     if processes.is_first():
         totals = evaluator.clock.totals()
         spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]

@@ -24,11 +24,16 @@ def get_config(size: str = "base") -> ConfigDict:
     # tfds:NAME:SPLIT. Empty: no file. CSV and TSV have a header.
     task.train_file = ""
     task.dev_file = ""
+    # Without a dev_file: share of each class to hold out of the training data as dev.
+    # Drawn by the texts themselves, so that equal texts stay together.
+    task.dev_fraction = 0.0
     task.test_file = ""  # may be unlabelled
     task.text = "text"  # the columns' names
     task.text_b = ""  # empty: single texts
     task.label = "label"
     task.kind = "classification"  # classification, multilabel or regression
+    # Of the losses: none, or balanced (a class counts by the inverse of its frequency).
+    task.class_weights = "none"
     task.label_separator = ","  # between labels in a CSV or TSV field; JSON has lists
     task.labels = ()  # empty: those of the training data
     task.truncation = "head"  # part of a long text to keep: head, tail, head_tail
