@@ -1,0 +1,35 @@
+"""README and docs/: every link leads somewhere, and every page stands in the list."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def anchors(text):
+    """A page's headings, as GitHub and mkdocs name them."""
+    titles = re.findall(r"(?m)^#+ (.+)$", text)
+    return {re.sub(r"[^\w -]", "", t.lower()).replace(" ", "-") for t in titles}
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.is_file(), target
+        assert not anchor or anchor in anchors(found.read_text("utf-8")), target
+
+
+def test_every_page_is_listed():
+    listed = (ROOT / "mkdocs.yml").read_text("utf-8")
+    index = (ROOT / "docs" / "index.md").read_text("utf-8")
+    for page in PAGES:
+        assert f" {page.name}\n" in listed
+        assert page.name == "index.md" or f"]({page.name})" in index
