@@ -41,14 +41,16 @@ class SpecialIds(NamedTuple):
     mask: int
 
 
-def load(path: str | Path, lowercase: bool = True) -> Tokenizer:
+def load(
+    path: str | Path, lowercase: bool = True, strip_accents: bool = True
+) -> Tokenizer:
     """Reads a vocabulary: a `vocab.txt`, or a `tokenizer.json` (known by its ending).
 
     Args:
       path: a file with one piece per line, whose id is the line number from 0; or a
         file that `tokenizers` saved, with its own normalizer.
-      lowercase: lower the case and strip accents, as the uncased models do. Not
-        used for a tokenizer.json.
+      lowercase: lower the case and, with `strip_accents`, strip accents, as the
+        uncased models do. Not used for a tokenizer.json.
 
     Raises:
       UserError: the file is missing, not UTF-8 or empty; a piece repeats; a special
@@ -73,7 +75,7 @@ def load(path: str | Path, lowercase: bool = True) -> Tokenizer:
     if path.suffix == ".json":
         tokenizer = _from_json(path, content)
     else:
-        tokenizer = build(_read_vocabulary(path, content), lowercase)
+        tokenizer = build(_read_vocabulary(path, content), lowercase, strip_accents)
     _check_ids(path, tokenizer)
     for token in SPECIAL_TOKENS:
         if tokenizer.token_to_id(token) is None:
@@ -128,7 +130,8 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
       UserError: see `load` and `of_folder`; `init_from` has none.
     """
     if config.tokenizer.vocab_file:
-        return load(config.tokenizer.vocab_file, config.tokenizer.lowercase)
+        rules = config.tokenizer.lowercase, config.tokenizer.strip_accents
+        return load(config.tokenizer.vocab_file, *rules)
     if not config.init_from:
         return None
     folder, _ = storage.numbered(storage.path(config.init_from), "checkpoints")
@@ -267,17 +270,19 @@ def _set_normalizer(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
     tokenizer.normalizer = normalizer
 
 
-def bert_normalizer(lowercase: bool) -> normalizers.BertNormalizer:
-    """BERT's text normalizer; `lowercase` strips accents too."""
+def bert_normalizer(
+    lowercase: bool, strip_accents: bool = True
+) -> normalizers.BertNormalizer:
+    """BERT's text normalizer; it strips accents only if it lowers the case."""
     return normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=True,
-        strip_accents=lowercase,
+        strip_accents=lowercase and strip_accents,
         lowercase=lowercase,
     )
 
 
-def build(pieces: list[str], lowercase: bool) -> Tokenizer:
+def build(pieces: list[str], lowercase: bool, strip_accents: bool = True) -> Tokenizer:
     """Builds a tokenizer from a vocabulary; a piece's index is its id."""
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     tokenizer = Tokenizer(
@@ -287,7 +292,7 @@ def build(pieces: list[str], lowercase: bool) -> Tokenizer:
             max_input_chars_per_word=MAX_CHARACTERS_PER_WORD,
         )
     )
-    tokenizer.normalizer = bert_normalizer(lowercase)
+    tokenizer.normalizer = bert_normalizer(lowercase, strip_accents)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens([t for t in SPECIAL_TOKENS if t in vocabulary])

@@ -65,6 +65,9 @@ def _tokenizer() -> ConfigDict:
     tokenizer.vocab_file = ""  # a vocab.txt or tokenizer.json; empty: train one
     tokenizer.vocab_size = 30522  # pieces to train, special tokens included
     tokenizer.lowercase = True  # and strip accents, as the uncased models do
+    # False: keep accents in lower-cased text. Stripping them decomposes characters: it
+    # takes Korean syllables apart, and drops marks that are letters in other scripts.
+    tokenizer.strip_accents = True
     tokenizer.sample_bytes = 30_000_000  # of text, sampled evenly, to train it on
     return tokenizer
 

@@ -344,3 +344,16 @@ def test_training_is_the_same_in_every_process(shared_data):
     root = Path(tokenization.__file__).parents[1]
     runs = {subprocess.check_output(command, cwd=root, timeout=60) for _ in range(2)}
     assert len(runs) == 1
+
+
+def test_accents_may_be_kept_in_lower_case():
+    """Korean syllables stay whole, and é is no e."""
+    texts = ["Café 사과 배 café", "사과 나무 Élan"] * 5
+    kept = vocabulary.train(texts, 60, True, strip_accents=False)
+    assert kept.encode("CAFÉ 사과", add_special_tokens=False).tokens == ["café", "사과"]
+    stripped = vocabulary.train(texts, 60, True)
+    assert "사과" not in stripped.get_vocab() and "cafe" in stripped.get_vocab()
+    for rules in (True, False), (False, True), (False, False):
+        assert not tokenization.build(
+            list(kept.get_vocab()), *rules
+        ).normalizer.strip_accents

@@ -36,6 +36,7 @@ _TABLE: dict[str, rules.Rule] = {
     "tokenizer.vocab_file": rules.text,
     "tokenizer.vocab_size": rules.whole(1),
     "tokenizer.lowercase": rules.flag,
+    "tokenizer.strip_accents": rules.flag,
     "tokenizer.sample_bytes": rules.whole(1, 2**62),
     "corpus.sources": rules.texts,
     "corpus.language": languages.fault,

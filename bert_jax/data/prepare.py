@@ -160,6 +160,8 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
         "language": config.corpus.language,
         "seed": config.corpus.seed,
     }
+    if not settings.strip_accents:  # vocabularies that have them stripped keep names
+        identity["strip_accents"] = False
     folder = data_dir / f"vocabulary-{whole.fingerprint(identity)}"
     if not whole.is_whole(folder, "metadata.json"):
         with whole.made_whole(folder, "metadata.json") as temporary:

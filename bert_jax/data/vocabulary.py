@@ -25,7 +25,12 @@ RELEASED_LAYOUT_FROM = 10_000
 MAX_ALPHABET = 1000
 
 
-def train(documents: Iterable[str], vocab_size: int, lowercase: bool) -> Tokenizer:
+def train(
+    documents: Iterable[str],
+    vocab_size: int,
+    lowercase: bool,
+    strip_accents: bool = True,
+) -> Tokenizer:
     """Trains a WordPiece vocabulary of exactly `vocab_size` pieces.
 
     With 10,000 pieces or more, the special tokens are at 0 and 100 to 103, [unusedN]
@@ -36,10 +41,10 @@ def train(documents: Iterable[str], vocab_size: int, lowercase: bool) -> Tokeniz
     Args:
       documents: the text; all of it is in memory.
       vocab_size: pieces, special tokens included.
-      lowercase: lower the case and strip accents.
+      lowercase: lower the case and, with `strip_accents`, strip accents.
     """
     first = _first_pieces(vocab_size)
-    normalizer = tokenization.bert_normalizer(lowercase)
+    normalizer = tokenization.bert_normalizer(lowercase, strip_accents)
     documents = list(documents)
     counts: Counter[str] = Counter()
     for text in documents:
@@ -72,7 +77,7 @@ def train(documents: Iterable[str], vocab_size: int, lowercase: bool) -> Tokeniz
     unused = len(first) - len(tokenization.SPECIAL_TOKENS)
     missing = vocab_size - len(pieces)
     pieces += [f"[unused{n}]" for n in range(unused, unused + missing)]
-    return tokenization.build(pieces, lowercase)
+    return tokenization.build(pieces, lowercase, strip_accents)
 
 
 def keyed_hash(seed: int, purpose: str, index: int) -> float:
@@ -138,7 +143,8 @@ def write(
             f"tokenizer.sample_bytes={settings.sample_bytes}: a document drawn for the "
             "vocabulary is longer than this; raise it"
         )
-    tokenizer = train(texts, settings.vocab_size, settings.lowercase)
+    rules = (settings.lowercase, settings.strip_accents)
+    tokenizer = train(texts, settings.vocab_size, *rules)
     tokenization.save(tokenizer, folder)
     special = tokenization.special_ids(tokenizer)._asdict()
     sampled = {
