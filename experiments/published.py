@@ -78,30 +78,62 @@ TABLE_1 = Published(
 )
 TABLE_2 = Published(
     "SQuAD 1.1",
-    "table 2, section 4.2: exact match and F1 on dev",
+    "table 2, section 4.2: exact match and F1, on dev and test; leaderboard of "
+    "December 10th, 2018",
     _rows(
-        ("squad/exact_match", "squad"),
+        (
+            *("squad/exact_match", "squad"),
+            *("squad/test_exact_match", "squad/test"),
+        ),
         {
-            "BERT-Base (single)": (80.8, 88.5),
-            "BERT-Large (single)": (84.1, 90.9),
-            "BERT-Large (ensemble)": (85.8, 91.8),
-            "BERT-Large (single, with TriviaQA)": (84.2, 91.1),
-            "BERT-Large (ensemble, with TriviaQA)": (86.2, 92.2),
+            "Human": (None, None, 82.3, 91.2),
+            "#1 Ensemble - nlnet": (None, None, 86.0, 91.7),
+            "#2 Ensemble - QANet": (None, None, 84.5, 90.5),
+            "BiDAF+ELMo (Single)": (None, 85.6, None, 85.8),
+            "R.M. Reader (Ensemble)": (81.2, 87.9, 82.3, 88.5),
+            "BERT-Base (single)": (80.8, 88.5, None, None),
+            "BERT-Large (single)": (84.1, 90.9, None, None),
+            "BERT-Large (ensemble)": (85.8, 91.8, None, None),
+            "BERT-Large (single, with TriviaQA)": (84.2, 91.1, 85.1, 91.8),
+            "BERT-Large (ensemble, with TriviaQA)": (86.2, 92.2, 87.4, 93.2),
         },
     ),
 )
 TABLE_3 = Published(
     "SQuAD 2.0",
-    "table 3, section 4.3: exact match and F1, on dev and test",
+    "table 3, section 4.3: exact match and F1, on dev and test; leaderboard of "
+    "December 10th, 2018, without systems that use BERT",
     _rows(
-        ("squad2/exact_match", "squad2", "test/exact_match", "test"),
-        {"BERT-Large (single)": (78.7, 81.9, 80.0, 83.1)},
+        (
+            *("squad2/exact_match", "squad2"),
+            *("squad2/test_exact_match", "squad2/test"),
+        ),
+        {
+            "Human": (86.3, 89.0, 86.9, 89.5),
+            "#1 Single - MIR-MRC (F-Net)": (None, None, 74.8, 78.0),
+            "#2 Single - nlnet": (None, None, 74.2, 77.1),
+            "unet (Ensemble)": (None, None, 71.4, 74.9),
+            "SLQA+ (Single)": (None, None, 71.4, 74.4),
+            "BERT-Large (single)": (78.7, 81.9, 80.0, 83.1),
+        },
     ),
 )
 TABLE_4 = Published(
     "SWAG",
-    "table 4, section 4.4: accuracy, on dev and test",
-    _rows(("swag", "test"), {"BERT-Base": (81.6, None), "BERT-Large": (86.6, 86.3)}),
+    "table 4, section 4.4: accuracy, on dev and test; humans on 100 samples, as "
+    "reported in SWAG's paper",
+    _rows(
+        ("swag", "swag/test"),
+        {
+            "ESIM+GloVe": (51.9, 52.7),
+            "ESIM+ELMo": (59.1, 59.2),
+            "OpenAI GPT": (None, 78.0),
+            "BERT-Base": (81.6, None),
+            "BERT-Large": (86.6, 86.3),
+            "Human (expert)": (None, 85.0),
+            "Human (5 annotations)": (None, 88.0),
+        },
+    ),
 )
 TABLE_5 = Published(
     "Pre-training tasks",
@@ -134,10 +166,14 @@ TABLE_6 = Published(
 )
 TABLE_7 = Published(
     "Features and fine-tuning",
-    "table 7, section 5.3: CoNLL-2003, F1 of entities, on dev and test",
+    "table 7, section 5.3: CoNLL-2003, F1 of entities, on dev and test; mean of 5 "
+    "restarts; the features are Base's",
     _rows(
-        ("ner", "test"),
+        ("ner", "ner/test"),
         {
+            "ELMo": (95.7, 92.2),
+            "CVT": (None, 92.6),
+            "CSE": (None, 93.1),
             "BERT-Large, fine-tuned": (96.6, 92.8),
             "BERT-Base, fine-tuned": (96.4, 92.4),
             "Embeddings": (91.0, None),
@@ -145,7 +181,7 @@ TABLE_7 = Published(
             "Last hidden": (94.9, None),
             "Weighted sum, last four": (95.9, None),
             "Concatenated, last four": (96.1, None),
-            "Weighted sum, all twelve": (95.5, None),
+            "Weighted sum, all layers": (95.5, None),
         },
     ),
 )
@@ -174,7 +210,19 @@ FIGURE_5 = Published(
 )
 IMDB = Published(
     "IMDb",
-    "not of the paper: Sun et al. 2019, Base, uncased, head and tail; accuracy on "
-    "test, 100 less the error of 5.42",
+    "not of the paper: Sun et al. 2019 (How to Fine-Tune BERT for Text "
+    "Classification?), Base, uncased, head and tail; accuracy on test, 100 less the "
+    "error of 5.42",
     _rows(("imdb",), {"BERT-Base": (94.58,)}),
 )
+# Columns that are none of our tables': on test, or of the paper alone.
+TITLES = {
+    "average": "average",
+    "perplexity": "perplexity",
+    "squad/test_exact_match": "SQuAD 1.1 test, EM",
+    "squad/test": "SQuAD 1.1 test, F1",
+    "squad2/test_exact_match": "SQuAD 2.0 test, EM",
+    "squad2/test": "SQuAD 2.0 test, F1",
+    "swag/test": "SWAG test, accuracy",
+    "ner/test": "NER test, F1",
+}

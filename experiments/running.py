@@ -5,65 +5,81 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from bert_jax.runtime.storage import make_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = (sys.executable, "-m", "bert_jax.main")
+_LOOK_EVERY = 0.2  # seconds between two looks at the log
+# Linux (PR_SET_PDEATHSIG, which exec keeps): SIGTERM when the parent has died.
+_WITH_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(143)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
-def wait(command: Sequence[str], log: Path | None = None) -> int:
-    """Runs a program to its end, what it prints on stderr; SIGTERM is passed on.
+def wait(
+    command: Sequence[str], log: Path | None = None, keep: Sequence[int] = ()
+) -> int:
+    """Runs a program to its end, what it prints on stderr; passes signals on.
+
+    If this process dies, of SIGKILL too, Linux sends the program SIGTERM, so that it
+    saves and ends.
 
     Args:
-      log: a file that gets a copy of what it prints, after what is there.
+      log: a file that gets what it prints, after what is there.
+      keep: open files that it inherits.
 
     Returns:
       Its exit status; less than 0 where a signal ended it.
     """
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    process = subprocess.Popen(
-        command,
-        stdout=2 if log is None else subprocess.PIPE,
-        stderr=None if log is None else subprocess.STDOUT,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-
-    def pass_on(number: int, frame: Any) -> None:
-        del frame
-        process.send_signal(number)
-
-    before = signal.signal(signal.SIGTERM, pass_on)
-    try:
-        with _copied(process.stdout, log) as copy:
-            while True:
-                try:
-                    copy()
-                    return process.wait()
-                except KeyboardInterrupt:  # the program was sent it as well, and saves
-                    continue
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _copied(stream: Any, log: Path | None) -> Iterator[Any]:
-    """Gives a function that copies a stream to stderr and the log until its end."""
+    given: dict[str, Any] = {"env": {**os.environ, "PYTHONPATH": path}}
+    given["pass_fds"] = keep
+    if sys.platform == "linux":
+        before = [sys.executable, "-I", "-S", "-c", _WITH_PARENT, str(os.getpid())]
+        command = [*before, *command]
     if log is None:
-        yield lambda: None
-        return
+        return _finish(subprocess.Popen(command, stdout=2, **given), lambda: None)
     make_folder(log.parent)
-    with log.open("ab") as file:
-        yield lambda: _copy(stream, file)
+    # It writes the file itself: a pipe would break when this process dies.
+    with log.open("ab") as file, log.open("rb") as said:
+        said.seek(0, os.SEEK_END)
+
+        def copy() -> None:
+            sys.stderr.buffer.write(said.read())
+            sys.stderr.flush()
+
+        process = subprocess.Popen(command, stdout=file, stderr=file, **given)
+        return _finish(process, copy)
 
 
-def _copy(stream: Any, file: BinaryIO) -> None:
-    # By pieces as they come, so that a line that is being written is seen.
-    while piece := stream.read1(1 << 16):
-        file.write(piece)
-        file.flush()
-        sys.stderr.buffer.write(piece)
-        sys.stderr.flush()
+def _finish(process: subprocess.Popen, copy: Callable[[], None]) -> int:
+    """Waits for the end of the process, and copies what it prints meanwhile."""
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # by nohup
+        numbers.append(signal.SIGHUP)
+    before = {
+        number: signal.signal(number, lambda number, _: process.send_signal(number))
+        for number in numbers
+    }
+    ended = False
+    try:
+        while not ended:
+            try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_LOOK_EVERY)
+                    ended = True
+                copy()
+            except KeyboardInterrupt:  # the program was sent it as well, and saves
+                continue
+        return process.returncode
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from experiments.paper import __main__ as paper
 from experiments.paper import execution, options, runs, tables, tasks
@@ -39,7 +40,8 @@ seeds = range(count)
 folders = [folder / f"seed_{s}" for s in seeds] if count > 1 else [folder]
 for each in {folder, *folders}:
     each.mkdir(parents=True, exist_ok=True)
-    (each / "config.json").write_text(json.dumps({"train": {"num_steps": 40}}))
+    config = Path(sys.argv[0]).with_name("config.json").read_text()
+    (each / "config.json").write_text(config)
     name = each.name.removeprefix("seed_")
     seed = int(name) if name.isdecimal() else 0
     base = 0.5 if "/ltr-" in str(folder) else 0.7
@@ -54,16 +56,17 @@ for each in {folder, *folders}:
                               **dict.fromkeys(names, score)}), file=file)
 """
 FEATURES = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 given = dict(arg.lstrip("-").partition("=")[::2] for arg in sys.argv[1:])
 folder = Path(given["output"])
-folder.mkdir(parents=True)
+folder.mkdir(parents=True, exist_ok=True)
 restarts = [0.5, 0.52, 0.51][: int(given["seeds"])]
-choices = {"embeddings": 0.2, "last": 0.0, "concat_last_four": 0.3}
+choices = {"embeddings": 0.2, "last": 0.0, "sum_all": 0.3}
 found = {name: {"dev": {"restarts": [more + x for x in restarts]}}
          for name, more in choices.items()}
-(folder / "results.json").write_text(json.dumps({"choices": found}))
+given = {"choices": found, "score": os.environ.get("SCORE", "f1")}
+(folder / "results.json").write_text(json.dumps(given))
 """
 FOLDERS = ("SST-2", "MRPC", "QNLI", "RTE", "CoLA", "STS-B", "QQP")
 
@@ -86,7 +89,11 @@ def data(tmp_path):
 @pytest.fixture
 def command(data, micro, tmp_path, monkeypatch, capfd):
     pytest.importorskip("matplotlib", reason="needs the report extra")
-    for name, text in (("main.py", PROGRAM), ("features.py", FEATURES)):
+    config = configuration.defaults()
+    config.train.num_steps = 40
+    files = {"main.py": PROGRAM, "features.py": FEATURES}
+    files["config.json"] = json.dumps(config.to_dict())
+    for name, text in files.items():
         (tmp_path / name).write_text(text)
     program = (sys.executable, str(tmp_path / "main.py"))
     monkeypatch.setattr(execution, "MAIN", program)
@@ -95,7 +102,8 @@ def command(data, micro, tmp_path, monkeypatch, capfd):
     output = tmp_path / "out"
 
     def run(table, *args):
-        given = [table, f"--data={data}", f"--output={output}", f"--config={micro}"]
+        given = [table, f"--data={data}", f"--output={output}"]
+        given.append("--corpus=pydocs" if table == "table6" else f"--config={micro}")
         status = paper.main([*given, "--size=tiny", *args])
         path = output / "ran.txt"
         ran = path.read_text().splitlines() if path.exists() else []
@@ -321,7 +329,8 @@ def test_the_plan_runs_nothing_and_estimates_by_the_runs_own_pace(command):
     out = command(*args, "--plan")[2]
     # Of 3 s a step and 40 steps; three pre-trainings and four fine-tunings are left.
     assert "2 of 9 runs done, 7 left: 14 min" in out
-    folder = next((command.output / "pretraining").glob("mlm-*"))
+    (done,) = (command.output / "pretraining").glob("mlm-*/result.json")
+    folder = done.parent
     (folder / "result.json").unlink()
     lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
     (folder / "metrics.jsonl").write_text("".join(lines[:2]))
@@ -345,10 +354,11 @@ def test_features_and_fine_tuning_side_by_side(command):
     assert status == 0 and len(ran) == 2
     results = json.loads((command.output / "table7-tiny" / "results.json").read_text())
     found = {s["system"]: s for s in results["scores"]}
-    assert found["Concatenated, last four"]["mean"] == pytest.approx(81.0)
-    assert found["Concatenated, last four"]["paper"] == 96.1
-    assert found["Second-to-last hidden"]["seeds"] == {}  # the model is too small
-    assert "UNDECIDED: Four layers of context" in out  # all seeds differ by the same
+    assert found["Weighted sum, all layers"]["mean"] == pytest.approx(81.0)
+    assert found["Weighted sum, all layers"]["paper"] == 95.5
+    assert found["Concatenated, last four"]["seeds"] == {}  # the model is too small
+    assert "UNDECIDED: Weighted sum, all layers are the best" in out
+    assert "differ by the same" in out
 
 
 def test_features_that_cannot_start_are_one_line(command, monkeypatch):

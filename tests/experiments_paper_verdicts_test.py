@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from experiments.paper import verdicts
-from experiments.paper.verdicts import Claim, Pair, judge
+from experiments.paper.verdicts import Claim, Pair
 
 
 def measured(**systems):
@@ -17,6 +17,12 @@ def measured(**systems):
         for system, columns in systems.items()
         for column, values in columns.items()
     }
+
+
+def judge(claim, scores, columns, seeds=None):
+    """By default as many seeds were asked for as the fullest system has."""
+    seeds = seeds or max(map(len, scores.values()))
+    return verdicts.judge(claim, scores, columns, seeds)
 
 
 def claim(*columns, margin=0.0, first="a", second="b"):
@@ -30,6 +36,11 @@ def test_the_interval_is_scipys(count, level):
     values = np.random.RandomState(count).normal(3, 2, count)
     expected = stats.ttest_1samp(values, 0).confidence_interval(level)
     np.testing.assert_allclose(verdicts.interval(values.tolist(), level), expected)
+
+
+@pytest.mark.parametrize("values", [[math.nan, 1.0], [math.inf, 1.0], [3.0], []])
+def test_no_interval_without_two_numbers(values):
+    assert verdicts.interval(values) == (-math.inf, math.inf)
 
 
 def test_paired_by_seed_not_by_order():
@@ -48,9 +59,12 @@ def test_paired_by_seed_not_by_order():
         [scores["a", "x"][s] for s in range(5)], [scores["b", "x"][s] for s in range(5)]
     )
     np.testing.assert_allclose((part.low, part.high), test.confidence_interval(0.95))
-    # A seed that only one of them has does not count.
+    # A seed that only one of them has does not count; and one that is missing may be
+    # the one that failed.
     scores["a", "x"][5] = -1000.0
-    assert judge(claim("x"), scores, ["x"]).parts[0].differences == part.differences
+    less = verdicts.judge(claim("x"), scores, ["x"], 6)
+    assert less.parts[0].differences == part.differences
+    assert less.word == "undecided" and "only 5 of 6 seeds" in less.why
 
 
 @pytest.mark.parametrize(
@@ -76,7 +90,13 @@ def test_one_seed_is_always_undecided():
 
 @pytest.mark.parametrize(
     ("a", "why"),
-    [([2.0, 2.0], "differ by the same"), ([math.nan, 2.0], "not a number")],
+    [
+        ([2.0, 2.0], "differ by the same"),
+        # As two float32 of 0.8529412 become points.
+        ([85.29411554, 85.29411765], "differ by the same"),
+        ([math.nan, 2.0], "not a number"),
+        ([math.inf, 2.0], "not a number"),
+    ],
 )
 def test_no_spread_and_no_number_decide_nothing(a, why):
     """Two runs that collapsed to the majority class have no spread at all."""

@@ -18,35 +18,47 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax.errors import UserError
-from experiments.paper import execution, results, runs
+from bert_jax.runtime import failures
+from experiments.paper import execution, progress, results, runs, text
 from experiments.paper.options import Options, parse
 
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     try:
-        options = parse(argv)
-        planned = runs.plan(options)
-        print(execution.overview(planned))
-        for name, why in options.missing.items():
-            print(f"left out: {name}: {why}")
-        if options.plan:
-            return 0
-        if importlib.util.find_spec("matplotlib") is None:
-            raise UserError("the report's plots need: pip install '.[report]'")
-        return _finish(options, planned)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return _main(argv)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on there", file=sys.stderr)
+        return 130
+    except Exception as error:
+        status, line = failures.describe(error)
+        if status is None:
+            raise
+        print(f"error: {' '.join(line.splitlines())}", file=sys.stderr)
+        return status
 
 
-def _finish(options: Options, planned: Sequence[runs.Run]) -> int:
+def _main(argv: Sequence[str]) -> int:
+    options = parse(argv)
+    planned = runs.plan(options)
+    print(progress.overview(planned), flush=True)
+    for name, why in options.missing.items():
+        print(f"left out: {name}: {why}", flush=True)
+    if options.plan:
+        return 0
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UserError("the report's plots need: pip install '.[report]'")
+    with execution.alone(options.output) as lock:
+        return _finish(options, planned, lock)
+
+
+def _finish(options: Options, planned: Sequence[runs.Run], lock: int) -> int:
     """Runs, reports, and gives the exit status."""
     errors: dict[Path, str] = {}
-    status = execution.run_all(planned, errors)
+    status = execution.run_all(planned, errors, lock)
     found = results.collect(options, planned, errors)
     paths = results.write(options, found)
-    print(results.text(found))
+    print(text.report(found))
     for path in paths:
         print(f"written: {path}")
     if status:

@@ -1,16 +1,20 @@
 """Runs what remains of a plan, one process at a time."""
 
+import contextlib
+import fcntl
 import json
+import os
 import re
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.runtime import terminal
-from bert_jax.runtime.storage import write_atomically
+from bert_jax.errors import UserError
+from bert_jax.runtime import temporary, terminal
+from bert_jax.runtime.storage import make_folder, write_atomically
 from experiments import running
+from experiments.paper import progress
 from experiments.paper import runs as planned
 from experiments.paper.runs import Run
 
@@ -21,11 +25,39 @@ _STOPPED = {**{n: n for n in (129, 130, 143)}, -1: 129, -2: 130, -15: 143}
 _DEVICES = re.compile(rb"parameters on (\d+ x [^\n(]+?) \(")
 
 
-def run_all(runs: Sequence[Run], errors: dict[Path, str]) -> int:
+@contextlib.contextmanager
+def alone(output: Path) -> Iterator[int]:
+    """Holds the output folder; yields the lock, which every run inherits.
+
+    So a run that outlives a killed start still holds it while it saves.
+
+    Raises:
+      UserError: another start holds it.
+    """
+    make_folder(output)
+    file = os.open(output / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"--output={output}: another start, or a run that one left, is at work "
+                "there; wait until it ends, or name another folder"
+            ) from None
+        except OSError as error:
+            if error.errno not in temporary.NO_LOCKS:
+                raise
+        yield file
+    finally:
+        os.close(file)
+
+
+def run_all(runs: Sequence[Run], errors: dict[Path, str], lock: int) -> int:
     """Runs what is not done.
 
     Args:
       errors: gets the error of each run that failed, by folder.
+      lock: see `alone`.
 
     Returns:
       0, or the status to end with where a signal stopped a run.
@@ -37,8 +69,8 @@ def run_all(runs: Sequence[Run], errors: dict[Path, str]) -> int:
             errors[run.folder] = f"not run: {run.needs} failed"
             continue
         begin = f"run {number} of {len(runs)}: {run.folder}"
-        terminal.say(f"{begin} ({estimate(runs)})")
-        status, error = _run(run)
+        terminal.say(f"{begin} ({progress.estimate(runs)})")
+        status, error = _run(run, lock)
         if status in _STOPPED:
             return _STOPPED[status]
         if error:
@@ -54,13 +86,13 @@ def command(run: Run) -> list[str]:
     return [*MAIN, *run.arguments, f"--workdir={run.folder}"]
 
 
-def _run(run: Run) -> tuple[int, str]:
+def _run(run: Run, lock: int) -> tuple[int, str]:
     """Runs it to its end; returns its status, and its error if it failed."""
     failed, log = run.beside(".failed.json"), run.beside(".log")
     failed.unlink(missing_ok=True)
     logged = log.stat().st_size if log.exists() else 0
     start = time.monotonic()
-    status = running.wait(command(run), log)
+    status = running.wait(command(run), log, [lock])
     seconds = time.monotonic() - start
     text = log.read_bytes()[logged:]
     if status in _STOPPED:
@@ -101,52 +133,5 @@ def _last_error(text: str, status: int) -> str:
     return said if errors else f"{said} (ended by {end})".strip()
 
 
-def overview(runs: Sequence[Run]) -> str:
-    """A table of all runs: what is done, what remains, how long it will take."""
-    states = planned.states(runs)
-    rows = []
-    for run in runs:
-        state = states[run.folder]
-        left = "" if state.word == "done" else duration(state.left)
-        rows.append((state.word, run.kind, str(run.folder), left, state.error))
-    header = ("", "kind", "run", "time left", "error")
-    return f"{terminal.table(rows, header)}\n{estimate(runs)}"
-
-
-def estimate(runs: Sequence[Run]) -> str:
-    """One line: how many runs are left and how long they take."""
-    states = planned.states(runs).values()
-    left = [state for state in states if state.word != "done"]
-    known = [state.left for state in left if state.left is not None]
-    unknown = len(left) - len(known)
-    if not left:
-        return f"all {len(runs)} runs are done"
-    said = f"{len(runs) - len(left)} of {len(runs)} runs done, {len(left)} left"
-    if known:
-        said += f": {duration(sum(known))}"
-    if unknown:
-        said += f"{' and' if known else ':'} {unknown} of a kind that has not run yet"
-    return said
-
-
-def duration(seconds: float | None) -> str:
-    """Hours and minutes; "?" if nothing tells."""
-    if seconds is None:
-        return "?"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return (
-        f"{minutes // 60} h {minutes % 60:02} min"
-        if minutes >= 60
-        else f"{minutes} min"
-    )
-
-
 def _json(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
-
-
-def python() -> str:
-    """This Python's version."""
-    return ".".join(map(str, sys.version_info[:3]))

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from ml_collections import ConfigDict
 
@@ -26,6 +26,13 @@ _SET_FINETUNING = (
     *("task.train_file", "task.dev_file", "task.test_file"),
     *("train.seeds", "train.restarts", "train.early_stop"),
     *("evaluate.checkpoint", "evaluate.splits"),
+)
+# Of table 6, which compares them.
+_SHAPE = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
 )
 # Of the machine, not of a recipe: all runs get them.
 _OF_ALL = ("mesh.", "model.dtype", "model.attention", "model.remat")
@@ -74,22 +81,33 @@ def parse(argv: Sequence[str]) -> Options:
     """
     given, rest = _parser().parse_known_args(argv)
     table = tables.build(given.table, given.size)
-    fields, finetuning = _fields(rest)
+    fields, finetuning = _fields(rest, table)
     if given.seeds < 1:
         raise UserError(f"--seeds={given.seeds}: at least 1 is required")
+    if given.output.parts[:1] == ("gs:",):
+        raise UserError(f"--output={given.output}: a local folder is required")
     found, missing = _data(table, given.tasks, given.data)
     if given.config and given.size == "large":
         raise UserError("--config: a config of yours goes with any --size but large")
+    if given.config and _compares_shapes(table):
+        raise UserError(f"--config: {table.name} takes its models from --size")
     config = given.config or _config(given.size)
     corpus = tuple(filter(None, given.corpus.split(",")))
     overrides = list(fields)
     if corpus:
         overrides.append(f"--config.corpus.sources={corpus!r}")
     resolved = configuration.load(config, overrides)
-    if not resolved.train.num_steps:
+    if resolved.train.num_steps < len(tables.SHARES):
         raise UserError(
-            "--config.train.num_steps=0: the tables need a number of steps, because "
-            "figure 5 divides it"
+            f"--config.train.num_steps={resolved.train.num_steps}: at least "
+            f"{len(tables.SHARES)} are needed, because figure 5 divides them"
+        )
+    warmup = resolved.optimizer.warmup_steps
+    if warmup >= resolved.train.num_steps:
+        raise UserError(
+            f"--config.train.num_steps={resolved.train.num_steps}: all of them are "
+            f"warm-up; set --config.optimizer.warmup_steps as well, now {warmup} (the "
+            "paper: a hundredth of the steps)"
         )
     _check_corpus(resolved, given.size)
     for data in found.values():
@@ -109,8 +127,13 @@ def finetuning_config(data: tasks.Found, size: str) -> str:
     return f"{ROOT / 'configs' / 'finetune' / file}:{spec}"
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see --help")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="experiments.paper",
         allow_abbrev=False,
         description="A table of the paper: trains what it compares, and reports.",
@@ -136,7 +159,24 @@ def _config(size: str) -> str:
     )
 
 
-def _fields(rest: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _compares_shapes(table: Table) -> bool:
+    return any(system.pretraining.shape for system in table.systems)
+
+
+def _set(table: Table) -> tuple[str, ...]:
+    """The fields of pre-training that the table sets."""
+    own = [f for s in table.systems for f in s.pretraining.fields]
+    shape = _SHAPE if _compares_shapes(table) else ()
+    return (
+        *_SET,
+        *(field.partition("=")[0] for field in own),
+        *(f"model.{name}" for name in shape),
+    )
+
+
+def _fields(
+    rest: Sequence[str], table: Table
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The fields of pre-training and of fine-tuning, as --config.FIELD=VALUE.
 
     Raises:
@@ -151,14 +191,14 @@ def _fields(rest: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
                 "--finetuning.FIELD=VALUE for fine-tuning"
             )
         field = text.partition(".")[2].partition("=")[0]
-        taken = _SET if of == "--config" else _SET_FINETUNING
+        taken = _set(table) if of == "--config" else _SET_FINETUNING
         if field in taken or f"{field.partition('.')[0]}." in taken:
             raise UserError(f"{text}: the table sets {field} itself; see docs/paper.md")
         plain = f"--config.{text.partition('.')[2]}"
         assert field_of(plain) == field
         if of == "--config":
             pretraining.append(plain)
-        if of == "--finetuning" or field.startswith(_OF_ALL):
+        if of == "--finetuning" or field in _OF_ALL or field.startswith(_OF_ALL[0]):
             finetuning.append(plain)
     return tuple(pretraining), tuple(finetuning)
 

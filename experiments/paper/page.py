@@ -5,15 +5,16 @@ from html import escape
 from typing import Any
 
 from experiments.paper import plots
-from experiments.paper.execution import duration
-from experiments.paper.results import (
+from experiments.paper.progress import duration
+from experiments.paper.results import Results
+from experiments.paper.text import (
     HOW_TO_READ,
     PERPLEXITIES,
-    Results,
     loss_rows,
+    part_line,
+    published_rows,
     score_rows,
 )
-from experiments.paper.results import part_line as line_of
 from experiments.paper.verdicts import CONTRADICTED, REPRODUCED, Verdict
 
 _STYLE = """
@@ -51,6 +52,8 @@ def page(found: Results) -> str:
         "paper's figure, of other models and more text.</p>",
         _table(*score_rows(found)),
     ]
+    if context := published_rows(found):
+        body += ["<h2>As published</h2>", _table(*context)]
     if any(found.losses.values()):
         body += ["<h2>Pre-training, on held-out text</h2>", _table(*loss_rows(found))]
         body.append(f'<p class="small">{escape(PERPLEXITIES)}</p>')
@@ -102,7 +105,7 @@ def _failures(found: Results) -> str:
 def _claim(found: Results, verdict: Verdict) -> str:
     claim = verdict.claim
     figure = plots.differences(found, verdict)
-    lines = "".join(f"<li>{escape(line_of(part))}</li>" for part in verdict.parts)
+    lines = "".join(f"<li>{escape(part_line(part))}</li>" for part in verdict.parts)
     parts = [
         f"<h3>{escape(claim.text)}</h3>",
         f"<p><strong>{_word(verdict)}</strong>: {escape(verdict.why)} "

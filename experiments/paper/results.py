@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
 from experiments.paper import execution, runs
 from experiments.paper.options import Options
@@ -36,9 +35,9 @@ class Cell(NamedTuple):
 
     @property
     def reach(self) -> float | None:
-        """Half of the 95% interval; None for fewer than two seeds."""
+        """Half of the 95% interval; None where it has no bounds."""
         low, high = interval(list(self.seeds.values()))
-        return (high - low) / 2 if len(self.seeds) > 1 else None
+        return (high - low) / 2 if math.isfinite(high - low) else None
 
 
 class Results(NamedTuple):
@@ -80,7 +79,7 @@ def collect(
     }
     scores: Scores = {key: cell.seeds for key, cell in cells.items()}
     keys = [column.key for column in columns]
-    judged = tuple(judge(claim, scores, keys) for claim in table.claims)
+    judged = tuple(judge(claim, scores, keys, options.seeds) for claim in table.claims)
     about = circumstances(options, planned)
     said = tuple(_about(run, errors.get(run.folder, "")) for run in planned)
     losses = {
@@ -106,8 +105,10 @@ def _loss(options: Options, system: System) -> Mapping[str, float]:
 def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
     """Where, when and with what; in words."""
     ended = [run.folder / "result.json" for run in planned]
-    devices = {runs.read_json(path)["devices"] for path in ended if path.exists()}
-    versions = [f"Python {execution.python()}"]
+    devices = {
+        runs.read_json(path, "devices")["devices"] for path in ended if path.exists()
+    }
+    versions = [f"Python {platform.python_version()}"]
     for package in _PACKAGES:
         try:
             versions.append(f"{package} {importlib.metadata.version(package)}")
@@ -155,12 +156,12 @@ def _about(run: Run, error: str) -> dict[str, Any]:
 
 def write(options: Options, found: Results) -> list[Path]:
     """Writes report.html, report.txt and results.json; returns their paths."""
-    from experiments.paper import page  # needs matplotlib
+    from experiments.paper import page, text  # page needs matplotlib
 
     folder = options.output / f"{options.table.name}-{options.size}"
     contents = {
         "results.json": json.dumps(plain(found), indent=1) + "\n",
-        "report.txt": text(found) + "\n",
+        "report.txt": text.report(found) + "\n",
         "report.html": page.page(found),
     }
     for name, content in contents.items():
@@ -218,91 +219,3 @@ def plain(found: Results) -> dict[str, Any]:
 
 def _number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
-
-
-def text(found: Results) -> str:
-    """The report in plain text."""
-    table = found.table
-    parts = [
-        f"{table.published.title} ({table.published.source})",
-        f"at size {found.size}: mean and 95% interval over seeds, on dev; the paper's "
-        "figure in brackets",
-        terminal.table(*score_rows(found)),
-    ]
-    if any(found.losses.values()):
-        parts.append(f"{terminal.table(*loss_rows(found))}\n{PERPLEXITIES}")
-    for verdict in found.verdicts:
-        claim, lines = verdict.claim, map(part_line, verdict.parts)
-        parts.append(
-            f"{verdict.word.upper()}: {claim.text} ({claim.source})\n"
-            + "\n".join(f"  {line}" for line in (verdict.why, *lines))
-        )
-    if table.note:
-        parts.append(table.note)
-    parts.append(f"How to read it: {HOW_TO_READ}")
-    parts.append("\n".join(f"{name}: {said}" for name, said in found.about.items()))
-    failed = [run for run in found.runs if run["error"]]
-    parts += [f"failed: {run['folder']}: {run['error']}" for run in failed]
-    return "\n\n".join(parts)
-
-
-PERPLEXITIES = (
-    "Of masked pieces, which see both sides, and (left to right) of every piece: the "
-    "two do not compare."
-)
-HOW_TO_READ = (
-    "A claim's comparisons subtract two systems' scores seed by seed; the interval is "
-    "Student's t at 95%. The seeds are those of fine-tuning; each system was "
-    "pre-trained once, as in the paper, so the intervals do not say how much another "
-    "pre-training run, other text or another dev set would change. Undecided means "
-    "that these runs cannot tell, not that there is no difference."
-)
-
-
-def shown(cell: Cell) -> str:
-    """A cell: mean, interval, and the paper's figure in brackets."""
-    ours = "-"
-    if cell.seeds:
-        reach = "" if cell.reach is None else f" ±{cell.reach:.1f}"
-        ours = f"{cell.mean:.1f}{reach}"
-    return ours if cell.paper is None else f"{ours} [{cell.paper:.1f}]"
-
-
-def score_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """The table's rows and header."""
-    rows = [
-        (s.name, *(shown(found.cells[s.name, c.key]) for c in found.columns))
-        for s in found.table.systems
-    ]
-    if found.baselines:
-        values = [found.baselines.get(column.key) for column in found.columns]
-        shown_values = ("-" if value is None else f"{value:.1f}" for value in values)
-        rows.append(("(majority class)", *shown_values))
-    return rows, ("system", *(column.title for column in found.columns))
-
-
-def loss_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """What pre-training reached on held-out text, beside the paper's perplexity."""
-    rows: list[tuple[str, ...]] = []
-    for system in found.table.systems:
-        last = found.losses.get(system.name)
-        if last:
-            paper = found.table.published.rows.get(system.paper, {}).get("perplexity")
-            ours = f"{last.get('perplexity', math.nan):.2f}"
-            ours += "" if paper is None else f" [{paper:.2f}]"
-            accuracy = last.get("next_sentence_accuracy")
-            nsp = "-" if accuracy is None else f"{100 * accuracy:.1f}"
-            rows.append((system.name, ours, nsp, f"{last['step']:,}"))
-    return rows, ("pre-training", "perplexity", "next sentence, %", "steps")
-
-
-def part_line(part: Any) -> str:
-    """A comparison in a line."""
-    pair = part.pair
-    said = f"{pair.column}: {pair.first} less {pair.second}"
-    if not part.differences:
-        return f"{said}: {part.why}"
-    said += f" {part.mean:+.2f}"
-    if math.isfinite(part.low):
-        said += f" [{part.low:+.2f}, {part.high:+.2f}]"
-    return f"{said}: {part.word}" + (f" ({part.why})" if part.why else "")

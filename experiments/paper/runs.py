@@ -1,4 +1,4 @@
-"""A table's runs: their commands and folders, what is done, what remains, how long.
+"""A table's runs: their commands, their folders, and what they have left there.
 
 A folder is named after what shapes its run, so tables share what they have in common:
 
@@ -11,19 +11,20 @@ the folder has the error of one that has not, and `NAME.log` what it printed.
 """
 
 import hashlib
-import itertools
 import json
-import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_jax.config import configuration
 from bert_jax.errors import UserError
+from bert_jax.runtime import outside
 from bert_jax.workdir import metrics
 from experiments.paper import tables
 from experiments.paper.options import Options, finetuning_config
 from experiments.paper.systems import Column, Pretraining, System
+from experiments.running import ROOT
 
 FEATURES = (sys.executable, "-m", "experiments.features")
 # Seeds of smaller models train together, in one program; of these each by itself.
@@ -36,33 +37,21 @@ class Run(NamedTuple):
     """A process to run.
 
     Attributes:
-      kind: "pre-training" or the task; runs of one kind take about equally long.
+      kind: "pre-training" or the task.
       folder: its work directory.
       arguments: of bert_jax.main, or of experiments.features, but for the folder.
+      model: its size; runs of one kind and model take about equally long.
       needs: the folder of the pre-training run that it starts from.
     """
 
     kind: str
     folder: Path
     arguments: tuple[str, ...]
+    model: str
     needs: Path | None = None
 
     def beside(self, end: str) -> Path:
         return self.folder.with_name(self.folder.name + end)
-
-
-class State(NamedTuple):
-    """Where a run is.
-
-    Attributes:
-      word: done, begun, failed or to do.
-      left: estimated seconds until its end; None if nothing tells.
-      error: of a run that failed.
-    """
-
-    word: str
-    left: float | None
-    error: str = ""
 
 
 def plan(options: Options) -> list[Run]:
@@ -85,8 +74,10 @@ def pretraining(options: Options, run: Pretraining) -> Run:
         spec = spec.replace(f"size={options.size}", f"size={run.size}")
     if options.corpus:
         fields.append(f"--config.corpus.sources={options.corpus!r}")
+    model = run.size or options.size
     if run.shape:
         layers, hidden, heads = run.shape
+        model = f"{layers}/{hidden}/{heads}"
         shape = {
             "num_hidden_layers": layers,
             "hidden_size": hidden,
@@ -99,10 +90,17 @@ def pretraining(options: Options, run: Pretraining) -> Run:
         fields.append(f"--config.checkpoint.keep_every={keep}")
         fields.append(f"--config.checkpoint.save_every={save}")
     fields += [f"--config.{field}" for field in run.fields]
-    name = f"{run.name}-{_digest(Path(spec).name, *fields)}"
+    name = f"{run.name}-{_digest(Path(spec).name, *fields, *_own(spec))}"
     data = f"--config.corpus.data_dir={options.output / 'prepared'}"
     folder = options.output / "pretraining" / name
-    return Run("pre-training", folder, (f"--config={spec}", *fields, data))
+    return Run("pre-training", folder, (f"--config={spec}", *fields, data), model)
+
+
+def _own(spec: str) -> tuple[str, ...]:
+    """The values of a config file that is not one of ours: it may change."""
+    if Path(spec.partition(":")[0]).resolve().parent == ROOT / "configs":
+        return ()
+    return (json.dumps(configuration.load(spec, []).to_dict(), sort_keys=True),)
 
 
 def _kept(options: Options) -> tuple[int, int]:
@@ -142,14 +140,14 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
     if size not in _APART and seeds > 1:
         folder = parent / f"{task}{share}-{seeds}seeds-{digest}"
         together = ("--config.seed=0", f"--config.train.seeds={seeds}")
-        return [Run(task, folder, (*arguments, *together), first.folder)]
+        return [Run(task, folder, (*arguments, *together), first.model, first.folder)]
     folder = parent / f"{task}{share}-{digest}"
     return [
-        Run(
-            task,
-            folder / f"seed_{seed}",
-            (*arguments, f"--config.seed={seed}"),
-            first.folder,
+        first._replace(
+            kind=task,
+            folder=folder / f"seed_{seed}",
+            arguments=(*arguments, f"--config.seed={seed}"),
+            needs=first.folder,
         )
         for seed in range(seeds)
     ]
@@ -168,7 +166,7 @@ def _features(options: Options, first: Run, fields: Sequence[str]) -> Run:
     parent = options.output / "features" / first.folder.name
     folder = parent / f"ner-{options.seeds}seeds-{_digest(*given)}"
     start = f"--init_from={first.folder}"
-    return Run("features", folder, (start, *given), first.folder)
+    return Run("features", folder, (start, *given), first.model, first.folder)
 
 
 def _digest(*texts: str) -> str:
@@ -192,6 +190,11 @@ def scores(options: Options, system: System, column: Column) -> dict[int, float]
             if column.task == "imdb":  # published figures are on test
                 lines = metrics.read(folder, "test") or lines
             if lines:  # MNLI may have no mismatched dev set
+                if column.score not in lines[-1]:
+                    raise UserError(
+                        f"{folder}: scored without {column.score}; is the data of "
+                        f"{column.title} in --data?"
+                    )
                 seed = int(folder.name.removeprefix("seed_"))
                 found[seed] = column.scale * lines[-1][column.score]
     return found
@@ -213,10 +216,15 @@ def baseline(options: Options, column: Column) -> float | None:
 
 def _of_features(folder: Path, choice: str, seeds: int) -> dict[int, float]:
     """F1 on dev; empty where the model has too few layers for the choice."""
-    results = read_json(folder / "results.json")["choices"].get(choice)
-    if results is None:
+    hint = f"delete {folder / 'result.json'}, and the same command writes both again"
+    path = folder / "results.json"
+    results = read_json(path, "score", "choices", hint=hint)
+    if results["score"] != "f1":
+        raise UserError(f"{folder}: scored by {results['score']}, not F1 of entities")
+    found = results["choices"].get(choice)
+    if found is None:
         return {}
-    restarts = results["dev"]["restarts"]
+    restarts = found["dev"]["restarts"]
     return {seed: 100 * restarts[seed] for seed in range(min(seeds, len(restarts)))}
 
 
@@ -228,69 +236,14 @@ def last_dev(run: Run) -> dict[str, Any]:
     return lines[-1] if lines else {}
 
 
-def states(runs: Sequence[Run]) -> dict[Path, State]:
-    """Where each run is, and how long it will still take by the runs' own speeds."""
-    totals: dict[str, list[float]] = {}
-    own = {}
-    for run in runs:
-        own[run.folder] = total = _seconds(run)
-        if total is not None:
-            totals.setdefault(run.kind, []).append(total)
-    found = {}
-    for run in runs:
-        total = own[run.folder]
-        if total is None and run.kind in totals:
-            total = statistics.median(totals[run.kind])
-        found[run.folder] = _state(run, total)
-    return found
-
-
-def _state(run: Run, total: float | None) -> State:
-    if (run.folder / "result.json").exists():
-        return State("done", 0.0)
-    step, steps = _progress(run)
-    left = total if total is None or not steps else total * (1 - step / steps)
-    failed = run.beside(".failed.json")
-    if failed.exists():
-        return State("failed", left, read_json(failed)["error"])
-    return State("begun" if step else "to do", left)
-
-
-def _seconds(run: Run) -> float | None:
-    """How long the whole run takes: its steps at the pace of its log, or, if it is
-    done, what it took where the log is too short."""
-    _, steps = _progress(run)
-    lines = metrics.read(run.folder, "train")
-    paces = [
-        (b["time"] - a["time"]) / (b["step"] - a["step"])
-        for a, b in itertools.pairwise(lines)
-        if b["step"] > a["step"]
-    ]
-    done = run.folder / "result.json"
-    took = read_json(done)["seconds"] if done.exists() else None
-    by_pace = statistics.median(paces) * steps if paces and steps else None
-    # A resumed run took longer than its last process, but not less than its steps.
-    return max(filter(None, (took, by_pace)), default=None)
-
-
-def _progress(run: Run) -> tuple[int, int]:
-    """The last step in the log, and the number of steps; 0 if unknown."""
-    config = run.folder / "config.json"
-    if not config.exists():
-        return 0, 0
-    lines = metrics.read(run.folder, "train")
-    step = int(lines[-1]["step"]) if lines else 0
-    steps = read_json(config).get("train", {}).get("num_steps", 0)
-    return step, steps
-
-
-def read_json(path: Path) -> Any:
+def read_json(path: Path, *keys: str, hint: str = "delete it") -> dict[str, Any]:
     """What a run or a command before has left.
 
     Raises:
-      UserError: it is damaged.
+      UserError: it is damaged, or lacks one of the keys.
     """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}); delete this file") from error
+    found = outside.read_object(path, f"; {hint}")
+    for key in keys:
+        if key not in found:
+            raise UserError(f"{path}: damaged: it has no {key}; {hint}")
+    return found

@@ -135,6 +135,8 @@ def _fields(task: Task, place: Path) -> tuple[str, ...] | str:
             fields.append(f"{field}={place}")
             continue
         found = next((hit for p in patterns if (hit := sorted(place.glob(p)))), [])
+        if len(found) > 1:
+            return f"{place} has {found[0].name} and {found[1].name}; keep one there"
         if found:
             fields.append(f"{field}={found[0]}")
         elif field not in _OPTIONAL:

@@ -1,0 +1,180 @@
+"""How far a table's runs are, and how long the rest takes, by their own logs."""
+
+import itertools
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+
+from bert_jax.config import configuration
+from bert_jax.config.phases import phases
+from bert_jax.models.config import BertConfig, pretraining_flops
+from bert_jax.runtime import terminal
+from bert_jax.workdir import metrics
+from experiments.paper.runs import Run, read_json
+
+# FLOPs in a second of training, roughly: of tiny on two cores of a Xeon 0.8e11, of an
+# EPYC 1.7e11 (README); of NVIDIA's Large on an A100, published, 1.5e14.
+_RATES = {"two CPU cores": 1e11, "a data-centre GPU in bfloat16": 1e14}
+
+
+class State(NamedTuple):
+    """Where a run is.
+
+    Attributes:
+      word: done, begun, failed or to do.
+      left: estimated seconds until its end; None if nothing tells.
+      error: of a run that failed.
+    """
+
+    word: str
+    left: float | None
+    error: str = ""
+
+
+def overview(runs: Sequence[Run]) -> str:
+    """A table of all runs: what is done, what remains, how long it will take."""
+    found = states(runs)
+    rows = []
+    for run in runs:
+        state = found[run.folder]
+        left = "" if state.word == "done" else duration(state.left)
+        rows.append((state.word, run.kind, str(run.folder), left, state.error))
+    header = ("", "kind", "run", "time left", "error")
+    unknown = [
+        run for run in runs if run.needs is None and found[run.folder].left is None
+    ]
+    parts = [terminal.table(rows, header), *([scale(unknown)] if unknown else [])]
+    return "\n".join([*parts, estimate(runs)])
+
+
+def estimate(runs: Sequence[Run]) -> str:
+    """One line: how many runs are left and how long they take."""
+    left = [state for state in states(runs).values() if state.word != "done"]
+    known = [state.left for state in left if state.left is not None]
+    unknown = len(left) - len(known)
+    if not left:
+        return f"all {len(runs)} runs are done"
+    said = f"{len(runs) - len(left)} of {len(runs)} runs done, {len(left)} left"
+    if known:
+        said += f": {duration(sum(known))}"
+    if unknown:
+        said += f"{' and' if known else ':'} {unknown} of a kind that has not run yet"
+    return said
+
+
+def scale(runs: Sequence[Run]) -> str:
+    """What pre-training runs without an estimate take, by their FLOPs."""
+    total = 0.0
+    lengths = []
+    for run in runs:
+        spec, *fields = run.arguments
+        config = configuration.load(spec.removeprefix("--config="), fields)
+        steps = config.train.num_steps
+        warmup = config.optimizer.warmup_steps
+        warmup = warmup or round(config.optimizer.warmup_fraction * steps)
+        lengths.append(
+            f"{steps:,} steps of {config.train.batch_size} sequences (warm-up: "
+            f"{warmup:,} steps)"
+        )
+        total += _flops(config, steps)
+    times = (f"{duration(total / rate)} on {what}" for what, rate in _RATES.items())
+    return (
+        f"pre-training: {len(runs)} of {', '.join(dict.fromkeys(lengths))}, "
+        f"{total:.1e} FLOPs in all: roughly {', '.join(times)}"
+    )
+
+
+def duration(seconds: float | None) -> str:
+    """Days, or hours and minutes; "?" if nothing tells."""
+    if seconds is None:
+        return "?"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 72 * 60:
+        return f"{minutes // 60} h {minutes % 60:02} min"
+    return f"{minutes / 60 / 24:,.0f} days"
+
+
+def states(runs: Sequence[Run]) -> dict[Path, State]:
+    """Where each run is, and how long it will still take by the runs' own speeds."""
+    own = {run.folder: _seconds(run) for run in runs}
+    totals: dict[tuple[str, str], list[float]] = {}
+    for run in runs:
+        total = own[run.folder]
+        if total is not None:
+            totals.setdefault((run.kind, run.model), []).append(total)
+    found = {}
+    for run in runs:
+        total = own[run.folder]
+        alike = totals.get((run.kind, run.model))
+        if total is None and alike:
+            total = statistics.median(alike)
+        found[run.folder] = _state(run, total)
+    return found
+
+
+def _state(run: Run, total: float | None) -> State:
+    if (run.folder / "result.json").exists():
+        return State("done", 0.0)
+    done = _share(run)
+    left = None if total is None else total * (1 - done)
+    failed = run.beside(".failed.json")
+    if failed.exists():
+        return State("failed", left, read_json(failed, "error")["error"])
+    return State("begun" if done else "to do", left)
+
+
+def _seconds(run: Run) -> float | None:
+    """How long the whole run takes: its FLOPs at the pace of its log, or, if it is
+    done, what it took where the log is too short."""
+    config = _config(run)
+    done = run.folder / "result.json"
+    took = read_json(done, "seconds")["seconds"] if done.exists() else None
+    if config is None:
+        return took
+    paces = [
+        (b["time"] - a["time"])
+        / (_flops(config, b["step"]) - _flops(config, a["step"]))
+        for a, b in itertools.pairwise(metrics.read(run.folder, "train"))
+        if b["step"] > a["step"]
+    ]
+    steps = config.train.num_steps
+    by_pace = statistics.median(paces) * _flops(config, steps) if paces else None
+    # A resumed run took longer than its last process, but not less than its steps.
+    return max(filter(None, (took, by_pace)), default=None)
+
+
+def _share(run: Run) -> float:
+    """The share of the run that its log says is done; 0 before."""
+    config = _config(run)
+    lines = metrics.read(run.folder, "train") if config is not None else []
+    if config is None or not lines:
+        return 0.0
+    return _flops(config, lines[-1]["step"]) / _flops(config, config.train.num_steps)
+
+
+def _config(run: Run) -> ConfigDict | None:
+    """A run's config.json; None before it, and for experiments.features."""
+    path = run.folder / "config.json"
+    return ConfigDict(read_json(path, "train", "model")) if path.exists() else None
+
+
+def _flops(config: ConfigDict, end: float) -> float:
+    """Model FLOPs of a run's steps before `end`. Of fine-tuning too, where only their
+    proportions count: all its steps are alike."""
+    model = BertConfig.create(config.model, config.tokenizer.vocab_size)
+    total = 0.0
+    for phase in phases(config):
+        length, predictions = phase.max_seq_length, phase.max_predictions_per_seq
+        if config.task.get("objective") == "ltr":
+            predictions = length - 1
+        steps = max(0.0, min(end, phase.end_step) - phase.first_step)
+        rows = steps * phase.batch_size
+        total += rows * pretraining_flops(model, length, predictions)
+    return total

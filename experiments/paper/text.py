@@ -1,0 +1,116 @@
+"""The report in plain text, and the rows and lines that the page has as well."""
+
+import math
+
+from bert_jax.runtime import terminal
+from experiments import published
+from experiments.paper.results import Cell, Results
+from experiments.paper.verdicts import Part
+
+
+def report(found: Results) -> str:
+    """The report in plain text."""
+    table = found.table
+    parts = [
+        f"{table.published.title} ({table.published.source})",
+        f"at size {found.size}: mean and 95% interval over seeds, on dev; the paper's "
+        "figure in brackets",
+        terminal.table(*score_rows(found)),
+    ]
+    if context := published_rows(found):
+        parts.append(f"as published:\n{terminal.table(*context)}")
+    if any(found.losses.values()):
+        parts.append(f"{terminal.table(*loss_rows(found))}\n{PERPLEXITIES}")
+    for verdict in found.verdicts:
+        claim, lines = verdict.claim, map(part_line, verdict.parts)
+        parts.append(
+            f"{verdict.word.upper()}: {claim.text} ({claim.source})\n"
+            + "\n".join(f"  {line}" for line in (verdict.why, *lines))
+        )
+    if table.note:
+        parts.append(table.note)
+    parts.append(f"How to read it: {HOW_TO_READ}")
+    parts.append("\n".join(f"{name}: {said}" for name, said in found.about.items()))
+    failed = [run for run in found.runs if run["error"]]
+    parts += [f"failed: {run['folder']}: {run['error']}" for run in failed]
+    return "\n\n".join(parts)
+
+
+PERPLEXITIES = (
+    "Of masked pieces, which see both sides, and (left to right) of every piece: the "
+    "two do not compare."
+)
+HOW_TO_READ = (
+    "A claim's comparisons subtract two systems' scores seed by seed; the interval is "
+    "Student's t at 95%. The seeds are those of fine-tuning; each system was "
+    "pre-trained once, as in the paper, so the intervals do not say how much another "
+    "pre-training run, other text or another dev set would change. Undecided means "
+    "that these runs cannot tell, not that there is no difference."
+)
+
+
+def shown(cell: Cell) -> str:
+    """A cell: mean, interval, and the paper's figure in brackets."""
+    ours = "-"
+    if cell.seeds:
+        reach = "" if cell.reach is None else f" ±{cell.reach:.1f}"
+        ours = f"{cell.mean:.1f}{reach}"
+    return ours if cell.paper is None else f"{ours} [{cell.paper:.1f}]"
+
+
+def score_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """The table's rows and header."""
+    rows = [
+        (s.name, *(shown(found.cells[s.name, c.key]) for c in found.columns))
+        for s in found.table.systems
+    ]
+    if found.baselines:
+        values = [found.baselines.get(column.key) for column in found.columns]
+        shown_values = ("-" if value is None else f"{value:.1f}" for value in values)
+        rows.append(("(majority class)", *shown_values))
+    return rows, ("system", *(column.title for column in found.columns))
+
+
+def published_rows(
+    found: Results,
+) -> tuple[list[tuple[str, ...]], tuple[str, ...]] | None:
+    """All rows of the paper's table and their header, where some are of other systems
+    than ours; else None."""
+    table = found.table
+    rows = table.published.rows
+    if rows.keys() <= {system.paper for system in table.systems}:
+        return None
+    titles = published.TITLES | {column.key: column.title for column in table.columns}
+    keys = list(dict.fromkeys(key for row in rows.values() for key in row))
+    figures = [
+        (name, *("-" if row.get(key) is None else f"{row[key]:.1f}" for key in keys))
+        for name, row in rows.items()
+    ]
+    return figures, ("published", *(titles[key] for key in keys))
+
+
+def loss_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """What pre-training reached on held-out text, beside the paper's perplexity."""
+    rows: list[tuple[str, ...]] = []
+    for system in found.table.systems:
+        last = found.losses.get(system.name)
+        if last:
+            paper = found.table.published.rows.get(system.paper, {}).get("perplexity")
+            ours = f"{last.get('perplexity', math.nan):.2f}"
+            ours += "" if paper is None else f" [{paper:.2f}]"
+            accuracy = last.get("next_sentence_accuracy")
+            nsp = "-" if accuracy is None else f"{100 * accuracy:.1f}"
+            rows.append((system.name, ours, nsp, f"{last['step']:,}"))
+    return rows, ("pre-training", "perplexity", "next sentence, %", "steps")
+
+
+def part_line(part: Part) -> str:
+    """A comparison in a line."""
+    pair = part.pair
+    said = f"{pair.column}: {pair.first} less {pair.second}"
+    if not part.differences:
+        return f"{said}: {part.why}"
+    said += f" {part.mean:+.2f}"
+    if math.isfinite(part.low):
+        said += f" [{part.low:+.2f}, {part.high:+.2f}]"
+    return f"{said}: {part.word}" + (f" ({part.why})" if part.why else "")
