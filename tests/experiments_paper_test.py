@@ -1,14 +1,17 @@
 """The paper's tables by one command: what is planned, run, resumed, reported."""
 
 import json
+import subprocess
 import sys
+import time
 
 import pytest
 
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
+from experiments import running
 from experiments.paper import __main__ as paper
-from experiments.paper import execution, options, runs, tables, tasks
+from experiments.paper import execution, options, progress, runs, tables, tasks
 from experiments.published import TABLE_6
 
 # In the place of bert_jax.main: notes that it ran, and leaves what a run leaves. A
@@ -166,6 +169,24 @@ def test_a_field_of_the_machine_reaches_all_runs(data):
     assert {run.kind for run in with_seed} == {"pre-training"}
 
 
+def test_a_field_of_the_recipe_reaches_pretraining_alone(data):
+    """Although its name begins as model.attention does, which is the machine's."""
+    field = "--config.model.attention_probs_dropout_prob=0.3"
+    plan = planned(data, field, "--config.mesh.data=1")
+    assert {run.kind for run in plan if field in run.arguments} == {"pre-training"}
+    assert all("--config.mesh.data=1" in run.arguments for run in plan)
+
+
+def test_a_config_of_ones_own_that_changes_names_other_folders(data, tmp_path):
+    path = tmp_path / "mine.py"
+    text = "extends = 'tiny'\ndef get_config(config):\n    config.seed = {}\n"
+    folders = []
+    for seed in (1, 2, 1):
+        path.write_text(text.format(seed))
+        folders.append(planned(data, f"--config={path}")[0].folder)
+    assert folders[0] == folders[2] != folders[1]
+
+
 @pytest.mark.parametrize(("size", "each"), [("tiny", 1), ("base", 5), ("medium", 1)])
 def test_seeds_together_in_small_models_only(data, size, each):
     plan = planned(data, "--tasks=sst2", "--seeds=5", size=size)
@@ -212,6 +233,37 @@ def test_table_8_shares_the_papers_own_mix(data):
     assert first == planned(data, table="table5")[0].folder
     texts = [" ".join(run.arguments) for run in plan if run.needs is None]
     assert "mask_fraction=0.0" in texts[5] and "random_fraction=1.0" in texts[5]
+
+
+@pytest.mark.parametrize(
+    ("size", "choice"), [("tiny", "sum_all"), ("mini", "concat_last_four")]
+)
+def test_the_best_features_are_those_that_a_size_has(size, choice):
+    (column,) = (c for c in tables.build("table8", size).columns if c.key == "features")
+    assert column.score == choice
+    seven = tables.build("table7", size)
+    best = tables.CHOICES[choice]
+    assert {pair.first for pair in seven.claims[1].pairs} == {best}
+    assert len(seven.claims[1].pairs) == (5 if size == "mini" else 3)
+    assert ("stand for them" in seven.note) == (size == "tiny")
+
+
+def test_the_papers_claims_have_the_papers_figures_on_their_side():
+    """Where the paper claims better, its own table says so."""
+    for name, size in (("table1", "large"), ("table2", "large"), ("table4", "large"),
+                       ("table5", "base"), ("table6", "base"), ("table7", "base"),
+                       ("table8", "base")):  # fmt: skip
+        table = tables.build(name, size)
+        rows = {s.name: table.published.rows.get(s.paper, {}) for s in table.systems}
+        found = 0
+        for claim in table.claims:
+            for pair in claim.pairs:
+                both = [rows[s].get(pair.column) for s in (pair.first, pair.second)]
+                if None not in both:
+                    found += 1
+                    less = both[0] - both[1]
+                    assert abs(less) < claim.margin if claim.margin else less >= 0
+        assert found, name
 
 
 def test_table_7_runs_features_once_for_all_choices(data):
@@ -340,13 +392,139 @@ def test_the_plan_runs_nothing_and_estimates_by_the_runs_own_pace(command):
     assert "60 s" in line  # 20 of 40 steps
 
 
-def test_a_damaged_result_is_one_line(command):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "not JSON"), ("[]", "not a JSON object"), ("{}", "it has no seconds")],
+)
+def test_a_damaged_result_is_one_line(command, text, message):
     args = ("table1", "--tasks=sst2", "--seeds=2")
     command(*args)
-    next((command.output / "pretraining").glob("*/result.json")).write_text("")
+    (path,) = (command.output / "pretraining").glob("*/result.json")
+    path.write_text(text)
     status, ran, _, err = command(*args)
-    assert status == 2 and not ran and "result.json: not JSON" in err
-    assert err.startswith("error: ") and err.count("\n") == 1
+    assert status == 2 and not ran and message in err and str(path) in err
+    assert err.startswith("error: ") and err.count("\n") == 1 and "delete it" in err
+
+
+def test_a_score_that_is_not_a_number_is_reported(command):
+    args = ("table1", "--tasks=sst2", "--seeds=2")
+    command(*args)
+    (path,) = command.output.glob("finetuning/*/*/seed_1/metrics.jsonl")
+    path.write_text(
+        path.read_text().replace('"accuracy": 0.', '"accuracy": "nan", "x": 0.')
+    )
+    status, ran, out, _ = command(*args)
+    assert status == 0 and not ran
+    assert ["BERT,", "tiny", "nan"] in [line.split() for line in out.splitlines()]
+    (cell,) = json.loads((command.output / "table1-tiny" / "results.json").read_text())[
+        "scores"
+    ]
+    assert cell["seeds"]["1"] is None and cell["mean"] is cell["interval_95"] is None
+
+
+def test_seeds_that_failed_leave_the_claim_undecided(command, monkeypatch):
+    monkeypatch.setattr(runs, "_APART", ("tiny",))
+    monkeypatch.setenv("BREAK", "seed_2")
+    status, _, out, _ = command("table5", "--tasks=sst2", "--seeds=3")
+    assert status == 2
+    assert "UNDECIDED: LTR is worse" in out and "only 2 of 3 seeds" in out
+
+
+def test_one_start_at_a_time(command):
+    args = ("table1", "--tasks=sst2", "--seeds=2")
+    with execution.alone(command.output):
+        status, ran, _, err = command(*args)
+        assert status == 2 and not ran and "another start" in err
+        assert err.count("\n") == 1
+        assert command(*args, "--plan")[0] == 0
+    assert command(*args)[0] == 0
+
+
+CHILD = """
+import signal, sys, time
+def save(*_):
+    print("saved", flush=True)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+print("begun", flush=True)
+time.sleep(60)
+"""
+PARENT = """
+import sys
+from pathlib import Path
+from experiments import running
+from experiments.paper import execution
+with execution.alone(Path(sys.argv[1])) as lock:
+    program = [sys.executable, "-c", sys.argv[2]]
+    running.wait(program, Path(sys.argv[1]) / "log", [lock])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_a_run_saves_and_ends_when_its_parent_is_killed(tmp_path):
+    """And holds the output folder until then."""
+    given = [sys.executable, "-c", PARENT, str(tmp_path), CHILD]
+    parent = subprocess.Popen(given, cwd=running.ROOT, stderr=subprocess.DEVNULL)
+    log = tmp_path / "log"
+    wait_for(lambda: log.exists() and "begun" in log.read_text())
+    with pytest.raises(UserError, match="another start"), execution.alone(tmp_path):
+        pass
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: "saved" in log.read_text())
+    wait_for(lambda: is_free(tmp_path))
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_free(folder):
+    try:
+        with execution.alone(folder):
+            return True
+    except UserError:
+        return False
+
+
+def test_features_scores_of_another_kind_are_no_f1(command, monkeypatch):
+    monkeypatch.setenv("SCORE", "accuracy")
+    status, _, _, err = command("table7", "--seeds=2")
+    assert status == 2 and "scored by accuracy, not F1" in err.splitlines()[-1]
+
+
+def test_lost_results_of_features_say_what_to_delete(command):
+    command("table7", "--seeds=2")
+    (path,) = command.output.glob("features/*/*/results.json")
+    path.unlink()
+    status, _, _, err = command("table7", "--seeds=2")
+    assert status == 2 and f"delete {path.with_name('result.json')}" in err
+    path.with_name("result.json").unlink()
+    assert command("table7", "--seeds=2")[0] == 0
+
+
+def test_time_by_phases_and_models(command):
+    """The second phase's steps are longer; another model's take another time."""
+    command("table1", "--tasks=sst2", "--seeds=2")
+    (done,) = (command.output / "pretraining").glob("mlm-*/result.json")
+    folder = done.parent
+    done.unlink()
+    config = json.loads((folder / "config.json").read_text())
+    config["phase2"]["fraction"] = 0.5
+    (folder / "config.json").write_text(json.dumps(config))
+    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_text("".join(lines[:2]))  # 20 of 40 steps
+    run = runs.Run("pre-training", folder, (), "tiny")
+    other = run._replace(folder=folder / "absent", model="base")
+    same = run._replace(folder=folder / "absent too")
+    found = progress.states([run, other, same])
+    assert found[other.folder].left is None
+    # Three seconds a step at 128; at 512 the FLOPs are 4.3 times as many.
+    assert found[folder].left == pytest.approx(20 * 3 * 4.3, rel=0.01)
+    assert found[same.folder].left == pytest.approx(20 * 3 * 5.3, rel=0.01)
 
 
 def test_features_and_fine_tuning_side_by_side(command):
@@ -376,6 +554,7 @@ def test_other_tables_are_drawn(command, table):
     html = (command.output / f"{table}-tiny" / "report.html").read_text()
     assert "<svg" in html and "</html>" in html
     assert ("[3.99]" in html) == (table == "table6")
+    assert ("OpenAI GPT" in html) == (table == "table1")
 
 
 ARGS = ("--corpus=pydocs", "--tasks=sst2")
@@ -404,7 +583,22 @@ def test_without_matplotlib_nothing_begins(data, tmp_path, monkeypatch, capfd):
         ("table5", (*ARGS, "--finetuning.train.steps=2"), "no such field"),
         ("table5", (*ARGS, "--seed=2"), "--seed=2: no such option"),
         ("table5", (*ARGS, "--seeds=0"), "--seeds=0: at least 1"),
-        ("table5", (*ARGS, "--config.train.num_steps=0"), "number of steps"),
+        ("table5", (*ARGS, "--config.train.num_steps=4"), "at least 5 are needed"),
+        ("table1", (*ARGS, "--size=mini", "--config.train.num_steps=9999"), "warm-up"),
+        ("table5", (*ARGS, "--size=huge"), "--size: invalid choice: 'huge'"),
+        ("table5", (*ARGS, "--seeds=two"), "--seeds: invalid int value: 'two'"),
+        ("table5", (*ARGS, "--output=gs://b/x"), "a local folder is required"),
+        ("table6", (*ARGS, "--config=x.py"), "table6 takes its models from --size"),
+        (
+            "table6",
+            (*ARGS, "--config.model.hidden_size=64"),
+            "model.hidden_size itself",
+        ),
+        (
+            "table7",
+            ("--config.tokenizer.lowercase=True",),
+            "tokenizer.lowercase itself",
+        ),
         ("table5", (*ARGS, "--size=large", "--config=x.py"), "any --size but large"),
     ],
 )
@@ -428,6 +622,14 @@ def test_a_corpus_too_small_for_the_size(data, tmp_path):
     options.parse([*given, "--size=tiny", "--config.train.num_steps=90"])
 
 
+def test_the_plan_says_what_a_size_takes(data):
+    plan = planned(data, "--tasks=sst2", table="table1", size="mini")
+    assert "1 of 1,000,000 steps of 256 sequences (warm-up: 10,000 steps)" in (
+        said := progress.overview(plan)
+    )
+    assert "144 days on two CPU cores" in said
+
+
 def test_tasks_without_data_are_left_out_and_named(data, command):
     (data / "MNLI" / "dev_matched.tsv").unlink()
     *_, out, _ = command("table5", "--seeds=2", "--plan")
@@ -446,6 +648,11 @@ def test_where_data_is_found(data, tmp_path):
         f"task.dev_file={data}/squad/dev-v1.1.json",
     )
     assert tasks.find("ner", [str(data)]).fields[1].endswith("NER/eng.testa")
+    both = tmp_path / "two" / "ner"
+    both.mkdir(parents=True)
+    for name in ("a.train.conll", "b.train.conll", "a.dev.conll"):
+        (both / name).touch()
+    assert "a.train.conll and b.train.conll" in tasks.find("ner", [str(both.parent)])
     assert tasks.find("imdb", [str(data)]).config == ("text.py",)
     assert tasks.find("rte", ["tfds:glue"]).fields == ("task.data_dir=tfds:glue/rte",)
     (tmp_path / "glue").symlink_to(data)

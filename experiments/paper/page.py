@@ -18,16 +18,19 @@ from experiments.paper.text import (
 from experiments.paper.verdicts import CONTRADICTED, REPRODUCED, Verdict
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #111; max-width: 64rem;
+body { font: 16px/1.5 system-ui, sans-serif; color: #111; max-width: 72rem;
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin-bottom: 0; }
 h2 { font-size: 1.2rem; margin-top: 2.2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem .25rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid #ddd; }
-td:not(:last-child) { white-space: nowrap; }
-.scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
-.word { display: inline-block; min-width: 7.5rem; font-weight: 600; }
+.scroll, figure { overflow-x: auto; }
+.scores td, td:not(:last-child) { white-space: nowrap; }
+td:last-child { min-width: 12rem; }
+.verdicts { list-style: none; padding: 0; } .verdicts li { display: flex; }
+.word { flex: 0 0 8.5rem; font-weight: 600; }
+.scores td:last-child { min-width: 0; } td:has(code) { min-width: 40rem; }
 .small { color: #444; font-size: .9rem; }
 code { font-size: .85rem; overflow-wrap: anywhere; }
 figure { margin: 1rem 0; } figcaption { color: #444; font-size: .9rem; }
@@ -50,12 +53,12 @@ def page(found: Results) -> str:
         "<h2>Scores</h2>",
         "<p>Mean over seeds and 95% interval, on dev, in points. In brackets the "
         "paper's figure, of other models and more text.</p>",
-        _table(*score_rows(found)),
+        _scores(*score_rows(found)),
     ]
     if context := published_rows(found):
-        body += ["<h2>As published</h2>", _table(*context)]
+        body += ["<h2>As published</h2>", _scores(*context)]
     if any(found.losses.values()):
-        body += ["<h2>Pre-training, on held-out text</h2>", _table(*loss_rows(found))]
+        body += ["<h2>Pre-training, on held-out text</h2>", _scores(*loss_rows(found))]
         body.append(f'<p class="small">{escape(PERPLEXITIES)}</p>')
     for said, figure in plots.every(found):
         body.append(_figure(plots.svg(figure), said))
@@ -80,12 +83,11 @@ def page(found: Results) -> str:
 
 def _summary(found: Results) -> str:
     items = [
-        f'<li><span class="word">{_word(verdict)}</span> '
-        f"{escape(verdict.claim.text)}</li>"
+        f'<li><span class="word">{_word(verdict)}</span>'
+        f"<span>{escape(verdict.claim.text)}</span></li>"
         for verdict in found.verdicts
     ]
-    lists = f'<ul style="list-style:none;padding:0">{"".join(items)}</ul>'
-    return lists if items else ""
+    return f'<ul class="verdicts">{"".join(items)}</ul>' if items else ""
 
 
 def _word(verdict: Verdict) -> str:
@@ -131,6 +133,10 @@ def _figure(svg: str, said: str) -> str:
     return f"<figure>{svg}<figcaption>{escape(said)}</figcaption></figure>"
 
 
+def _scores(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
+    return f'<div class="scores">{_table(rows, header)}</div>'
+
+
 def _table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
     head = f"<tr>{_cells(header, 'th')}</tr>" if any(header) else ""
     lines = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
@@ -150,4 +156,8 @@ def _runs(runs: Sequence[Any]) -> str:
             f"<td><code>{escape(run['command'])}</code></td></tr>"
         )
     head = "<tr><th></th><th>kind</th><th>took</th><th>command</th></tr>"
-    return f'<div class="scroll"><table>{head}{"".join(rows)}</table></div>'
+    done = sum(run["state"] == "done" for run in runs)
+    return (
+        f"<details><summary>{done} of {len(runs)} done; their commands</summary>"
+        f'<div class="scroll"><table>{head}{"".join(rows)}</table></div></details>'
+    )

@@ -52,9 +52,10 @@ def scores(found: Results) -> Figure | None:
     systems = found.table.systems
     across = min(3, len(columns))
     down = math.ceil(len(columns) / across)
-    height = down * (0.9 + _INCH_A_ROW * len(systems))
+    height = down * (1.0 + _INCH_A_ROW * len(systems))
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(1.6 + 3.0 * across, height), layout="constrained")
+        figure.get_layout_engine().set(h_pad=0.08, hspace=0.06)
         panels = figure.subplots(down, across, squeeze=False, sharey=True)
         for panel, column in zip(panels.flat, columns, strict=False):
             panel.set_title(column.title, fontsize=10)

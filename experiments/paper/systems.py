@@ -7,7 +7,10 @@ from experiments.paper.verdicts import Claim
 from experiments.published import Published
 
 # Scores as they are shown.
-_SCORES = {"f1": "F1", "exact_match": "EM", "matthews": "Matthews"}
+_SCORES = {
+    **{"f1": "F1", "exact_match": "EM"},
+    **{"matthews": "Matthews", "spearman": "Spearman"},
+}
 
 
 class Pretraining(NamedTuple):
@@ -61,7 +64,8 @@ class Column(NamedTuple):
         task = TASKS[self.task].title
         if self.split == "dev_mismatched":
             task = "MNLI-mm"
-        return f"{task}, {_SCORES.get(self.score, self.score.replace('_', ' '))}"
+        score = "F1" if self.task == "features" else self.score
+        return f"{task}, {_SCORES.get(score, score)}"
 
     @property
     def scale(self) -> float:

@@ -83,7 +83,7 @@ def published_rows(
     titles = published.TITLES | {column.key: column.title for column in table.columns}
     keys = list(dict.fromkeys(key for row in rows.values() for key in row))
     figures = [
-        (name, *("-" if row.get(key) is None else f"{row[key]:.1f}" for key in keys))
+        (name, *("" if row.get(key) is None else f"{row[key]:.1f}" for key in keys))
         for name, row in rows.items()
     ]
     return figures, ("published", *(titles[key] for key in keys))
