@@ -100,7 +100,7 @@ def _run(run: Run, lock: int) -> tuple[int, str]:
     result: dict[str, Any] = {"command": command(run), "seconds": seconds}
     if status == 0:
         devices = _DEVICES.search(text)
-        result["devices"] = devices[1].decode() if devices else "unknown"
+        result["devices"] = devices[1].decode() if devices else ""
         result["baseline"] = _baseline(text.decode(errors="replace"))
         write_atomically(run.folder / "result.json", _json(result))
         return 0, ""

@@ -25,11 +25,11 @@ h2 { font-size: 1.2rem; margin-top: 2.2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem .25rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid #ddd; }
-.scroll, figure { overflow-x: auto; }
+.scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
 .scores td, td:not(:last-child) { white-space: nowrap; }
 td:last-child { min-width: 12rem; }
 .verdicts { list-style: none; padding: 0; } .verdicts li { display: flex; }
-.word { flex: 0 0 8.5rem; font-weight: 600; }
+.word { flex: 0 0 9.2rem; font-weight: 600; }
 .scores td:last-child { min-width: 0; } td:has(code) { min-width: 40rem; }
 .small { color: #444; font-size: .9rem; }
 code { font-size: .85rem; overflow-wrap: anywhere; }
@@ -60,8 +60,8 @@ def page(found: Results) -> str:
     if any(found.losses.values()):
         body += ["<h2>Pre-training, on held-out text</h2>", _scores(*loss_rows(found))]
         body.append(f'<p class="small">{escape(PERPLEXITIES)}</p>')
-    for said, figure in plots.every(found):
-        body.append(_figure(plots.svg(figure), said))
+    for said, figures in plots.every(found):
+        body.append(_figure("".join(map(plots.svg, figures)), said))
     body.append("<h2>Claims of the paper</h2>")
     if not found.verdicts:
         body.append("<p>This table tests no claim at this size.</p>")

@@ -2,7 +2,6 @@
 
 import io
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
@@ -12,6 +11,7 @@ matplotlib.use("Agg")
 from matplotlib.figure import Figure
 
 from experiments.paper.results import Results
+from experiments.paper.systems import Column
 from experiments.paper.tables import SHARES
 from experiments.paper.verdicts import Verdict, interval
 
@@ -40,36 +40,31 @@ def svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def scores(found: Results) -> Figure | None:
-    """A panel for each column: every seed, the mean and its 95% interval."""
-    columns = [
-        column
+def scores(found: Results) -> list[Figure]:
+    """For each column: every seed, the mean and its 95% interval."""
+    return [
+        _column(found, column)
         for column in found.columns
         if any(found.cells[s.name, column.key].seeds for s in found.table.systems)
     ]
-    if not columns:
-        return None
+
+
+def _column(found: Results, column: Column) -> Figure:
     systems = found.table.systems
-    across = min(3, len(columns))
-    down = math.ceil(len(columns) / across)
-    height = down * (1.0 + _INCH_A_ROW * len(systems))
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(1.6 + 3.0 * across, height), layout="constrained")
-        figure.get_layout_engine().set(h_pad=0.08, hspace=0.06)
-        panels = figure.subplots(down, across, squeeze=False, sharey=True)
-        for panel, column in zip(panels.flat, columns, strict=False):
-            panel.set_title(column.title, fontsize=10)
-            for row, system in enumerate(systems):
-                _values(panel, row, found.cells[system.name, column.key].seeds)
-            if column.key in found.baselines:
-                majority = found.baselines[column.key]
-                panel.axvline(majority, color="black", linewidth=0.8, linestyle=":")
-            panel.set_yticks(range(len(systems)), [system.name for system in systems])
-            panel.set_ylim(len(systems) - 0.5, -0.5)
-            panel.grid(axis="x", color="0.9")
-            panel.set_axisbelow(True)
-        for panel in panels.flat[len(columns) :]:
-            panel.set_axis_off()
+        size = (4.6, 0.9 + _INCH_A_ROW * len(systems))
+        figure = Figure(figsize=size, layout="constrained")
+        panel = figure.subplots()
+        panel.set_title(column.title, fontsize=10)
+        for row, system in enumerate(systems):
+            _values(panel, row, found.cells[system.name, column.key].seeds)
+        if column.key in found.baselines:
+            majority = found.baselines[column.key]
+            panel.axvline(majority, color="black", linewidth=0.8, linestyle=":")
+        panel.set_yticks(range(len(systems)), [system.name for system in systems])
+        panel.set_ylim(len(systems) - 0.5, -0.5)
+        panel.grid(axis="x", color="0.9")
+        panel.set_axisbelow(True)
     return figure
 
 
@@ -93,7 +88,7 @@ def differences(found: Results, verdict: Verdict) -> Figure | None:
     if not parts:
         return None
     with matplotlib.rc_context(_STYLE):
-        size = (7.6, 0.9 + _INCH_A_ROW * len(parts))
+        size = (6.2, 0.9 + 1.5 * _INCH_A_ROW * len(parts))
         figure = Figure(figsize=size, layout="constrained")
         panel = figure.subplots()
         for row, part in enumerate(parts):
@@ -113,7 +108,7 @@ def differences(found: Results, verdict: Verdict) -> Figure | None:
                 )
         titles = {column.key: column.title for column in found.columns}
         labels = [
-            f"{titles[part.pair.column]}: {part.pair.first} less {part.pair.second}"
+            f"{titles[part.pair.column]}\n{part.pair.first} less {part.pair.second}"
             for part in parts
         ]
         panel.set_yticks(range(len(parts)), labels)
@@ -163,12 +158,12 @@ def _line(
         )
 
 
-def every(found: Results) -> Sequence[tuple[str, Figure]]:
-    """The plots above the claims, each with what it shows."""
+def every(found: Results) -> list[tuple[str, list[Figure]]]:
+    """The plots above the claims, each group with what it shows."""
     seeds = "Each stroke is a seed, the dot their mean, the line its 95% interval"
     seeds += "; dotted: the majority class." if found.baselines else "."
     plots = [(seeds, scores(found))]
-    if found.table.name == "figure5":
+    if (figure := steps(found)) is not None:
         shown = "Fine-tuned from checkpoints along the run; bars are 95% intervals."
-        plots.insert(0, (shown, steps(found)))
-    return [(said, figure) for said, figure in plots if figure is not None]
+        plots.insert(0, (shown, [figure]))
+    return [(said, figures) for said, figures in plots if figures]

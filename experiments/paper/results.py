@@ -122,7 +122,7 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
         "command": shlex.join(["python", "-m", "experiments.paper", *sys.argv[1:]]),
         "date": f"{now:%Y-%m-%d %H:%M} UTC",
         "hardware": f"{os.cpu_count()} cores of {_processor()}",
-        "devices": ", ".join(sorted(devices)) or "none yet",
+        "devices": ", ".join(sorted(filter(None, devices))) or "none yet",
         "versions": ", ".join(versions),
         "size": options.size,
         "pre-training": f"{lengths} sequences, config {Path(options.config).name}",

@@ -161,7 +161,7 @@ CHOICES = {
     "sum_all": "Weighted sum, all layers",
 }
 _TOO_SHALLOW = (
-    "This size has not the four layers of the paper's best features; {} stand for them."
+    "This size has fewer layers than the paper's best features; in their place: {}."
 )
 
 
@@ -184,7 +184,7 @@ def _table7(name: str, size: str) -> Table:
             ALIKE,
         ),
         Claim(
-            f"{best} are the best features",
+            f"The best features: {best}",
             "section 5.3",
             tuple(Pair(best, other, "ner") for other in others),
         ),

@@ -1,0 +1,308 @@
+"""The paper's tables by one command: what is run, stopped, resumed, reported."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from paper_runs import command, data
+
+from bert_jax.errors import UserError
+from experiments import running
+from experiments.paper import __main__ as paper
+from experiments.paper import execution, progress, runs
+
+__all__ = ["command", "data"]  # fixtures
+
+
+def test_the_majority_class_as_a_run_prints_it():
+    text = (
+        "noise  model  majority baseline?\n\ndev       model  majority baseline\n"
+        "--------  -----  -----------------\naccuracy  0.7         0.6838\n"
+        "f1      0.8       0.8122\naccuracy_std  0.1\n\nf1  1.0  2.0\n"
+    )
+    expected = {"dev": {"accuracy": 0.6838, "f1": 0.8122}}
+    assert execution._baseline(text) == expected
+    assert execution._baseline("step 3 dev: accuracy 0.5") == {}
+
+
+def test_runs_once_and_says_what_it_found(command):
+    args = ("table5", "--tasks=sst2,mrpc", "--seeds=3")
+    status, ran, out, err = command(*args)
+    assert status == 0 and len(ran) == len(set(ran)) == 4 + 5 * 2
+    assert "LTR is worse than MLM on all tasks (section 5.1)" in out
+    assert "REPRODUCED: LTR is worse" in out and "not asked for: mnli, qnli" in out
+    assert "UNDECIDED: No NSP hurts" in out
+    assert "run 14 of 14" in err and "of a kind that has not run yet" in err
+    folder = command.output / "table5-tiny"
+    results = json.loads((folder / "results.json").read_text())
+    found = {(s["system"], s["column"]): s for s in results["scores"]}
+    assert found["LTR & No NSP", "sst2"]["seeds"] == pytest.approx(
+        {"0": 50.0, "1": 51.0, "2": 52.0}
+    )
+    assert found["MLM & NSP", "mrpc"]["paper"] == 86.7
+    assert results["about"]["devices"] == "2 x cpu"
+    assert (folder / "report.txt").read_text() in out
+    # Again: nothing runs, the same report.
+    status, ran, again, _ = command(*args)
+    assert (status, ran) == (0, []) and "all 14 runs are done" in again
+    html = (folder / "report.html").read_text()
+    assert html.count("<svg") == 4 and "http" not in html.replace(
+        "http://www.w3.org", ""
+    )
+    assert "<script" not in html and "LTR &amp; No NSP" in html
+
+
+def test_a_run_that_fails_is_shown_and_the_rest_goes_on(command, monkeypatch):
+    args = ("table5", "--tasks=sst2,mrpc", "--seeds=2")
+    monkeypatch.setenv("BREAK", "no-pairs-")
+    status, ran, out, err = command(*args)
+    assert status == 2 and len(ran) == 14 - 2  # what starts from it is not run
+    assert err.splitlines()[-1].startswith("error: 3 of 14 runs failed")
+    assert "no-pairs- is broken" in out and "not run: " in out
+    html = (command.output / "table5-tiny" / "report.html").read_text()
+    assert "3 runs failed" in html and "no-pairs- is broken" in html
+    # It is shown by --plan, and tried again.
+    assert "no-pairs- is broken" in command(*args, "--plan")[2]
+    monkeypatch.delenv("BREAK")
+    status, ran, *_ = command(*args)
+    assert status == 0 and len(ran) == 3
+
+
+@pytest.mark.parametrize("status", [130, 143, -15])
+def test_a_signal_ends_all_and_the_same_command_goes_on(command, monkeypatch, status):
+    args = ("table5", "--tasks=sst2", "--seeds=2")
+    monkeypatch.setenv("BREAK", "no-nsp-loss-")
+    monkeypatch.setenv("BREAK_STATUS", str(status))
+    ended, ran, _, err = command(*args)
+    assert (
+        ended == (143 if status < 0 else status)
+        and len(ran) == 3
+        and "goes on there" in err
+    )
+    monkeypatch.delenv("BREAK")
+    ended, ran, *_ = command(*args)
+    assert ended == 0 and len(ran) == 9 - 2
+
+
+def test_a_killed_run_is_a_failure_with_its_signal(command, monkeypatch, tmp_path):
+    (tmp_path / "main.py").write_text(
+        "import os, sys; print('halfway', flush=True); os.kill(os.getpid(), 9)"
+    )
+    status, _, out, _ = command("table1", "--tasks=sst2", "--seeds=2")
+    assert status == 2 and "halfway (ended by signal 9)" in out
+
+
+def test_the_plan_runs_nothing_and_estimates_by_the_runs_own_pace(command):
+    args = ("table5", "--tasks=sst2", "--seeds=2")
+    status, ran, out, _ = command(*args, "--plan")
+    assert (status, ran) == (0, []) and "9 of a kind that has not run yet" in out
+    assert not command.output.exists()
+    command("table1", "--tasks=sst2", "--seeds=2")
+    out = command(*args, "--plan")[2]
+    # Of 3 s a step and 40 steps; three pre-trainings and four fine-tunings are left.
+    assert "2 of 9 runs done, 7 left: 14 min" in out
+    (done,) = (command.output / "pretraining").glob("mlm-*/result.json")
+    folder = done.parent
+    (folder / "result.json").unlink()
+    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_text("".join(lines[:2]))
+    (line,) = (
+        x for x in command(*args, "--plan")[2].splitlines() if x.startswith("begun")
+    )
+    assert "60 s" in line  # 20 of 40 steps
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "not JSON"), ("[]", "not a JSON object"), ("{}", "it has no seconds")],
+)
+def test_a_damaged_result_is_one_line(command, text, message):
+    args = ("table1", "--tasks=sst2", "--seeds=2")
+    command(*args)
+    (path,) = (command.output / "pretraining").glob("*/result.json")
+    path.write_text(text)
+    status, ran, _, err = command(*args)
+    assert status == 2 and not ran and message in err and str(path) in err
+    assert err.startswith("error: ") and err.count("\n") == 1 and "delete it" in err
+
+
+def test_a_score_that_is_not_a_number_is_reported(command):
+    args = ("table1", "--tasks=sst2", "--seeds=2")
+    command(*args)
+    (path,) = command.output.glob("finetuning/*/*/seed_1/metrics.jsonl")
+    path.write_text(
+        path.read_text().replace('"accuracy": 0.', '"accuracy": "nan", "x": 0.')
+    )
+    status, ran, out, _ = command(*args)
+    assert status == 0 and not ran
+    assert ["BERT,", "tiny", "nan"] in [line.split() for line in out.splitlines()]
+    (cell,) = json.loads((command.output / "table1-tiny" / "results.json").read_text())[
+        "scores"
+    ]
+    assert cell["seeds"]["1"] is None and cell["mean"] is cell["interval_95"] is None
+
+
+def test_seeds_that_failed_leave_the_claim_undecided(command, monkeypatch):
+    monkeypatch.setattr(runs, "_APART", ("tiny",))
+    monkeypatch.setenv("BREAK", "seed_2")
+    status, _, out, _ = command("table5", "--tasks=sst2", "--seeds=3")
+    assert status == 2
+    assert "UNDECIDED: LTR is worse" in out and "only 2 of 3 seeds" in out
+
+
+def test_one_start_at_a_time(command):
+    args = ("table1", "--tasks=sst2", "--seeds=2")
+    with execution.alone(command.output):
+        status, ran, _, err = command(*args)
+        assert status == 2 and not ran and "another start" in err
+        assert err.count("\n") == 1
+        assert command(*args, "--plan")[0] == 0
+    assert command(*args)[0] == 0
+
+
+CHILD = """
+import signal, sys, time
+def save(*_):
+    print("saved", flush=True)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+print("begun", flush=True)
+time.sleep(60)
+"""
+PARENT = """
+import sys
+from pathlib import Path
+from experiments import running
+from experiments.paper import execution
+with execution.alone(Path(sys.argv[1])) as lock:
+    program = [sys.executable, "-c", sys.argv[2]]
+    running.wait(program, Path(sys.argv[1]) / "log", [lock])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_a_run_saves_and_ends_when_its_parent_is_killed(tmp_path):
+    """And holds the output folder until then."""
+    given = [sys.executable, "-c", PARENT, str(tmp_path), CHILD]
+    parent = subprocess.Popen(given, cwd=running.ROOT, stderr=subprocess.DEVNULL)
+    log = tmp_path / "log"
+    wait_for(lambda: log.exists() and "begun" in log.read_text())
+    with pytest.raises(UserError, match="another start"), execution.alone(tmp_path):
+        pass
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: "saved" in log.read_text())
+    wait_for(lambda: is_free(tmp_path))
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_free(folder):
+    try:
+        with execution.alone(folder):
+            return True
+    except UserError:
+        return False
+
+
+def test_features_scores_of_another_kind_are_no_f1(command, monkeypatch):
+    monkeypatch.setenv("SCORE", "accuracy")
+    status, _, _, err = command("table7", "--seeds=2")
+    assert status == 2 and "scored by accuracy, not F1" in err.splitlines()[-1]
+
+
+def test_lost_results_of_features_say_what_to_delete(command):
+    command("table7", "--seeds=2")
+    (path,) = command.output.glob("features/*/*/results.json")
+    path.unlink()
+    status, _, _, err = command("table7", "--seeds=2")
+    assert status == 2 and f"delete {path.with_name('result.json')}" in err
+    path.with_name("result.json").unlink()
+    assert command("table7", "--seeds=2")[0] == 0
+
+
+def test_time_by_phases_and_models(command):
+    """The second phase's steps are longer; another model's take another time."""
+    command("table1", "--tasks=sst2", "--seeds=2")
+    (done,) = (command.output / "pretraining").glob("mlm-*/result.json")
+    folder = done.parent
+    done.unlink()
+    config = json.loads((folder / "config.json").read_text())
+    config["phase2"]["fraction"] = 0.5
+    (folder / "config.json").write_text(json.dumps(config))
+    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_text("".join(lines[:2]))  # 20 of 40 steps
+    run = runs.Run("pre-training", folder, (), "tiny")
+    other = run._replace(folder=folder / "absent", model="base")
+    same = run._replace(folder=folder / "absent too")
+    found = progress.states([run, other, same])
+    assert found[other.folder].left is None
+    # Three seconds a step at 128; at 512 the FLOPs are 4.3 times as many.
+    assert found[folder].left == pytest.approx(20 * 3 * 4.3, rel=0.01)
+    assert found[same.folder].left == pytest.approx(20 * 3 * 5.3, rel=0.01)
+
+
+def test_features_and_fine_tuning_side_by_side(command):
+    status, ran, out, _ = command("table7", "--seeds=3")
+    assert status == 0 and len(ran) == 2
+    results = json.loads((command.output / "table7-tiny" / "results.json").read_text())
+    found = {s["system"]: s for s in results["scores"]}
+    assert found["Weighted sum, all layers"]["mean"] == pytest.approx(81.0)
+    assert found["Weighted sum, all layers"]["paper"] == 95.5
+    assert found["Concatenated, last four"]["seeds"] == {}  # the model is too small
+    assert "UNDECIDED: The best features: Weighted sum, all layers" in out
+    assert "differ by the same" in out
+
+
+def test_features_that_cannot_start_are_one_line(command, monkeypatch):
+    absent = (sys.executable, "-m", "experiments.not_there")
+    monkeypatch.setattr(runs, "FEATURES", absent)
+    status, _, out, err = command("table7", "--seeds=2")
+    assert status == 2 and "No module named experiments.not_there" in out
+    assert err.splitlines()[-1].startswith("error: 1 of 3 runs failed")
+
+
+@pytest.mark.parametrize("table", ["table1", "table6", "figure5", "table8", "imdb"])
+def test_other_tables_are_drawn(command, table):
+    status, _, _, err = command(table, "--seeds=2")
+    assert status == 0, err
+    html = (command.output / f"{table}-tiny" / "report.html").read_text()
+    assert "<svg" in html and "</html>" in html
+    assert ("[3.99]" in html) == (table == "table6")
+    assert ("OpenAI GPT" in html) == (table == "table1")
+
+
+@pytest.mark.slow
+def test_a_whole_table_of_tiny_models(micro, tmp_path, capfd):
+    """Pre-trained, fine-tuned, judged and drawn; a second start runs nothing."""
+    pytest.importorskip("matplotlib", reason="needs the report extra")
+    folder = tmp_path / "data" / "imdb"
+    folder.mkdir(parents=True)
+    rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 16]
+    for name in ("train", "test"):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text)
+    args = ["imdb", "--size=tiny", f"--config={micro}", "--seeds=2"]
+    args += [f"--data={tmp_path / 'data'}", f"--output={tmp_path / 'out'}"]
+    args += ["--finetuning.train.num_steps=4", "--finetuning.task.max_seq_length=16"]
+    status = paper.main(args)
+    out, err = capfd.readouterr()
+    assert status == 0, err
+    assert "LTR is worse than MLM" in out
+    path = tmp_path / "out" / "imdb-tiny" / "results.json"
+    results = json.loads(path.read_text())
+    assert [list(s["seeds"]) for s in results["scores"]] == [["0", "1"]] * 2
+    assert results["pretraining"]["MLM & NSP"]["perplexity"] > 1
+    assert results["majority"] == {"imdb": 50.0} and "(majority class)" in out
+    kept = sorted((tmp_path / "out" / "pretraining").glob("*/checkpoints/*"))
+    assert [path.name for path in kept[:5]] == ["12", "16", "20", "4", "8"]
+    assert paper.main(args) == 0
+    out, err = capfd.readouterr()
+    assert "all 4 runs are done" in out and "run 1" not in err
