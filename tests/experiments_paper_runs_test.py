@@ -257,7 +257,7 @@ def test_features_and_fine_tuning_side_by_side(command):
     assert found["Weighted sum, all layers"]["mean"] == pytest.approx(81.0)
     assert found["Weighted sum, all layers"]["paper"] == 95.5
     assert found["Concatenated, last four"]["seeds"] == {}  # the model is too small
-    assert "UNDECIDED: The best features: Weighted sum, all layers" in out
+    assert "UNDECIDED: Features of layers are better" in out
     assert "differ by the same" in out
 
 

@@ -117,6 +117,8 @@ def test_table_8_shares_the_papers_own_mix(data):
     first = plan[0].folder
     assert first == planned(data, table="table5")[0].folder
     texts = [" ".join(run.arguments) for run in plan if run.needs is None]
+    features = [run.arguments for run in plan if run.kind == "features"]
+    assert all("--choices=sum_all" in arguments for arguments in features)
     assert "mask_fraction=0.0" in texts[5] and "random_fraction=1.0" in texts[5]
 
 
@@ -129,7 +131,7 @@ def test_the_best_features_are_those_that_a_size_has(size, choice):
     seven = tables.build("table7", size)
     best = tables.CHOICES[choice]
     assert {pair.first for pair in seven.claims[1].pairs} == {best}
-    assert len(seven.claims[1].pairs) == (5 if size == "mini" else 3)
+    assert len(seven.claims[1].pairs) == (5 if size == "mini" else 1)
     assert ("in their place" in seven.note) == (size == "tiny")
 
 
@@ -157,6 +159,7 @@ def test_table_7_runs_features_once_for_all_choices(data):
     assert "--config.tokenizer.lowercase=False" in plan[0].arguments
     assert planned(data, table="features") == plan
     assert "--document_context" not in plan[2].arguments
+    assert not any("--choices" in text for text in plan[2].arguments)
     assert "--size=128" in plan[2].arguments
     base = planned(data, table="table7", size="base")
     assert {"--document_context", "--size=768"} <= set(base[-1].arguments)

@@ -127,7 +127,9 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
     data, seeds = options.found["ner" if system.choice else task], options.seeds
     start = f"config.init_from={source}"
     if task == "features":
-        return [_features(options, first, data.fields)]
+        # Table 8 needs one choice of layers only.
+        choice = "" if system.choice else tables.best_features(options.size)
+        return [_features(options, first, data.fields, choice)]
     size = system.pretraining.size or options.size
     spec = finetuning_config(data, size)
     context = _CONTEXT if task == "ner" and size in _APART else ()
@@ -153,8 +155,8 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
     ]
 
 
-def _features(options: Options, first: Run, fields: Sequence[str]) -> Run:
-    """experiments.features on the pre-training run."""
+def _features(options: Options, first: Run, fields: Sequence[str], choice: str) -> Run:
+    """experiments.features on the pre-training run; an empty choice: all."""
     names = {"task.train_file": "train", "task.dev_file": "dev"}
     names["task.test_file"] = "test"
     files = [field.partition("=") for field in fields]
@@ -162,6 +164,8 @@ def _features(options: Options, first: Run, fields: Sequence[str]) -> Run:
     context = ("--document_context",) if options.size in _APART else ()
     # The paper's BiLSTM is as wide as Base (section 5.3), ours as each size.
     width = min(768, tables.SIZES[options.size][1])
+    if choice:
+        context = (*context, f"--choices={choice}")
     given = (*data, f"--seeds={options.seeds}", f"--size={width}", *context)
     parent = options.output / "features" / first.folder.name
     folder = parent / f"ner-{options.seeds}seeds-{_digest(*given)}"
