@@ -15,7 +15,7 @@ from experiments.paper.systems import Column
 from experiments.paper.tables import SHARES
 from experiments.paper.verdicts import Verdict, interval
 
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 10,
     "font.family": "DejaVu Sans",
     "svg.fonttype": "path",
@@ -26,7 +26,7 @@ _STYLE: Any = {
 }
 # Which would name addresses: the report needs none.
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-_MARKS = ("o", "s", "^", "D", "v", "P", "X")
+MARKS = ("o", "s", "^", "D", "v", "P", "X")
 _GREYS = ("black", "0.55")
 _INCH_A_ROW = 0.34
 
@@ -34,7 +34,7 @@ _INCH_A_ROW = 0.34
 def svg(figure: Figure) -> str:
     """A figure as an SVG element."""
     file = io.StringIO()
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure.savefig(file, format="svg", metadata=_NO_METADATA)
     text = file.getvalue()
     return text[text.index("<svg") :]
@@ -51,7 +51,7 @@ def scores(found: Results) -> list[Figure]:
 
 def _column(found: Results, column: Column) -> Figure:
     systems = found.table.systems
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         size = (4.6, 0.9 + _INCH_A_ROW * len(systems))
         figure = Figure(figsize=size, layout="constrained")
         panel = figure.subplots()
@@ -87,7 +87,7 @@ def differences(found: Results, verdict: Verdict) -> Figure | None:
     parts = [part for part in verdict.parts if part.differences]
     if not parts:
         return None
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         size = (6.2, 0.9 + 1.5 * _INCH_A_ROW * len(parts))
         figure = Figure(figsize=size, layout="constrained")
         panel = figure.subplots()
@@ -128,12 +128,12 @@ def steps(found: Results) -> Figure | None:
     if found.table.name != "figure5":
         return None
     columns = found.columns
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         size = (5.2 * len(columns), 3.2)
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(1, len(columns), squeeze=False)
         for panel, column in zip(panels.flat, columns, strict=True):
-            for label, mark, grey in zip(("MLM", "LTR"), _MARKS, _GREYS, strict=False):
+            for label, mark, grey in zip(("MLM", "LTR"), MARKS, _GREYS, strict=False):
                 _line(panel, found, column.key, label, mark, grey)
             panel.set_xlabel("% of the pre-training steps")
             panel.set_ylabel(column.title)

@@ -90,7 +90,7 @@ def pretraining(options: Options, run: Pretraining) -> Run:
         fields.append(f"--config.checkpoint.keep_every={keep}")
         fields.append(f"--config.checkpoint.save_every={save}")
     fields += [f"--config.{field}" for field in run.fields]
-    name = f"{run.name}-{_digest(Path(spec).name, *fields, *_own(spec))}"
+    name = f"{run.name}-{digest(Path(spec).name, *fields, *_own(spec))}"
     data = f"--config.corpus.data_dir={options.output / 'prepared'}"
     folder = options.output / "pretraining" / name
     return Run("pre-training", folder, (f"--config={spec}", *fields, data), model)
@@ -137,13 +137,13 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
     fields += options.finetuning
     parent = options.output / "finetuning" / first.folder.name
     share = "" if system.share == 100 else f"-{system.share}percent"
-    digest = _digest(Path(spec).name, *fields)
+    own = digest(Path(spec).name, *fields)
     arguments = (f"--config={spec}", f"--{start}", *fields)
     if size not in _APART and seeds > 1:
-        folder = parent / f"{task}{share}-{seeds}seeds-{digest}"
+        folder = parent / f"{task}{share}-{seeds}seeds-{own}"
         together = ("--config.seed=0", f"--config.train.seeds={seeds}")
         return [Run(task, folder, (*arguments, *together), first.model, first.folder)]
-    folder = parent / f"{task}{share}-{digest}"
+    folder = parent / f"{task}{share}-{own}"
     return [
         first._replace(
             kind=task,
@@ -168,12 +168,12 @@ def _features(options: Options, first: Run, fields: Sequence[str], choice: str) 
         context = (*context, f"--choices={choice}")
     given = (*data, f"--seeds={options.seeds}", f"--size={width}", *context)
     parent = options.output / "features" / first.folder.name
-    folder = parent / f"ner-{options.seeds}seeds-{_digest(*given)}"
+    folder = parent / f"ner-{options.seeds}seeds-{digest(*given)}"
     start = f"--init_from={first.folder}"
     return Run("features", folder, (start, *given), first.model, first.folder)
 
 
-def _digest(*texts: str) -> str:
+def digest(*texts: str) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
 
 

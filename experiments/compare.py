@@ -1,0 +1,189 @@
+"""Runs side by side: how their configs differ, what they reached, their curves.
+
+    python -m experiments.compare runs/a runs/b 'runs/sweep/*' \
+        [--split=dev] [--score=NAME] [--output=compare.html]
+
+Runs that differ by their seed alone share a row: the mean of the score and its 95%
+interval (Student's t). The score is that of the checkpoint that the run's predictions
+are from: the last one, or the best. With --output also writes a page with plots: scores
+by step, and the final ones with their intervals.
+"""
+
+import argparse
+import glob
+import json
+import math
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flax.traverse_util import flatten_dict
+
+from bert_jax.errors import UserError
+from bert_jax.runtime import outside, terminal
+from bert_jax.runtime.storage import write_atomically
+from bert_jax.workdir import metrics
+from experiments.paper.verdicts import interval
+
+# What a line of metrics.jsonl has besides scores.
+_NO_SCORES = ("step", "split", "time")
+# Fields that say where a run is or how it was queried, not what it is.
+_PLACES = ("seed", "train.seeds", "corpus.data_dir", "mesh.", "predict.", "checkpoint.")
+
+
+class Run(NamedTuple):
+    """A run: its fields, and its lines of one split."""
+
+    folder: Path
+    fields: Mapping[str, Any]
+    lines: Sequence[Mapping[str, Any]]
+
+
+class Group(NamedTuple):
+    """Runs that differ by their seed alone.
+
+    Attributes:
+      name: the fields in which the groups differ, FIELD=VALUE.
+      scores: of each run, in the order of `runs`.
+    """
+
+    name: str
+    runs: Sequence[Run]
+    scores: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.scores)
+
+    @property
+    def reach(self) -> float:
+        """Half of the interval's width; infinite for one run."""
+        low, high = interval(self.scores)
+        return (high - low) / 2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    parser = argparse.ArgumentParser(prog="experiments.compare", allow_abbrev=False)
+    parser.add_argument("runs", nargs="+", help="work directories, or patterns")
+    parser.add_argument("--split", default="dev")
+    parser.add_argument("--score", default="", help="by default the split's first")
+    parser.add_argument("--output", default="", help="a page to write, FILE.html")
+    options = parser.parse_args(argv)
+    try:
+        runs = find(options.runs, options.split)
+        name = choose(runs, options.score, options.split)
+        found = groups(runs, name)
+        print(text(found, f"{options.split} {name}"))
+        if options.output:
+            from experiments import compare_page  # needs the report extra
+
+            page = compare_page.page(found, options.split, name)
+            write_atomically(Path(options.output), page)
+            print(f"written: {options.output}")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def find(places: Sequence[str], split: str) -> list[Run]:
+    """The runs in these folders; of a run of several seeds, each seed's.
+
+    Raises:
+      UserError: a folder has no run, or a run has no line of the split.
+    """
+    folders: dict[Path, None] = {}
+    for place in places:
+        hits = sorted(map(Path, glob.glob(place))) or [Path(place)]
+        inner = [path for hit in hits for path in _runs_in(hit)]
+        if not inner:
+            raise UserError(f"{place}: has no run (a folder with config.json)")
+        folders |= dict.fromkeys(inner)
+    runs = []
+    for folder in folders:
+        fields = flatten_dict(dict(outside.read_json(folder, "config.json")), sep=".")
+        lines = metrics.read(folder, split)
+        if not lines:
+            raise UserError(
+                f"{folder}: has no scores on {split} yet; let the run end, or leave "
+                "it out"
+            )
+        runs.append(Run(folder, fields, lines))
+    return runs
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    seeds = sorted(folder.glob("seed_*/config.json"))
+    if seeds:
+        return [path.parent for path in seeds]
+    return [folder] if (folder / "config.json").exists() else []
+
+
+def choose(runs: Sequence[Run], asked: str, split: str) -> str:
+    """The score to compare.
+
+    Raises:
+      UserError: a run lacks it.
+    """
+    name = asked or next(key for key in runs[0].lines[-1] if key not in _NO_SCORES)
+    for run in runs:
+        if name not in run.lines[-1]:
+            there = ", ".join(key for key in run.lines[-1] if key not in _NO_SCORES)
+            raise UserError(
+                f"{run.folder}: has no {name} on {split}; it has {there}: choose one "
+                "with --score that all runs have"
+            )
+    return name
+
+
+def groups(runs: Sequence[Run], score: str) -> list[Group]:
+    """Runs that differ by their seed alone, together; the best mean first."""
+    shown = [
+        name
+        for name in dict.fromkeys(name for run in runs for name in run.fields)
+        if not name.startswith(_PLACES)
+        and len({json.dumps(run.fields.get(name)) for run in runs}) > 1
+    ]
+    together: dict[str, list[Run]] = {}
+    for run in runs:
+        name = " ".join(f"{field}={run.fields.get(field)}" for field in shown)
+        together.setdefault(name or "(all alike)", []).append(run)
+    found = [
+        Group(name, members, [_final(run, score) for run in members])
+        for name, members in together.items()
+    ]
+    sign = 1 if lower_is_better(score) else -1
+    return sorted(found, key=lambda group: sign * group.mean)
+
+
+def lower_is_better(score: str) -> bool:
+    return score.endswith(("loss", "perplexity"))
+
+
+def _final(run: Run, score: str) -> float:
+    """The score of the checkpoint that the run's predictions are from."""
+    values = [float(line[score]) for line in run.lines if score in line]
+    if run.fields.get("evaluate.checkpoint") != "best":
+        return values[-1]
+    return (min if lower_is_better(score) else max)(values)
+
+
+def text(found: Sequence[Group], title: str) -> str:
+    """The table."""
+    rows = [
+        (
+            group.name,
+            f"{group.mean:.4g}",
+            f"± {group.reach:.2g}" if math.isfinite(group.reach) else "",
+            str(len(group.runs)),
+        )
+        for group in found
+    ]
+    return terminal.table(rows, ("runs", title, "95%", "seeds"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""The page of experiments.compare: one HTML file, plots inside."""
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from experiments.compare import Group
+from experiments.paper.plots import MARKS, STYLE, svg
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto;
+  padding: 0 1rem; color: #111; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem 1rem .25rem 0; text-align: left;
+  border-bottom: 1px solid #ddd; }
+.scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
+"""
+_MOST_LINES = 12  # in the plot of curves: more cannot be told apart
+
+
+def page(found: Sequence[Group], split: str, score: str) -> str:
+    """The file's text."""
+    title = f"{score} on {split}"
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        _table(found),
+        "<h2>Final scores</h2>",
+        svg(finals(found, title)),
+        "<p>Each stroke is a run, the dot their mean, the line its 95% interval.</p>",
+        "<h2>By step</h2>",
+        svg(curves(found[:_MOST_LINES], title, score)),
+        "<p>Means over seeds; the band reaches from the lowest to the highest.</p>",
+    ]
+    if len(found) > _MOST_LINES:
+        body.append(f"<p>The best {_MOST_LINES} of {len(found)}.</p>")
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
+
+
+def _table(found: Sequence[Group]) -> str:
+    rows = [
+        f"<tr><td>{number}</td><td>{escape(group.name)}</td>"
+        f"<td>{group.mean:.4g}{_reach(group)}</td><td>{len(group.runs)}</td></tr>"
+        for number, group in enumerate(found, 1)
+    ]
+    header = "<tr><th></th><th>runs</th><th>mean</th><th>seeds</th></tr>"
+    return f'<div class="scroll"><table>{header}{"".join(rows)}</table></div>'
+
+
+def _reach(group: Group) -> str:
+    return f" ± {group.reach:.2g}" if math.isfinite(group.reach) else ""
+
+
+def finals(found: Sequence[Group], title: str) -> Figure:
+    """Every run's score, the means and their intervals; numbered as in the table."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(6, 0.9 + 0.34 * len(found)), layout="constrained")
+        panel = figure.subplots()
+        for row, group in enumerate(found):
+            panel.plot(group.scores, [row] * len(group.scores), "|", color="0.5")
+            if math.isfinite(group.reach):
+                ends = [group.mean - group.reach, group.mean + group.reach]
+                panel.plot(ends, [row, row], color="black", linewidth=1.4)
+            panel.plot([group.mean], [row], "o", color="black", markersize=5)
+        panel.set_yticks(range(len(found)), [str(n + 1) for n in range(len(found))])
+        panel.set_ylim(len(found) - 0.5, -0.5)
+        panel.set_xlabel(title)
+        panel.grid(axis="x", color="0.9")
+    return figure
+
+
+def curves(found: Sequence[Group], title: str, score: str) -> Figure:
+    """The score by step, of each group."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        panel = figure.subplots()
+        for number, group in enumerate(found):
+            steps, values = _by_step(group, score)
+            color = str(0.6 * number / max(1, len(found) - 1))
+            mark = MARKS[number % len(MARKS)]
+            means = [sum(each) / len(each) for each in values]
+            panel.plot(steps, means, color=color, marker=mark, label=str(number + 1))
+            lows, highs = map(min, values), map(max, values)
+            panel.fill_between(steps, [*lows], [*highs], color=color, alpha=0.15)
+        panel.set_xlabel("step")
+        panel.set_ylabel(title)
+        panel.legend(frameon=False, bbox_to_anchor=(1, 1), loc="upper left")
+    return figure
+
+
+def _by_step(group: Group, score: str) -> tuple[list[int], list[list[float]]]:
+    found: dict[int, list[float]] = {}
+    for run in group.runs:
+        for line in run.lines:
+            if score in line and math.isfinite(value := float(line[score])):
+                found.setdefault(int(line["step"]), []).append(value)
+    ordered: Mapping[int, Any] = dict(sorted(found.items()))
+    return list(ordered), list(ordered.values())

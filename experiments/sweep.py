@@ -1,0 +1,137 @@
+"""A grid over any fields of any config: every combination is a run.
+
+    python -m experiments.sweep --config=configs/finetune/glue.py:task=mrpc \
+        --grid=optimizer.learning_rate=5e-5,3e-5 --grid=seed=0,1,2 [--together] \
+        [--output=runs/sweep] [--plan] [--config.FIELD=VALUE ...]
+
+Runs go one after the other, each as bert_jax.main in a folder of its own; the same
+command resumes. With --together the seeds of a combination, which must be consecutive,
+train in one program: faster for small models. At the end stands the table of
+experiments.compare, and OUTPUT/compare.html if matplotlib is installed.
+"""
+
+import argparse
+import importlib.util
+import itertools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_jax.config import configuration
+from bert_jax.errors import UserError
+from bert_jax.runtime import terminal
+from experiments import compare
+from experiments.paper import execution, progress
+from experiments.paper.runs import Run, digest
+
+_SEED = "seed"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    try:
+        return _main(argv)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _main(argv: Sequence[str]) -> int:
+    options, fields = parse(argv)
+    runs = plan(options, fields)
+    if options.plan:
+        print(progress.overview(runs))
+        return 0
+    errors: dict[Path, str] = {}
+    with execution.alone(options.output) as lock:
+        status = execution.run_all(runs, errors, lock)
+    if status:
+        terminal.say("stopped; the same command resumes")
+        return status
+    folders = [str(run.folder) for run in runs if run.folder not in errors]
+    if folders:
+        page = ["--output", str(options.output / "compare.html")]
+        drawn = importlib.util.find_spec("matplotlib") is not None
+        compare.main([*folders, *(page if drawn else [])])
+    for folder, error in errors.items():
+        terminal.say(f"failed: {folder}: {error}")
+    return 2 if errors else 0
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The options (`grid`: values by field), and the fields of all runs.
+
+    Raises:
+      UserError: an option that does not exist; a field twice; seeds that cannot train
+        together.
+    """
+    parser = argparse.ArgumentParser(prog="experiments.sweep", allow_abbrev=False)
+    parser.add_argument("--config", required=True, help="a config file")
+    parser.add_argument("--grid", required=True, action="append", help="FIELD=A,B,...")
+    parser.add_argument("--together", action="store_true", help="seeds in one program")
+    parser.add_argument("--output", default="runs/sweep", type=Path)
+    parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
+    options, rest = parser.parse_known_args(argv)
+    grid: dict[str, list[str]] = {}
+    for text in options.grid:
+        field, equals, values = text.partition("=")
+        if not (equals and values) or field in grid:
+            raise UserError(f"--grid={text}: write FIELD=A,B,..., each field once")
+        grid[field] = split(values)
+    options.grid = grid
+    for text in rest:
+        field = text.removeprefix("--config.").partition("=")[0]
+        if not text.startswith("--config.") or "=" not in text:
+            raise UserError(f"{text}: no such option; --config.FIELD=VALUE is passed")
+        if field in (*grid, "train.seeds"):
+            raise UserError(f"{text}: the grid sets {field}")
+    if options.together:
+        seeds = [int(seed) for seed in grid.get(_SEED, []) if seed.isdigit()]
+        if len(seeds) < 2 or seeds != [*range(seeds[0], seeds[0] + len(seeds))]:
+            raise UserError(
+                "--together: --grid=seed=... must be consecutive, such as seed=0,1,2"
+            )
+    return options, rest
+
+
+def split(values: str) -> list[str]:
+    """Splits at commas outside of brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for letter in values:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def plan(options: argparse.Namespace, fields: Sequence[str]) -> list[Run]:
+    """The runs, their configs checked.
+
+    Raises:
+      UserError: a field or value that the config does not allow.
+    """
+    grid = dict(options.grid)
+    seeds = grid.pop(_SEED) if options.together else []
+    runs = []
+    for values in itertools.product(*grid.values()):
+        point = dict(zip(grid, values, strict=True))
+        given = [f"--config.{field}={value}" for field, value in point.items()]
+        if seeds:
+            given += [f"--config.seed={seeds[0]}", f"--config.train.seeds={len(seeds)}"]
+        arguments = (f"--config={options.config}", *fields, *given)
+        configuration.load(options.config, list(arguments[1:]))
+        name = ",".join(f"{f.split('.')[-1]}={v}" for f, v in point.items())
+        safe = "".join(c if c.isalnum() or c in "=,.-_" else "_" for c in name)[:80]
+        folder = options.output / f"{safe or 'seeds'}-{digest(*arguments)}"
+        runs.append(Run("run", folder, arguments, options.config))
+    return runs
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

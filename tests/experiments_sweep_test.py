@@ -1,0 +1,111 @@
+"""experiments.sweep and experiments.compare."""
+
+import json
+import re
+
+import pytest
+
+from bert_jax.workdir import metrics
+from experiments import compare, sweep
+
+
+def a_run(folder, score, seed=0, **fields):
+    folder.mkdir(parents=True)
+    config = {"seed": seed, "train": {"seeds": 1}, "optimizer": fields}
+    (folder / "config.json").write_text(json.dumps(config))
+    lines = [
+        {
+            "step": step,
+            "split": "dev",
+            "time": 0.0,
+            "accuracy": score - 0.1 * (2 - step),
+        }
+        for step in (1, 2)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    for seed, score in enumerate((0.5, 0.6, 0.7)):
+        a_run(tmp_path / f"low/seed_{seed}", score, seed, rate=1e-4)
+        a_run(tmp_path / f"high_{seed}", score + 0.1, seed, rate=2e-4)
+    return tmp_path
+
+
+def test_runs_that_differ_by_their_seed_share_a_row(runs, capsys):
+    page = runs / "compare.html"
+    given = [str(runs / "low"), str(runs / "high_*"), f"--output={page}"]
+    pytest.importorskip("matplotlib", reason="needs the report extra")
+    assert compare.main(given) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert re.split(r"\s{2,}", rows[0].strip()) == [
+        *("runs", "dev accuracy", "95%", "seeds")
+    ]
+    # Student's t for 0.6, 0.7, 0.8: 4.3027 x 0.1 / sqrt(3).
+    assert re.split(r"\s{2,}", rows[2]) == [
+        "optimizer.rate=0.0002",
+        "0.7",
+        "± 0.25",
+        "3",
+    ]
+    assert re.split(r"\s{2,}", rows[3]) == [
+        "optimizer.rate=0.0001",
+        "0.6",
+        "± 0.25",
+        "3",
+    ]
+    text = page.read_text()
+    assert text.count("<svg") == 2 and "optimizer.rate=0.0002" in text
+    assert "http" not in re.sub(r'xmlns(:xlink)?="[^"]*"', "", text)
+
+
+def test_what_cannot_be_compared_is_one_line(runs, capsys):
+    (runs / "empty").mkdir()
+    for given, words in (
+        ([str(runs / "empty")], "has no run"),
+        ([str(runs / "low"), "--score=f1"], "has no f1 on dev; it has accuracy"),
+        ([str(runs / "low"), "--split=test"], "no scores on test yet"),
+    ):
+        assert compare.main(given) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: ") and words in line
+
+
+def test_values_are_split_outside_of_brackets():
+    assert sweep.split("1e-4,2e-4") == ["1e-4", "2e-4"]
+    assert sweep.split("('a','b'),('c',)") == ["('a','b')", "('c',)"]
+    assert sweep.split("'a,b'") == ["'a,b'"]
+
+
+def test_a_grid_trains_every_point_once(micro, tmp_path, capfd):
+    command = [
+        *(f"--config={micro}", "--config.train.num_steps=3", "--together"),
+        *("--grid=optimizer.learning_rate=1e-3,2e-3", "--grid=seed=0,1"),
+        f"--output={tmp_path}",
+    ]
+    assert sweep.main([*command, "--plan"]) == 0
+    assert not list(tmp_path.glob("*/config.json"))
+    assert sweep.main(command) == 0
+    folders = sorted(tmp_path.glob("learning_rate=*/seed_*"))
+    assert [f"{x.parent.name[:19]} {x.name}" for x in folders] == [
+        f"learning_rate={rate} {seed}"
+        for rate in ("1e-3-", "2e-3-")
+        for seed in ("seed_0", "seed_1")
+    ]
+    rates = {f: metrics.read(f, "train")[-1]["learning_rate"] for f in folders}
+    assert rates[folders[2]] == pytest.approx(2 * rates[folders[0]])
+    before = capfd.readouterr().out
+    assert "optimizer.learning_rate=0.002" in before
+    assert sweep.main(command) == 0  # nothing is left to do
+    assert "optimizer.learning_rate=0.002" in capfd.readouterr().out
+    for wrong, words in (
+        (["--grid=optimizer.rate=1"], "optimizer.rate"),
+        (["--grid=seed=0"], "each field once"),
+        (["--config.seed=3"], "the grid sets seed"),
+        (["--rate=1"], "no such option"),
+    ):
+        assert sweep.main([*command, *wrong]) == 2
+        line = capfd.readouterr().err.splitlines()[-1]
+        assert line.startswith("error: ") and words in line
