@@ -1,0 +1,63 @@
+"""All layers' vectors of some rows, in memory, as `--mode=extract` computes them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from bert_jax.config import configuration
+from bert_jax.pretrained import Bert
+from bert_jax.tasks.extractor import Extractor
+
+# Rows that are sorted by length together, and rows of a batch.
+_WINDOW, _BATCH = 256, 32
+
+
+class Reader:
+    """Gives the vectors of rows: one kind of vectors, every layer.
+
+    Args:
+      unit: as `config.predict.vectors`: pieces, words, words_mean, cls or mean.
+    """
+
+    def __init__(self, bert: Bert, unit: str):
+        config = configuration.defaults()
+        config.predict.layers = tuple(range(bert.config.num_hidden_layers + 1))
+        config.predict.vectors = unit
+        self._extractor = Extractor(config, bert.config, bert.tokenizer)
+        params = dict(bert.params["bert"])
+        if "pooler" not in params:  # the module needs one; its output is not used
+            size = bert.config.hidden_size
+            zeros = {"kernel": jnp.zeros((size, size)), "bias": jnp.zeros(size)}
+            params["pooler"] = zeros
+        self._params = {"bert": params}
+        self._step = jax.jit(self._extractor.step)
+
+    def read(
+        self, rows: Sequence[dict[str, Any]]
+    ) -> list[Float[np.ndarray, "vectors states hidden"]]:
+        """The vectors of each row, from every hidden state (0: the embeddings').
+
+        Warns at the end if rows were cut at the model's positions: they have fewer
+        vectors than words.
+
+        Args:
+          rows: {"text"} or {"words"}, as `--mode=extract` reads them.
+        """
+        found: list[np.ndarray] = []
+        for begin in range(0, len(rows), _WINDOW):
+            found += self._window(rows[begin : begin + _WINDOW])
+        self._extractor.warn()
+        return found
+
+    def _window(self, rows: Iterable[dict[str, Any]]) -> list[np.ndarray]:
+        parsed = [self._extractor.parse(row) for row in rows]
+        answers = self._extractor.answer(parsed, self._ask, _BATCH)
+        # Copies: a view would keep its whole padded batch.
+        return [np.array(answer["vectors"]) for answer in answers]
+
+    def _ask(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return jax.device_get(self._step(self._params, batch))

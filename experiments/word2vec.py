@@ -1,0 +1,100 @@
+"""Static vectors of words: gensim's word2vec, trained on a corpus and kept on disk."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from tokenizers import Tokenizer
+
+from bert_jax.data import corpus
+from bert_jax.errors import UserError
+from bert_jax.runtime import temporary, terminal
+from bert_jax.tokenization import normalization
+
+# gensim's defaults, written out: CBOW, five words on each side, five epochs.
+SETTINGS = {"vector_size": 100, "window": 5, "min_count": 5, "epochs": 5, "seed": 1}
+_LINE = 1000  # words of a document that are trained on together; gensim cuts at 10,000
+
+
+def words(tokenizer: Tokenizer, text: str) -> list[str]:
+    """The words of a text as the model sees them, before they are cut into pieces."""
+    if tokenizer.normalizer is not None:
+        text = tokenizer.normalizer.normalize_str(text)
+    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+
+
+def trained(sources: Sequence[str], tokenizer: Tokenizer, folder: Path) -> Any:
+    """Word2vec's vectors (gensim's `KeyedVectors`), from `folder` if they are there.
+
+    Two trainings on several cores differ, as gensim's threads do not wait for each
+    other: so the vectors are kept.
+
+    Args:
+      sources: as `config.corpus.sources`.
+      tokenizer: gives the words.
+      folder: where the vectors are kept, under a hash of the text and the settings.
+
+    Raises:
+      UserError: gensim is not installed, or no word occurs often enough; see also
+        `corpus.documents`.
+    """
+    try:
+        from gensim.models import KeyedVectors, Word2Vec
+    except ImportError as error:
+        raise UserError(
+            'gensim is not installed: pip install -e ".[senses]"; --text= leaves '
+            "word2vec out"
+        ) from error
+    identity = corpus.identity(tuple(sources), folder)
+    known = json.dumps([identity, SETTINGS, normalization(tokenizer)], sort_keys=True)
+    digest = hashlib.sha256(known.encode()).hexdigest()[:16]
+    kept = folder / f"word2vec-{digest}.bin"
+    if not kept.exists():
+        started = time.monotonic()
+        with temporary.folder(kept) as new:
+            total = _write(sources, tokenizer, folder, new / "text")
+            terminal.say(f"word2vec: training on {total:,} words")
+            try:
+                model = Word2Vec(
+                    corpus_file=str(new / "text"),
+                    workers=os.cpu_count() or 1,
+                    **SETTINGS,
+                )
+            except RuntimeError as error:  # "you must first build vocabulary"
+                least = SETTINGS["min_count"]
+                raise UserError(
+                    f"--text={','.join(sources)}: no word occurs {least} times, which "
+                    "word2vec needs; name more text"
+                ) from error
+            model.wv.save_word2vec_format(str(new / kept.name), binary=True)
+            (new / kept.name).replace(kept)
+        seconds = time.monotonic() - started
+        terminal.say(f"word2vec: {len(model.wv):,} words, {seconds:.0f} s; {kept}")
+    # Not gensim's own format, which is Python's pickle: this one holds only numbers.
+    return KeyedVectors.load_word2vec_format(str(kept), binary=True)
+
+
+def _write(
+    sources: Sequence[str], tokenizer: Tokenizer, folder: Path, target: Path
+) -> int:
+    """Writes the words of all documents, and gives their number."""
+    total = 0
+    with target.open("w", encoding="utf-8") as file:
+        for document in corpus.documents(tuple(sources), folder):
+            found = words(tokenizer, document.text)
+            total += len(found)
+            for begin in range(0, len(found), _LINE):
+                file.write(" ".join(found[begin : begin + _LINE]) + "\n")
+    return total
+
+
+def mean(vectors: Any, context: Sequence[str]) -> Float[np.ndarray, "size"]:
+    """The mean of the words that have a vector; zeros if none has one."""
+    known = [vectors[word] for word in context if word in vectors]
+    return np.mean(known, axis=0) if known else np.zeros(vectors.vector_size)
