@@ -1,4 +1,4 @@
-"""Does a word in two senses get two vectors? A static table of vectors has one for both.
+"""Does a word in two senses get two vectors? A static table has one for both.
 
     python -m experiments.senses --init_from=WEIGHTS --word=bank \
         --sentences=experiments/data/senses/bank.tsv --output=runs/senses [--plot] \
@@ -150,7 +150,9 @@ def vectors(
       UserError: a word is beyond the model's last position.
     """
     states = Reader(bert, "pieces").read([{"text": use.text} for use in uses])
-    pieces = np.asarray(bert.params["bert"]["embeddings"]["word_embeddings"]["embedding"])
+    pieces = np.asarray(
+        bert.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
+    )
     still, found, names = [], [], Counter[str]()
     for use, vector in zip(uses, states, strict=True):
         encoding = bert.tokenizer.encode(use.text, add_special_tokens=False)

@@ -55,7 +55,9 @@ def trained(sources: Sequence[str], tokenizer: Tokenizer, folder: Path) -> Any:
     known = json.dumps([identity, SETTINGS, normalization(tokenizer)], sort_keys=True)
     digest = hashlib.sha256(known.encode()).hexdigest()[:16]
     kept = folder / f"word2vec-{digest}.bin"
-    if not kept.exists():
+    if kept.exists():
+        terminal.say(f"word2vec: {kept}, trained before")
+    else:
         started = time.monotonic()
         with temporary.folder(kept) as new:
             total = _write(sources, tokenizer, folder, new / "text")

@@ -1,0 +1,240 @@
+"""Probes find what a layer has and nothing else; controls, parts, intervals, errors."""
+
+import io
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import bert_jax
+from experiments import probe_fits, probes
+from experiments.probe_fits import Set
+from experiments.vectors import Reader
+
+# All are pieces of the run's small vocabulary.
+WORDS = ("the", "watch", "cats", "seven", "it", "go", "while", "a", "la", "se")
+
+
+def planted(count, seed):
+    """Three layers: noise, the tag, the word. Which tag a word has is chance."""
+    rng = np.random.default_rng(seed)
+    words = rng.integers(10, size=count)
+    tags = rng.integers(3, size=count)
+    noise = rng.normal(size=(3, count, 12)) * 0.3
+    noise[1] += np.eye(12)[tags]
+    noise[2] += np.eye(12)[words]
+    vectors = np.moveaxis(noise, 0, 1).astype(np.float32)
+    return Set(vectors, [f"T{tag}" for tag in tags], [WORDS[word] for word in words])
+
+
+def test_the_layer_that_knows():
+    found = probe_fits.part(planted(600, 0), planted(300, 1), seed=0)
+    noise, tag, word = found["accuracy"]
+    assert 0.25 < noise < 0.45
+    assert tag > 0.85
+    assert 0.25 < word < 0.45
+    # The control is learnt from the words, and only where these are.
+    assert found["control"][2] > 0.8 > 0.7 > max(found["control"][:2])
+    assert found["unconverged"] == 0
+    assert found["vectors"] == [600, 300]
+
+
+def test_a_control_is_a_tag_for_each_word():
+    train, dev = planted(400, 0), planted(100, 1)
+    skewed = train._replace(labels=["O"] * 360 + ["X"] * 40)
+    both = probe_fits.control(skewed, dev, 0)
+    tags = {}
+    for data, labels in zip((train, dev), both, strict=True):
+        assert len(labels) == len(data.words)
+        for word, label in zip(data.words, labels, strict=True):
+            assert tags.setdefault(word, label) == label
+    assert probe_fits.control(skewed, dev, 0) == both
+    many = train._replace(words=[str(i) for i in range(400)], labels=skewed.labels)
+    drawn = Counter(probe_fits.control(many, dev, 3)[0])
+    assert 10 < drawn["X"] < 80
+    assert probe_fits.control(many, dev, 4)[0] != probe_fits.control(many, dev, 3)[0]
+
+
+def test_baselines():
+    train = Set(
+        np.zeros((5, 1, 1)), ["N", "V", "V", "N", "N"], ["a", "b", "b", "b", "c"]
+    )
+    dev = Set(np.zeros((4, 1, 1)), ["N", "V", "V", "N"], ["a", "b", "c", "new"])
+    found = probe_fits.baselines(train, dev)
+    assert found == {"majority": 0.5, "word's most frequent tag": 0.75}
+    sentences = train._replace(words=())
+    assert list(probe_fits.baselines(sentences, dev)) == ["majority"]
+
+
+def test_rounding_is_no_feature():
+    """Of layer 0's [CLS], which is the same everywhere, nothing is left."""
+    rng = np.random.default_rng(0)
+    same = np.full((50, 4), 0.7, np.float32) + rng.normal(size=(50, 4)) * 1e-7
+    given = np.concatenate([same, rng.normal(size=(50, 4))], axis=1).astype(np.float32)
+    train, dev = probe_fits.scaled(given, given + 1)
+    assert np.abs(train[:, :4]).max() == 0
+    np.testing.assert_allclose(train[:, 4:].std(axis=0), 1, rtol=1e-5)
+    np.testing.assert_allclose(train[:, 4:].mean(axis=0), 0, atol=1e-6)
+    shift = 1 / given[:, 4:].std(axis=0)
+    np.testing.assert_allclose((dev - train)[:, 4:], np.tile(shift, (50, 1)), rtol=1e-4)
+
+
+def test_intervals_beside_scipy():
+    rng = np.random.default_rng(0)
+    parts = [
+        {
+            "accuracy": list(rng.random(2)),
+            "control": list(rng.random(2)),
+            "baselines": {"majority": rng.random()},
+            "vectors": [10, 5],
+            "unconverged": 1,
+        }
+        for _ in range(4)
+    ]
+    found = probe_fits.summary(parts)
+    series = {
+        "accuracy": [part["accuracy"][1] for part in parts],
+        "selectivity": [part["accuracy"][1] - part["control"][1] for part in parts],
+        "gain": [part["accuracy"][1] - part["accuracy"][0] for part in parts],
+    }
+    for name, values in series.items():
+        low, high = stats.ttest_1samp(values, 0).confidence_interval()
+        given = found["layers"][1][name]
+        assert given["mean"] - given["reach"] == pytest.approx(low)
+        assert given["mean"] + given["reach"] == pytest.approx(high)
+    assert found["layers"][0]["gain"]["parts"] == [0] * 4
+    assert (found["vectors"], found["unconverged"]) == ([40, 20], 4)
+    assert "4 fits stopped after" in probe_fits.table("x", found)
+
+
+def examples(count):
+    rng = np.random.default_rng(1)
+    sizes = rng.integers(1, 6, size=count)
+    return [
+        probes.Example({"text": str(i)}, ("w",) * n, ("t",) * n)
+        for i, n in enumerate(sizes)
+    ]
+
+
+def test_parts_share_no_sentence():
+    given = examples(53)
+    dealt = probes.deal(given, 5)
+    texts = [e.row["text"] for part in dealt for e in part]
+    assert sorted(texts) == sorted(e.row["text"] for e in given)
+    assert {len(part) for part in dealt} == {10, 11}
+    assert probes.deal(given, 5) == dealt
+    fewer = probes.deal(given, 5, most=12)
+    for part, whole in zip(fewer, dealt, strict=True):
+        assert part == whole[: len(part)]
+        count = sum(len(e.labels) for e in part)
+        assert count <= 12 < count + len(whole[len(part)].labels)
+
+
+def test_labels_stand_beside_their_vectors(plain):
+    """A word's vector is its first piece's; a long sentence's end is left out."""
+    bert = bert_jax.load(plain)
+    long = tuple(WORDS * 4)
+    given = [
+        probes.Example({"words": ["thecats", "it"]}, ("thecats", "it"), ("A", "B")),
+        probes.Example({"words": list(long)}, long, ("T",) * 40),
+        probes.Example({"words": ["a"]}, ("a",), ("C",)),
+    ]
+    found = probes.vectors(Reader(bert, "words").read, given)
+    assert found.labels == ["A", "B", *["T"] * 30, "C"]
+    assert found.words == ["thecats", "it", *long[:30], "a"]
+    assert found.vectors.shape[:2] == (33, 2)
+    encoding = bert.tokenizer.encode(["thecats", "it"], is_pretokenized=True)
+    ids = np.array([encoding.ids])
+    states = bert.apply(ids, np.ones_like(ids), np.zeros_like(ids))["hidden_states"]
+    places = [encoding.word_ids.index(0), encoding.word_ids.index(1)]
+    for layer, state in enumerate(states):
+        expected = np.asarray(state)[0, places]
+        np.testing.assert_allclose(found.vectors[:2, layer], expected, atol=1e-5)
+
+
+def test_weights_without_a_pooler(plain):
+    whole, bare = bert_jax.load(plain), bert_jax.load(plain)
+    bare.params = {"bert": {k: v for k, v in bare.params["bert"].items()}}
+    del bare.params["bert"]["pooler"]
+    row = [{"text": "the cats"}]
+    expected, found = (Reader(b, "mean").read(row)[0] for b in (whole, bare))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Columns in which a tag is the word's, and SST-2's in which "cats" is positive."""
+    rng = np.random.default_rng(0)
+    for name, count in (("train", 60), ("dev", 30)):
+        lines = []
+        for words in rng.choice(WORDS, size=(count, 5)):
+            lines += [f"{word} {'VN'[word in WORDS[2:4]]} x" for word in words]
+            lines.append("")
+        (tmp_path / name).write_text("-DOCSTART- X x\n\n" + "\n".join(lines))
+        texts = [" ".join(words) for words in rng.choice(WORDS, size=(count, 5))]
+        rows = [f"{text}\t{int('cats' in text)}" for text in texts]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows]))
+    return tmp_path
+
+
+def command(data, weights, *more):
+    given = {"init_from": weights, "train": data / "train", "dev": data / "dev"}
+    given |= {"tag_column": 1, "parts": 2, "output": data / "out"}
+    return [*(f"--{name}={value}" for name, value in given.items()), *more]
+
+
+def test_the_whole_script(data, plain, capsys):
+    assert probes.main(command(data, plain, f"--sst2={data}", "--words=120")) == 0
+    out = capsys.readouterr().out
+    found = json.loads((data / "out" / "results.json").read_text())["probes"]
+    tags, mean, cls = found.values()
+    assert tags["vectors"] == [240, 150]
+    # The embeddings have the word, and so its tag.
+    assert tags["layers"][0]["accuracy"]["mean"] == pytest.approx(1, abs=0.03)
+    assert tags["layers"][0]["control"]["mean"] > 0.9
+    assert tags["baselines"]["word's most frequent tag"]["mean"] == 1
+    assert mean["layers"][0]["accuracy"]["mean"] > 0.8
+    assert "control" not in mean["layers"][0]
+    # Before the first layer [CLS] has seen nothing.
+    majority = cls["baselines"]["majority"]
+    assert cls["layers"][0]["accuracy"] == majority
+    assert "tags of words: 240 for training, 150 in dev" in out
+    assert "word's most frequent tag" in out
+
+
+def test_the_picture_is_grey(data, plain):
+    reader = pytest.importorskip("matplotlib.image", reason="needs the report extra")
+    assert probes.main(command(data, plain, "--plot")) == 0
+    picture = reader.imread(io.BytesIO((data / "out" / "probes.png").read_bytes()))
+    assert np.ptp(picture[..., :3], axis=-1).max() == 0
+    assert (picture[..., 0] < 0.5).mean() > 0.005
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--train=",), "--train and --dev go together"),
+        (("--train=", "--dev="), "name --train and --dev, or --sst2"),
+        (("--train=nowhere",), "nowhere: cannot be read"),
+        (("--tag_column=7",), "--tag_column=7 is not a column of tags"),
+        (("--token_column=9",), "--token_column=9 does not exist"),
+        (("--parts=1",), "--parts=1: must be at least 2"),
+        (("--words=0",), "--words=0: must be at least 1"),
+        (("--parts=31",), "30 sentences cannot make --parts=31"),
+        (("--sst2=nowhere",), "nowhere/train.tsv: no such file"),
+        (("--init_from=nowhere",), "nowhere"),
+        (("--train=empty",), "empty: the file is empty"),
+        (("--train=one",), "have the label 'N' only"),
+    ],
+)
+def test_wrong_options_are_one_line(flags, said, data, plain, capsys, monkeypatch):
+    monkeypatch.chdir(data)
+    (data / "empty").write_text("")
+    (data / "one").write_text("cats N x\n\n" * 40)
+    assert probes.main(command(data, plain, *flags)) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert said in error
+    assert not (data / "out").exists()
