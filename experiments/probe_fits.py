@@ -22,8 +22,7 @@ from experiments.layer_plots import Line
 from experiments.paper.verdicts import interval
 
 # scikit-learn's default strength of the L2 penalty: the same for all layers, not tuned.
-_STRENGTH = 1.0
-_ITERATIONS = 1000
+SETTINGS = {"C": 1.0, "max_iter": 1000}
 # A column that varies less than this share of the vectors' size is constant: what
 # varies is rounding, as in layer 0's [CLS].
 _CONSTANT = 1e-4
@@ -113,7 +112,7 @@ def fit(
             f"a part's training sentences have the label {train_labels[0]!r} only: "
             "name a larger file, or fewer --parts"
         )
-    model = LogisticRegression(C=_STRENGTH, max_iter=_ITERATIONS)
+    model = LogisticRegression(**SETTINGS)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(train, train_labels)
@@ -188,7 +187,8 @@ def table(title: str, found: Mapping[str, Any]) -> str:
     text = f"{title}: {train:,} for training, {dev:,} in dev\n\n"
     text += terminal.table(rows, ("vectors", *names))
     if found["unconverged"]:
-        text += f"\n{found['unconverged']} fits stopped after {_ITERATIONS} iterations"
+        most = SETTINGS["max_iter"]
+        text += f"\n{found['unconverged']} fits stopped after {most} iterations"
     return text
 
 

@@ -8,10 +8,12 @@ BERT is frozen. On its vectors of each layer a multinomial logistic regression l
 tags of words (parts of speech, entities), and SST-2's sentiment of sentences from the
 mean of their pieces and from [CLS]. Train and dev are dealt out into parts that share
 no sentence: each part's probes are trained and scored by themselves, so the interval
-over the parts is of both samples. docs/probes.md says more.
+over the parts is of both samples. The same command goes on where it stopped.
+docs/probes.md says more.
 """
 
 import argparse
+import hashlib
 import json
 import sys
 from collections import Counter
@@ -28,6 +30,7 @@ from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import storage, terminal
 from experiments import ending, layer_plots, probe_fits
+from experiments.feature_cache import weights_digest
 from experiments.vectors import Reader
 
 _UNITS = {"mean": "SST-2, mean of pieces", "cls": "SST-2, [CLS]"}
@@ -100,18 +103,16 @@ def run(options: argparse.Namespace) -> str:
     weights.check(options.init_from)
     probes = list(read(options))
     bert = bert_jax.load(options.init_from)
-    results: dict[str, Any] = {
-        "command": {**vars(options), "output": str(options.output)},
-        "probes": {probe.title: finish(bert, probe, options.parts) for probe in probes},
-    }
-    path = options.output / "results.json"
-    storage.write_atomically(path, json.dumps(results, indent=1) + "\n")
+    parts, kept = options.parts, options.output / "parts"
+    found = {probe.title: finish(bert, probe, parts, kept) for probe in probes}
+    command = {**vars(options), "output": str(options.output)}
+    text = json.dumps({"command": command, "probes": found}, indent=1) + "\n"
+    storage.write_atomically(options.output / "results.json", text)
     if options.plot:
-        found = results["probes"]
         panels = {title: probe_fits.lines(found[title]) for title in found}
         picture = layer_plots.layers(panels)
         storage.write_atomically(options.output / "probes.png", picture)
-    tables = [probe_fits.table(title, x) for title, x in results["probes"].items()]
+    tables = [probe_fits.table(title, x) for title, x in found.items()]
     return "\n\n".join((*tables, probe_fits.note(options.parts)))
 
 
@@ -157,19 +158,27 @@ def sentiment(folder: str, split: str) -> list[Example]:
     ]
 
 
-def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
-    """Trains and scores the probes of every part.
+def finish(bert: Bert, probe: Probe, parts: int, folder: Path) -> dict[str, Any]:
+    """Trains and scores the probes of every part; a finished part is kept in `folder`.
 
     Raises:
       UserError: there are too few sentences.
     """
     reader = Reader(bert, probe.unit)
+    model = weights_digest(bert)
     dealt = deal(probe.train, parts, probe.most), deal(probe.dev, parts)
     scored = []
     for number, (train, dev) in enumerate(zip(*dealt, strict=True)):
-        terminal.say(f"{probe.title}: part {number + 1} of {parts}")
-        sets = vectors(reader.read, train), vectors(reader.read, dev)
-        scored.append(probe_fits.part(sets[0], sets[1], number))
+        known = repr((model, probe.unit, probe_fits.SETTINGS, number, train, dev))
+        path = folder / f"{hashlib.sha256(known.encode()).hexdigest()[:16]}.json"
+        kept = path.exists()
+        where = f"{probe.title}: part {number + 1} of {parts}"
+        terminal.say(f"{where}, from before" if kept else where)
+        if not kept:
+            sets = vectors(reader.read, train), vectors(reader.read, dev)
+            found = probe_fits.part(sets[0], sets[1], number)
+            storage.write_atomically(path, json.dumps(found) + "\n")
+        scored.append(json.loads(path.read_bytes()))
     return probe_fits.summary(scored)
 
 
