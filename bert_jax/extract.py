@@ -1,5 +1,8 @@
 """`--mode=extract`: JSON lines in, vectors of BERT's layers out."""
 
+import os
+
+from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import streaming, vector_files
 from bert_jax.tasks.extractor import Extractor
@@ -22,20 +25,23 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
         for JSON lines on standard output.
 
     Raises:
-      UserError: a wrong row, a layer that does not exist, another kind of file.
+      UserError: a wrong row, a layer that does not exist, another kind of file, or one
+        that cannot be written.
     """
     extractor = Extractor(task.config, task.model_config, task.tokenizer)
-    vector_files.is_binary(target)  # before the weights are read
+    if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
+        raise UserError(f"--output={target}: is --input, whose texts would be lost")
     with (
         streaming.lines(source) as lines,
-        initial.restored(task, folder, ("bert/pooler",), encoder=True) as found,
+        # First: a place that cannot be written is named before weights are read.
         vector_files.writing(target, extractor) as output,
+        initial.restored(task, folder, ("bert/pooler",), encoder=True) as found,
     ):
         size = sharding.batch_multiple(found.mesh, task.config.predict.batch_size)
         params = {"bert": found.params["bert"]}
         submit = submitting(extractor.step, params, found.mesh, size)
         most = streaming.CHARACTERS
-        if not extractor.of_whole_rows:  # a character is a piece at most
+        if not extractor.of_whole_rows:  # a character is rarely more than a piece
             most = min(most, WINDOW_BYTES // extractor.bytes_per_vector)
         for some in streaming.answered(lines, extractor, submit, size, most):
             output.write(answer for _, answer in some)

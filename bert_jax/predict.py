@@ -32,7 +32,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         predictor = task.predictor(found.missing)
         rows = task.config.predict.batch_size
         if name := task.config.predict.attentions:
-            kept = stack.enter_context(_attentions(name, task))
+            kept = stack.enter_context(_attentions(name, task, source, target))
             config = task.model_config
             predictor = WithAttentions(predictor, config, found.params)
             longest = getattr(task, "row_shape", (config.max_position_embeddings,))
@@ -49,10 +49,10 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
 
 
 @contextlib.contextmanager
-def _attentions(name: str, task: Task) -> Iterator[Keep]:
+def _attentions(name: str, task: Task, source: str, target: str) -> Iterator[Keep]:
     """Yields what takes each row's probabilities; writes the files at the end."""
     if not processes.is_first():
         yield lambda *_: None
         return
-    with attention_files.keeping(name, task.tokenizer) as kept:
+    with attention_files.keeping(name, task.tokenizer, (source, target)) as kept:
         yield kept.add

@@ -24,6 +24,7 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 
 from bert_jax.errors import UserError
+from bert_jax.runtime import failures
 from bert_jax.runtime.storage import output, write_atomically
 
 FORMATS = ("png", "pdf", "svg")
@@ -31,6 +32,7 @@ INCHES = 0.22  # of a token's side; a number of two digits fits into it
 NUMBERS = 24  # the most tokens for which numbers are printed
 TOKEN = 24  # characters of a token that are printed
 DPI = 200
+PIXELS = 6000  # of a side, at most: those of 512 tokens at DPI would take 13 GB
 
 
 class Head(NamedTuple):
@@ -54,8 +56,8 @@ def main(argv: Sequence[str]) -> int:
         head = read(options)
         title = f"layer {options.layer}, head {options.head}"
         write_atomically(options.output, picture(head, title, kind))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (UserError, OSError) as error:
+        print(f"error: {failures.describe(error)[1]}", file=sys.stderr)
         return 2
     return 0
 
@@ -103,11 +105,13 @@ def read(options: argparse.Namespace) -> Head:
             layer, head = options.layer, options.head
             part_read = found[layer : layer + 1, head : head + 1]
             tokens = json.loads(about[name])["tokens"]
-    except (OSError, SafetensorError) as error:
+            if part_read.shape[2:] != (len(tokens), len(tokens)):
+                raise ValueError(f"{len(tokens)} tokens for {part_read.shape}")
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
-            f"--input={place}: not a safetensors file ({reason}); "
-            "--config.predict.attentions writes it"
+            f"--input={place}: not a safetensors file of "
+            f"--config.predict.attentions ({reason})"
         ) from error
     return Head(tokens, part_read[0, 0].astype(np.float32))
 
@@ -159,7 +163,7 @@ def picture(head: Head, title: str, kind: str) -> bytes:
     buffer = io.BytesIO()
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        figure.savefig(buffer, format=kind, dpi=DPI)
+        figure.savefig(buffer, format=kind, dpi=min(DPI, PIXELS / (side + 1.5)))
     for told in found:
         if "Glyph" not in str(told.message):
             warnings.warn_explicit(told.message, told.category, __file__, 0)

@@ -261,14 +261,14 @@ def finish(taggers: Taggers, place: Path, name: str, data: Mapping) -> dict[str,
       As `Taggers.train`, and `kept`: they were there already.
     """
     path = place / f"{name}-{taggers.setting.fingerprint(data)}.json"
-    if path.exists():
-        return {**json.loads(path.read_bytes()), "kept": True}
-    place.mkdir(parents=True, exist_ok=True)
     state = path.with_suffix(".npz")
-    found = taggers.train(state, name)
-    write_atomically(path, json.dumps(found) + "\n")
+    kept = path.exists()
+    if not kept:
+        place.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(taggers.train(state, name)) + "\n")
+    # Here, not only after the training: a process may be killed between the two.
     state.unlink(missing_ok=True)
-    return {**found, "kept": False}
+    return {**json.loads(path.read_bytes()), "kept": kept}
 
 
 def order(

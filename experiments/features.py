@@ -133,6 +133,7 @@ def run(options: argparse.Namespace, fields: Sequence[str]) -> str:
     splits, kept = vectors(options, task, bert, named)
     data: dict[str, Any] = {name: kept[name]["fingerprint"] for name in named}
     data |= {"tags": tags_digest(task, named), "labels": list(task.labels)}
+    data["score"] = task.main_score  # the kept numbers are of this one
     results: dict[str, Any] = {
         "command": described(options, config),
         "vectors": kept,

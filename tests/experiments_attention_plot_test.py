@@ -1,5 +1,6 @@
 """A picture of one head, and wrong requests in one line."""
 
+import errno
 import io
 import json
 
@@ -66,6 +67,25 @@ def test_other_formats(source, tmp_path, kind):
     assert start == {"pdf": b"%PDF-", "svg": b"<?xml"}[kind]
 
 
+def test_a_long_row_is_a_picture_of_limited_size(tmp_path):
+    pytest.importorskip("matplotlib", reason="needs the report extra (matplotlib)")
+    count = 2 * int(attention_plot.PIXELS / attention_plot.DPI / attention_plot.INCHES)
+    head = attention_plot.Head(["a"] * count, np.eye(count, dtype=np.float32))
+    content = attention_plot.picture(head, "layer 0", "png")
+    width, height = np.frombuffer(content[16:24], ">u4")  # PNG's header
+    assert max(width, height) <= attention_plot.PIXELS
+
+
+def test_a_full_disk_is_one_line(source, tmp_path, capsys, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(attention_plot, "picture", lambda *_: b"")
+    monkeypatch.setattr(attention_plot, "write_atomically", full)
+    draw(source, tmp_path / "one.png", status=2)
+    assert capsys.readouterr().err == "error: writing: No space left on device\n"
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -92,6 +112,12 @@ def test_wrong_files(source, tmp_path, capsys):
     save_file({"other": np.zeros(2)}, tmp_path / "other.safetensors")
     draw(tmp_path / "other.safetensors", tmp_path / "one.png", status=2)
     ending, folder, missing, page, other = capsys.readouterr().err.splitlines()
+    for about in ("tokens", "{}", '{"tokens": ["a"]}'):
+        alike = {"attentions_0": np.zeros((2, 3, 4, 4), np.float16)}
+        save_file(alike, tmp_path / "alike.safetensors", {"attentions_0": about})
+        draw(tmp_path / "alike.safetensors", tmp_path / "one.png", status=2)
+    alike = capsys.readouterr().err.splitlines()
+    assert len(alike) == 3 and all("not a safetensors file of" in x for x in alike)
     assert "must end in one of .png, .pdf, .svg" in ending
     assert "must be a file in an existing folder" in folder
     assert "not a safetensors file" in missing and "not a safetensors file" in page

@@ -302,6 +302,11 @@ def test_killed_in_training(command, data, monkeypatch, step):
     assert choices[0] == choices[1]
     left = {path.suffix for path in (data / "out" / "choices").iterdir()}
     assert left == {".json"}
+    # Killed between the last two lines: the state of gigabytes goes at the next start.
+    done = next((data / "out" / "choices").glob("last-*.json"))
+    done.with_suffix(".npz").write_bytes(b"")
+    assert features.main(command()) == 0
+    assert not done.with_suffix(".npz").exists()
 
 
 @pytest.mark.slow
@@ -334,6 +339,10 @@ def test_other_data_or_settings_are_not_mixed_up(command, data, capsys):
     (data / "dev").write_text(columns(SENTENCES[:4]).replace("B-Y", "B-X"))
     before = len(names("choices"))
     assert before == 4
+    # So is the share of right tags, which is not these entities' F1.
+    plain_tags = {"config.task.scheme": "none"}
+    assert len(names("choices", **plain_tags)) == 5
+    assert results(data / "out")["score"] == "accuracy"
     path = next((data / "out" / "vectors").glob("train-*.npy"))
     os.truncate(path, path.stat().st_size - 8)
     assert features.main(command(choices="last")) == 0

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 from bert_jax import pretrained
 from bert_jax.tasks import vector_files
 from bert_jax.tasks.extractor import Extractor
+from bert_jax.training import initial
 from tests.micro import bert_config
 
 TEXTS = ["the quick brown fox jumps", "a dog", "seven cats watch it go", "the", ""]
@@ -243,6 +244,29 @@ def test_another_kind_of_file_is_refused(plain, tmp_path):
     assert "extract writes only to a local folder" in err
     _, err = runs.here("--mode=extract", f"--workdir={tmp_path}", layer, status=2)
     assert "--config=FILE is required" in err
+
+
+def test_the_output_is_checked_before_the_weights_and_is_not_the_input(
+    plain, tmp_path, monkeypatch
+):
+    source = tmp_path / "in.jsonl"
+    source.write_text(json.dumps(ROWS[0]) + "\n")
+    (tmp_path / "link.jsonl").symlink_to(source)
+
+    def refuse(*_, **__):
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(initial, "restored", refuse)
+    asks = ("--mode=extract", f"--workdir={plain}", f"--input={source}",
+            "--config.predict.layers=-1")  # fmt: skip
+    for target, wrong in (
+        (source, "in.jsonl: is --input, whose texts would be lost"),
+        (tmp_path / "link.jsonl", "link.jsonl: is --input"),
+        (tmp_path / "none" / "out.jsonl", "must be a file in an existing folder"),
+    ):
+        _, err = runs.here(*asks, f"--output={target}", status=2)
+        assert wrong in err
+    assert json.loads(source.read_text()) == ROWS[0]
 
 
 def of_fields(model, tokenizer, **fields):

@@ -13,8 +13,9 @@ import contextlib
 import functools
 import json
 import logging
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -74,7 +75,7 @@ class Attentions:
             )
 
     def write(self, place: Path, page: Path) -> None:
-        """Writes both files, each completely or not at all.
+        """Writes both files, completely or not at all.
 
         Raises:
           UserError: nothing was kept.
@@ -83,17 +84,18 @@ class Attentions:
             raise UserError(f"{FIELD}: the input has no rows, so nothing is written")
         self._file.flush()
         self._entries = dict(sorted(self._entries.items()))
-        with storage.replacing(place) as file:
-            file.flush()
+        with storage.replacing(place) as file, storage.replacing(page) as text:
             header = self._header()
             file.buffer.write(len(header).to_bytes(8, "little") + header)
             self._file.seek(0)
             shutil.copyfileobj(self._file, file.buffer, 1 << 20)
-        with storage.replacing(page) as file:
             before, after = TEMPLATE.read_text(encoding="utf-8").split(_HERE)
-            file.write(before)
-            file.writelines(self._scripts())
-            file.write(after)
+            text.write(before)
+            text.writelines(self._scripts())
+            text.write(after)
+            # A full disk ends the one before the other has its name.
+            file.flush()
+            text.flush()
 
     def _header(self) -> bytes:
         """The header, in the form of huggingface/safetensors, padded to 8 bytes."""
@@ -146,8 +148,13 @@ class Attentions:
 
 
 @contextlib.contextmanager
-def keeping(name: str, tokenizer: Tokenizer) -> Iterator[Attentions]:
+def keeping(
+    name: str, tokenizer: Tokenizer, others: Sequence[str] = ()
+) -> Iterator[Attentions]:
     """Yields what to add to; at the end writes NAME.safetensors and NAME.html.
+
+    Args:
+      others: files that the prediction reads or writes.
 
     Raises:
       UserError: they cannot be written there.
@@ -159,8 +166,14 @@ def keeping(name: str, tokenizer: Tokenizer) -> Iterator[Attentions]:
             f"{FIELD}={name}: leave the ending out; {Path(name).stem}.safetensors and "
             f"{Path(name).stem}.html are written"
         )
+    if os.path.basename(name) in ("", ".", ".."):
+        raise UserError(f"{FIELD}={name}: names a folder; add the files' name")
     output = functools.partial(storage.output, flag=f"--{FIELD}")
     place, page = (Path(output(name + end)) for end in (".safetensors", ".html"))
+    # Not only lost: a second temporary file of the same name deletes the first.
+    for taken in others:
+        if os.path.realpath(taken) in map(os.path.realpath, (place, page)):
+            raise UserError(f"{FIELD}={name}: {taken} is --input or --output as well")
     with (
         temporary.folder(place) as folder,
         (folder / "probabilities").open("w+b") as file,

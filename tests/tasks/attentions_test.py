@@ -2,6 +2,7 @@
 in files that are whole or not there."""
 
 import base64
+import errno
 import html.parser
 import json
 
@@ -124,6 +125,8 @@ def test_the_page_is_capped_and_says_so(micro, plain, rows, tmp_path, monkeypatc
         ),
         ("who.html", "who.html: leave the ending out; who.safetensors and who.html"),
         ("gs://bucket/who", "gs://bucket/who: name a local file"),
+        ("./", "attentions=./: names a folder"),
+        (".", "attentions=.: names a folder"),
     ],
 )
 def test_wrong_names(micro, plain, rows, name, says):
@@ -144,6 +147,32 @@ def test_nothing_is_written_of_a_prediction_that_fails(micro, plain, tmp_path):
         _, err = run(micro, plain, *asks, status=2)
         assert says in err
         assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_the_answers_are_not_one_of_the_files(micro, plain, rows, tmp_path):
+    field = f"--config.predict.attentions={tmp_path / 'who'}"
+    asks = ("--mode=predict", f"--input={rows}", field)
+    for end in ("html", "safetensors"):
+        target = tmp_path / f"who.{end}"
+        _, err = run(micro, plain, *asks, f"--output={target}", status=2)
+        assert f"{target} is --input or --output as well" in err
+    assert [path.name for path in tmp_path.iterdir()] == [rows.name]
+
+
+def test_a_full_disk_leaves_neither_file(tmp_path, monkeypatch):
+    tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    one = np.zeros(2, np.int64)
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(attention_files.Attentions, "_scripts", full)
+    with (
+        pytest.raises(OSError, match="No space left"),
+        attention_files.keeping(str(tmp_path / "who"), tokenizer) as kept,
+    ):
+        kept.add(0, 0, one, one, np.ones((1, 1, 2, 2), np.float16))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_header_longer_than_readers_allow_is_refused(tmp_path, monkeypatch):
