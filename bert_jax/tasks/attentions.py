@@ -52,8 +52,11 @@ class WithAttentions(Predictor):
         if "encoder" not in params.get("bert", {}):
             raise UserError(f"{FIELD}: this model's encoder is not BERT; leave it out")
         self._inner = predictor
-        # The other kernels keep no probabilities; the answers still come from them.
-        self._bert = Bert(dataclasses.replace(config, attention="einsum", remat="none"))
+        # That kernel keeps no probabilities; the answers still come from it. A user's
+        # own attention computes others than einsum.
+        own = "einsum" if config.attention == "fused" else config.attention
+        self._attention = own
+        self._bert = Bert(dataclasses.replace(config, attention=own, remat="none"))
         self._rows = 0  # encoded so far
 
     def parse(self, row: dict[str, Any]) -> Any:
@@ -86,6 +89,11 @@ class WithAttentions(Predictor):
         _, kept = self._bert.apply(
             {"params": params["bert"]}, *inputs, mutable=["intermediates"]
         )
+        if not kept:
+            raise UserError(
+                f"{FIELD}: config.model.attention={self._attention} returns None for "
+                "its probabilities; return them, or leave the field out"
+            )
         encoder = kept["intermediates"]["encoder"]
         if "layers" in encoder:
             probabilities = encoder["layers"]["attention"]["probabilities"][0]

@@ -6,7 +6,9 @@ import errno
 import html.parser
 import json
 
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from runs import run
@@ -16,6 +18,7 @@ from tokenizers import Tokenizer, models
 import bert_jax
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.attention import ATTENTIONS
 from bert_jax.models.encoder import stack_layers
 from bert_jax.tasks import attention_files, attentions
 from bert_jax.tasks.attentions import WithAttentions
@@ -260,6 +263,24 @@ def test_stacked_layers_and_other_kernels_give_the_same(fields):
     found = probabilities(other, stack_layers(params, 3), batch)
     for key, one in wanted.items():
         np.testing.assert_allclose(one, found[key], atol=1e-3)
+
+
+def test_an_attention_of_ones_own_gives_its_own(monkeypatch):
+    def alike(query, keys, value, *_):
+        length = query.shape[1]
+        shares = jnp.full((len(query), query.shape[2], length, length), 1 / length)
+        return jnp.einsum("bhqk,bkhd->bqhd", shares, value), shares
+
+    config, batch = encoder(attention="alike")
+    monkeypatch.setitem(ATTENTIONS, "alike", alike)
+    params = init_with_heads(BertWithHeads(config), jax.random.key(0))
+    params = nn.meta.unbox(params)
+    found = probabilities(config, params, batch)
+    np.testing.assert_allclose(found[0, 0], 1 / 8, rtol=1e-3)
+    silent = lambda *given: (alike(*given)[0], None)  # noqa: E731
+    monkeypatch.setitem(ATTENTIONS, "alike", silent)
+    with pytest.raises(UserError, match="attention=alike returns None for"):
+        probabilities(config, params, batch)
 
 
 def test_rows_count_on_and_a_task_must_say_where_they_come_from():
