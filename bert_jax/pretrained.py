@@ -263,9 +263,8 @@ class Bert:
             raise ValueError("no texts")
         key = tuple(sorted(fields.items()))
         if key not in self._extracting:
-            self._extracting[key] = answering.extracting(
-                self._path, self.params, **fields
-            )
+            params = self._with_pooler(self.params)
+            self._extracting[key] = answering.extracting(self._path, params, **fields)
         return self._extracting[key](
             [{"text" if isinstance(row, str) else "words": row} for row in rows]
         )
@@ -273,6 +272,14 @@ class Bert:
     @functools.cached_property
     def _answers(self) -> Callable[[answering.Rows], answering.Answers]:
         return answering.predicting(self._path)
+
+    def _with_pooler(self, params: Any) -> Any:
+        """With a pooler, which the module needs; an added one's output is dropped."""
+        if "pooler" in params["bert"]:
+            return params
+        size = self.config.hidden_size
+        pooler = {"kernel": jnp.zeros((size, size)), "bias": jnp.zeros(size)}
+        return {**params, "bert": {**params["bert"], "pooler": pooler}}
 
     def _vectors(
         self, params: Any, ids: Array, mask: Array, segments: Array
@@ -294,11 +301,8 @@ class Bert:
         inputs = [
             jnp.asarray(x, jnp.int32) for x in (input_ids, input_mask, segment_ids)
         ]
-        bert, has_pooler = params["bert"], "pooler" in params["bert"]
-        if not has_pooler:  # the module needs one; its output is dropped
-            size = self.config.hidden_size
-            pooler = {"kernel": jnp.zeros((size, size)), "bias": jnp.zeros(size)}
-            params = {**params, "bert": {**bert, "pooler": pooler}}
+        has_pooler = "pooler" in params["bert"]
+        params = self._with_pooler(params)
         outputs, kept = self._model.apply(
             {"params": params},
             *inputs,

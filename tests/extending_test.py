@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from runs import here, losses, run
 
+import bert_jax
 from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.models import architectures, attention
@@ -67,6 +68,12 @@ def test_an_attention(file):
     run(file("window"), "run", "--config.train.num_steps=6")
     found = losses("run")
     assert np.isfinite(found).all() and found[-1] < found[0]
+    model = bert_jax.load("run")
+    assert model.config.attention == "window"
+    _, error = here("--workdir=run", "--mode=export", "--output=out", status=2)
+    assert "attention window of your own" in error and not Path("out").exists()
+    other = ("--config.init_from=run", "--config.train.num_steps=1")
+    run("micro.py", "other", *other)
     length = 40
     seen = attention.Seen.tokens(jnp.ones((1, length), jnp.int32))
     values = jax.random.normal(jax.random.key(0), (3, 1, length, 2, 8))

@@ -64,6 +64,14 @@ def test_vectors_are_the_hidden_states(model):
         np.testing.assert_allclose(mean, expected, atol=1e-5)
 
 
+def test_vectors_need_no_pooler(model):
+    before = model.words(["a lazy dog"])[0][1]
+    del model.params["bert"]["pooler"]
+    model._extracting.clear()
+    np.testing.assert_array_equal(model.words(["a lazy dog"])[0][1], before)
+    assert model.sentences(["a dog"], layer=-1).shape == (1, model.config.hidden_size)
+
+
 def test_what_is_wrong_is_said(model):
     with pytest.raises(ValueError, match="row 1: "):
         model.predict(["a dog", {"words": []}])

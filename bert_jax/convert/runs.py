@@ -58,9 +58,12 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
     architecture = _architecture(params, model_config.causal)
     params = _unstacked(params)
     _check_shapes(params, model_config, folder)
+    # One of our own kernels computes the same as another; the user's own does not.
+    ours = model_config.attention in ("einsum", "fused")
+    attention = "einsum" if ours else model_config.attention
     found = Weights(
         config=dataclasses.replace(
-            model_config, attention="einsum", scan_layers=False, remat="none"
+            model_config, attention=attention, scan_layers=False, remat="none"
         ),
         params=params,
         architecture=architecture,

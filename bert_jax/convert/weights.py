@@ -144,10 +144,13 @@ def export(source: Path, folder: Path, name: str = "") -> None:
     match _origin(source):
         case "workdir":
             found, step = runs.read(source, name)
-            if found.left_over:
+            own = [f"head {name}" for name in found.left_over]
+            if found.config.attention != "einsum":
+                own.append(f"attention {found.config.attention}")
+            if own:
                 raise UserError(
-                    f"{source}: has a head of your own ({', '.join(found.left_over)}), "
-                    "which Hugging Face's BERT has not; it cannot be exported"
+                    f"{source}: the {' and '.join(own)} of your own cannot be "
+                    "exported; Hugging Face's BERT has no such part"
                 )
             config = workdir.read_config(source)
             provenance = {"step": step, "config": config, "task": dict(found.facts)}
