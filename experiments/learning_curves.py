@@ -1,0 +1,255 @@
+"""Fine-tuning, features and left to right by number of training examples and epochs.
+
+    python -m experiments.learning_curves --data=aclImdb --init_from=MLM --ltr=LTR \
+        --size=base --examples=50,100,200,500,1000 --draws=5 --seeds=2 --epochs=10 \
+        --output=runs/learning_curves [--plan] [--config.FIELD=VALUE ...]
+
+MLM and LTR are runs or model folders, the second of task.objective=ltr. Each draw takes
+other examples, the smaller sets within the larger; on each set all systems are trained,
+the fine-tuned ones with `seeds` restarts in one program. The same command goes on where
+it stopped. docs/learning_curves.md says how to read what it writes.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import bert_jax
+from bert_jax.config import configuration
+from bert_jax.convert import weights
+from bert_jax.data import folders, texts
+from bert_jax.data.texts import LabelledText
+from bert_jax.errors import UserError
+from bert_jax.runtime.storage import write_atomically
+from bert_jax.workdir import metrics
+from experiments import both_losses, by_size, curves_report, frozen_vectors
+from experiments.curves_report import CLS, FINE, LTR, MEAN, Key, Series
+from experiments.paper import execution
+from experiments.paper.runs import Run, digest, read_json
+from experiments.paper.tables import SIZES
+
+CONFIG = Path(both_losses.__file__)
+_SET = (
+    *("init_from", "seed", "train.seeds", "train.num_epochs", "train.num_steps"),
+    *("train.restarts", "train.early_stop", "evaluate.splits", "evaluate.checkpoint"),
+    *("task.name", "task.labels", "task.train_file", "task.dev_file"),
+    *("task.dev_train_file", "task.test_file", "task.text", "task.label"),
+)
+
+
+class Data(NamedTuple):
+    """The reviews.
+
+    Attributes:
+      name: of the files that they are written to; a hash of their content.
+      orders: of each draw, the training examples' order; a set is its beginning.
+    """
+
+    train: list[LabelledText]
+    test: list[LabelledText]
+    name: str
+    orders: list[np.ndarray]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(texts.sorted_labels({str(text.label) for text in self.train}))
+
+    def codes(self, some: Sequence[LabelledText]) -> np.ndarray:
+        """Each text's class, as a number."""
+        return np.array([self.labels.index(str(text.label)) for text in some])
+
+    def file(self, output: Path, part: str) -> Path:
+        return output / "data" / f"{self.name}-{part}.jsonl"
+
+    def write(self, options: argparse.Namespace) -> None:
+        """Writes what is missing of the files that the runs read."""
+        parts = {"train": self.train, "test": self.test}
+        for draw, order in enumerate(self.orders):
+            for count in options.examples:
+                chosen = [self.train[index] for index in order[:count]]
+                parts[f"draw{draw}-{count}"] = chosen
+        for part, some in parts.items():
+            path = self.file(options.output, part)
+            if not path.exists():
+                rows = [{"text": text.text, "label": text.label} for text in some]
+                lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+                write_atomically(path, "".join(lines))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    return by_size.command(lambda: _main(argv))
+
+
+def _main(argv: Sequence[str]) -> int:
+    options, fields = parse(argv)
+    data = read(options)
+    runs = plan(options, fields, data)
+    print(execution.overview(list(runs.values())))
+    if options.plan:
+        return 0
+    data.write(options)
+
+    def report() -> str:
+        found = {key: series(run, key[1]) for key, run in runs.items()}
+        found |= frozen(options, fields, data)
+        facts = by_size.facts("experiments.learning_curves", argv)
+        return curves_report.write(options.output, found, facts, options.draws)
+
+    return by_size.finish(list(runs.values()), options.output, report)
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and the fields of all fine-tuning runs.
+
+    Raises:
+      UserError: an option or field that does not exist or that this sets itself;
+        weights that are missing, or of the other direction.
+    """
+    parser = argparse.ArgumentParser(
+        prog="experiments.learning_curves", allow_abbrev=False
+    )
+    parser.add_argument("--data", required=True, help="aclImdb, or {train,test}.jsonl")
+    parser.add_argument("--init_from", required=True, help="masked LM")
+    parser.add_argument("--ltr", default="", help="left to right; empty: left out")
+    parser.add_argument("--size", default="base", choices=tuple(SIZES))
+    parser.add_argument("--examples", default="50,100,200,500,1000")
+    parser.add_argument("--draws", default=5, type=int, help="of the examples")
+    parser.add_argument("--seeds", default=2, type=int, help="restarts on each set")
+    parser.add_argument("--epochs", default=10.0, type=float)
+    parser.add_argument("--output", default="runs/learning_curves", type=Path)
+    parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
+    options, fields = parser.parse_known_args(argv)
+    for text in fields:
+        name = configuration.field_of(text)
+        if not text.startswith("--config.") or "=" not in text:
+            raise UserError(f"{text}: no such option; --config.FIELD=VALUE is passed")
+        if name in _SET:
+            raise UserError(f"{text}: {name} is set here; see --help")
+    for option, least in (("draws", 1), ("seeds", 1), ("epochs", 1)):
+        if not getattr(options, option) >= least:
+            raise UserError(f"--{option}={getattr(options, option)}: at least {least}")
+    for option, causal in (("init_from", False), ("ltr", True)):
+        path = getattr(options, option)
+        if path or not causal:
+            weights.check(path)
+            if weights.read_shape(path).get("causal", False) != causal:
+                kind = "reads both ways" if causal else "is left to right"
+                raise UserError(f"--{option}={path}: this model {kind}")
+    configuration.load(f"{CONFIG}:size={options.size}", fields)
+    return options, fields
+
+
+def read(options: argparse.Namespace) -> Data:
+    """The reviews; `options.examples` become numbers."""
+    place = Path(options.data)
+    if not place.is_dir():
+        raise UserError(f"--data={place}: no such folder")
+    columns = texts.Columns("text", "", "label", ",")
+    parts = []
+    for split in ("train", "test"):
+        files = sorted(place.glob(f"{split}.jsonl*"))
+        if files:
+            kind = "classification"
+            parts.append(texts.read_texts(str(files[0]), columns, kind, labelled=True))
+        else:
+            parts.append(folders.read_folders(place / split))
+    train, test = parts
+    options.examples = by_size.sizes(options.examples, len(train))
+    labels = {text.label for text in train}
+    if len(labels) < 2:
+        raise UserError(f"--data={place}: the training examples have one class only")
+    for text in test:
+        if text.label not in labels:
+            raise UserError(f"{text.where}: label {text.label!r} is not in training")
+    rows = [[split, str(text.label), text.text] for split, part in
+            zip(("train", "test"), parts, strict=True) for text in part]  # fmt: skip
+    orders = [by_size.nested([text.label for text in train], draw)
+              for draw in range(options.draws)]  # fmt: skip
+    return Data(train, test, digest(json.dumps(rows)), orders)
+
+
+def plan(
+    options: argparse.Namespace, fields: Sequence[str], data: Data
+) -> dict[Key, Run]:
+    """The fine-tuning runs, by system, number of examples and draw."""
+    runs = {}
+    systems = {FINE: options.init_from} | ({LTR: options.ltr} if options.ltr else {})
+    for draw in range(options.draws):
+        for count in options.examples:
+            for system, source in systems.items():
+                own = (
+                    f"--config.init_from={source}",
+                    f"--config.train.num_epochs={options.epochs!r}",
+                    f"--config.seed={draw * options.seeds}",
+                    f"--config.train.seeds={options.seeds}",
+                    f"--config.task.labels={data.labels!r}",
+                    *fields,
+                )
+                part = f"draw{draw}-{count}"
+                given = {"train": part, "dev": "test", "dev_train": part}
+                files = [f"--config.task.{split}_file={data.file(options.output, name)}"
+                         for split, name in given.items()]  # fmt: skip
+                start = f"--config={CONFIG}:size={options.size}"
+                name = f"{part}-{digest(data.name, options.size, *own)}"
+                folder = options.output / system.replace(" ", "-") / name
+                run = Run(f"{count} examples", folder, (start, *own, *files))
+                runs[system, count, draw] = run
+    return runs
+
+
+def series(run: Run, count: int) -> Series:
+    """A run's scores after each epoch: means over its restarts."""
+    batch = read_json(run.folder / "config.json")["train"]["batch_size"]
+    found: dict[int, dict[str, list[float]]] = {}
+    for folder in sorted(run.folder.glob("seed_*")) or [run.folder]:
+        for split, name in (("dev", "test"), ("dev_train", "train")):
+            for line in metrics.read(folder, split):
+                values = found.setdefault(int(line["step"]), {})
+                values.setdefault(f"{name}_accuracy", []).append(line["accuracy"])
+                values.setdefault(f"{name}_loss", []).append(line["cross_entropy"])
+    return [
+        {"epoch": step * batch / count}
+        | {name: float(np.mean(each)) for name, each in found[step].items()}
+        for step in sorted(found)
+    ]
+
+
+def frozen(
+    options: argparse.Namespace, fields: Sequence[str], data: Data
+) -> Mapping[Key, Series]:
+    """The linear classifiers on the frozen vectors; each is fitted once."""
+    files = [f"--config.task.{split}_file={data.file(options.output, name)}"
+             for split, name in (("train", "train"), ("dev", "test"))]  # fmt: skip
+    config = configuration.load(f"{CONFIG}:size={options.size}", [*fields, *files])
+    config.model.update(weights.read_shape(options.init_from))
+    config.task.labels = data.labels
+    bert = bert_jax.load(options.init_from)
+    task = both_losses.TextWithLosses(config, bert.tokenizer)
+    place = options.output / "vectors"
+    train, test = (
+        frozen_vectors.vectors(bert, task, split, place) for split in ("train", "dev")
+    )
+    y, y_test = data.codes(data.train), data.codes(data.test)
+    found: dict[Key, Series] = {}
+    for draw, order in enumerate(data.orders):
+        for count in options.examples:
+            for which, system in enumerate((CLS, MEAN)):
+                some = order[:count]
+                values: dict[str, Any] = frozen_vectors.classified(
+                    (train[which][some], y[some]),
+                    (test[which], y_test),
+                    len(data.labels),
+                    draw,
+                )
+                found[system, count, draw] = [values]
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

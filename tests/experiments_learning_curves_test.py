@@ -1,0 +1,337 @@
+"""Learning curves: subsets, classifiers on frozen vectors, losses, runs, the report."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+from runs import run as run_main
+from scipy import special, stats
+
+import bert_jax
+from bert_jax.config import configuration
+from bert_jax.convert import weights
+from bert_jax.errors import UserError
+from experiments import both_losses, by_size, curves_report, frozen_vectors
+from experiments import learning_curves as curves
+from experiments.paper import execution
+
+# In the place of bert_jax.main: notes that it ran, and leaves what a run leaves. Of the
+# two epochs' scores the last depends on system, number of examples and seed.
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+
+given = dict(arg.lstrip("-").partition("=")[::2] for arg in sys.argv[1:])
+folder = Path(given["workdir"])
+output = folder.parents[1]
+with open(output / "ran.txt", "a") as file:
+    print(folder.relative_to(output), file=file)
+if os.environ.get("BREAK", "none") in str(folder):
+    print("error: it is broken", file=sys.stderr)
+    sys.exit(int(os.environ["BREAK_STATUS"]))
+train = Path(given["config.task.train_file"]).read_text().splitlines()
+assert given["config.task.dev_train_file"] == given["config.task.train_file"]
+count, first = int(given["config.train.seeds"]), int(given["config.seed"])
+folders = [folder / f"seed_{first + s}" for s in range(count)]
+for number, each in enumerate({folder, *(folders if count > 1 else [])}):
+    each.mkdir(parents=True, exist_ok=True)
+    (each / "config.json").write_text(json.dumps({"train": {"batch_size": 4}}))
+    seed = int(each.name[5:]) if each.name.startswith("seed_") else first
+    score = 0.5 + len(train) / 100 + seed / 1000 - 0.1 * ("left" in str(folder))
+    with open(each / "metrics.jsonl", "w") as file:
+        for epoch in (1, 2):
+            step = epoch * len(train) // 4
+            for split, value in (("dev", score), ("dev_train", 0.9)):
+                line = {"step": step, "split": split, "time": 0, "accuracy": value}
+                line["cross_entropy"] = 0.5 + epoch / 10 * (1 if split == "dev" else -1)
+                print(json.dumps(line), file=file)
+"""
+WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
+
+
+def write_reviews(folder):
+    """Sixteen reviews to train with and eight to test with, of two classes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", 16), ("test", 8)):
+        rows = [
+            {"text": f"{WORDS[i % 4]} {'a' * (i // 4 % 4)}", "label": i % 2}
+            for i in range(count)
+        ]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{split}.jsonl").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_reviews(tmp_path / "imdb")
+
+
+@pytest.fixture(scope="module")
+def reading(micro, tmp_path_factory):
+    """A left to right model's work directory, of one step."""
+    folder = tmp_path_factory.mktemp("ltr") / "run"
+    few = ("--config.train.num_steps=2", "--config.train.log_every=1")
+    run_main(micro, folder, "--config.task.objective=ltr", *few)
+    return folder
+
+
+@pytest.fixture
+def command(data, plain, tmp_path, monkeypatch, capfd):
+    """Runs the command with the stand-in; gives status, what ran, stdout, stderr."""
+    pytest.importorskip("matplotlib", reason="needs the report extra")
+    program = tmp_path / "main.py"
+    program.write_text(PROGRAM)
+    monkeypatch.setattr(execution, "MAIN", (sys.executable, str(program)))
+    output = tmp_path / "out"
+
+    def run(*args):
+        given = [f"--data={data}", f"--init_from={plain}", f"--output={output}"]
+        small = ("--size=tiny", "--examples=4,all", "--draws=2")
+        length = "--config.task.max_seq_length=16"
+        status = curves.main([*given, *small, length, *args])
+        path = output / "ran.txt"
+        ran = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return status, ran, *capfd.readouterr()
+
+    run.output = output
+    return run
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_beginning_is_stratified(seed):
+    labels = [*"a" * 30, *"b" * 60, *"c" * 10]
+    order = by_size.nested(labels, seed)
+    assert sorted(order) == list(range(100))
+    for count in range(1, 101):
+        chosen = [labels[index] for index in order[:count]]
+        for label, share in (("a", 0.3), ("b", 0.6), ("c", 0.1)):
+            assert abs(chosen.count(label) - share * count) <= 1
+    assert order.tolist() == by_size.nested(labels, seed).tolist()
+    assert order.tolist() != by_size.nested(labels, seed + 1).tolist()
+    # Not the first of each class: any example may be in a small set.
+    firsts = {by_size.nested(labels, s)[0] for s in range(40)}
+    assert len(firsts) > 10
+
+
+def test_sizes():
+    assert by_size.sizes("8,4,all", 20) == [4, 8, 20]
+    for wrong in ("4,21", "1", "", "x", "-4", "4.5"):
+        with pytest.raises(UserError, match="--examples"):
+            by_size.sizes(wrong, 20)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_logistic_regression_is_scikit_learns(classes):
+    linear_model = pytest.importorskip("sklearn.linear_model", reason="test extra")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 5))
+    y = (x @ rng.normal(size=(5, classes)) + rng.normal(size=(60, classes))).argmax(1)
+    for penalty in (1.0, 0.01):
+        found = frozen_vectors.logistic(x, y, classes, penalty)
+        model = linear_model.LogisticRegression(C=1 / (60 * penalty), tol=1e-10)
+        if classes == 2:  # one set of weights: half of the penalty's
+            model.C *= 2
+        model.fit(x, y)
+        ours = special.softmax(x @ found[:-1] + found[-1], axis=1)
+        np.testing.assert_allclose(ours, model.predict_proba(x), atol=2e-4)
+        accuracy, loss = frozen_vectors.scores(found, x, y)
+        assert accuracy == pytest.approx(model.score(x, y))
+        expected = -np.log(model.predict_proba(x)[np.arange(60), y]).mean()
+        assert loss == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_penalty_fits_the_data():
+    """Noise gets a large one, and classes that a line parts a small one."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 30)), np.arange(40) % 2
+    noise = frozen_vectors.classified((x, y), (x, y), 2, seed=0)
+    assert noise["penalty"] >= 1
+    x[:, 0] += 20 * y
+    parted = frozen_vectors.classified((x, y), (x + 0.1, y), 2, seed=0)
+    assert parted["penalty"] < 0.1 and parted["test_accuracy"] == 1.0
+    assert parted["train_loss"] < 0.1
+    two = frozen_vectors.classified((x[:2], y[:2]), (x, y), 2, seed=0)
+    assert two["test_accuracy"] > 0.9
+
+
+def task_of(plain, data, **fields):
+    given = {"train_file": data / "train.jsonl", "dev_file": data / "test.jsonl"}
+    given = {"max_seq_length": 16, **given, **fields}
+    overrides = [f"--config.task.{name}={value}" for name, value in given.items()]
+    config = configuration.load(f"{curves.CONFIG}:size=tiny", overrides)
+    config.model.update(weights.read_shape(plain))
+    config.task.labels = ("0", "1")
+    config.evaluate.batch_size = 3
+    bert = bert_jax.load(plain)
+    return bert, both_losses.TextWithLosses(config, bert.tokenizer)
+
+
+@pytest.mark.parametrize("length", [16, 6])
+def test_the_vectors_are_the_models(plain, data, tmp_path, length):
+    """[CLS] of the last layer, the pieces' mean in the one before; texts cut alike."""
+    bert, task = task_of(plain, data, max_seq_length=length)
+    found = frozen_vectors.vectors(bert, task, "train", tmp_path)
+    features = task.features("train")
+    assert found.shape == (2, 16, 32)
+    assert max(len(f.columns["input_ids"]) for f in features) == min(length, 11)
+    for index, feature in enumerate(features):
+        ids = np.asarray(feature.columns["input_ids"])[None]
+        states = bert.apply(ids, np.ones_like(ids), np.zeros_like(ids))["hidden_states"]
+        np.testing.assert_allclose(found[0, index], states[-1][0, 0], atol=1e-5)
+        mean = np.mean(states[-2][0, 1:-1], axis=0)
+        np.testing.assert_allclose(found[1, index], mean, atol=1e-5)
+    (path,) = tmp_path.glob("*.npy")
+    np.save(path, found + 1)  # the second time they are read
+    again = frozen_vectors.vectors(bert, task, "train", tmp_path)
+    np.testing.assert_array_equal(again, found + 1)
+    frozen_vectors.vectors(bert, task, "dev", tmp_path)
+    assert len(list(tmp_path.glob("*.npy"))) == 2
+
+
+def test_the_loss_of_a_split(plain, data):
+    _, task = task_of(plain, data)
+    examples = [SimpleNamespace(label=label) for label in (0, 1, 1)]
+    logits = np.array([[2.0, 1.0], [0.0, 3.0], [1.0, -1.0]], np.float32)
+    found = task.scores("dev", examples, list(logits))
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    expected = -np.log([shares[0, 0], shares[1, 1], shares[2, 1]]).mean()
+    assert found["cross_entropy"] == pytest.approx(expected, rel=1e-6)
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert set(task.baseline("dev", examples)) == {"accuracy", "f1", "matthews"}
+
+
+def test_runs_report_and_second_start(command, reading):
+    args = (f"--ltr={reading}", "--seeds=2")
+    status, ran, out, err = command(*args)
+    assert status == 0, err
+    assert len(ran) == 2 * 2 * 2  # systems, numbers of examples, draws
+    output = command.output
+    found = json.loads((output / "results.json").read_text())
+    assert len(found["runs"]) == 4 * 2 * 2
+    of = {(r["system"], r["examples"], r["draw"]): r["epochs"] for r in found["runs"]}
+    last = of[curves_report.FINE, 16, 1][-1]
+    # The mean of seeds 2 and 3, which the second draw has.
+    assert last["test_accuracy"] == pytest.approx(0.66 + 0.0025)
+    assert [line["epoch"] for line in of[curves_report.LTR, 4, 0]] == [1.0, 2.0]
+    words = {c["claim"]: c["verdict"] for c in found["claims"]}
+    assert words["Masked LM is better than left to right"] == "undecided"
+    assert "all seeds differ by the same" in out
+    for name in ("examples.png", "epochs.png"):
+        assert (output / name).read_bytes().startswith(b"\x89PNG")
+    lines = (output / "data").glob("*-draw1-4.jsonl")
+    rows = [json.loads(line) for path in lines for line in path.open()]
+    assert sorted(row["label"] for row in rows) == ["0", "0", "1", "1"]
+    # Again: nothing runs; another draw runs its own.
+    status, ran, again, _ = command(*args)
+    assert (status, ran) == (0, [])
+    table = out[out.index("Test accuracy") :]
+    assert again[again.index("Test accuracy") :] == table
+    assert len(command(*args, "--draws=3")[1]) == 4
+
+
+def test_a_stopped_command_goes_on(command, monkeypatch):
+    monkeypatch.setenv("BREAK", "draw1-4-")
+    monkeypatch.setenv("BREAK_STATUS", "143")
+    status, ran, _, err = command()
+    assert status == 143 and len(ran) == 3 and "the same command goes on" in err
+    monkeypatch.setenv("BREAK_STATUS", "2")
+    status, ran, _, err = command()
+    assert status == 2 and len(ran) == 2
+    assert err.splitlines()[-1].startswith("error: 1 of 4 runs failed")
+    assert "it is broken" in err.splitlines()[-1]
+    monkeypatch.delenv("BREAK")
+    status, ran, _, _ = command()
+    assert status == 0 and len(ran) == 1
+
+
+def test_the_table_and_the_plan(command):
+    assert command("--plan")[:2] == (0, [])
+    assert not command.output.exists()
+    status, ran, out, _ = command("--draws=1", "--seeds=1")
+    assert status == 0 and len(ran) == 2
+    assert "one seed decides nothing" in out and "left to right" not in out
+
+
+def test_means_and_intervals():
+    draws = [0.6, 0.7, 0.65]
+    found = {
+        ("fine-tuned", 4, draw): [{"epoch": 1.0, "test_loss": value}]
+        for draw, value in enumerate(draws)
+    }
+    ((epoch, mean, reach),) = curves_report.by_epoch(
+        found, "fine-tuned", 4, "test_loss"
+    )
+    low, high = stats.t.interval(
+        0.95, 2, loc=np.mean(draws), scale=stats.sem(np.array(draws))
+    )
+    assert (epoch, mean) == (1.0, pytest.approx(0.65))
+    assert (mean - reach, mean + reach) == (pytest.approx(low), pytest.approx(high))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--data=nowhere"], "--data=nowhere: no such folder"),
+        (["--examples=4,99"], "'99' is not a number from 2 to the 16"),
+        (["--init_from=nowhere"], "nowhere"),
+        (["--ltr=PLAIN"], "this model reads both ways"),
+        (["--config.train.seeds=3"], "train.seeds is set here"),
+        (["--config.nothing=3"], "no such field"),
+        (["--draws=0"], "--draws=0: at least 1"),
+        (["--epoch=3"], "--epoch=3: no such option"),
+    ],
+)
+def test_bad_input_is_one_line(command, plain, args, message):
+    status, ran, _, err = command(*[arg.replace("PLAIN", str(plain)) for arg in args])
+    assert status == 2 and not ran
+    assert message in err and err.startswith("error: ") and err.count("\n") == 1
+
+
+def test_bad_files_are_one_line(command, reading, data):
+    assert command(f"--init_from={reading}")[3].endswith(
+        "this model is left to right\n"
+    )
+    (data / "test.jsonl").write_text('{"text": "a dog", "label": 7}\n')
+    assert "label '7' is not in training" in command()[3]
+    (data / "train.jsonl").write_text("")
+    status, _, _, err = command()
+    assert status == 2 and "train.jsonl: the file is empty" in err
+    (data / "train.jsonl").unlink()
+    assert "has no texts" in command()[3]
+
+
+def test_aclimdb_has_folders(tmp_path):
+    for split in ("train", "test"):
+        for label in ("neg", "pos"):
+            folder = tmp_path / split / label
+            folder.mkdir(parents=True)
+            for number in range(3):
+                (folder / f"{number}_1.txt").write_text(f"{label} film {number}")
+    given = SimpleNamespace(data=str(tmp_path), examples="2,all", draws=1)
+    found = curves.read(given)
+    assert found.labels == ("neg", "pos") and given.examples == [2, 6]
+    assert found.codes(found.test).tolist() == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.slow
+def test_real_runs(data, plain, tmp_path, capfd):
+    """Both losses after each epoch of a run of bert_jax.main itself."""
+    pytest.importorskip("matplotlib", reason="needs the report extra")
+    few = ("--size=tiny", "--examples=8", "--draws=1", "--seeds=2", "--epochs=2")
+    fields = ("--config.task.max_seq_length=16", "--config.train.batch_size=4")
+    output = tmp_path / "out"
+    given = (f"--data={data}", f"--init_from={plain}", f"--output={output}")
+    assert curves.main([*given, *few, *fields]) == 0, capfd.readouterr().err
+    found = json.loads((output / "results.json").read_text())["runs"]
+    (lines,) = [r["epochs"] for r in found if r["system"] == curves_report.FINE]
+    assert [line["epoch"] for line in lines] == [1.0, 2.0]
+    for line in lines:
+        assert set(line) == {"epoch", "train_accuracy", "train_loss", "test_accuracy",
+                             "test_loss"}  # fmt: skip
+        assert all(np.isfinite(value) for value in line.values())
+    assert jax.tree.leaves(lines)
