@@ -11,27 +11,32 @@ it stopped. docs/learning_curves.md says how to read what it writes.
 """
 
 import argparse
+import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
-from bert_jax.data import folders, texts
-from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
-from experiments import both_losses, by_size, curves_report, frozen_vectors
+from experiments import (
+    both_losses,
+    by_size,
+    curves_report,
+    frozen_vectors,
+    review_sets,
+)
 from experiments.curves_report import CLS, FINE, LTR, MEAN, Key, Series
 from experiments.paper import execution
 from experiments.paper.runs import Run, digest, read_json
 from experiments.paper.tables import SIZES
+from experiments.review_sets import Data
 
 CONFIG = Path(both_losses.__file__)
 _SET = (
@@ -42,45 +47,6 @@ _SET = (
 )
 
 
-class Data(NamedTuple):
-    """The reviews.
-
-    Attributes:
-      name: of the files that they are written to; a hash of their content.
-      orders: of each draw, the training examples' order; a set is its beginning.
-    """
-
-    train: list[LabelledText]
-    test: list[LabelledText]
-    name: str
-    orders: list[np.ndarray]
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(texts.sorted_labels({str(text.label) for text in self.train}))
-
-    def codes(self, some: Sequence[LabelledText]) -> np.ndarray:
-        """Each text's class, as a number."""
-        return np.array([self.labels.index(str(text.label)) for text in some])
-
-    def file(self, output: Path, part: str) -> Path:
-        return output / "data" / f"{self.name}-{part}.jsonl"
-
-    def write(self, options: argparse.Namespace) -> None:
-        """Writes what is missing of the files that the runs read."""
-        parts = {"train": self.train, "test": self.test}
-        for draw, order in enumerate(self.orders):
-            for count in options.examples:
-                chosen = [self.train[index] for index in order[:count]]
-                parts[f"draw{draw}-{count}"] = chosen
-        for part, some in parts.items():
-            path = self.file(options.output, part)
-            if not path.exists():
-                rows = [{"text": text.text, "label": text.label} for text in some]
-                lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-                write_atomically(path, "".join(lines))
-
-
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     return by_size.command(lambda: _main(argv))
@@ -88,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
-    data = read(options)
+    data = review_sets.read(options)
     runs = plan(options, fields, data)
     print(execution.overview(list(runs.values())))
     if options.plan:
@@ -143,35 +109,6 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
                 raise UserError(f"--{option}={path}: this model {kind}")
     configuration.load(f"{CONFIG}:size={options.size}", fields)
     return options, fields
-
-
-def read(options: argparse.Namespace) -> Data:
-    """The reviews; `options.examples` become numbers."""
-    place = Path(options.data)
-    if not place.is_dir():
-        raise UserError(f"--data={place}: no such folder")
-    columns = texts.Columns("text", "", "label", ",")
-    parts = []
-    for split in ("train", "test"):
-        files = sorted(place.glob(f"{split}.jsonl*"))
-        if files:
-            kind = "classification"
-            parts.append(texts.read_texts(str(files[0]), columns, kind, labelled=True))
-        else:
-            parts.append(folders.read_folders(place / split))
-    train, test = parts
-    options.examples = by_size.sizes(options.examples, len(train))
-    labels = {text.label for text in train}
-    if len(labels) < 2:
-        raise UserError(f"--data={place}: the training examples have one class only")
-    for text in test:
-        if text.label not in labels:
-            raise UserError(f"{text.where}: label {text.label!r} is not in training")
-    rows = [[split, str(text.label), text.text] for split, part in
-            zip(("train", "test"), parts, strict=True) for text in part]  # fmt: skip
-    orders = [by_size.nested([text.label for text in train], draw)
-              for draw in range(options.draws)]  # fmt: skip
-    return Data(train, test, digest(json.dumps(rows)), orders)
 
 
 def plan(
@@ -236,18 +173,24 @@ def frozen(
         frozen_vectors.vectors(bert, task, split, place) for split in ("train", "dev")
     )
     y, y_test = data.codes(data.train), data.codes(data.test)
+    of_vectors = (hashlib.sha256(each.tobytes()).hexdigest() for each in (train, test))
+    name = digest(data.name, *of_vectors)
     found: dict[Key, Series] = {}
     for draw, order in enumerate(data.orders):
         for count in options.examples:
             for which, system in enumerate((CLS, MEAN)):
-                some = order[:count]
-                values: dict[str, Any] = frozen_vectors.classified(
-                    (train[which][some], y[some]),
-                    (test[which], y_test),
-                    len(data.labels),
-                    draw,
-                )
-                found[system, count, draw] = [values]
+                place = options.output / "features" / name
+                path = place / f"{('cls', 'mean')[which]}-draw{draw}-{count}.json"
+                if not path.exists():
+                    some = order[:count]
+                    fitted = frozen_vectors.classified(
+                        (train[which][some], y[some]),
+                        (test[which], y_test),
+                        len(data.labels),
+                        draw,
+                    )
+                    write_atomically(path, json.dumps(fitted) + "\n")
+                found[system, count, draw] = [read_json(path)]
     return found
 
 

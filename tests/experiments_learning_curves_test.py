@@ -14,7 +14,13 @@ import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from experiments import both_losses, by_size, curves_report, frozen_vectors
+from experiments import (
+    both_losses,
+    by_size,
+    curves_report,
+    frozen_vectors,
+    review_sets,
+)
 from experiments import learning_curves as curves
 from experiments.paper import execution
 
@@ -313,7 +319,7 @@ def test_aclimdb_has_folders(tmp_path):
             for number in range(3):
                 (folder / f"{number}_1.txt").write_text(f"{label} film {number}")
     given = SimpleNamespace(data=str(tmp_path), examples="2,all", draws=1)
-    found = curves.read(given)
+    found = review_sets.read(given)
     assert found.labels == ("neg", "pos") and given.examples == [2, 6]
     assert found.codes(found.test).tolist() == [0, 0, 0, 1, 1, 1]
 
