@@ -163,7 +163,7 @@ def draw(
         figure.legend(
             *(handles, names),
             loc="outside lower center",
-            ncols=min(4, len(names)),
+            ncols=min(2 * len(panels), len(names)),
             frameon=False,
         )
         file = io.BytesIO()

@@ -26,9 +26,9 @@ from bert_jax.training import evaluator, sharding
 from experiments import by_size
 from experiments.feature_cache import weights_digest
 
-PENALTIES = tuple(10.0**power for power in range(1, -5, -1))
+PENALTIES = tuple(10.0**power for power in range(1, -4, -1))
 FOLDS = 5
-_ITERATIONS = 1000
+_ITERATIONS = 300
 
 
 def vectors(
@@ -83,10 +83,14 @@ def logistic(
     y: Int[np.ndarray, "texts"],
     classes: int,
     penalty: float,
+    start: Float[np.ndarray, "features+1 classes"] | None = None,
 ) -> Float[np.ndarray, "features+1 classes"]:
     """Softmax regression: minimizes mean cross entropy + penalty / 2 * |weights|^2.
 
     The last row has the biases, which have no penalty.
+
+    Args:
+      start: weights that are nearly right, to be quicker.
     """
     inputs = np.concatenate([x, np.ones((len(x), 1))], axis=1, dtype=np.float64)
     right = np.eye(classes)[y]
@@ -100,10 +104,10 @@ def logistic(
         loss = -np.sum(right * logs) / len(x)
         return loss + penalty / 2 * np.sum(decayed * weights**2), slope.ravel()
 
-    start = np.zeros(inputs.shape[1] * classes)
-    options = {"maxiter": _ITERATIONS}
+    first = np.zeros((inputs.shape[1], classes)) if start is None else start
+    options = {"maxiter": _ITERATIONS, "ftol": 1e-8}
     found = optimize.minimize(
-        objective, start, jac=True, method="L-BFGS-B", options=options
+        objective, first.ravel(), jac=True, method="L-BFGS-B", options=options
     )
     return found.x.reshape(-1, classes)
 
@@ -135,14 +139,12 @@ def classified(
     x, x_test = (x - center) / scale, (x_test - center) / scale
     fold = np.empty(len(y), int)
     fold[by_size.nested(y.tolist(), seed)] = np.arange(len(y)) % FOLDS
-    losses = [
-        sum(
-            scores(logistic(x[fold != k], y[fold != k], classes, penalty),
-                   x[fold == k], y[fold == k])[1] * np.mean(fold == k)
-            for k in set(fold.tolist())
-        )
-        for penalty in PENALTIES
-    ]  # fmt: skip
+    losses = np.zeros(len(PENALTIES))
+    for k in set(fold.tolist()):
+        rest, held, near = fold != k, fold == k, None
+        for place, penalty in enumerate(PENALTIES):
+            near = logistic(x[rest], y[rest], classes, penalty, near)
+            losses[place] += scores(near, x[held], y[held])[1] * held.mean()
     penalty = PENALTIES[int(np.argmin(losses))]
     weights = logistic(x, y, classes, penalty)
     found: dict[str, float] = {"penalty": penalty}
