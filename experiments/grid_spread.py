@@ -66,7 +66,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """The options, and the fields of all runs; glue.parse checks what is the grid's.
 
     Raises:
-      UserError: see `glue.parse`; the task is not one of classes with a header.
+      UserError: see `glue.parse`; no subsets can be drawn of the task.
     """
     parser = argparse.ArgumentParser(
         prog="experiments.grid_spread",
@@ -92,10 +92,12 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     for field in fields:
         if field.startswith("--config.train.batch_size="):
             raise UserError(f"{field}: the grid sets it; see --batch_sizes")
-    if own.task == "cola" or not TASKS[own.task].labels or ":" in own.data:
+    if own.data.startswith("tfds:"):
+        raise UserError(f"--data={own.data}: a folder is required, to draw from")
+    if own.task == "cola" or not TASKS[own.task].labels:
         raise UserError(
-            f"--task={own.task}, --data={own.data}: a folder of a task with classes "
-            "and a header is required, so neither cola nor stsb, and no tfds:"
+            f"--task={own.task}: take a task with classes and named columns, such as "
+            "sst2, qqp, mnli, qnli, mrpc or rte"
         )
     try:
         own.batch_sizes = [int(part) for part in own.batch_sizes.split(",")]

@@ -135,7 +135,8 @@ def plan(
                          for split, name in given.items()]  # fmt: skip
                 start = f"--config={CONFIG}:size={options.size}"
                 name = f"{part}-{digest(data.name, options.size, *own)}"
-                folder = options.output / system.replace(" ", "-") / name
+                place = system.partition(",")[0].replace(" ", "-")
+                folder = options.output / place / name
                 run = Run(f"{count} examples", folder, (start, *own, *files))
                 runs[system, count, draw] = run
     return runs

@@ -42,6 +42,7 @@ def command(plain, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(execution, "MAIN", (sys.executable, str(program)))
     folder = tmp_path / "SST-2"
     folder.mkdir()
+    (tmp_path / "STS-B").mkdir()
     lines = [f"film {n} \t{int(n % 3 == 0)}\n" for n in range(60)]
     (folder / "train.tsv").write_text("sentence\tlabel\n" + "".join(lines))
     (folder / "dev.tsv").write_text("sentence\tlabel\n" + "".join(lines[:9]))
@@ -150,6 +151,8 @@ def test_verdicts(small, large, word):
         (["--data=nowhere"], "no such folder; --data=nowhere"),
         (["--task=snli"], "'snli' is none of"),
         (["--tasks=rte"], "no such folder"),
+        (["--data=tfds:glue"], "--data=tfds:glue: a folder is required"),
+        (["--task=stsb"], "--task=stsb: take a task with classes"),
         (["--seeds=2"], "--seeds=2: at least 3"),
         (["--examples=61"], "'61' is not a number from 2 to the 60"),
         (["--batch_sizes=x"], "--batch_sizes=x: write 16,32"),
