@@ -43,14 +43,9 @@ CONFIG = Path(both_losses.__file__)
 _SET = (
     *("init_from", "seed", "train.seeds", "train.num_epochs", "train.num_steps"),
     *("train.restarts", "train.early_stop", "evaluate.splits", "evaluate.checkpoint"),
-    *(
-        "task.name",
-        "task.labels",
-        "task.dev_fraction",
-        "task.train_file",
-        "task.dev_file",
-    ),
-    *("task.dev_train_file", "task.test_file", "task.text", "task.label"),
+    *("task.name", "task.labels", "task.train_file", "task.dev_file"),
+    *("task.dev_train_file", "task.test_file", "task.dev_fraction"),
+    *("task.text", "task.label"),
 )
 
 
