@@ -14,7 +14,6 @@ from jaxtyping import Int
 from bert_jax.errors import UserError
 from bert_jax.runtime import failures, terminal
 from bert_jax.runtime.storage import write_atomically
-from bert_jax.workdir import lock
 from experiments.benchmarks import measuring
 from experiments.paper import execution
 from experiments.paper.runs import Run
@@ -78,9 +77,7 @@ def command(work: Callable[[], int]) -> int:
         status, text = failures.describe(error)
         if status is None:
             raise
-        # A run's lock names a run's option.
-        line = " ".join(text.splitlines()).replace("--workdir", "--output")
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {' '.join(text.splitlines())}", file=sys.stderr)
         return status
 
 
@@ -92,9 +89,9 @@ def finish(runs: Sequence[Run], output: Path, report: Callable[[], str]) -> int:
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise UserError("the plots need: pip install '.[report]'")
-    with lock.held(output):
+    with execution.alone(output) as lock:
         errors: dict[Path, str] = {}
-        status = execution.run_all(runs, errors)
+        status = execution.run_all(runs, errors, lock)
         if status:
             terminal.say("stopped; the same command goes on there")
             return status

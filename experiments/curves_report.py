@@ -49,7 +49,7 @@ def write(output: Path, found: Found, facts: Mapping[str, Any], draws: int) -> s
         for count in counts
     }
     columns = [f"{count}" for count in counts]
-    judged = [judge(claim, scores, columns) for claim in claims(counts, systems)]
+    judged = [judge(claim, scores, columns, draws) for claim in claims(counts, systems)]
     parts = [
         measuring.introduction(facts),
         "Test accuracy in percent after the last epoch: mean over draws, +- half of "

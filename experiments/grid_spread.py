@@ -28,7 +28,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
 from experiments import by_size, glue, running, spread_report
-from experiments.paper import execution
+from experiments.paper import progress
 from experiments.paper.runs import Run, digest
 from experiments.spread_report import Point
 
@@ -42,7 +42,7 @@ def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     texts = subsets(options)
     runs = plan(options, fields, texts)
-    print(execution.overview(list(runs.values())))
+    print(progress.overview(list(runs.values())))
     if options.plan:
         return 0
     for folder, files in texts.values():
@@ -178,7 +178,9 @@ def plan(
             name = digest(folder.parent.name, options.size, *shape[1:])
             place = run.folder(options.output / f"{count}")
             place = place.with_name(f"batch{batch}-{place.name}-{name}")
-            runs[count, (batch, rate, epochs)] = Run(f"{count} examples", place, own)
+            runs[count, (batch, rate, epochs)] = Run(
+                f"{count} examples", place, own, options.size
+            )
     return runs
 
 

@@ -34,7 +34,7 @@ from experiments import (
     review_sets,
 )
 from experiments.curves_report import CLS, FINE, LTR, MEAN, Key, Series
-from experiments.paper import execution
+from experiments.paper import progress
 from experiments.paper.runs import Run, digest, read_json
 from experiments.paper.tables import SIZES
 from experiments.review_sets import Data
@@ -58,7 +58,7 @@ def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     data = review_sets.read(options)
     runs = plan(options, fields, data)
-    print(execution.overview(list(runs.values())))
+    print(progress.overview(list(runs.values())))
     if options.plan:
         return 0
     data.write(options)
@@ -138,7 +138,9 @@ def plan(
                 name = f"{part}-{digest(data.name, options.size, *own)}"
                 place = system.partition(",")[0].replace(" ", "-")
                 folder = options.output / place / name
-                run = Run(f"{count} examples", folder, (start, *own, *files))
+                run = Run(
+                    f"{count} examples", folder, (start, *own, *files), options.size
+                )
                 runs[system, count, draw] = run
     return runs
 

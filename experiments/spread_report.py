@@ -123,7 +123,8 @@ def judged(parts: Mapping[int, Float[np.ndarray, "seeds"]]) -> Verdict | None:
         }
         for count in (fewest, most)
     }
-    return judge(Claim(_TEXT, "appendix A.3", (pair,)), values, ["variance"])
+    claim = Claim(_TEXT, "appendix A.3", (pair,))
+    return judge(claim, values, ["variance"], len(parts[fewest]))
 
 
 def said(verdict: Verdict, most: int) -> str:
