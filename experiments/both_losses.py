@@ -46,13 +46,11 @@ class TextWithLosses(Text):
         return {k: v for k, v in found.items() if k != "cross_entropy"}
 
 
-TASKS[NAME] = TextWithLosses
-
-
 def get_config(size: str = "base") -> ConfigDict:
     """Args:
     size: tiny, or one of configs/base.py.
     """
+    TASKS[NAME] = TextWithLosses
     config, reviews = text.get_config(size), imdb.get_config(size)
     config.task.name = NAME
     config.task.dev_train_file = ""  # the training file again
