@@ -79,7 +79,7 @@ def _run(argv: Sequence[str]) -> None:
     if line.mode != "prepare":
         environment.require_devices()
     reads = line.mode in ("predict", "extract")
-    if line.mode == "export" or (reads and line.input == "-"):
+    if line.mode in ("export", "serve") or (reads and line.input == "-"):
         _require_one_process(line.mode)
     workdir = storage.path(line.workdir)
     asks = line.mode in command_line.ASKS
@@ -104,6 +104,10 @@ def _run(argv: Sequence[str]) -> None:
             evaluate.evaluate(task, workdir)
         case "predict":
             predict.predict(task, workdir, line.input, line.output)
+        case "serve":
+            from bert_jax.serving import server
+
+            server.serve(task, workdir, line.host, line.port)
         case "extract":
             extract.extract(task, workdir, line.input, line.output)
         case "describe":

@@ -1,25 +1,16 @@
 """The page of attention, in a browser: what is chosen is what is drawn, and the numbers
 are the tensor's."""
 
-import shutil
-
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer, models
 
 from bert_jax.tasks import attention_files
+from tests import browsers
 
-webdriver = pytest.importorskip(
-    "selenium.webdriver", reason="needs the browser extra (selenium)"
-)
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on the PATH"
-    ),
-]
+pytestmark = browsers.MARKS
+browser = browsers.browser
 
 HARD = [
     *("[CLS]", "<script>document.title='run'</script>", "</script>", "\"quoted'&amp;"),
@@ -27,11 +18,6 @@ HARD = [
     *("<!--", "[SEP]", "next", "##s", "[SEP]"),
 ]
 LONG = ["[CLS]", *(f"token{n}" for n in range(126)), "[SEP]"]
-ARGUMENTS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
-    *("--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-)
 
 
 @pytest.fixture(scope="module")
@@ -50,19 +36,6 @@ def folder(tmp_path_factory):
             segments = (np.arange(len(own)) > 13).astype(np.int64)
             kept.add(row, part, own, segments, shares.astype(np.float16))
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    profile = tmp_path_factory.mktemp("profile")
-    for argument in (*ARGUMENTS, f"--user-data-dir={profile}"):
-        options.add_argument(argument)
-    service = webdriver.ChromeService(DRIVER)
-    driver = webdriver.Chrome(options=options, service=service)
-    yield driver
-    driver.quit()
 
 
 class Page:
@@ -85,7 +58,7 @@ class Page:
     def leave(self):
         """Takes the pointer away from every token."""
         header = self.driver.find_element("id", "status")
-        webdriver.ActionChains(self.driver).move_to_element(header).perform()
+        browsers.webdriver.ActionChains(self.driver).move_to_element(header).perform()
 
     def texts(self, side, part):
         script = "return [...document.querySelectorAll(arguments[0])]"
@@ -152,7 +125,7 @@ def test_pointing_and_the_keyboard_do_as_a_click_does(page, folder):
     tensor = load_file(folder / "who.safetensors")["attentions_0"]
     page.leave()
     assert set(page.texts("to", "number")) == {""}
-    actions = webdriver.ActionChains(page.driver)
+    actions = browsers.webdriver.ActionChains(page.driver)
     actions.move_to_element(page.button("from", 3)).perform()
     pointed = page.texts("to", "number")
     np.testing.assert_allclose(np.float64(pointed), tensor[0, 0, 3], atol=0.00051)

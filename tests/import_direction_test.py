@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # bert_jax/ is a mode, or public, and counts as a room.
 LINES = (
     ("main",),
-    ("train", "predict", "extract", "evaluate", "describe", "pretrained"),
+    ("train", "predict", "extract", "evaluate", "describe", "pretrained", "serving"),
     ("training",),
     ("convert", "tasks"),
     ("data", "workdir"),

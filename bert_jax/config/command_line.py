@@ -9,7 +9,7 @@ from absl import flags
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 
-ASKS = ("evaluate", "predict", "extract", "export")  # these train nothing
+ASKS = ("evaluate", "predict", "serve", "extract", "export")  # these train nothing
 MODES = ("train", "prepare", *ASKS, "describe")
 
 
@@ -20,6 +20,8 @@ class CommandLine(NamedTuple):
     workdir: str
     input: str
     output: str
+    host: str
+    port: int
     config: str  # the value of --config; empty: not given
     overrides: list[str]  # each --config.FIELD=VALUE
     help: bool  # only asks for the text of --help
@@ -37,6 +39,8 @@ def parse(argv: Sequence[str]) -> CommandLine:
     flags.DEFINE_enum("mode", "train", MODES, "what to do", flag_values=values)
     flags.DEFINE_string("input", "-", "a file of rows, or -", flag_values=values)
     flags.DEFINE_string("output", "-", "file, folder or -", flag_values=values)
+    flags.DEFINE_string("host", "127.0.0.1", "of --mode=serve", flag_values=values)
+    flags.DEFINE_integer("port", 8000, "of --mode=serve", 0, 65535, flag_values=values)
     flags.DEFINE_bool("help", False, "explain", short_name="h", flag_values=values)
     is_field = re.compile("--?config[.]").match
     if any(re.match("--?undefok(=|$)", text) for text in argv):  # absl's own

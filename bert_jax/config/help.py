@@ -19,6 +19,8 @@ modes
               --mode=evaluate --workdir=runs/mine
   predict   JSON lines, .csv, .tsv or .txt in, with answers out
               --mode=predict --workdir=runs/mine --input=rows.jsonl --output=new.jsonl
+  serve     answers over HTTP, and on a page for a browser
+              --mode=serve --workdir=runs/mine --port=8000
   extract   the same in, vectors of the model's layers out
               --mode=extract --workdir=runs/mine --input=rows.jsonl --output=new.jsonl
   export    writes a Hugging Face model folder

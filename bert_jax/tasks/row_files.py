@@ -72,6 +72,17 @@ def _tabs(file: Any, fields: Sequence[str]) -> None:
     _put(file, "\t".join(" ".join(re.split("[\t\r\n]", field)) for field in fields))
 
 
+def rounded(value: Any) -> Any:
+    """An answer with numbers of six digits: a float32 has not many more."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    return value
+
+
 def _put(file: Any, line: str) -> None:
     file.write(f"{line}\n")
 

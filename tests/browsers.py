@@ -1,0 +1,34 @@
+"""A headless Chromium, for the tests of pages."""
+
+import shutil
+
+import pytest
+
+webdriver = pytest.importorskip(
+    "selenium.webdriver", reason="needs the browser extra (selenium)"
+)
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+MARKS = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on the PATH"
+    ),
+]
+ARGUMENTS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
+    *("--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    profile = tmp_path_factory.mktemp("profile")
+    for argument in (*ARGUMENTS, f"--user-data-dir={profile}"):
+        options.add_argument(argument)
+    service = webdriver.ChromeService(DRIVER)
+    driver = webdriver.Chrome(options=options, service=service)
+    yield driver
+    driver.quit()

@@ -1,0 +1,117 @@
+"""The page of `--mode=serve`, in a browser: each kind of answer is drawn."""
+
+import http.server
+import json
+import threading
+
+import pytest
+
+from bert_jax.serving import server
+from tests import browsers
+
+pytestmark = browsers.MARKS
+browser = browsers.browser
+FOX = "🦊 John <b>Smith</b> lives in Paris."
+ANSWERS = {
+    "masks": {"masks": [[{"token": "<i>", "id": 1, "probability": 0.75}]]},
+    "classes": {"label": "good", "scores": {"bad": 0.25, "good": 0.75}},
+    "entities": {
+        "entities": [
+            {"type": "PER", "start": 2, "end": FOX.index(" lives")},
+            {"type": "LOC", "start": FOX.index("Paris"), "end": FOX.index(".")},
+        ]
+    },
+    "squad": {
+        "context": "She came 🦊 in May.",
+        "answer": "May",
+        "start": 14,
+        "end": 17,
+    },
+    "error": None,
+}
+
+
+@pytest.fixture(scope="module")
+def address():
+    """Answers each text that names a kind as that kind of task."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            page = self.path == "/"
+            about = {"status": "ok", "task": "ner", "fields": ["text", "text_b"]}
+            self.reply(200, server.PAGE.read_bytes() if page else json.dumps(about))
+
+        def do_POST(self):
+            row = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            answer = ANSWERS[row.get("text_b", "entities")]
+            if answer is None:
+                self.reply(400, json.dumps({"error": "row 0: <b>wrong</b>"}))
+            else:
+                self.reply(200, json.dumps(row | answer))
+
+        def reply(self, status, body):
+            body = body if isinstance(body, bytes) else body.encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    serving = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=serving.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{serving.server_port}/"
+    serving.shutdown()
+
+
+@pytest.fixture
+def answer(browser, address):
+    """Fills in the form as a person does, and gives what is drawn."""
+    browser.get(address)
+    browser.implicitly_wait(5)
+
+    def send(kind):
+        for name, text in (("text", FOX), ("text_b", kind)):
+            area = browser.find_element("id", f"field-{name}")
+            browser.execute_script("arguments[0].value = arguments[1]", area, text)
+        browser.find_element("id", "send").click()
+        browser.find_element("css selector", "#answer > *, #error:not(:empty)")
+        return browser.find_element("id", "answer")
+
+    return send
+
+
+def test_masks(answer):
+    found = answer("masks")
+    assert found.text.split("\n") == ["[MASK] 1", "<i>", "75.0%"]
+
+
+def test_classes_the_best_first(answer):
+    bars = answer("classes").find_elements("css selector", ".bar")
+    assert [bar.text.split("\n") for bar in bars] == [
+        ["good", "75.0%"],
+        ["bad", "25.0%"],
+    ]
+    wide, narrow = (bar.find_element("css selector", "b").size["width"] for bar in bars)
+    assert wide == pytest.approx(3 * narrow, rel=0.05)
+
+
+def test_entities_by_characters_not_code_units(answer):
+    found = answer("")
+    marks = found.find_elements("css selector", "mark")
+    assert [mark.text.split("PER")[0].split("LOC")[0].strip() for mark in marks] == [
+        *("John <b>Smith</b>", "Paris")
+    ]
+    assert len({mark.get_attribute("class") for mark in marks}) == 2
+    assert not found.find_elements("css selector", ".passage b")  # text stays text
+
+
+def test_the_answer_in_its_context(answer):
+    found = answer("squad")
+    assert found.find_element("css selector", "mark").text == "May"
+
+
+def test_an_error_is_shown(answer, browser):
+    answer("error")
+    assert browser.find_element("id", "error").text == "row 0: <b>wrong</b>"
