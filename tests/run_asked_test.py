@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -144,7 +145,8 @@ def test_a_run_from_before_a_field_existed_goes_on(micro, plain):
     assert "task.nsp_loss (True there, False now)" in error
 
 
-def test_a_finished_run_is_trained_longer_if_asked(micro, plain):
+def test_a_finished_run_is_trained_longer_if_asked(micro, plain, tmp_path):
+    plain = shutil.copytree(plain, tmp_path / "run")  # the other tests keep theirs
     before = losses(plain)
     longer = "--config.train.num_steps=26"
     _, error = run(micro, plain, longer, status=2)
