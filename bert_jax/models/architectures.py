@@ -90,13 +90,8 @@ class BertWithHeads(nn.Module):
             encoded = encoded._replace(sequence=sequence, pooled=pooled)
         for head in self.heads:
             if head == "masked_lm":
-                matrix = bert.embeddings.word_embeddings.table
-                if not self.tied:
-                    size = self.config.vocab_size
-                    matrix = Embedding(self.config, size, "vocab", name="decoder").table
-                masked_lm = MaskedLmHead(self.config, name=head)
                 name = "lm_logits" if self.config.causal else "masked_lm_logits"
-                outputs[name] = masked_lm(encoded.sequence, matrix)
+                outputs[name] = self._masked_lm(bert, encoded)
                 continue
             if head in HEADS:
                 own = HEADS[head](self.config, self.labels, name=head)
@@ -113,6 +108,13 @@ class BertWithHeads(nn.Module):
             else:
                 outputs["logits"] = logits
         return outputs
+
+    def _masked_lm(self, bert: Bert, encoded: Encoded) -> Float[Array, "..."]:
+        matrix = bert.embeddings.word_embeddings.table
+        if not self.tied:
+            size = self.config.vocab_size
+            matrix = Embedding(self.config, size, "vocab", name="decoder").table
+        return MaskedLmHead(self.config, name="masked_lm")(encoded.sequence, matrix)
 
     def _linear(
         self, head: str, encoded: Encoded, key: Key[Array, ""] | None

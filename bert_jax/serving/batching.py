@@ -54,7 +54,7 @@ class Batcher:
         live = [each for each in batch if each[1].set_running_or_notify_cancel()]
         try:
             answers = self._compute([parsed for parsed, _ in live]) if live else []
-        except Exception as error:
+        except Exception as error:  # whatever it is, those who wait get it
             for _, future in live:
                 future.set_exception(error)
             return

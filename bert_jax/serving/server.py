@@ -22,8 +22,7 @@ from bert_jax.runtime.storage import Path
 from bert_jax.serving.batching import Batcher
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Predictor, Task
-from bert_jax.training import initial, sharding
-from bert_jax.training.evaluator import asking
+from bert_jax.training import answering
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +52,9 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
         raise UserError(
             "--mode=serve: needs starlette and uvicorn; pip install '.[serve]'"
         ) from error
-    with initial.restored(task, folder, task.unused(predicts=True)) as found:
-        predictor = task.predictor(found.missing)
-        rows = task.config.predict.batch_size
-        size = sharding.batch_multiple(found.mesh, rows)
-        ask = asking(predictor.step, found.params, found.mesh, size)
-    batcher = Batcher(lambda parsed: predictor.answer(parsed, ask, size), size)
-    application = app(task, predictor, batcher)
+    model = answering.of_task(task, folder)
+    batcher = Batcher(model.answer, model.size)
+    application = app(task, model.predictor, batcher)
     listening = _listening(host, port)
     settings = uvicorn.Config(application, log_config=None, access_log=False)
     server = uvicorn.Server(settings)
@@ -103,8 +98,10 @@ def app(task: Task, predictor: Predictor, batcher: Batcher) -> Any:
         try:
             given = await _read(request)
             rows = given if isinstance(given, list) else [given]
-            parsed = await asyncio.to_thread(_parsed, predictor, rows)
-        except UserError as error:
+            if len(rows) > MOST_ROWS:
+                raise UserError(f"{len(rows):,} rows; send at most {MOST_ROWS:,}")
+            parsed = await asyncio.to_thread(answering.parsed, predictor, rows)
+        except (UserError, ValueError) as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         futures = [asyncio.wrap_future(batcher.submit(one)) for one in parsed]
         answers = await asyncio.gather(*futures)
@@ -148,24 +145,3 @@ async def _read(request: Any) -> Any:
     except UnicodeDecodeError as error:
         raise UserError(f"the request is not UTF-8: {error}") from error
     return outside.parse(text, "the request")
-
-
-def _parsed(predictor: Predictor, rows: list[Any]) -> list[Any]:
-    """What the task makes of the rows.
-
-    Raises:
-      UserError: a row is wrong; names its number, from 0.
-    """
-    if len(rows) > MOST_ROWS:
-        raise UserError(
-            f"the request has {len(rows):,} rows; send at most {MOST_ROWS:,}"
-        )
-    parsed = []
-    for number, row in enumerate(rows):
-        if not isinstance(row, dict):
-            raise UserError(f"row {number}: a JSON object is required")
-        try:
-            parsed.append(predictor.parse(row))
-        except ValueError as error:
-            raise UserError(f"row {number}: {error}") from error
-    return parsed

@@ -1,12 +1,12 @@
 """Opens a model to answer rows or give vectors in Python, as the modes do."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.extractor import Extractor
-from bert_jax.tasks.task import Predictor
+from bert_jax.tasks.task import Predictor, Task
 from bert_jax.training import asked, initial, sharding
 from bert_jax.training.evaluator import asking
 
@@ -23,11 +23,33 @@ def predicting(path: str | Path) -> Callable[[Rows], Answers]:
     config = asked.without_config([f"--config.init_from={path}"], asks=True)
     nowhere = storage.path(path) / "no-run"  # the weights are of `init_from`
     task = initial.resolve(config, nowhere, from_data=False)
-    with initial.restored(task, nowhere, task.unused(predicts=True)) as found:
+    model = of_task(task, nowhere)
+    return lambda rows: model.answer(parsed(model.predictor, rows))
+
+
+class Answering(NamedTuple):
+    """A restored model: parsed rows -> what to add to each.
+
+    Attributes:
+      size: rows of a batch.
+    """
+
+    predictor: Predictor
+    answer: Callable[[Sequence[Any]], Answers]
+    size: int
+
+
+def of_task(task: Task, folder: Path) -> Answering:
+    """The task with the checkpoint in `folder`, or else the weights of `init_from`.
+
+    Raises:
+      UserError: there are none, or they lack what the task needs.
+    """
+    with initial.restored(task, folder, task.unused(predicts=True)) as found:
         predictor = task.predictor(found.missing)
-    size = sharding.batch_multiple(found.mesh, config.predict.batch_size)
+    size = sharding.batch_multiple(found.mesh, task.config.predict.batch_size)
     ask = asking(predictor.step, found.params, found.mesh, size)
-    return lambda rows: predictor.answer(_parsed(predictor, rows), ask, size)
+    return Answering(predictor, lambda rows: predictor.answer(rows, ask, size), size)
 
 
 def extracting(
@@ -51,19 +73,25 @@ def extracting(
     ask = asking(extractor.step, {"bert": params["bert"]}, mesh, size)
 
     def answers(rows: Rows) -> Answers:
-        found = extractor.answer(_parsed(extractor, rows), ask, size)
+        found = extractor.answer(parsed(extractor, rows), ask, size)
         extractor.warn()
         return found
 
     return answers
 
 
-def _parsed(predictor: Predictor, rows: Rows) -> list[Any]:
-    """Raises ValueError with the number of a row that is wrong."""
-    parsed = []
+def parsed(predictor: Predictor, rows: Sequence[Any]) -> list[Any]:
+    """What the predictor makes of the rows.
+
+    Raises:
+      ValueError: a row is wrong; names its number, from 0.
+    """
+    found = []
     for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise ValueError(f"row {number}: a JSON object is required")
         try:
-            parsed.append(predictor.parse(dict(row)))
+            found.append(predictor.parse(dict(row)))
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from error
-    return parsed
+    return found
