@@ -3,7 +3,6 @@
 import importlib.util
 import io
 import json
-import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import failures, terminal
+from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
 from experiments.benchmarks import measuring
 from experiments.paper import execution
@@ -64,21 +63,6 @@ def sizes(text: str, available: int) -> list[int]:
     if not found:
         raise UserError("--examples: at least one number is required")
     return sorted(found)
-
-
-def command(work: Callable[[], int]) -> int:
-    """Runs a command; an error that the user can cause is one line and status 2."""
-    try:
-        return work()
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on", file=sys.stderr)
-        return 130
-    except Exception as error:
-        status, text = failures.describe(error)
-        if status is None:
-            raise
-        print(f"error: {' '.join(text.splitlines())}", file=sys.stderr)
-        return status
 
 
 def finish(runs: Sequence[Run], output: Path, report: Callable[[], str]) -> int:

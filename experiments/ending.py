@@ -1,4 +1,4 @@
-"""How a script that runs in one go ends: its text, or one line of error."""
+"""How a command ends: its status, or one line of error."""
 
 import sys
 from collections.abc import Callable
@@ -8,18 +8,19 @@ from absl import logging as absl_logging
 from bert_jax.runtime import compilation_cache, failures
 
 
-def status(work: Callable[[], str]) -> int:
-    """Prints what `work` returns, or its error; gives the exit status.
+def status(work: Callable[[], int], stopped: str) -> int:
+    """The exit status of `work`; prints an error that the user can mend in one line.
+
+    Args:
+      stopped: what to print after Ctrl-C.
 
     Raises:
       Exception: one that the user did not cause.
     """
-    absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
-    compilation_cache.keep()
     try:
-        print(work())
+        return work()
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        print(stopped, file=sys.stderr)
         return 130
     except Exception as error:
         found, text = failures.describe(error)
@@ -27,4 +28,15 @@ def status(work: Callable[[], str]) -> int:
             raise
         print(f"error: {' '.join(text.splitlines())}", file=sys.stderr)
         return found
-    return 0
+
+
+def printed(work: Callable[[], str]) -> int:
+    """As `status`, of a script that computes here and whose result is a text."""
+    absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
+    compilation_cache.keep()
+
+    def run() -> int:
+        print(work())
+        return 0
+
+    return status(run, "stopped")

@@ -27,7 +27,7 @@ from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
-from experiments import by_size, glue, running, spread_report
+from experiments import by_size, ending, glue, running, spread_report
 from experiments.paper import progress
 from experiments.paper.runs import Run, digest
 from experiments.spread_report import Point
@@ -35,7 +35,7 @@ from experiments.spread_report import Point
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return by_size.command(lambda: _main(argv))
+    return ending.status(lambda: _main(argv), "stopped; the same command goes on")
 
 
 def _main(argv: Sequence[str]) -> int:

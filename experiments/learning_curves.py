@@ -30,6 +30,7 @@ from experiments import (
     both_losses,
     by_size,
     curves_report,
+    ending,
     frozen_vectors,
     review_sets,
 )
@@ -51,7 +52,7 @@ _SET = (
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return by_size.command(lambda: _main(argv))
+    return ending.status(lambda: _main(argv), "stopped; the same command goes on")
 
 
 def _main(argv: Sequence[str]) -> int:

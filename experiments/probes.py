@@ -61,7 +61,7 @@ class Probe(NamedTuple):
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: run(parse(argv)))
+    return ending.printed(lambda: run(parse(argv)))
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -12,7 +12,7 @@ _TIE = 1e-6
 
 
 class Scores(NamedTuple):
-    """How well the senses are told apart.
+    """How well the vectors separate the senses.
 
     Attributes:
       within: mean cosine of two sentences of the same sense.

@@ -48,7 +48,7 @@ class Use(NamedTuple):
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: run(parse(argv)))
+    return ending.printed(lambda: run(parse(argv)))
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -20,7 +20,7 @@ from pathlib import Path
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
-from experiments import compare
+from experiments import compare, ending
 from experiments.paper import execution, progress
 from experiments.paper.runs import Run, digest
 
@@ -29,11 +29,7 @@ _SEED = "seed"
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    try:
-        return _main(argv)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return ending.status(lambda: _main(argv), "stopped; the same command resumes")
 
 
 def _main(argv: Sequence[str]) -> int:

@@ -18,24 +18,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import failures
+from experiments import ending
 from experiments.paper import execution, progress, results, runs, text
 from experiments.paper.options import Options, parse
 
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    try:
-        return _main(argv)
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on there", file=sys.stderr)
-        return 130
-    except Exception as error:
-        status, line = failures.describe(error)
-        if status is None:
-            raise
-        print(f"error: {' '.join(line.splitlines())}", file=sys.stderr)
-        return status
+    stopped = "stopped; the same command goes on there"
+    return ending.status(lambda: _main(argv), stopped)
 
 
 def _main(argv: Sequence[str]) -> int:

@@ -170,7 +170,7 @@ def write(options: Options, found: Results) -> list[Path]:
 
 
 def plain(found: Results) -> dict[str, Any]:
-    """The results as JSON has them; what is no number is null."""
+    """The results as JSON has them; null where a value is not finite."""
     return {
         "table": found.table.name,
         "title": found.table.published.title,
