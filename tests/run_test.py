@@ -97,6 +97,19 @@ def test_two_phases_in_one_run(micro, tmp_path):
     assert rates == pytest.approx([0, 5e-4, 6e-4, 4e-4, 2e-4])
     # It prints the memory of a step only for wider batches.
     assert "in a step at length 32" in err and "in a step at length 24" not in err
+    first, *rest = err.partition(f"{tmp_path / 'run'}: ")[2].splitlines()
+    assert first == (
+        "pretraining, 15 steps of 16 rows of up to 32 tokens, then 5 steps of 8 rows "
+        "of up to 24 tokens"
+    )
+    starts = ("model: ", "on each device: ", "tokenizer: ", "log: ", "to stop: Ctrl-C")
+    places = [i for s in starts for i, line in enumerate(rest) if line.startswith(s)]
+    assert len(places) == len(starts) and places == sorted(places)
+    compiled = [line for line in rest if line.startswith("compiling")]
+    assert compiled == [f"compiling the step at length {n}" for n in (32, 24)]
+    # The scores of the last step are in the table alone.
+    assert "step 10 dev: loss " in err and "step 20 dev" not in err
+    assert f"--workdir={tmp_path / 'run'} --mode=predict" in out.partition("next:")[2]
     dev = metrics.read(tmp_path / "run", "dev")
     assert [line["step"] for line in dev] == [10, 20]
     assert dev[0]["unigram_loss"] != dev[1]["unigram_loss"]

@@ -80,7 +80,7 @@ def test_what_is_there_is_taken_and_the_rest_initialised():
     rows, _ = report.table()
     assert rows == [
         ("taken", 39, "bert"),
-        ("initialised", 2, "sequence_classification"),
+        ("new, untrained", 2, "sequence_classification"),
         ("left over", 8, "masked_lm, next_sentence, foreign.weight"),
     ]
     assert json.loads(report.to_json())["source"] == "there"

@@ -36,12 +36,17 @@ class Report(NamedTuple):
     def table(self) -> tuple[list[tuple[str, int, str]], tuple[str, str, str]]:
         """Rows and header of a short table: action, number of arrays, parts."""
         rows = []
-        for what in ("taken", "initialised", "left_over"):
-            names = getattr(self, what)
+        fields = {
+            "taken": "taken",
+            "new, untrained": "initialised",
+            "left over": "left_over",
+        }
+        for what, field in fields.items():
+            names = getattr(self, field)
             # "bert/pooler/kernel" -> bert; other projects' names stay as they are.
             parts = dict.fromkeys(name.partition("/")[0] for name in names)
             shown = ", ".join(list(parts)[:6]) + (", ..." if len(parts) > 6 else "")
-            rows.append((what.replace("_", " "), len(names), shown))
+            rows.append((what, len(names), shown))
         return rows, ("", "arrays", "of")
 
     def to_json(self) -> str:

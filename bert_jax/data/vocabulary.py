@@ -155,11 +155,10 @@ def write(
         json.dump(
             identity | {"special_ids": special, "sample": sampled}, file, indent=1
         )
-    places = ", ".join(f"{name} {index}" for name, index in special.items())
     print(
         f"trained a vocabulary of {settings.vocab_size:,} pieces on "
         f"{sampled['documents']:,} documents ({sampled['bytes'] / 1e6:.1f} MB) in "
-        f"{time.monotonic() - start:.1f} s; special tokens: {places}",
+        f"{time.monotonic() - start:.1f} s",
         file=sys.stderr,
     )
 

@@ -82,16 +82,16 @@ def write(
 
 
 def held_out(dev: dict[str, int]) -> str:
-    """One line: the size of the dev split, and its overlap with the training text.
+    """Two lines: the size of the dev split, and its overlap with the training text.
 
     Args:
       dev: its totals in preparation.json.
     """
     before = dev["sentences"] + dev["left_out"]
     return (
-        f"held out: {dev['sentences']:,} sentences, of which {dev['in_train']:,} "
-        f"({dev['in_train'] / dev['sentences']:.1%}) stand in the training text; "
-        f"{dev['left_out']:,} that did ({dev['left_out'] / before:.1%}) were left out"
+        f"held out: {dev['sentences']:,} sentences, {dev['in_train']:,} "
+        f"({dev['in_train'] / dev['sentences']:.1%}) of them in the training text\n"
+        f"left out: {dev['left_out']:,} ({dev['left_out'] / before:.1%}) that were"
     )
 
 

@@ -1,6 +1,7 @@
 """Prints lines, tables and a progress bar."""
 
 import re
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -8,9 +9,11 @@ from typing import SupportsFloat
 
 from tqdm import tqdm
 
+_BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {remaining} left"
+
 
 class Progress:
-    """A live line if standard error is a terminal; otherwise a plain line per `log`.
+    """A line per `log`; if standard error is a terminal, a live one below them.
 
     Args:
       total: steps of the whole run.
@@ -24,7 +27,7 @@ class Progress:
         self._noted: dict[str, int] = {}
         self._logged = (initial, time.monotonic())
         self._bar = (
-            tqdm(total=total, initial=initial, unit="step", dynamic_ncols=True)
+            tqdm(total=total, initial=initial, dynamic_ncols=True, bar_format=_BAR)
             if active and sys.stderr.isatty()
             else None
         )
@@ -35,20 +38,22 @@ class Progress:
             self._bar.update(step - self._bar.n)
 
     def log(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        """Shows `loss`, `sequences_per_second`, `tokens_per_second` and `mfu` (a
-        fraction), if `values` has them."""
-        shown = _shown(values)
+        """Prints the loss, the step, the speed and the time left.
+
+        Args:
+          values: `loss`; perhaps `sequences_per_second`, and `mfu` (a fraction).
+        """
+        last_step, last_time = self._logged
+        now = time.monotonic()
+        left = (self._total - step) * (now - last_time) / max(step - last_step, 1)
+        self._logged = (step, now)
+        loss, *speed = _shown(values)
+        parts = [loss, f"step {step}/{self._total}", *speed]
+        self.note(", ".join([*parts, f"{tqdm.format_interval(left)} left"]))
         if self._bar is not None:
-            self._bar.set_postfix_str(shown, refresh=False)
+            self._bar.set_description_str(loss, refresh=False)
             self.update(step)
             self._bar.refresh()
-        elif self._active:
-            last_step, last_time = self._logged
-            now = time.monotonic()
-            left = (self._total - step) * (now - last_time) / max(step - last_step, 1)
-            self._logged = (step, now)
-            eta = tqdm.format_interval(left)
-            self.note(f"step {step}/{self._total}, {shown}, {eta} left")
 
     def note(self, text: str) -> None:
         """Prints a line, above the live one if there is one."""
@@ -67,24 +72,28 @@ class Progress:
             self._bar.close()
 
 
-def _shown(values: Mapping[str, SupportsFloat]) -> str:
+def _shown(values: Mapping[str, SupportsFloat]) -> list[str]:
     formats = {
         "loss": "loss {:.4f}",
         "sequences_per_second": "{:,.1f} sequences/s",
-        "tokens_per_second": "{:,.0f} tokens/s",
         "mfu": "MFU {:.1%}",
     }
-    return ", ".join(
+    return [
         text.format(float(values[name]))
         for name, text in formats.items()
         if name in values
-    )
+    ]
 
 
 def say(text: str) -> None:
     """Prints a line to standard error, above live ones; any thread may call it."""
     tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()
+
+
+def width() -> int:
+    """Columns of the terminal, between 40 and 100; 80 for a file."""
+    return min(100, max(40, shutil.get_terminal_size((80, 24)).columns))
 
 
 def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:

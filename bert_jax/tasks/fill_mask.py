@@ -1,6 +1,7 @@
 """Prediction with a pre-training model: rows in, guesses for each [MASK] out."""
 
 import logging
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ from bert_jax.tasks.task import Outputs, Predictor, Questions
 log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
+PRINTED = 10  # blanks of a sentence in the closing report
+BLANK = "[MASK]"
 
 
 class Parsed(NamedTuple):
@@ -31,8 +34,6 @@ class Parsed(NamedTuple):
 
 class FillMask(Predictor):
     """`{"text": "... [MASK] ...", "text_b": optional}` -> the same with `masks`."""
-
-    shown = "what stood at [MASK]"
 
     def __init__(
         self,
@@ -224,8 +225,6 @@ class FillMask(Predictor):
 class Continue(FillMask):
     """`{"text": ...}` -> the same with `next`: the guesses for the piece after it."""
 
-    shown = "the piece after each"
-
     def _masks(self, encoding: Encoding) -> list[int]:
         """The text's last piece; the [SEP] after it is not seen from there."""
         return [len(encoding.ids) - 2]
@@ -255,3 +254,28 @@ class Continue(FillMask):
 
     def _shows(self, piece: int | np.integer) -> bool:
         return True
+
+
+def printed(rows: Sequence[Row], width: int) -> str:
+    """Rows of `FillMask.show` for a terminal: each blank's number, piece and guesses.
+
+    A star marks the right guess. Cuts a row after PRINTED blanks.
+    """
+    lines = []
+    for row in rows:
+        # Left to right there is no blank in the text, but one after it.
+        text, masks = row["text"], row["masks"][:PRINTED]
+        text = text if BLANK in text else f"{text} {BLANK}"
+        for number, _ in enumerate(masks, start=1):
+            text = text.replace(BLANK, f"[{number}]", 1)
+        head, cut, _ = text.partition(BLANK)
+        text = head + ("..." if cut else "")
+        lines += ["", *(f"  {line}" for line in textwrap.wrap(text, width - 2))]
+        for number, mask in enumerate(masks, start=1):
+            line = f"{f'[{number}]':>6} {mask['wanted']:<14}"
+            for guess in mask["guesses"]:
+                right = "*" if guess["token"] == mask["wanted"] else ""
+                shown = f"  {right}{guess['token']} {guess['probability']:.0%}"
+                line += shown if len(line + shown) <= width else ""
+            lines.append(line)
+    return "\n".join(lines)

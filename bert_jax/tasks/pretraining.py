@@ -22,9 +22,10 @@ from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.cross_entropy import cross_entropy
-from bert_jax.tasks.fill_mask import Continue, FillMask
+from bert_jax.tasks.fill_mask import Continue, FillMask, printed
 from bert_jax.tasks.objectives import PREFIXES, Guesses, targets
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Ask, Batch, Data, Phase, Shapes, Step, Task
@@ -256,14 +257,8 @@ class Pretraining(Task):
         features, wanted = predictor.examples(batch, EXAMPLES)
         rows = predictor.show(features, wanted, run(predictor.step)(features))
         print(f"\n{held_out(data.report['totals']['dev'])}")
-        print(f"\na few held-out sentences, {predictor.shown}, and the guesses")
-        for row in rows:
-            print(f"\n  {row['text']}")
-            for mask in row["masks"]:
-                guesses = "  ".join(
-                    f"{g['token']} {g['probability']:.0%}" for g in mask["guesses"]
-                )
-                print(f"    {mask['wanted']:<16} {guesses}")
+        print("\na few held-out sentences, what stood at a number, and the guesses")
+        print(printed(rows, terminal.width()))
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         write_atomically(folder / "dev.jsonl", lines)
 

@@ -97,6 +97,8 @@ class CompiledStep:
         """
         shapes = (micro_batches, *((name, x.shape) for name, x in batch.items()))
         if shapes not in self._compiled:
+            length = batch["input_ids"].shape[-1]
+            self._progress.note(f"compiling the step at length {length}")
             with self._clock("compile"):
                 self._compiled[shapes] = signals.run_interruptibly(
                     lambda: self._trace(state, batch, micro_batches).lower().compile(),

@@ -85,7 +85,7 @@ def of_step(compiled: jax.stages.Compiled, batch: Mapping[str, Any]) -> str:
     report = compiled.memory_analysis()
     size = "unknown" if report is None else _megabytes(report.temp_size_in_bytes)
     length = batch["input_ids"].shape[-1]
-    return f"and in a step at length {length}: activations, gradients {size}"
+    return f"in a step at length {length}: activations, gradients {size} more"
 
 
 def _share(tree: Any) -> str:

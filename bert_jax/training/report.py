@@ -1,21 +1,58 @@
-"""What a run prints and writes at its end."""
+"""What a run prints when it starts, and prints and writes when it ends."""
 
 import contextlib
 import functools
 import io
+import pathlib
+import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
 from jax.sharding import Mesh
+from tokenizers import Tokenizer
 
+from bert_jax import tokenization
+from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import Ask, Step
-from bert_jax.training import sharding
+from bert_jax.tasks.task import Ask, Step, Task
+from bert_jax.training import memory, sharding
 from bert_jax.training.evaluator import Evaluator, asking
 from bert_jax.training.seeds import RunLog
+from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
+
+# Fraction of [UNK] in the training data; about 0.0001 for bert-base-uncased in English.
+MANY_UNKNOWN = 0.02
+LINE = 79  # columns of a line in the log
+
+
+def opening(
+    task: Task, folder: Path, state: TrainState, mesh: Mesh, unknown_share: float
+) -> Iterator[str]:
+    """Yields lines: what is trained, on what, where the log is, how to stop."""
+    phases = ", then ".join(
+        f"{phase.steps:,} steps of {phase.batch_size} rows of up to "
+        f"{phase.shapes['input_ids'][-1]} tokens"
+        for phase in task.phases()
+    )
+    yield f"{folder}: {task.config.task.name}, {phases}"
+    sizes, count = task.model_config, task.config.train.seeds
+    seeds = f" (x {count} seeds)" if count > 1 else ""
+    params = count_parameters(state.params) // count
+    shape = " ".join(f"{axis}={n}" for axis, n in mesh.shape.items())
+    yield (
+        f"model: {sizes.num_hidden_layers} layers of {sizes.hidden_size}; "
+        f"{params:,}{seeds} parameters on {mesh.size} x "
+        f"{jax.devices()[0].device_kind} ({shape})"
+    )
+    yield memory.of_state(state)
+    yield _tokenizer_line(task.tokenizer, unknown_share)
+    yield f"log: {folder / 'metrics.jsonl'}; for TensorBoard: {folder / 'events'}"
+    yield "to stop: Ctrl-C, which saves; the same command resumes"
 
 
 def close(
@@ -60,7 +97,37 @@ def close(
     written = [str(own) for own in folders if own.is_dir()]
     if written and processes.is_first():
         print(f"\npredictions: {', '.join(written)}")
+    if processes.is_first():
+        print(_what_next(task, seeds.folders(folder)[0]))
     return baseline
+
+
+def _what_next(task: Task, folder: Path) -> str:
+    """Commands to try with a trained model."""
+    run = f"  {_python()} -m bert_jax.main"
+    rows, finetune = "ROWS.jsonl", []
+    if task.config.task.name == "pretraining":
+        config = "configs/finetune/glue.py:task=mrpc"
+        rows = "TEXTS.txt"
+        finetune = [f"{run} --config={config} --config.init_from={folder}"]
+    return "\n".join(
+        [
+            "\ntry next:",
+            f"{run} --workdir={folder} --mode=predict --input={rows}",
+            *finetune,
+            f"{run} --workdir={folder} --mode=export --output=FOLDER",
+        ]
+    )
+
+
+def _python() -> str:
+    """What starts this Python here: `python` where it is the one on the path."""
+    found = shutil.which("python")
+    if found and pathlib.Path(found).parent == pathlib.Path(sys.executable).parent:
+        return "python"
+    with contextlib.suppress(ValueError):  # another folder
+        return str(pathlib.Path(sys.executable).relative_to(pathlib.Path.cwd()))
+    return sys.executable
 
 
 @contextlib.contextmanager
@@ -77,11 +144,27 @@ def _unless_first_unseen(folder: Path) -> Iterator[Path]:
         yield storage.path(gone)
 
 
-def one_line(now: int, split: str, numbers: dict[str, float]) -> str:
-    """An evaluation for the progress log."""
-    shown = (f"{name} {value:.4g}" for name, value in numbers.items())
-    return f"step {now} {split}: {', '.join(shown)}"
+def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> str:
+    """An evaluation for the progress log: the main score, and others while they fit."""
+    shown = [f"{name} {value:.4g}" for name, value in scores.items() if name != main]
+    line = f"step {now} {split}: {main} {scores[main]:.4g}"
+    for more in shown:
+        if len(line) + len(more) > LINE - 2:
+            break
+        line += f", {more}"
+    return line
 
 
 def _asking_few(function: Step, params: Any, mesh: Mesh) -> Ask:
     return asking(function, params, mesh, sharding.batch_multiple(mesh, 4))
+
+
+def _tokenizer_line(tokenizer: Tokenizer, share: float) -> str:
+    """Describes the tokenizer; warns if much of the text is [UNK]."""
+    line = f"tokenizer: {tokenization.summary(tokenizer)}; {share:.2%} [UNK]"
+    if share <= MANY_UNKNOWN:
+        return line
+    return (
+        f"{line}\nwarning: that is a lot; check that the vocabulary and its case fit "
+        "the texts and the weights"
+    )

@@ -8,12 +8,9 @@ from typing import Any
 import flax.linen as nn
 import jax
 from jaxtyping import Array
-from tokenizers import Tokenizer
 
-from bert_jax import tokenization
 from bert_jax.convert import merge
 from bert_jax.data.rows import RowIndex
-from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, signals, storage
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.heartbeat import Heartbeat
@@ -37,9 +34,6 @@ from bert_jax.training.seeds import RunLog, Seeds
 from bert_jax.types import Batch
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
-
-# Fraction of [UNK] in the training data; about 0.0001 for bert-base-uncased in English.
-MANY_UNKNOWN = 0.02
 
 
 class Session:
@@ -120,7 +114,9 @@ class Session:
                 self._best.wait()  # must be saved before its line is written
             means = self.log.write(self.now, split, scores)
             self.progress.tell(self.task.notices)
-            self.progress.note(report.one_line(self.now, split, means))
+            if self.now < self.due.num_steps:  # else a table follows
+                line = report.one_line(self.now, split, means, self.task.main_score)
+                self.progress.note(line)
 
     def write_metrics(self, metrics: dict[str, Array]) -> None:
         """Writes the last step's metrics and the speed since the previous line."""
@@ -246,15 +242,11 @@ class Session:
 
     def _introduce(self) -> None:
         """Prints what the run starts with."""
-        note, params = self.progress.note, self._abstract.params
-        shape = " ".join(f"{axis}={n}" for axis, n in self.mesh.shape.items())
-        kind = jax.devices()[0].device_kind
-        note(
-            f"{self.folder}: {count_parameters(params):,} parameters on "
-            f"{self.mesh.size} x {kind} ({shape})"
-        )
-        note(memory.of_state(self.state))
-        note(_tokenizer_line(self.task.tokenizer, self._data.unknown_share))
+        note = self.progress.note
+        for line in report.opening(
+            self.task, self.folder, self.state, self.mesh, self._data.unknown_share
+        ):
+            note(line)
         if self._resumes:
             note(f"resuming at step {self.now} of {self.due.num_steps}")
             if self._steps_before < self.due.num_steps:
@@ -302,14 +294,3 @@ class Session:
             batch,
             micro_batches,
         )
-
-
-def _tokenizer_line(tokenizer: Tokenizer, share: float) -> str:
-    """Describes the tokenizer; warns if much of the text is [UNK]."""
-    line = f"tokenizer: {tokenization.summary(tokenizer)}; {share:.2%} [UNK]"
-    if share <= MANY_UNKNOWN:
-        return line
-    return (
-        f"{line}\nwarning: that is a lot; check that the vocabulary and its case fit "
-        "the texts and the weights"
-    )

@@ -155,7 +155,7 @@ def check_end(process: Process, fault: Fault, status: int) -> int:
 def check_resumed(process: Process, known: int) -> None:
     """Whether the start went on from checkpoint `known` or a later one."""
     lines = process.err.partition("parameters on")[2].splitlines()[1:]
-    said_first = ("on each device", "tokenizer:", "warning:")
+    said_first = ("on each device", "tokenizer:", "warning:", "log:", "to stop:")
     after = [line for line in lines if not line.startswith(said_first)]
     if known < 0 or not after:  # nothing was there, or it did not come so far
         return

@@ -1,0 +1,47 @@
+"""What a run prints: its first lines, an evaluation's, guesses at held-out text."""
+
+import pytest
+
+from bert_jax.tasks.fill_mask import PRINTED, printed
+from bert_jax.training import report
+
+
+def mask(wanted, *tokens):
+    guesses = [
+        {"token": token, "id": place, "probability": 0.5 / (place + 1)}
+        for place, token in enumerate(tokens)
+    ]
+    return {"wanted": wanted, "guesses": guesses}
+
+
+def test_blanks_are_numbered_and_a_right_guess_is_marked():
+    masks = [mask("cat", "a", "cat"), mask("sat", "sat", "a")]
+    rows = [{"text": "a [MASK] [MASK]s .", "masks": masks}]
+    assert printed(rows, 80).splitlines() == [
+        "",
+        "  a [1] [2]s .",
+        "   [1] cat             a 50%  *cat 25%",
+        "   [2] sat             *sat 50%  a 25%",
+    ]
+
+
+def test_left_to_right_the_blank_is_after_the_text():
+    rows = [{"text": "a cat", "masks": [mask("sat", "a")]}]
+    assert printed(rows, 80).splitlines()[1:2] == ["  a cat [1]"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_no_line_is_wider_than_the_terminal(width):
+    masks = [mask("cat", "cat", "sat", "a", "##s", "cat")] * 30
+    lines = printed([{"text": "a [MASK] sat " * 30, "masks": masks}], width)
+    assert max(map(len, lines.splitlines())) <= width
+    # Cut before the first blank without a number.
+    assert f"[{PRINTED}]" in lines and f"[{PRINTED + 1}]" not in lines
+    assert "[MASK]" not in lines and "..." in lines
+
+
+def test_an_evaluations_line_has_the_main_score_first_and_fits():
+    scores = {"accuracy": 0.5, "loss": 1.25, **{f"more_{i}": 0.125 for i in range(20)}}
+    line = report.one_line(1000, "dev", scores, "loss")
+    assert line.startswith("step 1000 dev: loss 1.25, accuracy 0.5, more_0 0.125")
+    assert len(line) <= 79
