@@ -28,6 +28,11 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
       UserError: a wrong row, a layer that does not exist, another kind of file, or one
         that cannot be written.
     """
+    if name := task.config.predict.attentions:
+        raise UserError(
+            f"config.predict.attentions={name}: is for --mode=predict; extract writes "
+            "vectors"
+        )
     extractor = Extractor(task.config, task.model_config, task.tokenizer)
     if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
         raise UserError(f"--output={target}: is --input, whose texts would be lost")

@@ -203,6 +203,7 @@ def test_no_rows_give_a_whole_file(plain, tmp_path):
         ("layers=()", "must name at least one layer"),
         ("layers=('a',)", "must be a tuple of integers"),
         ("combine=max", "choose one of none, concatenated, sum, mean"),
+        ("attentions=page", "is for --mode=predict; extract writes vectors"),
         ("vectors=tokens", "choose one of pieces, words, words_mean, cls, mean"),
     ],
 )  # fmt: skip

@@ -1,16 +1,21 @@
 """`--mode=serve`: rows over HTTP, and the page in a browser."""
 
+import asyncio
 import concurrent.futures
 import json
 import threading
 import time
 import urllib.error
 import urllib.request
+from unittest import mock
 
 import pytest
+from ml_collections import ConfigDict
 from runs import finish, free_port, here, start, wait_until
 
+from bert_jax.serving import server
 from bert_jax.serving.batching import Batcher
+from bert_jax.tasks.task import Predictor, Task
 
 NEEDS = pytest.importorskip("uvicorn", reason="needs the serve extra")
 
@@ -46,6 +51,32 @@ def test_an_error_reaches_who_asked_and_the_next_are_answered():
         batcher.submit("bad").result(10)
     assert batcher.submit("good").result(10) == {}
     batcher.close()
+
+
+def test_a_failure_is_an_answer_too():
+    task = mock.create_autospec(Task, instance=True)
+    task.config = ConfigDict({"task": {"name": "pretraining"}})
+    predictor = mock.create_autospec(Predictor, instance=True)
+
+    def compute(rows):
+        raise RuntimeError("RESOURCE_EXHAUSTED")
+
+    batcher = Batcher(compute, 4)
+    served = server.app(task, predictor, batcher)
+    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": []}
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": b'{"text": "a"}'}
+
+    async def send(message):
+        sent.append(message)
+
+    with pytest.raises(RuntimeError):  # for the server's log
+        asyncio.run(served(scope, receive, send))
+    batcher.close()
+    assert sent[0]["status"] == 500
+    assert json.loads(sent[1]["body"]) == {"error": "RuntimeError: RESOURCE_EXHAUSTED"}
 
 
 @pytest.fixture

@@ -115,6 +115,10 @@ def app(task: Task, predictor: Predictor, batcher: Batcher) -> Any:
     async def health(_: Any) -> Response:
         return JSONResponse({"status": "ok", **about})
 
+    async def failed(_: Any, error: Exception) -> Response:
+        fault = f"{type(error).__name__}: {str(error)[:150]}"
+        return JSONResponse({"error": fault}, status_code=500)
+
     async def page(_: Any) -> Response:
         return HTMLResponse(PAGE.read_text(encoding="utf-8"))
 
@@ -123,7 +127,8 @@ def app(task: Task, predictor: Predictor, batcher: Batcher) -> Any:
             Route("/predict", predict, methods=["POST"]),
             Route("/health", health),
             Route("/", page),
-        ]
+        ],
+        exception_handlers={Exception: failed},
     )
 
 
