@@ -18,7 +18,7 @@ from tokenizers import (
 )
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, storage
+from bert_jax.runtime import hub, outside, storage
 from bert_jax.runtime.storage import Path
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -134,7 +134,7 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
         return load(config.tokenizer.vocab_file, *rules)
     if not config.init_from:
         return None
-    folder, _ = storage.numbered(storage.path(config.init_from), "checkpoints")
+    folder, _ = storage.numbered(hub.path(config.init_from), "checkpoints")
     tokenizer = of_folder(folder)
     if tokenizer is None:
         raise UserError(

@@ -37,7 +37,7 @@ RANKED = {
     "runtime": (
         ("failures",),
         ("local", "processes", "heartbeat"),
-        ("agreement", "launchers", "outside", "compilation_cache"),
+        ("agreement", "launchers", "outside", "compilation_cache", "hub"),
         ("storage", "notice"),
         ("clock", "environment", "signals", "temporary", "terminal"),
     ),

@@ -12,7 +12,7 @@ from bert_jax.convert import google, huggingface, layout, reading, runs
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import outside, storage
+from bert_jax.runtime import hub, outside, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 
@@ -33,7 +33,8 @@ def read(
 
     Args:
       path: a work directory, one of its checkpoints (RUN/checkpoints/STEP), a Hugging
-        Face folder, or a folder with a checkpoint of Google's code.
+        Face folder, a model on its Hub (hf:OWNER/NAME), or a folder with a checkpoint
+        of Google's code.
       place: see `reading.build`.
       name: of a work directory's folder of checkpoints; empty: the run's config
         decides.
@@ -164,7 +165,7 @@ def export(source: Path, folder: Path, name: str = "") -> None:
 
 def _located(path: str | Path) -> tuple[Path, int | None]:
     """The folder, and the step where `path` is RUN/checkpoints/STEP."""
-    return storage.numbered(storage.path(path), runs.CHECKPOINTS)
+    return storage.numbered(hub.path(path), runs.CHECKPOINTS)
 
 
 def _origin(folder: Path) -> str:

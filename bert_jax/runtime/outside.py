@@ -24,6 +24,8 @@ def inside(folder: Path, name: str, limit: int | None = None) -> Path | None:
 
     Raises:
       UserError: it is outside the folder, not a regular file, or too large.
+
+    The cache of huggingface_hub has links: NAME/snapshots/COMMIT/FILE to NAME/blobs/.
     """
     path = folder / name
     if not path.is_symlink() and not path.exists():
@@ -32,7 +34,11 @@ def inside(folder: Path, name: str, limit: int | None = None) -> Path | None:
         real = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:  # a loop, or a missing target
         raise UserError(f"{path}: a link that leads to no file") from error
-    if not real.is_relative_to(folder.resolve()):
+    home = folder.resolve()
+    homes = [home]
+    if home.parent.name == "snapshots":
+        homes.append(home.parent.parent / "blobs")
+    if not any(real.is_relative_to(home) for home in homes):
         raise UserError(
             f"{path} links out of its folder, to {real}; copy the file itself there"
         )

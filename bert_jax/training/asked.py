@@ -17,7 +17,7 @@ from bert_jax.config.command_line import CommandLine
 from bert_jax.config.configuration import field_of
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage
+from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import has_checkpoint
@@ -175,7 +175,7 @@ def source(folder: Path, config: ConfigDict) -> Path:
     """
     if not config.init_from:
         raise nothing_to_ask(folder)
-    return storage.path(config.init_from)
+    return hub.path(config.init_from)
 
 
 def nothing_to_ask(folder: Path) -> UserError:

@@ -13,6 +13,7 @@ from bert_jax import tasks, tokenization
 from bert_jax.convert import layout, weights
 from bert_jax.convert.merge import Report, check_tokenizer, merge, whole
 from bert_jax.errors import UserError
+from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import asked, memory, sharding
@@ -80,7 +81,7 @@ def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Report] | None
     labels = tuple(task.config.task.get("labels", ()))
     if labels and not _same(found.labels, labels):
         found = _without(found, layout.LABELLED_HEADS)
-    return merge(abstract, found, task.model_config, source)
+    return merge(abstract, found, task.model_config, hub.resolved(source))
 
 
 class Restored(NamedTuple):

@@ -1,0 +1,122 @@
+"""Model folders on the Hugging Face Hub: `hf:OWNER/NAME`, `hf:OWNER/NAME@REVISION`.
+
+huggingface_hub downloads, caches and resumes, and reads its own variables: HF_HOME,
+HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE.
+"""
+
+import contextlib
+import functools
+import logging
+import os
+import pathlib
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.runtime import storage
+
+log = logging.getLogger(__name__)
+
+PREFIX = "hf:"
+_NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
+# Nothing that runs code when it is read: no pickles, no programs.
+_FILES = (
+    *("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"),
+    *("special_tokens_map.json", "model.safetensors.index.json"),
+    *("model.safetensors", "model-*-of-*.safetensors"),
+)
+
+
+def path(text: str | os.PathLike[str]) -> storage.Path:
+    """The folder of a model: a path as `storage.path` has it, or a name on the Hub,
+    whose files are downloaded unless they are in the cache.
+
+    Raises:
+      UserError: the Hub has no such model or revision, it has no safetensors, it does
+        not fit the disk, or the Hub cannot be reached and the cache lacks it.
+    """
+    name = os.fspath(text)
+    return _folder(name) if name.startswith(PREFIX) else storage.path(name)
+
+
+def resolved(name: str) -> str:
+    """The name with the commit as its revision; a path as it is."""
+    if not name.startswith(PREFIX):
+        return name
+    return f"{name.partition('@')[0]}@{_folder(name).name}"
+
+
+@functools.cache
+def _folder(name: str) -> pathlib.Path:
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise UserError(f"{name}: hf:OWNER/NAME or hf:OWNER/NAME@REVISION is required")
+    import httpx2
+    from huggingface_hub import errors, snapshot_download
+
+    fetch = functools.partial(
+        snapshot_download, match[1], revision=match[2], allow_patterns=_FILES
+    )
+    try:
+        with _quietly(), contextlib.suppress(errors.DryRunError):  # offline
+            _check(name, fetch(dry_run=True))
+        with contextlib.nullcontext() if sys.stderr.isatty() else _quietly():
+            return pathlib.Path(fetch())
+    except errors.GatedRepoError as error:
+        raise UserError(
+            f"{name}: its owner asks for consent first: give it on the model's page, "
+            "then log in (hf auth login)"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise UserError(
+            f"{name}: the Hub has no such model, or it is private (hf auth login)"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise UserError(f"{name}: no such branch, tag or commit") from error
+    except errors.LocalEntryNotFoundError as error:
+        raise UserError(
+            f"{name}: not in the cache, and the Hub cannot be reached; check the "
+            "network (or HF_HUB_OFFLINE), or name a folder"
+        ) from error
+    except (errors.HfHubHTTPError, httpx2.HTTPError) as error:
+        reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:150]}"
+        raise UserError(f"{name}: {reason}; the same command resumes") from error
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the progress bars of huggingface_hub."""
+    from huggingface_hub import utils
+
+    shown = not utils.are_progress_bars_disabled()
+    utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            utils.enable_progress_bars()
+
+
+def _check(name: str, files: Any) -> None:
+    """Checks a model's files (DryRunFileInfo) before anything is downloaded."""
+    from huggingface_hub import constants
+
+    if not any(file.filename.endswith(".safetensors") for file in files):
+        raise UserError(
+            f"{name}: has no safetensors file (a pickle could run anything when it is "
+            "read); name another revision, or convert it"
+        )
+    size = sum(file.file_size or 0 for file in files if file.will_download)
+    cache = pathlib.Path(constants.HF_HUB_CACHE)
+    place = next(p for p in (cache, *cache.parents) if p.exists())
+    free = shutil.disk_usage(place).free
+    if size > free:
+        raise UserError(
+            f"{name}: {size / 1e6:,.0f} MB, and {cache} has {free / 1e6:,.0f} MB free; "
+            "name another folder with HF_HOME"
+        )
+    if size:
+        log.info("%s: downloading %s MB to %s", name, f"{size / 1e6:,.0f}", cache)

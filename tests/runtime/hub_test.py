@@ -1,0 +1,132 @@
+"""Weights by their name on a Hub: downloaded, cached, offline, interrupted, refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from fake_hub import serving
+from huggingface_hub import constants
+from runs import here, run
+
+import bert_jax
+from bert_jax.convert import weights
+from bert_jax.errors import UserError
+from bert_jax.runtime import hub
+
+NAME = "people/small-bert"
+
+
+@pytest.fixture
+def there(tmp_path, monkeypatch):
+    """A Hub, its client's cache in a folder of the test's own."""
+    with serving() as fake:
+        template = fake.url + "/{repo_id}/resolve/{revision}/{filename}"
+        for name, value in {
+            "ENDPOINT": fake.url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": template,
+            "HF_HUB_CACHE": str(tmp_path / "cache"),
+        }.items():
+            monkeypatch.setattr(constants, name, value)
+        hub._folder.cache_clear()
+        yield fake
+        hub._folder.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def exported(plain, tmp_path_factory):
+    """A Hugging Face folder: a file's name -> its content."""
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    here(f"--workdir={plain}", "--mode=export", f"--output={folder}")
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def gets(fake, name):
+    return sum(name in path for method, path in fake.requests if method == "GET")
+
+
+@pytest.mark.slow
+def test_a_run_starts_from_a_name(there, exported, micro, plain, tmp_path):
+    there.models[NAME] = {"main": {**exported, "pytorch_model.bin": b"not read"}}
+    _, err = run(micro, tmp_path / "run", f"--config.init_from=hf:{NAME}")
+    assert f"from hf:{NAME}:" in err
+    source = json.loads((tmp_path / "run" / "init_from.json").read_text())["source"]
+    assert source == f"hf:{NAME}@{there.commit(NAME, 'main')}"
+    assert not gets(there, "pytorch_model.bin")
+    ids, mask = [[2, 7, 4, 3]], [[1] * 4]
+    mine, theirs = (
+        bert_jax.load(path).apply(ids, mask, [[0] * 4])["masked_lm_logits"]
+        for path in (f"hf:{NAME}", plain)
+    )
+    assert (mine == theirs).all()
+
+
+def test_a_second_start_reads_the_cache_and_needs_no_network(
+    there, exported, monkeypatch
+):
+    there.models[NAME] = {"main": exported}
+    first = weights.read(f"hf:{NAME}")
+    assert gets(there, "model.safetensors") == 1
+    hub._folder.cache_clear()
+    weights.read(f"hf:{NAME}")
+    assert gets(there, "model.safetensors") == 1
+    there.refused[NAME] = "RepoNotFound"
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub._folder.cache_clear()
+    assert weights.read(f"hf:{NAME}").config == first.config
+    # The cache's own folder, which is full of links, may be named as well.
+    assert weights.read(hub.path(f"hf:{NAME}")).config == first.config
+
+
+def test_a_revision_is_kept(there, exported):
+    config = json.loads(exported["config.json"])
+    other = {**exported, "config.json": json.dumps({**config, "x": 1}).encode()}
+    there.models[NAME] = {"main": exported, "old": other}
+    for name, expected in (("", "main"), ("@old", "old")):
+        found = hub.path(f"hf:{NAME}{name}")
+        assert ("x" in json.loads((found / "config.json").read_text())) == bool(name)
+        commit = there.commit(NAME, expected)
+        assert hub.resolved(f"hf:{NAME}{name}") == f"hf:{NAME}@{commit}"
+        assert hub.path(f"hf:{NAME}@{commit}") == found
+
+
+def test_a_broken_connection_is_resumed(there, exported):
+    content = exported["model.safetensors"]
+    there.models[NAME] = {"main": exported}
+    there.breaks["model.safetensors"] = len(content) // 2
+    found = hub.path(f"hf:{NAME}")
+    assert (found / "model.safetensors").read_bytes() == content
+
+
+def test_what_cannot_be_had_is_one_line(there, exported, monkeypatch):
+    there.models[NAME] = {"main": exported}
+    there.models["people/pickle"] = {"main": {"pytorch_model.bin": b"", "a": b""}}
+    there.models["people/closed"] = {"main": exported}
+    there.refused["people/closed"] = "GatedRepo"
+
+    def refuses(name, message):
+        hub._folder.cache_clear()
+        with pytest.raises(UserError, match=message) as caught:
+            hub.path(name)
+        assert name in str(caught.value) and "\n" not in str(caught.value)
+
+    refuses("hf:bert", "OWNER/NAME")
+    refuses("hf:people/none", "no such model")
+    refuses(f"hf:{NAME}@never", "no such branch, tag or commit")
+    refuses("hf:people/pickle", "no safetensors file")
+    refuses("hf:people/closed", "asks for consent")
+    there.sizes["model.safetensors"] = shutil.disk_usage("/").total * 10
+    refuses(f"hf:{NAME}", "MB free")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    refuses(f"hf:{NAME}", "not in the cache")
+
+
+def test_links_elsewhere_are_refused_still(exported, tmp_path):
+    folder = tmp_path / "model" / "snapshots" / "1"
+    folder.mkdir(parents=True)
+    elsewhere = tmp_path / "secret"
+    elsewhere.write_bytes(exported["config.json"])
+    (folder / "model.safetensors").write_bytes(exported["model.safetensors"])
+    (folder / "config.json").symlink_to(elsewhere)
+    with pytest.raises(UserError, match="links out of its folder"):
+        weights.read(Path(folder))
