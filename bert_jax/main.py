@@ -7,13 +7,11 @@ if __name__ == "__main__":  # before the slow imports
     signals.remember()
 
 import logging
-import pathlib
 import sys
 import traceback
 from collections.abc import Sequence
 
 from absl import logging as absl_logging
-from ml_collections import ConfigDict
 
 from bert_jax.config import command_line, configuration, help
 from bert_jax.errors import Interrupted, UserError
@@ -72,7 +70,7 @@ def _run(argv: Sequence[str]) -> None:
 
     from bert_jax import describe, evaluate, extract, predict, train
     from bert_jax.runtime import compilation_cache, notice
-    from bert_jax.training import asked, initial
+    from bert_jax.training import asked, exporting, initial
     from bert_jax.workdir import folder as workdirs
 
     signals.raise_interrupted()
@@ -86,7 +84,7 @@ def _run(argv: Sequence[str]) -> None:
     config = asked.config(workdir, given, line.overrides, asks=asks)
     asked.check_places(line, config)
     if line.mode == "export":
-        _export(workdir, config, line.output)
+        exporting.export(workdir, config, line.output, line.push)
         return
     compilation_cache.keep()
     task = initial.resolve(config, workdir, from_data=not asks)
@@ -112,20 +110,6 @@ def _run(argv: Sequence[str]) -> None:
             extract.extract(task, workdir, line.input, line.output)
         case "describe":
             describe.describe(task, line.output)
-
-
-def _export(workdir: storage.Path, config: ConfigDict, target: str) -> None:
-    from bert_jax.convert import weights
-    from bert_jax.training import asked
-    from bert_jax.workdir.checkpoint import checkpoint_name, has_checkpoint
-
-    if target == "-":
-        raise UserError("--output=DIR is required, the folder to write")
-    is_run = has_checkpoint(workdir)
-    source = workdir if is_run else asked.source(workdir, config)
-    name = checkpoint_name(config) if is_run else ""
-    weights.export(source, pathlib.Path(target), name)
-    print(f"exported: {target}")
 
 
 def _require_one_process(mode: str) -> None:

@@ -1,6 +1,7 @@
 """A Hugging Face Hub in memory, behind the part of its API that huggingface_hub asks:
 https://huggingface.co/docs/hub/api."""
 
+import base64
 import contextlib
 import hashlib
 import json
@@ -17,6 +18,8 @@ class FakeHub:
     Attributes:
       refused: "OWNER/NAME" -> the X-Error-Code that the Hub would send.
       breaks: file -> bytes after which its connection breaks, once.
+      private: "OWNER/NAME" -> whether it was made so.
+      writes: whether the client has the right to.
       requests: (method, path) of each request.
     """
 
@@ -24,6 +27,8 @@ class FakeHub:
         self.models: dict[str, dict[str, dict[str, bytes]]] = {}
         self.refused: dict[str, str] = {}
         self.breaks: dict[str, int] = {}
+        self.private: dict[str, bool] = {}
+        self.writes = True
         self.requests: list[tuple[str, str]] = []
         self.sizes: dict[str, int] = {}  # what the listing says, where not the real one
         self.url = ""
@@ -52,6 +57,42 @@ def serving() -> Iterator[FakeHub]:
 
         def do_GET(self) -> None:
             self._answer()
+
+        def do_POST(self) -> None:
+            path = unquote(urlsplit(self.path).path)
+            hub.requests.append((self.command, path))
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if not hub.writes:
+                return self._send(401, b'{"error": "no token"}', {})
+            if path == "/api/repos/create":
+                given = json.loads(body)
+                name = f"{given['organization']}/{given['name']}"
+                if name in hub.models:
+                    body = json.dumps({"url": f"{hub.url}/{name}"}).encode()
+                    return self._send(409, body, {"Content-Type": "application/json"})
+                hub.models[name], hub.private[name] = (
+                    {"main": {}},
+                    given["visibility"] == "private",
+                )
+                return self._json({"url": f"{hub.url}/{name}"})
+            if path == "/api/validate-yaml":  # of a card
+                return self._json({"warnings": [], "errors": []})
+            match = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(\w+)/main", path)
+            assert match is not None, path
+            if match[2] == "preupload":
+                files = json.loads(body)["files"]
+                way = {"uploadMode": "regular", "shouldIgnore": False, "oid": None}
+                return self._json(
+                    {"files": [{**way, "path": f["path"]} for f in files]}
+                )
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    content = base64.b64decode(line["value"]["content"])
+                    hub.models[match[1]]["main"][line["value"]["path"]] = content
+            own = "0" * 40
+            url = f"{hub.url}/{match[1]}/commit/{own}"
+            commit = {"commitOid": own, "commitUrl": url}
+            return self._json({"success": True, **commit})
 
         def _answer(self) -> None:
             path = unquote(urlsplit(self.path).path)

@@ -25,7 +25,7 @@ LINE = {room: line for line, rooms in enumerate(LINES) for room in rooms}
 # Of these rooms each file imports those below its line only.
 RANKED = {
     "training": (
-        ("session", "answering"),
+        ("session", "answering", "exporting"),
         ("report",),
         ("evaluator",),
         ("compilation",),

@@ -22,6 +22,7 @@ class CommandLine(NamedTuple):
     output: str
     host: str
     port: int
+    push: str  # hf:OWNER/NAME; empty: not given
     config: str  # the value of --config; empty: not given
     overrides: list[str]  # each --config.FIELD=VALUE
     help: bool  # only asks for the text of --help
@@ -41,6 +42,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
     flags.DEFINE_string("output", "-", "file, folder or -", flag_values=values)
     flags.DEFINE_string("host", "127.0.0.1", "of --mode=serve", flag_values=values)
     flags.DEFINE_integer("port", 8000, "of --mode=serve", 0, 65535, flag_values=values)
+    flags.DEFINE_string("push", "", "hf:OWNER/NAME, of export", flag_values=values)
     flags.DEFINE_bool("help", False, "explain", short_name="h", flag_values=values)
     is_field = re.compile("--?config[.]").match
     if any(re.match("--?undefok(=|$)", text) for text in argv):  # absl's own
@@ -58,6 +60,8 @@ def parse(argv: Sequence[str]) -> CommandLine:
     for name in ("workdir", "input", "output"):
         if given[name].startswith("--"):  # a flag without a value took the next flag
             raise UserError(f"--{name} {given[name]}: --{name}=VALUE is required")
+    if given["push"] and given["mode"] != "export":
+        raise UserError(f"--push={given['push']}: is for --mode=export")
     specs: list[str] = given.pop("config")
     if len(specs) > 1 or "" in specs:
         raise UserError("--config=FILE: give it exactly once")

@@ -12,13 +12,13 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.convert import config as theirs
-from bert_jax.convert import huggingface, layout
+from bert_jax.convert import huggingface, layout, model_card
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, temporary
 
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
 _FILES = {
-    *("config.json", "model.safetensors", "vocab.txt"),
+    *("README.md", "config.json", "model.safetensors", "vocab.txt"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
 }
 
@@ -49,6 +49,11 @@ def export(
         folder.parent.mkdir(parents=True, exist_ok=True)
         with temporary.folder(folder) as new:
             _write(weights, tokenizer, new, provenance)
+            card = model_card.text(folder.name, weights, provenance)
+            (new / "README.md").write_text(card, encoding="utf-8")
+            for path in new.iterdir():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
             if folder.exists():
                 folder.rename(new.with_name("old"))
             new.rename(folder)
@@ -104,9 +109,6 @@ def _write(
     shutil.copymode(folder / "config.json", folder / huggingface.WEIGHTS)
     if tokenizer is not None:
         _write_tokenizer(tokenizer, weights, folder)
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
 
 
 def _tensors(weights: layout.Weights) -> dict[str, layout.Array]:

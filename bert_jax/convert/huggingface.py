@@ -95,8 +95,8 @@ def _bert_config(fields: dict[str, Any], path: Path) -> BertConfig:
 
 
 def provenance(folder: Path) -> dict[str, Any]:
-    """The `step`, `config` and facts (`task`) of the run that `export` wrote to the
-    folder; each may be missing.
+    """The `step`, `config`, facts (`task`) and `scores` (of each split) of the run that
+    `export` wrote to the folder; each may be missing.
 
     Raises:
       UserError: one has the wrong type.
@@ -113,12 +113,23 @@ def _provenance(fields: dict[str, Any], path: Path) -> dict[str, Any]:
         and isinstance(config, dict)
         and isinstance(config.get("task"), dict)
         and isinstance(config["task"].get("name", ""), str)
+        and isinstance(named.get("step", 0), int)
+        and _are_scores(named.get("scores", {}))
     ):
         raise UserError(
             f"{path}: {PROVENANCE}={outside.shown(own)} is not from an export; remove "
             "this field"
         )
     return own
+
+
+def _are_scores(given: Any) -> bool:
+    """Whether it is a number by name, for each split."""
+    return isinstance(given, dict) and all(
+        isinstance(scores, dict)
+        and all(isinstance(value, int | float) for value in scores.values())
+        for scores in given.values()
+    )
 
 
 def _architecture(fields: dict[str, Any], path: Path) -> str:

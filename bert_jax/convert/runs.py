@@ -2,7 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
+from bert_jax.workdir import metrics
 
 CHECKPOINTS = "checkpoints"
 # Parts of a model that `layout` knows; others are heads of the user's own.
@@ -73,6 +75,22 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
         facts=workdir.read_facts(folder, step),
     )
     return found, step
+
+
+def scores(
+    folder: Path, step: int, splits: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Each split's scores at a step, as far as the run has evaluated it there."""
+    found = {}
+    for split in splits:
+        for line in metrics.read(folder, split):
+            if line["step"] == step:
+                found[split] = {
+                    name: float(value)
+                    for name, value in line.items()
+                    if name not in ("step", "time") and math.isfinite(value)
+                }
+    return found
 
 
 def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -> None:

@@ -154,7 +154,12 @@ def export(source: Path, folder: Path, name: str = "") -> None:
                     "exported; Hugging Face's BERT has no such part"
                 )
             config = workdir.read_config(source)
-            provenance = {"step": step, "config": config, "task": dict(found.facts)}
+            provenance = {
+                "step": step,
+                "config": config,
+                "task": dict(found.facts),
+                "scores": runs.scores(source, step, config["evaluate"]["splits"]),
+            }
         case "huggingface":
             found, provenance = read(source), huggingface.provenance(source)
         case _:

@@ -49,22 +49,65 @@ def resolved(name: str) -> str:
     return f"{name.partition('@')[0]}@{_folder(name).name}"
 
 
+def check_new(name: str) -> str:
+    """The repository of a name to upload to.
+
+    Raises:
+      UserError: it is not hf:OWNER/NAME.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None or match[2]:
+        raise UserError(f"--push={name}: hf:OWNER/NAME is required")
+    return match[1]
+
+
+def push(folder: pathlib.Path, name: str) -> str:
+    """Uploads a folder's files; makes a private model if the Hub has none of the name.
+
+    Returns:
+      The commit's address.
+
+    Raises:
+      UserError: no right to write there, or the Hub cannot be reached.
+    """
+    from huggingface_hub import HfApi
+
+    repository, api = check_new(name), HfApi()
+    with _explained(name):
+        api.create_repo(repository, private=True, exist_ok=True)
+        with contextlib.nullcontext() if sys.stderr.isatty() else _quietly():
+            message = "Export of bert_jax"
+            done = api.upload_folder(
+                repo_id=repository, folder_path=folder, commit_message=message
+            )
+    return str(done.commit_url)
+
+
 @functools.cache
 def _folder(name: str) -> pathlib.Path:
     match = _NAME.fullmatch(name)
     if match is None:
         raise UserError(f"{name}: hf:OWNER/NAME or hf:OWNER/NAME@REVISION is required")
-    import httpx2
     from huggingface_hub import errors, snapshot_download
 
     fetch = functools.partial(
         snapshot_download, match[1], revision=match[2], allow_patterns=_FILES
     )
-    try:
+    with _explained(name):
         with _quietly(), contextlib.suppress(errors.DryRunError):  # offline
             _check(name, fetch(dry_run=True))
         with contextlib.nullcontext() if sys.stderr.isatty() else _quietly():
             return pathlib.Path(fetch())
+
+
+@contextlib.contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turns what the Hub's client raises into a UserError."""
+    import httpx2
+    from huggingface_hub import errors
+
+    try:
+        yield
     except errors.GatedRepoError as error:
         raise UserError(
             f"{name}: its owner asks for consent first: give it on the model's page, "
@@ -82,6 +125,12 @@ def _folder(name: str) -> pathlib.Path:
             "network (or HF_HUB_OFFLINE), or name a folder"
         ) from error
     except (errors.HfHubHTTPError, httpx2.HTTPError) as error:
+        response = getattr(error, "response", None)
+        if response is not None and response.status_code in (401, 403):
+            raise UserError(
+                f"{name}: no right to do this; log in with a token that has it (hf "
+                "auth login)"
+            ) from error
         reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:150]}"
         raise UserError(f"{name}: {reason}; the same command resumes") from error
 

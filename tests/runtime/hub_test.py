@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from fake_hub import serving
-from huggingface_hub import constants
+from huggingface_hub import ModelCard, constants
 from runs import here, run
 
 import bert_jax
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
+from bert_jax.workdir import metrics
 
 NAME = "people/small-bert"
 
@@ -119,6 +120,31 @@ def test_what_cannot_be_had_is_one_line(there, exported, monkeypatch):
     refuses(f"hf:{NAME}", "MB free")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     refuses(f"hf:{NAME}", "not in the cache")
+
+
+@pytest.mark.slow
+def test_an_export_is_uploaded(there, plain, tmp_path):
+    """And is what a run may start from; its card is what the Hub can read."""
+    target = tmp_path / "small-bert"
+    command = (f"--workdir={plain}", "--mode=export", f"--output={target}")
+    out, _ = here(*command, f"--push=hf:{NAME}")
+    assert f"pushed: {there.url}/{NAME}" in out and there.private == {NAME: True}
+    sent = there.models[NAME]["main"]
+    assert sent == {path.name: path.read_bytes() for path in target.iterdir()}
+    found = ModelCard(sent["README.md"].decode())
+    assert found.data.pipeline_tag == "fill-mask"
+    assert found.data.library_name == "transformers"
+    (line,) = metrics.read(plain, "dev")
+    assert f"| loss | {line['loss']:.4g} |" in found.text
+    assert weights.read(f"hf:{NAME}").config == weights.read(target).config
+    here(*command, f"--push=hf:{NAME}")  # a second time: one more commit
+    there.writes = False
+    _, err = here(*command, "--push=hf:people/other", status=2)
+    assert "no right to do this" in err
+    _, err = here(*command, "--push=people/other", status=2)
+    assert "hf:OWNER/NAME is required" in err
+    _, err = here(f"--workdir={plain}", "--mode=evaluate", "--push=hf:a/b", status=2)
+    assert "is for --mode=export" in err
 
 
 def test_links_elsewhere_are_refused_still(exported, tmp_path):

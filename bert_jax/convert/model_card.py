@@ -1,0 +1,100 @@
+"""The README.md of an exported model, as the Hugging Face Hub shows it."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flax.traverse_util import flatten_dict
+
+from bert_jax.convert.layout import Weights
+from bert_jax.runtime import hub
+
+# The Hub's names of what a model of each architecture does.
+_PIPELINES = {
+    "BertModel": "feature-extraction",
+    "BertForPreTraining": "fill-mask",
+    "BertForMaskedLM": "fill-mask",
+    "BertLMHeadModel": "text-generation",
+    "BertForSequenceClassification": "text-classification",
+    "BertForTokenClassification": "token-classification",
+    "BertForQuestionAnswering": "question-answering",
+    "BertForMultipleChoice": "multiple-choice",
+}
+# Fields of a run that a reader asks for first.
+_FIELDS = (
+    *("task.name", "task.data_dir", "task.train_file", "corpus.sources", "init_from"),
+    *("train.batch_size", "train.num_steps", "optimizer.name", "seed"),
+    *("optimizer.learning_rate", "model.dtype"),
+)
+
+
+def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
+    """The card: what the model is, how to open it, its scores, how it was trained.
+
+    Args:
+      name: of the model's folder.
+      provenance: of config.json: `step`, `config` and `scores` of the run, if it is
+        one's own.
+    """
+    size, params = weights.config, flatten_dict(weights.params).values()
+    count = sum(math.prod(np.shape(value)) for value in params)
+    parts = [
+        _header(weights, provenance),
+        f"# {name}",
+        f"A {weights.architecture}: {size.num_hidden_layers} layers, "
+        f"{size.hidden_size} hidden, {size.num_attention_heads} heads, {count:,} "
+        f"parameters, {size.vocab_size:,} pieces, up to "
+        f"{size.max_position_embeddings} tokens.",
+        _code(name, weights.architecture),
+    ]
+    for split, scores in provenance.get("scores", {}).items():
+        rows = [(key, f"{value:.4g}") for key, value in scores.items()]
+        parts.append(f"Scores on {split}:\n\n{_markdown(rows, ('score', 'value'))}")
+    if config := provenance.get("config"):
+        fields = {
+            f"{group}.{key}" if isinstance(own, dict) else group: value
+            for group, own in config.items()
+            for key, value in (own.items() if isinstance(own, dict) else [("", own)])
+        }
+        corpus = fields.get("task.name") == "pretraining"
+        rows = [
+            (key, f"`{json.dumps(fields[key])}`")
+            for key in _FIELDS
+            if fields.get(key) and (corpus or key != "corpus.sources")
+        ]
+        parts.append(
+            f"Trained with bert_jax (JAX and Flax), {provenance.get('step', 0):,} "
+            "steps. `config.json` has the whole config, under `bert_jax`.\n\n"
+            + _markdown(rows, ("field", "value"))
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def _header(weights: Weights, provenance: Mapping[str, Any]) -> str:
+    """The fields that the Hub reads, in YAML (of which JSON's strings are a part)."""
+    lines = ["library_name: transformers", "tags: [bert, bert_jax]"]
+    if pipeline := _PIPELINES.get(weights.architecture):
+        lines.append(f"pipeline_tag: {pipeline}")
+    source = provenance.get("config", {}).get("init_from", "")
+    if isinstance(source, str) and source.startswith(hub.PREFIX):
+        base = source.removeprefix(hub.PREFIX).partition("@")[0]
+        lines.append(f"base_model: {json.dumps(base)}")
+    return "\n".join(["---", *lines, "---"])
+
+
+def _code(name: str, architecture: str) -> str:
+    return (
+        "```python\n"
+        f"from transformers import AutoTokenizer, {architecture}\n\n"
+        f"tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})\n"
+        f"model = {architecture}.from_pretrained({json.dumps(name)})\n"
+        "```"
+    )
+
+
+def _markdown(rows: list[tuple[str, str]], header: tuple[str, str]) -> str:
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    lines = [f"| {' | '.join(row)} |" for row in (header, ("---", "---"), *escaped)]
+    return "\n".join(lines)
