@@ -1,18 +1,23 @@
 """Reads documents from every kind of source, and splits them into sentences.
 
-    sentences:GLOB  one sentence per line, an empty line between documents
-    text:GLOB       one document per file
-    jsonl:GLOB      one document per line, in its `text` field
-    tfds:NAME       a TFDS data set, by name or by the folder it was prepared in
-    pydocs          documentation strings of the Python installation
+    sentences:GLOB      one sentence per line, an empty line between documents
+    paragraphs:GLOB     one paragraph per line, an empty line between documents
+    lines:GLOB          one document per line
+    text:GLOB           one document per file
+    jsonl:GLOB          one document per line, in its `text` field
+    parquet:GLOB        one document per row, in its `text` column
+    wikiextractor:GLOB  articles between <doc ...> and </doc>, after their titles
+    tfds:NAME           a TFDS data set, by name or by the folder it was prepared in
+    pydocs              documentation strings of the Python installation
 
-Files whose names end in .gz are decompressed. Memory holds one document at a time.
+Files whose names end in .gz, .bz2, .xz or .zst are decompressed. Memory holds one
+document at a time (parquet: a batch of rows).
 """
 
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import sentencex
@@ -120,8 +125,8 @@ def _kind(source: str) -> tuple[str, str]:
     if source == "pydocs" or (kind in (*_FILE_KINDS, "tfds") and name):
         return kind, name
     raise UserError(
-        f"corpus.sources: unknown source {source!r}; write sentences:GLOB, text:GLOB, "
-        "jsonl:GLOB, tfds:NAME or pydocs"
+        f"corpus.sources: unknown source {source!r}; write "
+        f"{', '.join(f'{kind}:GLOB' for kind in _FILE_KINDS)}, tfds:NAME or pydocs"
     )
 
 
@@ -145,7 +150,8 @@ def _files(source: str) -> dict[str, storage.Found]:
     return files
 
 
-def _read_sentences(path: str | Path) -> Iterator[Document]:
+def _read_blocks(path: str | Path, form: str) -> Iterator[Document]:
+    """Documents with an empty line between them."""
     # A document also ends with its file, unlike in Google's code.
     lines: list[str] = []
     for _, line in read_lines(path):
@@ -153,10 +159,61 @@ def _read_sentences(path: str | Path) -> Iterator[Document]:
         if line:
             lines.append(line)
         elif lines:
-            yield Document("\n".join(lines), "sentences")
+            yield Document("\n".join(lines), form)
             lines = []
     if lines:
-        yield Document("\n".join(lines), "sentences")
+        yield Document("\n".join(lines), form)
+
+
+def _read_each_line(path: str | Path) -> Iterator[Document]:
+    for _, line in read_lines(path):
+        yield Document(line, "lines")
+
+
+def _read_articles(path: str | Path) -> Iterator[Document]:
+    """Articles as WikiExtractor writes them: their first line is the title."""
+    lines: list[str] | None = None
+    number = 0
+    for number, line in read_lines(path):
+        if line.startswith("<doc "):
+            if lines is not None:
+                raise UserError(f"{path}:{number}: the <doc> before it has no </doc>")
+            lines = []
+        elif line.startswith("</doc>"):
+            if lines is None:
+                raise UserError(f"{path}:{number}: a </doc> without a <doc>")
+            yield Document("\n".join(lines[1:]), "lines")
+            lines = None
+        elif lines is not None:
+            lines.append(line)
+        elif line.strip():
+            raise UserError(
+                f"{path}:{number}: text outside of <doc ...> and </doc>; is it "
+                "WikiExtractor's? (its --json writes lines for jsonl:GLOB)"
+            )
+    if lines is not None:
+        raise UserError(f"{path}:{number}: the last <doc> has no </doc>; cut off?")
+
+
+def _read_parquet(path: str | Path) -> Iterator[Document]:
+    import pyarrow
+    from pyarrow import parquet
+
+    with storage.reading(storage.path(path)) as file:
+        try:
+            table = parquet.ParquetFile(file)
+            names = table.schema_arrow.names
+            if "text" not in names:
+                raise UserError(
+                    f"{path}: no column text; there are: {', '.join(names)}"
+                )
+            for batch in table.iter_batches(_PARQUET_ROWS, columns=["text"]):
+                for text in batch.column(0).to_pylist():
+                    if isinstance(text, str):  # null: an empty document
+                        yield Document(text, "wrapped")
+        except pyarrow.ArrowException as error:
+            reason = str(error).splitlines()[0][:150]
+            raise UserError(f"{path}: cannot be read as parquet ({reason})") from error
 
 
 def _read_text(path: str | Path) -> Iterator[Document]:
@@ -176,11 +233,16 @@ def _read_json_lines(path: str | Path) -> Iterator[Document]:
         yield Document(row["text"], "wrapped")
 
 
-_FILE_KINDS = {
-    "sentences": _read_sentences,
+_FILE_KINDS: dict[str, Callable[[str | Path], Iterator[Document]]] = {
+    "sentences": lambda path: _read_blocks(path, "sentences"),
+    "paragraphs": lambda path: _read_blocks(path, "lines"),
+    "lines": _read_each_line,
     "text": _read_text,
     "jsonl": _read_json_lines,
+    "parquet": _read_parquet,
+    "wikiextractor": _read_articles,
 }
+_PARQUET_ROWS = 256  # read at a time
 
 
 def _read_tfds(name: str) -> Iterator[Document]:

@@ -1,9 +1,12 @@
 """Reads the lines of a text file; every format uses this."""
 
+import bz2
 import contextlib
 import gzip
+import io
+import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bert_jax.errors import UserError
@@ -13,19 +16,39 @@ from bert_jax.runtime.storage import Path
 _BOM = b"\xef\xbb\xbf"
 
 
+def _zstandard(file: Any) -> Any:
+    import pyarrow  # tensorflow-datasets needs it too
+
+    stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(file), "zstd")
+    return io.BufferedReader(stream)
+
+
+# How to decompress a file, by its ending.
+COMPRESSED: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zst": _zstandard,
+}
+
+
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
     place = storage.path(path)
     storage.require_file(place)
     with storage.reading(place) as file:
-        yield gzip.GzipFile(fileobj=file) if str(path).endswith(".gz") else file
+        for ending, decompressed in COMPRESSED.items():
+            if str(path).endswith(ending):
+                yield decompressed(file)
+                return
+        yield file
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yields line numbers from 1, and lines without their line breaks.
 
     Splits at "\\n" only (U+2028 and U+0085 occur inside texts). Drops "\\r" before it
-    and a byte order mark; decompresses `.gz`.
+    and a byte order mark; decompresses the endings of COMPRESSED.
 
     Raises:
       UserError: the file cannot be read, is empty or not UTF-8.
@@ -43,7 +66,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
             f"{path}:{number}: byte {byte} is not UTF-8; convert the file, for "
             "instance with iconv -f ISO-8859-1 -t UTF-8"
         ) from error
-    except (OSError, EOFError, zlib.error) as error:  # the last two: damaged gzip
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:  # damaged
         raise UserError(f"{path}: cannot be read ({_reason(error)})") from error
     if not number:
         raise UserError(f"{path}: the file is empty")

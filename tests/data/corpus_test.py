@@ -1,15 +1,20 @@
 """Sources: documents, sentences, and one line for each thing that can be wrong."""
 
+import bz2
 import gzip
 import importlib.util
 import json
+import lzma
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 import tensorflow_datasets as tfds
+from pyarrow import parquet
 
 from bert_jax.data import corpus
+from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
 
 
@@ -51,11 +56,87 @@ def test_text_source_joins_wrapped_lines(tmp_path):
     ]
 
 
-def test_gzip_is_read_as_it_is(tmp_path):
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"Some text."))
-    assert texts(f"text:{tmp_path}/*") == ["Some text."]
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"Some text." * 999)[:-20])
-    assert "a.txt.gz" in error(f"text:{tmp_path}/*")
+def zstandard(content):
+    return pyarrow.compress(content, codec="zstd", asbytes=True)
+
+
+@pytest.mark.parametrize(
+    ("ending", "compress"),
+    [
+        ("gz", gzip.compress),
+        ("bz2", bz2.compress),
+        ("xz", lzma.compress),
+        ("zst", zstandard),
+    ],
+)
+def test_compressed_files_are_read_as_they_are(tmp_path, ending, compress):
+    path = tmp_path / f"a.txt.{ending}"
+    long = "".join(f"Line {number} of some text.\n" for number in range(20_000))
+    path.write_bytes(compress(long.encode()))
+    assert [text for _, text in read_lines(path)] == long.splitlines()
+    assert texts(f"text:{tmp_path}/*") == [long.rstrip("\n")]
+    path.write_bytes(compress(long.encode())[:-20])
+    assert path.name in error(f"text:{tmp_path}/*")
+    path.write_bytes(b"not compressed at all" * 99)
+    assert path.name in error(f"text:{tmp_path}/*")
+
+
+def test_paragraphs_and_lines(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("One. Two.\nThree\n\n\nFour.\n", "utf-8")
+    first, second = read(f"paragraphs:{path}")
+    assert corpus.sentences(first, "en") == ["One.", "Two.", "Three"]
+    assert second.text == "Four."
+    assert texts(f"lines:{path}") == ["One. Two.", "Three", "Four."]
+
+
+def test_parquet(tmp_path):
+    rows = [*(f"Text {n}. And\nmore.\n\nA paragraph." for n in range(700)), None, ""]
+    table = pyarrow.table({"id": range(702), "text": rows})
+    path = tmp_path / "part-0.parquet"
+    parquet.write_table(table, path, row_group_size=100)
+    found = read(f"parquet:{tmp_path}/*.parquet")
+    assert [document.text for document in found] == rows[:700]
+    expected = ["Text 3.", "And more.", "A paragraph."]
+    assert corpus.sentences(found[3], "en") == expected
+    path.write_bytes(path.read_bytes()[:-9])
+    assert "cannot be read as parquet" in error(f"parquet:{path}")
+    parquet.write_table(table.drop_columns("text"), path)
+    assert "no column text; there are: id" in error(f"parquet:{path}")
+
+
+ARTICLES = """<doc id="1" url="?curid=1" title="A">
+A
+
+It is the first letter. So it is.
+A paragraph.
+</doc>
+
+<doc id="2" url="?curid=2" title="Empty">
+Empty
+</doc>
+"""
+
+
+def test_wikiextractor(tmp_path):
+    folder = tmp_path / "AA"
+    folder.mkdir()
+    path = folder / "wiki_00"
+    path.write_text(ARTICLES, "utf-8")
+    (document,) = read(f"wikiextractor:{tmp_path}/**/wiki_*")
+    assert corpus.sentences(document, "en") == [
+        "It is the first letter.",
+        "So it is.",
+        "A paragraph.",
+    ]
+    for text, says in (
+        (ARTICLES[:80], ":5: the last <doc> has no </doc>; cut off?"),
+        (ARTICLES.replace("</doc>\n\n", ""), ":6: the <doc> before it has no </doc>"),
+        (ARTICLES + "</doc>", ":11: a </doc> without a <doc>"),
+        ("Text\n" + ARTICLES, ":1: text outside of <doc ...> and </doc>"),
+    ):
+        path.write_text(text, "utf-8")
+        assert f"{path}{says}" in error(f"wikiextractor:{path}")
 
 
 def test_jsonl_source(tmp_path):
