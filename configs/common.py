@@ -75,7 +75,7 @@ def _tokenizer() -> ConfigDict:
 def _corpus() -> ConfigDict:
     corpus = ConfigDict()
     # sentences:, paragraphs:, lines:, text:, jsonl:, parquet: or wikiextractor:GLOB,
-    # tfds:NAME, pydocs (docs/pretraining.md)
+    # hf:NAME, tfds:NAME, pydocs (docs/pretraining.md)
     corpus.sources = ("tfds:wikipedia/20230601.en", "tfds:pg19")
     corpus.language = "en"  # splits sentences by its rules
     corpus.data_dir = "data"  # prepared data goes here

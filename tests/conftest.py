@@ -7,8 +7,9 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.forked import QUICKLY_COMPILED
 
@@ -217,3 +218,24 @@ def plain(
     workdir = tmp_path_factory.mktemp("plain") / "run"
     shutil.copytree(once("plain", train) / "run", workdir)
     return workdir
+
+
+@pytest.fixture
+def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A Hugging Face Hub; its client's cache is in a folder of the test's own."""
+    from fake_hub import serving
+    from huggingface_hub import constants
+
+    from bert_jax.runtime import hub
+
+    with serving() as fake:
+        template = fake.url + "/{repo_id}/resolve/{revision}/{filename}"
+        for name, value in {
+            "ENDPOINT": fake.url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": template,
+            "HF_HUB_CACHE": str(tmp_path / "cache"),
+        }.items():
+            monkeypatch.setattr(constants, name, value)
+        hub.snapshot.cache_clear()
+        yield fake
+        hub.snapshot.cache_clear()

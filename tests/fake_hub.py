@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
+API = "/api/(?:models|datasets)"
+
 
 class FakeHub:
-    """One server. `models`: "OWNER/NAME" -> revision -> file -> content.
+    """One server. `models`: "OWNER/NAME" -> revision -> file -> content; data sets too.
 
     Attributes:
       refused: "OWNER/NAME" -> the X-Error-Code that the Hub would send.
@@ -98,9 +100,9 @@ def serving() -> Iterator[FakeHub]:
             path = unquote(urlsplit(self.path).path)
             hub.requests.append((self.command, path))
             patterns: dict[str, Callable[..., None]] = {
-                r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?": self._about,
-                r"/api/models/([^/]+/[^/]+)/tree/(.+)": self._tree,
-                r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)": self._file,
+                rf"{API}/([^/]+/[^/]+)(?:/revision/(.+))?": self._about,
+                rf"{API}/([^/]+/[^/]+)/tree/(.+)": self._tree,
+                r"(?:/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)": self._file,
             }
             for pattern, answer in reversed(patterns.items()):
                 if match := re.fullmatch(pattern, path):

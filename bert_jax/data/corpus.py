@@ -7,6 +7,7 @@
     jsonl:GLOB          one document per line, in its `text` field
     parquet:GLOB        one document per row, in its `text` column
     wikiextractor:GLOB  articles between <doc ...> and </doc>, after their titles
+    hf:NAME             the train split of a data set on the Hugging Face Hub
     tfds:NAME           a TFDS data set, by name or by the folder it was prepared in
     pydocs              documentation strings of the Python installation
 
@@ -16,6 +17,7 @@ document at a time (parquet: a batch of rows).
 
 import hashlib
 import os
+import pathlib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -23,7 +25,7 @@ from typing import Any, NamedTuple
 import sentencex
 import tensorflow_datasets as tfds
 
-from bert_jax.data import digests, pydocs, tfds_source, wikipedia
+from bert_jax.data import digests, hub_source, pydocs, tfds_source, wikipedia
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, storage
@@ -111,6 +113,8 @@ def _identity(source: str, data_dir: Path) -> list[Any]:
     kind, name = _kind(source)
     if kind == "pydocs":
         return [kind, *pydocs.identity()]
+    if kind == "hf":
+        return [kind, *(path.resolve().name for path in _hub_files(source))]
     if kind == "tfds":
         info = tfds_source.prepared(name).info
         splits = sorted(info.splits.items())
@@ -122,11 +126,12 @@ def _identity(source: str, data_dir: Path) -> list[Any]:
 
 def _kind(source: str) -> tuple[str, str]:
     kind, _, name = source.partition(":")
-    if source == "pydocs" or (kind in (*_FILE_KINDS, "tfds") and name):
+    if source == "pydocs" or (kind in (*_FILE_KINDS, "hf", "tfds") and name):
         return kind, name
     raise UserError(
         f"corpus.sources: unknown source {source!r}; write "
-        f"{', '.join(f'{kind}:GLOB' for kind in _FILE_KINDS)}, tfds:NAME or pydocs"
+        f"{', '.join(f'{kind}:GLOB' for kind in _FILE_KINDS)}, hf:NAME, tfds:NAME or "
+        "pydocs"
     )
 
 
@@ -136,9 +141,16 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
         yield from _read_json_lines(pydocs.extract(data_dir))
     elif kind == "tfds":
         yield from _read_tfds(name)
+    elif kind == "hf":
+        for file in _hub_files(source):
+            yield from _read_parquet(file)
     else:
         for path in _files(source):
             yield from _FILE_KINDS[kind](path)
+
+
+def _hub_files(source: str) -> list[pathlib.Path]:
+    return hub_source.required(source, "train")
 
 
 def _files(source: str) -> dict[str, storage.Found]:

@@ -1,4 +1,5 @@
-"""The ten tasks of GLUE: what they are, and their records from TSV files or TFDS.
+"""The ten tasks of GLUE: what they are, and their records from TSV files, TFDS or the
+Hugging Face Hub.
 
 The files are gluebenchmark.com's: one record per line, fields separated by tabs. Quotes
 are text, as in Google's run_classifier.py and TFDS, even in QQP, where CSV's quotes
@@ -8,12 +9,14 @@ surround some fields. The first line names the columns.
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path as LocalPath
 from typing import Any, NamedTuple
 
-from bert_jax.data import tfds_source
+from bert_jax.data import hub_source, tfds_source
 from bert_jax.data.lines import read_lines
+from bert_jax.data.tables import as_text
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage
+from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
 
 
@@ -107,7 +110,7 @@ def read(
 
     Args:
       name: a key of TASKS.
-      source: the folder of the task's files, or "tfds:" and a data set.
+      source: the folder of the task's files, or "tfds:" or "hf:" and a data set.
       split: train, dev or test; for MNLI also dev_mismatched, test_mismatched and ax.
       labels: the classes in the order of the model's outputs.
       notices: counts what is skipped.
@@ -126,6 +129,8 @@ def read(
         )
     if source.startswith("tfds:"):
         fields = _from_tfds(name, source.removeprefix("tfds:"), split)
+    elif source.startswith(hub.PREFIX):
+        fields = _from_hub(name, source, split)
     else:
         fields = _from_files(name, storage.path(source), split, notices)
     if fields is None:
@@ -239,6 +244,38 @@ def _tfds_records(name: str, source: str, builder: Any, split: str) -> _Fields:
             label = names[label]
         index = int(record.get("idx", count))
         yield f"tfds:{source}: {split}, record {count}", index, texts, str(label)
+
+
+def _from_hub(name: str, source: str, split: str) -> _Fields | None:
+    """The same from the Hub's nyu-mll/glue, whose columns are TFDS's."""
+    if ":" not in source.removeprefix(hub.PREFIX):
+        source = f"{source}:{name}"
+    default = {"dev": "validation"}.get(split, split)
+    theirs = _TFDS_SPLITS.get(name, {}).get(split, default)
+    find = hub_source.required if split in ("train", "dev") else hub_source.files
+    paths = find(source, theirs)
+    return _hub_records(name, source, theirs, paths) if paths else None
+
+
+def _hub_records(
+    name: str, source: str, split: str, paths: Sequence[LocalPath]
+) -> _Fields:
+    columns = _TFDS_TEXTS.get(name, TASKS[name].texts)
+    # The Hub names classes that GLUE calls 0 and 1.
+    named = bool(TASKS[name].labels) and TASKS[name].labels != _BINARY
+    count = 0
+    for path in paths:
+        for row in hub_source.rows(path, named=named):
+            place = f"{source}: {split}, record {count}"
+            for column in (*columns, "label"):
+                if column not in row:
+                    raise UserError(
+                        f"{place}: no column {column!r}; there are {', '.join(row)}: "
+                        f"is it {TASKS[name].title}?"
+                    )
+            texts = [as_text(row[column], place, column) for column in columns]
+            yield place, int(row.get("idx", count)), texts, str(row["label"])
+            count += 1
 
 
 def _labelled(split: str) -> bool:

@@ -1,4 +1,4 @@
-"""Model folders on the Hugging Face Hub: `hf:OWNER/NAME`, `hf:OWNER/NAME@REVISION`.
+"""The Hugging Face Hub's models and data sets: `hf:OWNER/NAME`, `...@REVISION`.
 
 huggingface_hub downloads, caches and resumes, and reads its own variables: HF_HOME,
 HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE.
@@ -30,6 +30,10 @@ _FILES = (
 )
 
 
+class NoRevision(UserError):
+    """The repository has no such branch, tag or commit."""
+
+
 def path(text: str | os.PathLike[str]) -> storage.Path:
     """The folder of a model: a path as `storage.path` has it, or a name on the Hub,
     whose files are downloaded unless they are in the cache.
@@ -39,14 +43,16 @@ def path(text: str | os.PathLike[str]) -> storage.Path:
         not fit the disk, or the Hub cannot be reached and the cache lacks it.
     """
     name = os.fspath(text)
-    return _folder(name) if name.startswith(PREFIX) else storage.path(name)
+    if not name.startswith(PREFIX):
+        return storage.path(name)
+    return snapshot(name, "model", _FILES)
 
 
 def resolved(name: str) -> str:
     """The name with the commit as its revision; a path as it is."""
     if not name.startswith(PREFIX):
         return name
-    return f"{name.partition('@')[0]}@{_folder(name).name}"
+    return f"{name.partition('@')[0]}@{path(name).name}"
 
 
 def check_new(name: str) -> str:
@@ -84,18 +90,34 @@ def push(folder: pathlib.Path, name: str) -> str:
 
 
 @functools.cache
-def _folder(name: str) -> pathlib.Path:
+def snapshot(name: str, kind: str, patterns: tuple[str, ...]) -> pathlib.Path:
+    """The folder of a repository's files, downloaded unless they are in the cache.
+
+    Args:
+      kind: "model" or "dataset".
+      patterns: of the files' names, such as "*.parquet", in which * matches a / too.
+
+    Raises:
+      UserError: see `path`.
+    """
     match = _NAME.fullmatch(name)
     if match is None:
         raise UserError(f"{name}: hf:OWNER/NAME or hf:OWNER/NAME@REVISION is required")
     from huggingface_hub import errors, snapshot_download
 
     fetch = functools.partial(
-        snapshot_download, match[1], revision=match[2], allow_patterns=_FILES
+        snapshot_download,
+        match[1],
+        repo_type=kind,
+        revision=match[2],
+        allow_patterns=patterns,
     )
     with _explained(name):
         with _quietly(), contextlib.suppress(errors.DryRunError):  # offline
-            _check(name, fetch(dry_run=True))
+            files = fetch(dry_run=True)
+            if kind == "model":
+                _require_safetensors(name, files)
+            _check_size(name, files)
         with contextlib.nullcontext() if sys.stderr.isatty() else _quietly():
             return pathlib.Path(fetch())
 
@@ -106,19 +128,20 @@ def _explained(name: str) -> Iterator[None]:
     import httpx2
     from huggingface_hub import errors
 
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the rest is noise
     try:
         yield
     except errors.GatedRepoError as error:
         raise UserError(
-            f"{name}: its owner asks for consent first: give it on the model's page, "
+            f"{name}: its owner asks for consent first: give it on its page, "
             "then log in (hf auth login)"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise UserError(
-            f"{name}: the Hub has no such model, or it is private (hf auth login)"
+            f"{name}: the Hub has no such repository, or it is private (hf auth login)"
         ) from error
     except errors.RevisionNotFoundError as error:
-        raise UserError(f"{name}: no such branch, tag or commit") from error
+        raise NoRevision(f"{name}: no such branch, tag or commit") from error
     except errors.LocalEntryNotFoundError as error:
         raise UserError(
             f"{name}: not in the cache, and the Hub cannot be reached; check the "
@@ -149,15 +172,18 @@ def _quietly() -> Iterator[None]:
             utils.enable_progress_bars()
 
 
-def _check(name: str, files: Any) -> None:
-    """Checks a model's files (DryRunFileInfo) before anything is downloaded."""
-    from huggingface_hub import constants
-
+def _require_safetensors(name: str, files: Any) -> None:
     if not any(file.filename.endswith(".safetensors") for file in files):
         raise UserError(
             f"{name}: has no safetensors file (a pickle could run anything when it is "
             "read); name another revision, or convert it"
         )
+
+
+def _check_size(name: str, files: Any) -> None:
+    """Checks the files (DryRunFileInfo) before anything is downloaded."""
+    from huggingface_hub import constants
+
     size = sum(file.file_size or 0 for file in files if file.will_download)
     cache = pathlib.Path(constants.HF_HUB_CACHE)
     place = next(p for p in (cache, *cache.parents) if p.exists())

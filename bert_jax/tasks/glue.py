@@ -18,8 +18,8 @@ _MNLI_FILES = {"test": "MNLI-m", "test_mismatched": "MNLI-mm", "ax": "AX"}
 class Glue(Classification):
     """The task of GLUE that `config.task.name` names.
 
-    `config.task.data_dir` names its data: the folder of its official files, or
-    "tfds:glue/NAME". `config.task.labels` may reorder the labels.
+    `config.task.data_dir` names its data: the folder of its official files,
+    "tfds:glue/NAME" or "hf:nyu-mll/glue". `config.task.labels` may reorder the labels.
     """
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
@@ -48,7 +48,7 @@ class Glue(Classification):
         if not task.data_dir:
             raise UserError(
                 "config.task.data_dir is empty: name the folder of "
-                f"{self.glue.title}'s files, or tfds:glue/{task.name}"
+                f"{self.glue.title}'s files, tfds:glue/{task.name} or hf:nyu-mll/glue"
             )
         records = glue.read(task.name, task.data_dir, split, self.labels, self.notices)
         return None if records is None else [TextExample(*x) for x in records]

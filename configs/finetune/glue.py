@@ -41,7 +41,8 @@ def get_config(size: str = "base", task: str = "mnli") -> ConfigDict:
         raise ValueError(f"task={task}: choose one of {', '.join(TASKS)}")
     config = common.get_config(size)
     config.task.name = task
-    config.task.data_dir = ""  # the folder of the task's files, or tfds:glue/NAME
+    # The folder of the task's files, hf:nyu-mll/glue or tfds:glue/NAME
+    config.task.data_dir = ""
     config.task.labels = ()  # set it if the weights use another order of labels
     if size == "tiny" and task in ("mnli", "qqp", "qnli", "sst2"):
         config.train.num_epochs = 1.0  # of some hundred thousand records

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fake_hub import serving
 from huggingface_hub import ModelCard, constants
 from runs import here, run
 
@@ -16,22 +15,6 @@ from bert_jax.runtime import hub
 from bert_jax.workdir import metrics
 
 NAME = "people/small-bert"
-
-
-@pytest.fixture
-def there(tmp_path, monkeypatch):
-    """A Hub, its client's cache in a folder of the test's own."""
-    with serving() as fake:
-        template = fake.url + "/{repo_id}/resolve/{revision}/{filename}"
-        for name, value in {
-            "ENDPOINT": fake.url,
-            "HUGGINGFACE_CO_URL_TEMPLATE": template,
-            "HF_HUB_CACHE": str(tmp_path / "cache"),
-        }.items():
-            monkeypatch.setattr(constants, name, value)
-        hub._folder.cache_clear()
-        yield fake
-        hub._folder.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +30,13 @@ def gets(fake, name):
 
 
 @pytest.mark.slow
-def test_a_run_starts_from_a_name(there, exported, micro, plain, tmp_path):
-    there.models[NAME] = {"main": {**exported, "pytorch_model.bin": b"not read"}}
+def test_a_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
+    fake_hub.models[NAME] = {"main": {**exported, "pytorch_model.bin": b"not read"}}
     _, err = run(micro, tmp_path / "run", f"--config.init_from=hf:{NAME}")
     assert f"from hf:{NAME}:" in err
     source = json.loads((tmp_path / "run" / "init_from.json").read_text())["source"]
-    assert source == f"hf:{NAME}@{there.commit(NAME, 'main')}"
-    assert not gets(there, "pytorch_model.bin")
+    assert source == f"hf:{NAME}@{fake_hub.commit(NAME, 'main')}"
+    assert not gets(fake_hub, "pytorch_model.bin")
     ids, mask = [[2, 7, 4, 3]], [[1] * 4]
     mine, theirs = (
         bert_jax.load(path).apply(ids, mask, [[0] * 4])["masked_lm_logits"]
@@ -63,73 +46,73 @@ def test_a_run_starts_from_a_name(there, exported, micro, plain, tmp_path):
 
 
 def test_a_second_start_reads_the_cache_and_needs_no_network(
-    there, exported, monkeypatch
+    fake_hub, exported, monkeypatch
 ):
-    there.models[NAME] = {"main": exported}
+    fake_hub.models[NAME] = {"main": exported}
     first = weights.read(f"hf:{NAME}")
-    assert gets(there, "model.safetensors") == 1
-    hub._folder.cache_clear()
+    assert gets(fake_hub, "model.safetensors") == 1
+    hub.snapshot.cache_clear()
     weights.read(f"hf:{NAME}")
-    assert gets(there, "model.safetensors") == 1
-    there.refused[NAME] = "RepoNotFound"
+    assert gets(fake_hub, "model.safetensors") == 1
+    fake_hub.refused[NAME] = "RepoNotFound"
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    hub._folder.cache_clear()
+    hub.snapshot.cache_clear()
     assert weights.read(f"hf:{NAME}").config == first.config
     # The cache's own folder, which is full of links, may be named as well.
     assert weights.read(hub.path(f"hf:{NAME}")).config == first.config
 
 
-def test_a_revision_is_kept(there, exported):
+def test_a_revision_is_kept(fake_hub, exported):
     config = json.loads(exported["config.json"])
     other = {**exported, "config.json": json.dumps({**config, "x": 1}).encode()}
-    there.models[NAME] = {"main": exported, "old": other}
+    fake_hub.models[NAME] = {"main": exported, "old": other}
     for name, expected in (("", "main"), ("@old", "old")):
         found = hub.path(f"hf:{NAME}{name}")
         assert ("x" in json.loads((found / "config.json").read_text())) == bool(name)
-        commit = there.commit(NAME, expected)
+        commit = fake_hub.commit(NAME, expected)
         assert hub.resolved(f"hf:{NAME}{name}") == f"hf:{NAME}@{commit}"
         assert hub.path(f"hf:{NAME}@{commit}") == found
 
 
-def test_a_broken_connection_is_resumed(there, exported):
+def test_a_broken_connection_is_resumed(fake_hub, exported):
     content = exported["model.safetensors"]
-    there.models[NAME] = {"main": exported}
-    there.breaks["model.safetensors"] = len(content) // 2
+    fake_hub.models[NAME] = {"main": exported}
+    fake_hub.breaks["model.safetensors"] = len(content) // 2
     found = hub.path(f"hf:{NAME}")
     assert (found / "model.safetensors").read_bytes() == content
 
 
-def test_what_cannot_be_had_is_one_line(there, exported, monkeypatch):
-    there.models[NAME] = {"main": exported}
-    there.models["people/pickle"] = {"main": {"pytorch_model.bin": b"", "a": b""}}
-    there.models["people/closed"] = {"main": exported}
-    there.refused["people/closed"] = "GatedRepo"
+def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
+    fake_hub.models[NAME] = {"main": exported}
+    fake_hub.models["people/pickle"] = {"main": {"pytorch_model.bin": b"", "a": b""}}
+    fake_hub.models["people/closed"] = {"main": exported}
+    fake_hub.refused["people/closed"] = "GatedRepo"
 
     def refuses(name, message):
-        hub._folder.cache_clear()
+        hub.snapshot.cache_clear()
         with pytest.raises(UserError, match=message) as caught:
             hub.path(name)
         assert name in str(caught.value) and "\n" not in str(caught.value)
 
     refuses("hf:bert", "OWNER/NAME")
-    refuses("hf:people/none", "no such model")
+    refuses("hf:people/none", "no such repository")
     refuses(f"hf:{NAME}@never", "no such branch, tag or commit")
     refuses("hf:people/pickle", "no safetensors file")
     refuses("hf:people/closed", "asks for consent")
-    there.sizes["model.safetensors"] = shutil.disk_usage("/").total * 10
+    fake_hub.sizes["model.safetensors"] = shutil.disk_usage("/").total * 10
     refuses(f"hf:{NAME}", "MB free")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     refuses(f"hf:{NAME}", "not in the cache")
 
 
 @pytest.mark.slow
-def test_an_export_is_uploaded(there, plain, tmp_path):
+def test_an_export_is_uploaded(fake_hub, plain, tmp_path):
     """And is what a run may start from; its card is what the Hub can read."""
     target = tmp_path / "small-bert"
     command = (f"--workdir={plain}", "--mode=export", f"--output={target}")
     out, _ = here(*command, f"--push=hf:{NAME}")
-    assert f"pushed: {there.url}/{NAME}" in out and there.private == {NAME: True}
-    sent = there.models[NAME]["main"]
+    assert f"pushed: {fake_hub.url}/{NAME}" in out and fake_hub.private == {NAME: True}
+    sent = fake_hub.models[NAME]["main"]
     assert sent == {path.name: path.read_bytes() for path in target.iterdir()}
     found = ModelCard(sent["README.md"].decode())
     assert found.data.pipeline_tag == "fill-mask"
@@ -138,7 +121,7 @@ def test_an_export_is_uploaded(there, plain, tmp_path):
     assert f"| loss | {line['loss']:.4g} |" in found.text
     assert weights.read(f"hf:{NAME}").config == weights.read(target).config
     here(*command, f"--push=hf:{NAME}")  # a second time: one more commit
-    there.writes = False
+    fake_hub.writes = False
     _, err = here(*command, "--push=hf:people/other", status=2)
     assert "no right to do this" in err
     _, err = here(*command, "--push=people/other", status=2)

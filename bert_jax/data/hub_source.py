@@ -1,0 +1,99 @@
+"""Data sets on the Hugging Face Hub, by their parquet files.
+
+    hf:OWNER/NAME[@REVISION][:CONFIG]
+
+A split's files are CONFIG/SPLIT-*.parquet or CONFIG/SPLIT/*.parquet, without a CONFIG
+(or where the set has but one) also data/SPLIT-*.parquet or SPLIT-*.parquet. Where the
+revision has none, the Hub's own conversion has (refs/convert/parquet).
+"""
+
+import contextlib
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.runtime import hub
+
+_CONVERTED = "refs/convert/parquet"
+_ROWS = 1024  # read at a time
+
+
+def files(source: str, split: str) -> list[pathlib.Path]:
+    """The parquet files of a split, in order; downloaded unless they are in the cache.
+
+    Empty if the data set has none.
+
+    Raises:
+      UserError: see `hub.snapshot`.
+    """
+    name, _, config = source.removeprefix(hub.PREFIX).partition(":")
+    name = hub.PREFIX + name
+    homes = (config,) if config else ("data", "default", "")
+    patterns = tuple(
+        f"{home}/{split}{end}".lstrip("/")
+        for home in homes
+        for end in ("-*.parquet", "/*.parquet")
+    )
+    folder = hub.snapshot(name, "dataset", patterns)
+    found = _matching(folder, patterns)
+    if not found and "@" not in name:
+        converted = f"{name}@{_CONVERTED}"
+        with contextlib.suppress(hub.NoRevision):
+            found = _matching(hub.snapshot(converted, "dataset", patterns), patterns)
+    return found
+
+
+def required(source: str, split: str) -> list[pathlib.Path]:
+    """As `files`; raises UserError if there are none."""
+    found = files(source, split)
+    if not found:
+        raise UserError(
+            f"{source}: no parquet files of a split {split}; its page on the Hub shows "
+            "its configs (hf:OWNER/NAME:CONFIG) and splits"
+        )
+    return found
+
+
+def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.Path]:
+    return sorted({path for pattern in patterns for path in folder.glob(pattern)})
+
+
+def rows(path: pathlib.Path, *, named: bool = True) -> Iterator[dict[str, Any]]:
+    """The rows of a parquet file, one at a time.
+
+    Args:
+      named: give classes by their names, and -1 as None; else as their numbers.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        table = parquet.ParquetFile(path)
+        metadata = table.schema_arrow.metadata or {}
+        names = _class_names(metadata) if named else {}
+        for batch in table.iter_batches(_ROWS):
+            for row in batch.to_pylist():
+                for column, classes in names.items():
+                    value = row[column]
+                    known = value is not None and 0 <= value < len(classes)
+                    row[column] = classes[value] if known else None
+                yield row
+    except pyarrow.ArrowException as error:
+        reason = str(error).splitlines()[0][:150]
+        raise UserError(f"{path}: cannot be read as parquet ({reason})") from error
+
+
+def _class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
+    """The names of each ClassLabel column, from what `datasets` writes."""
+    about = json.loads(metadata.get(b"huggingface", b"{}"))
+    features = about.get("info", {}).get("features", {})
+    return {
+        column: feature["names"]
+        for column, feature in features.items()
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+    }

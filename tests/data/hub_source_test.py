@@ -1,0 +1,110 @@
+"""Data sets of the Hugging Face Hub: the same records as the official files."""
+
+import io
+import json
+from collections import Counter
+from pathlib import Path
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from bert_jax.data import corpus, glue, hub_source
+from bert_jax.errors import UserError
+
+NAME = "people/glue"
+CLASSES = {
+    "mrpc": ["not_equivalent", "equivalent"],
+    "mnli": ["entailment", "neutral", "contradiction"],
+    "rte": ["entailment", "not_entailment"],
+}
+
+
+def as_parquet(rows, **classes):
+    """As `datasets` writes it: the names of classes stand in the schema."""
+    features = {
+        column: {"names": names, "_type": "ClassLabel"}
+        for column, names in classes.items()
+    }
+    about = json.dumps({"info": {"features": features}})
+    table = pyarrow.Table.from_pylist(rows)
+    file = io.BytesIO()
+    parquet.write_table(table.replace_schema_metadata({"huggingface": about}), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "columns"),
+    [
+        ("mrpc", "MRPC", ("sentence1", "sentence2")),
+        ("mnli", "MNLI", ("premise", "hypothesis")),
+        ("rte", "RTE", ("sentence1", "sentence2")),
+        ("stsb", "STS-B", ("sentence1", "sentence2")),
+    ],
+)
+def test_records_are_those_of_the_official_files(
+    fake_hub, shared_data, name, folder, columns
+):
+    official = shared_data(f"glue/{folder}")
+    labels = glue.TASKS[name].labels
+    splits = {"train": "train", "dev": "validation"}
+    if name == "mnli":  # the sample at hand has no official dev file
+        del splits["dev"]
+    expected, sent = {}, {}
+    for split, theirs in splits.items():
+        found = glue.read(name, str(official), split, labels, Counter())
+        expected[split] = found
+        rows = []
+        for place, record in enumerate(found):
+            label = record.label
+            if name in ("mnli", "rte"):
+                label = CLASSES[name].index(labels[label])
+            texts = dict(zip(columns, record[1:3], strict=True))
+            rows.append({**texts, "label": label, "idx": place})
+        half = len(rows) // 2
+        for part, own in enumerate((rows[:half], rows[half:])):
+            classes = {"label": CLASSES[name]} if name in CLASSES else {}
+            file = f"{name}/{theirs}-0000{part}-of-00002.parquet"
+            sent[file] = as_parquet(own, **classes)
+    fake_hub.models[NAME] = {"main": sent}
+    for split, records in expected.items():
+        found = glue.read(name, f"hf:{NAME}", split, labels, Counter())
+        assert [tuple(r[1:]) for r in found] == [tuple(r[1:]) for r in records]
+    assert glue.read(name, f"hf:{NAME}", "test", labels, Counter()) is None
+
+
+def test_the_hubs_own_conversion_is_read_where_a_set_has_no_parquet(fake_hub):
+    content = as_parquet([{"text": "One."}, {"text": "Two."}])
+    converted = {"default/train/0000.parquet": content}
+    fake_hub.models[NAME] = {
+        "main": {"train.csv": b"text\nOne.\n"},
+        "refs/convert/parquet": converted,
+    }
+    documents = corpus.documents((f"hf:{NAME}",), Path("unused"))
+    assert [document.text for document in documents] == ["One.", "Two."]
+    first = corpus.identity((f"hf:{NAME}",), Path("unused"))
+    assert first == corpus.identity((f"hf:{NAME}",), Path("unused"))
+
+
+def test_what_is_not_there_is_one_line(fake_hub):
+    fake_hub.models[NAME] = {"main": {"a/train-0.parquet": b"none"}}
+    with pytest.raises(UserError, match="no parquet files of a split train"):
+        hub_source.required(f"hf:{NAME}:b", "train")
+    (path,) = hub_source.required(f"hf:{NAME}:a", "train")
+    with pytest.raises(UserError, match="cannot be read as parquet"):
+        list(hub_source.rows(path))
+    with pytest.raises(UserError, match="no such repository"):
+        hub_source.files("hf:people/none", "train")
+    content = as_parquet([{"sentence": "a", "label": 1}], label=["no", "yes"])
+    fake_hub.models["people/other"] = {"main": {"train-0.parquet": content}}
+    with pytest.raises(UserError, match=r"no column 'sentence1'; .* is it MRPC"):
+        glue.read("mrpc", "hf:people/other:", "train", ("0", "1"), Counter())
+
+
+def test_classes_are_named_and_no_label_is_none(fake_hub):
+    rows = [{"label": 1}, {"label": 0}, {"label": -1}]
+    content = as_parquet(rows, label=["no", "yes"])
+    fake_hub.models[NAME] = {"main": {"data/test-0.parquet": content}}
+    (path,) = hub_source.files(f"hf:{NAME}", "test")
+    assert [row["label"] for row in hub_source.rows(path)] == ["yes", "no", None]
+    assert list(hub_source.rows(path, named=False)) == rows
