@@ -30,7 +30,9 @@ def test_help_of_a_config_has_all_of_its_fields():
         assert f"--config.{name}={value!r}" in lines
     place = lines.index("--config.train.num_steps=0")
     assert lines[place + 1] == "    0: num_epochs decides"  # not why ax has another
-    assert "    the folder of the task's files, or tfds:glue/NAME" in lines
+    assert (
+        "    The folder of the task's files, hf:nyu-mll/glue or tfds:glue/NAME" in lines
+    )
     assert max(len(line) for line in lines if line.startswith("    ")) <= 88
 
 
