@@ -59,6 +59,8 @@ def check(flag: str, text: str) -> None:
         ) from error
     if "://" not in text:  # s3://bucket would become a folder named s3:
         return
+    if text.startswith("hf://"):
+        raise UserError(f"{flag}={text}: the Hub's names are hf:OWNER/NAME, without //")
     if not in_bucket(text) or not text.removeprefix(_BUCKETS).strip("/"):
         raise UserError(
             f"{flag}={text}: a folder or {_BUCKETS}BUCKET/FOLDER is required; mount "

@@ -207,7 +207,10 @@ def test_two_processes_write_one_run_into_a_bucket(gcs, micro, plain, tmp_path):
     [
         (["--workdir=s3://bucket/run"], ["--workdir=s3://bucket/run", "gs://BUCKET/"]),
         (["--workdir=gs://"], ["--workdir=gs://", "gs://BUCKET/"]),
-        (["--config.init_from=hf://bert"], ["config.init_from=hf://bert", "gs://"]),
+        (
+            ["--config.init_from=hf://bert"],
+            ["config.init_from=hf://bert", "hf:OWNER/NAME"],
+        ),
         (["--config.corpus.sources=('text:s3://a/b',)"], ["corpus.sources=s3://a/b"]),
         (
             ["--mode=export", "--output=gs://bucket/model"],
