@@ -3,7 +3,8 @@
     python -m bert_jax.main --config=configs/base.py
 
 The paper reports a masked LM perplexity of 3.99 (table 6) and 97-98% on next sentence
-prediction (appendix A.1) for this recipe on BooksCorpus and English Wikipedia.
+prediction (section 3.1, footnote 5) for this recipe on BooksCorpus and English
+Wikipedia.
 
 Other sizes by arguments. Table 6 has six, by `layers`, `hidden` and `heads`, with the
 perplexities that the paper reports:

@@ -10,10 +10,11 @@ from ml_collections import ConfigDict
 
 def get_config() -> ConfigDict:
     config = ConfigDict()
-    config.seed = 0  # of parameters, dropout, training order and training masks
+    config.seed = 0  # of initial parameters, dropout, training order and masks
 
-    # A work directory, a Hugging Face folder or a Google checkpoint to start from;
-    # empty: random values.
+    # Weights to start from: a work directory, a Hugging Face folder, a checkpoint of
+    # Google's, or hf:OWNER/NAME (docs/weights.md). The model's sizes and the tokenizer
+    # are then theirs. Empty: random values.
     config.init_from = ""
 
     config.model = _model()
@@ -32,55 +33,65 @@ def get_config() -> ConfigDict:
 
 
 def _model() -> ConfigDict:
-    """Named as in bert_config.json."""
+    """Named as in bert_config.json, up to layer_norm_eps."""
     model = ConfigDict()
     model.vocab_size = 0  # rows of the embedding matrix; 0: the tokenizer's size
-    model.hidden_size = 768
-    model.num_hidden_layers = 12
-    model.num_attention_heads = 12
-    model.intermediate_size = 3072
-    model.max_position_embeddings = 512
-    model.type_vocab_size = 2
+    model.hidden_size = 768  # numbers in each token's vector
+    model.num_hidden_layers = 12  # layers of the Transformer
+    model.num_attention_heads = 12  # of each layer; they must divide hidden_size
+    model.intermediate_size = 3072  # inside each feed-forward block; 4 x hidden_size
+    model.max_position_embeddings = 512  # the longest sequence, in tokens
+    model.type_vocab_size = 2  # segments: a first and a second text
     model.hidden_act = "gelu"  # gelu (by erf, as released in 2018), gelu_tanh or relu
-    model.hidden_dropout_prob = 0.1
-    model.attention_probs_dropout_prob = 0.1
-    model.initializer_range = 0.02  # stddev of the truncated normal
-    model.layer_norm_eps = 1e-12
-    # Not in bert_config.json.
-    model.dtype = "float32"  # of the matmuls: float32 or bfloat16
-    # The implementation: einsum; or fused (one kernel, for GPUs: faster and smaller;
-    # equal but for rounding).
+    model.hidden_dropout_prob = 0.1  # share dropped of embeddings and outputs
+    model.attention_probs_dropout_prob = 0.1  # share dropped of attention's weights
+    model.initializer_range = 0.02  # standard deviation of random initial values
+    model.layer_norm_eps = 1e-12  # added to the variance in LayerNorm
+    # Of the matrix products: float32, or bfloat16 (faster on TPUs and GPUs; parameters,
+    # softmax and losses stay float32).
+    model.dtype = "float32"
+    # Its implementation: einsum, or fused (one kernel, for GPUs: faster, takes less
+    # memory, the same numbers but for rounding).
     model.attention = "einsum"
     # What the backward pass recomputes, to save memory: none; full (all of each
     # layer); dots (everything between its matrix products, and attention).
     model.remat = "none"
-    model.scan_layers = False  # one compiled layer, parameters stacked
-    # Each position sees those before it only; pre-training sets it (task.objective).
+    # Compile one layer and loop over it: compiles faster, may run slower.
+    model.scan_layers = False
+    # Each position sees only those before it. task.objective=ltr sets it, and a run
+    # from such weights takes it from them; leave it as it is.
     model.causal = False
     return model
 
 
 def _tokenizer() -> ConfigDict:
     tokenizer = ConfigDict()
-    tokenizer.vocab_file = ""  # a vocab.txt or tokenizer.json; empty: train one
-    tokenizer.vocab_size = 30522  # pieces to train, special tokens included
-    tokenizer.lowercase = True  # and strip accents, as the uncased models do
-    # False: keep accents in lower-cased text. Stripping them decomposes characters: it
-    # takes Korean syllables apart, and drops marks that are letters in other scripts.
+    # A vocab.txt or tokenizer.json. Empty: that of init_from, or else train one on the
+    # corpus.
+    tokenizer.vocab_file = ""
+    # Pieces of a vocabulary that is trained, special tokens included.
+    tokenizer.vocab_size = 30522
+    tokenizer.lowercase = True  # as the uncased models; False: as the cased ones
+    # With lowercase: also strip accents, as the uncased models do. This decomposes
+    # characters: it takes Korean syllables apart, and drops marks that are letters in
+    # other scripts. False: keep them.
     tokenizer.strip_accents = True
-    tokenizer.sample_bytes = 30_000_000  # of text, sampled evenly, to train it on
+    # Bytes of text, sampled evenly from the corpus, to train a vocabulary on.
+    tokenizer.sample_bytes = 30_000_000
     return tokenizer
 
 
 def _corpus() -> ConfigDict:
     corpus = ConfigDict()
-    # sentences:, paragraphs:, lines:, text:, jsonl:, parquet: or wikiextractor:GLOB,
-    # hf:NAME, tfds:NAME, pydocs (docs/pretraining.md)
+    # The text: one or more of sentences:GLOB, paragraphs:GLOB, lines:GLOB, text:GLOB,
+    # jsonl:GLOB, parquet:GLOB, wikiextractor:GLOB, hf:NAME, tfds:NAME, pydocs
+    # (docs/pretraining.md).
     corpus.sources = ("tfds:wikipedia/20230601.en", "tfds:pg19")
-    corpus.language = "en"  # splits sentences by its rules
-    corpus.data_dir = "data"  # prepared data goes here
+    corpus.language = "en"  # code of the language whose rules split sentences: en, de
+    corpus.data_dir = "data"  # the folder for prepared data; runs may share it
     corpus.max_seq_length = 128  # tokens, [CLS] and [SEP] included
-    corpus.short_seq_prob = 0.1  # create_pretraining_data.py
+    # Share of sentence pairs with a random shorter length (create_pretraining_data.py).
+    corpus.short_seq_prob = 0.1
     # Maximum UTF-8 bytes (some 5,000 words, fifty rows of 128): a longer document is
     # cut at ends of paragraphs; 0: never. Short rows are drawn once per document (in
     # Google's code once per copy, of ten), so an uncut book could have only short rows.
@@ -88,8 +99,9 @@ def _corpus() -> ConfigDict:
     # For the vocabulary's sample, the sentence pairs, the held-out documents and dev's
     # masks. Runs with different `seed` share them, so their losses are comparable.
     corpus.seed = 0
-    corpus.dev_fraction = 0.005  # of the documents, held back whole
-    corpus.nsp = True  # sentence pairs and the next sentence loss
+    corpus.dev_fraction = 0.005  # share of the documents held out as dev, whole
+    # Sentence pairs and the next sentence loss; False: running text, without either.
+    corpus.nsp = True
     # Training rows of up to four sentence pairs that do not see each other, instead of
     # one and padding (Krell et al. 2021); then batch sizes count these rows.
     corpus.packing = False
@@ -98,8 +110,8 @@ def _corpus() -> ConfigDict:
 
 def _masking() -> ConfigDict:
     masking = ConfigDict()
-    masking.masked_lm_prob = 0.15  # share of tokens to predict
-    masking.max_predictions_per_seq = 20  # 20 at length 128, 77 at 512
+    masking.masked_lm_prob = 0.15  # share of a sequence's tokens to predict
+    masking.max_predictions_per_seq = 20  # the most tokens of a sequence to predict
     masking.whole_word = False  # True: choose all pieces of a word together
     masking.mask_fraction = 0.8  # share of the predicted tokens that become [MASK]
     masking.random_fraction = 0.1  # share that become a random piece; the rest stay
@@ -109,75 +121,82 @@ def _masking() -> ConfigDict:
 def _phase2() -> ConfigDict:
     """The last steps at another length (appendix A.2: 90% at 128, 10% at 512)."""
     phase2 = ConfigDict()
-    phase2.fraction = 0.0  # of train.num_steps; 0: one phase
-    phase2.max_seq_length = 512
-    phase2.max_predictions_per_seq = 77
-    phase2.micro_batches = 1
+    phase2.fraction = 0.0  # share of train.num_steps; 0: one phase
+    phase2.max_seq_length = 512  # tokens, as corpus.max_seq_length
+    phase2.max_predictions_per_seq = 77  # as in masking
+    phase2.micro_batches = 1  # as train.micro_batches
     phase2.batch_size = 0  # sequences; 0: train.batch_size
     # Peak of the phase's own schedule, up from 0 and down again, as LAMB's authors use
     # for another batch size; 0: continue the first phase's schedule.
     phase2.learning_rate = 0.0
-    phase2.warmup_steps = 0  # of the phase's own schedule
+    phase2.warmup_steps = 0  # warm-up of the phase's own schedule
     return phase2
 
 
 def _task() -> ConfigDict:
     task = ConfigDict()
-    task.name = "pretraining"
+    task.name = "pretraining"  # other tasks: configs/finetune/
     # mlm: predict masked pieces. ltr (section 5.1, "LTR & No NSP"): predict each piece
     # from those before it; nothing is masked, and there is no next sentence loss.
     task.objective = "mlm"
-    # False: sentence pairs as ever, without their loss; corpus.nsp=False: no pairs.
+    # The next sentence loss. False: the same sentence pairs without it; for no pairs
+    # either set corpus.nsp=False.
     task.nsp_loss = True
     return task
 
 
 def _optimizer() -> ConfigDict:
     optimizer = ConfigDict()
-    optimizer.name = "bert_adam"  # bert_adam (no bias correction), adamw or lamb
-    optimizer.schedule = "polynomial"  # of the rate; warm-up, then decay
-    optimizer.learning_rate = 1e-4
-    optimizer.warmup_steps = 10_000  # set this, or ...
-    optimizer.warmup_fraction = 0.0  # ... this share of num_steps; the other one is 0
+    # bert_adam (as published: no bias correction), adamw, lamb, or one of your own
+    # (docs/extending.md).
+    optimizer.name = "bert_adam"
+    # Of the learning rate: polynomial (warm-up, then decay), or one of your own.
+    optimizer.schedule = "polynomial"
+    optimizer.learning_rate = 1e-4  # the peak
+    # Steps of linear warm-up from 0; set this or warmup_fraction, the other one is 0.
+    optimizer.warmup_steps = 10_000
+    optimizer.warmup_fraction = 0.0  # warm-up as a share of all steps
     optimizer.decay_power = 1.0  # rate ~ (share of steps left) ** power; 1: linear
-    optimizer.weight_decay = 0.01  # not on biases and LayerNorm
-    optimizer.beta1 = 0.9
-    optimizer.beta2 = 0.999
-    optimizer.eps = 1e-6
-    optimizer.clip_norm = 1.0  # global norm; 0: no clipping
+    optimizer.weight_decay = 0.01  # times the rate; not on biases and LayerNorm
+    optimizer.beta1 = 0.9  # decay of the gradients' running mean
+    optimizer.beta2 = 0.999  # decay of the squared gradients' running mean
+    optimizer.eps = 1e-6  # added to the root of the squares' mean
+    optimizer.clip_norm = 1.0  # largest norm of the whole gradient; 0: no clipping
     return optimizer
 
 
 def _train() -> ConfigDict:
     train = ConfigDict()
-    train.num_steps = 1_000_000  # 0: num_epochs decides
+    train.num_steps = 1_000_000  # updates of the parameters; 0: num_epochs decides
     train.num_epochs = 0.0  # passes over the training data; for fine-tuning
     # On resuming, num_steps or num_epochs may be larger than before. The learning rate
     # then follows the schedule of the new length from the step where the run resumes.
     train.extend = False
     train.batch_size = 256  # sequences (corpus.packing: rows), over all devices
-    train.micro_batches = 1  # sequential parts of each step's batch
-    train.log_every = 100  # steps
-    train.eval_every = 10_000  # steps; 0: only at the end
+    # Parts of each step's batch, computed one after the other to save memory (gradient
+    # accumulation). The result is that of the whole batch; only dropout differs.
+    train.micro_batches = 1
+    train.log_every = 100  # steps between two logged steps
+    train.eval_every = 10_000  # steps between evaluations; 0: only at the end
     train.eval_every_epoch = False  # also at the end of each epoch (fine-tuning)
     # Stop after this many evaluations without a better score, counted per phase; 0:
     # never. The last checkpoint is the result, unless evaluate.checkpoint is best.
     train.early_stop = 0
     train.restarts = 0  # maximum restarts of a collapsed run, each with the next seed
-    train.seeds = 1  # runs in one program, with the seeds seed, seed + 1, ...
+    train.seeds = 1  # runs trained in one program, with seed, seed + 1, ...
     # When a loss is not finite, or a spike: end the run (stop), drop the batch (skip),
-    # or drop all batches since the last checkpoint (roll_back).
+    # or drop all batches since the last checkpoint (roll_back; in one process only).
     train.on_anomaly = "stop"
     # A loss or gradient norm above this times its running mean is a spike; 0: never.
     train.spike_factor = 0.0
-    train.stall_seconds = 300.0  # warn after this long without progress; 0: never
+    train.stall_seconds = 300.0  # without progress, until it warns; 0: never
     return train
 
 
 def _evaluate() -> ConfigDict:
     evaluate = ConfigDict()
     evaluate.batch_size = 256  # sequences, over all devices
-    evaluate.splits = ("dev",)
+    evaluate.splits = ("dev",)  # of dev, test and what else the task's data has
     # The checkpoint for the final predictions, `predict` and `export`: last, or best
     # (best score on dev; with two phases only the second counts, because losses at
     # different lengths are not comparable).
@@ -187,26 +206,28 @@ def _evaluate() -> ConfigDict:
 
 def _checkpoint() -> ConfigDict:
     checkpoint = ConfigDict()
-    checkpoint.save_every = 5_000  # steps
+    checkpoint.save_every = 5_000  # steps; the last step is saved too
     checkpoint.keep = 3  # number of newest checkpoints to keep
-    checkpoint.keep_every = 0  # steps: also keep checkpoints at its multiples; 0: none
+    checkpoint.keep_every = 0  # steps; those at its multiples stay for good; 0: none
     return checkpoint
 
 
 def _predict() -> ConfigDict:
     predict = ConfigDict()
     predict.top_k = 5  # guesses for each [MASK]
-    predict.batch_size = 32
-    # Beside the answers, write who attends to whom to NAME.safetensors and NAME.html.
+    predict.batch_size = 32  # rows computed together
+    # A name: beside the answers, write who attends to whom to NAME.safetensors and to
+    # the page NAME.html. Empty: do not.
     predict.attentions = ""
     # The layers that --mode=extract writes: 0 is the embeddings' output, 1, 2, ... are
     # the layers; -1 is the last layer, -2 the one before.
     predict.layers = (-1, -2, -3, -4)
-    # What it makes of them: each layer's vectors (none), or vectors that are
-    # concatenated, their sum or their mean.
+    # What --mode=extract makes of the layers: none (each layer's vectors), or one
+    # vector: concatenated, sum or mean.
     predict.combine = "none"
-    # What it gives a vector: the pieces; the words (that of their first piece, or
-    # words_mean, the mean of theirs); or the whole text (cls, or its pieces' mean).
+    # What --mode=extract gives a vector: each piece (pieces), each word (words: its
+    # first piece's; words_mean: its pieces' mean), or the whole text (cls: that of
+    # [CLS]; mean: its pieces' mean).
     predict.vectors = "pieces"
     return predict
 
@@ -214,8 +235,10 @@ def _predict() -> ConfigDict:
 def _mesh() -> ConfigDict:
     """Devices along each axis; -1: all that are left."""
     mesh = ConfigDict()
-    mesh.data = -1  # splits the batch
-    mesh.fsdp = 1  # splits the batch, parameters and optimizer state
-    mesh.tensor = 1  # splits heads, intermediate size and vocabulary
-    mesh.optimizer = "as_parameters"  # or zero1: split its state over data too
+    mesh.data = -1  # devices that split the batch
+    mesh.fsdp = 1  # that split the batch, parameters and optimizer state
+    mesh.tensor = 1  # that split heads, intermediate size and vocabulary
+    # Where the optimizer's state is: as_parameters (split like them), or zero1 (split
+    # over data too).
+    mesh.optimizer = "as_parameters"
     return mesh

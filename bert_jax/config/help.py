@@ -62,7 +62,7 @@ def text(spec: str) -> str:
     comments: dict[str, str] = {}
     for file in (shared / "common.py", shared / "finetune" / "common.py", path):
         # A later file's comment says why its value differs, not what the field is.
-        comments = {**_comments(file), **comments}
+        comments = {**comments_of(file), **comments}
     about = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     # A command over several lines, which Python has joined.
     lines = [re.sub(r"(?<=\S) {4,}(?=--)", " \\\\\n        ", about), ""]
@@ -80,7 +80,7 @@ def _wrapped(line: str, indent: str) -> list[str]:
     return textwrap.wrap(line, 88, initial_indent=indent, subsequent_indent=indent)
 
 
-def _comments(path: Path) -> dict[str, str]:
+def comments_of(path: Path) -> dict[str, str]:
     """The comment above or beside each field's first assignment, in one line."""
     found: dict[str, str] = {}
     for name, comment in _assignments(path.read_text("utf-8").splitlines()):

@@ -21,10 +21,13 @@ def get_config(size: str = "base") -> ConfigDict:
 
     config.task = task = ConfigDict()
     task.name = ""
-    task.max_seq_length = 128  # tokens, [CLS] and [SEP] included
+    # Tokens, [CLS] and [SEP] included; what is longer is cut, or read in windows.
+    task.max_seq_length = 128
     # A BiLSTM between BERT and the classifier, hidden_size / 2 each way (section 5.1).
     task.bilstm = False
-    task.pad_to_max = False  # True: pad all to max_seq_length, as in Google's code
+    # True: pad every batch to max_seq_length, as in Google's code; False: to its
+    # longest row.
+    task.pad_to_max = False
 
     optimizer = config.optimizer
     optimizer.warmup_steps = 0

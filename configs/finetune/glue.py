@@ -34,7 +34,7 @@ def get_config(size: str = "base", task: str = "mnli") -> ConfigDict:
     """A task of GLUE.
 
     Args:
-      size: tiny, base or large.
+      size: tiny (configs/tiny.py), or one of configs/base.py.
       task: one of the ten.
     """
     if task not in TASKS:
@@ -43,7 +43,8 @@ def get_config(size: str = "base", task: str = "mnli") -> ConfigDict:
     config.task.name = task
     # The folder of the task's files, hf:nyu-mll/glue or tfds:glue/NAME
     config.task.data_dir = ""
-    config.task.labels = ()  # set it if the weights use another order of labels
+    # The classes; empty: in GLUE's usual order. Name them if the weights have another.
+    config.task.labels = ()
     if size == "tiny" and task in ("mnli", "qqp", "qnli", "sst2"):
         config.train.num_epochs = 1.0  # of some hundred thousand records
     if task == "mnli":

@@ -21,7 +21,7 @@ from configs.finetune import common
 
 def get_config(size: str = "base") -> ConfigDict:
     """Args:
-    size: tiny, base or large.
+    size: tiny (configs/tiny.py), or one of configs/base.py.
     """
     config = common.get_config(size)
     task = config.task
@@ -29,10 +29,11 @@ def get_config(size: str = "base") -> ConfigDict:
     task.data_dir = ""  # the folder, or tfds:imdb_reviews
     # Share of each class's training reviews; whole films, except from TFDS.
     task.dev_fraction = 0.1
-    task.kind = "classification"
-    task.labels = ()  # the folders' names: neg, pos
+    task.kind = "classification"  # what is predicted; the folders name classes
+    task.labels = ()  # the classes; empty: the folders' names, neg and pos
     task.max_seq_length = 256 if size == "tiny" else 512
-    # The first 128 and the last 382 of 510 pieces (Sun et al. 2019, section 5.3.1).
+    # The part of a long review to keep: head, tail or head_tail (of 510 pieces the
+    # first 128 and the last 382; Sun et al. 2019, section 5.3.1).
     task.truncation = "head_tail"
     config.train.num_epochs = 4.0
     config.train.batch_size = 24

@@ -22,7 +22,7 @@ def get_config(size: str = "base") -> ConfigDict:
     """The fields of token tagging.
 
     Args:
-      size: tiny, base or large.
+      size: tiny (configs/tiny.py), or one of configs/base.py.
     """
     config = common.get_config(size)
     config.tokenizer.lowercase = False
@@ -30,12 +30,12 @@ def get_config(size: str = "base") -> ConfigDict:
     task = config.task
     task.name = "ner"
     # One word per line, in columns; an empty line between sentences; -DOCSTART- lines
-    # between documents. A test file may have no tags.
+    # between documents.
     task.train_file = ""
-    task.dev_file = ""
-    task.test_file = ""
-    task.token_column = 0  # from 0; -1 is the last
-    task.tag_column = -1
+    task.dev_file = ""  # the same, to score
+    task.test_file = ""  # the same; may have no tags
+    task.token_column = 0  # the column of the words, from 0; -1 is the last
+    task.tag_column = -1  # the column of the tags
     # entities: tags with IOB1, IOB2, BIOES or BILOU prefixes, scored per entity;
     # none: plain tags, such as parts of speech, scored by accuracy.
     task.scheme = "entities"

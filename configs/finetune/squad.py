@@ -35,7 +35,7 @@ def get_config(size: str = "base", version: str = "1.1") -> ConfigDict:
     """The paper's values.
 
     Args:
-      size: tiny, base or large.
+      size: tiny (configs/tiny.py), or one of configs/base.py.
       version: 1.1; or 2.0, where a question may have no answer.
     """
     if version not in ("1.1", "2.0"):
@@ -43,14 +43,14 @@ def get_config(size: str = "base", version: str = "1.1") -> ConfigDict:
     config = common.get_config(size)
     task = config.task
     task.name = "squad"
-    task.train_file = ""
-    task.dev_file = ""
+    task.train_file = ""  # SQuAD's JSON, or that of a set in its form
+    task.dev_file = ""  # the same, to score
     task.null_answers = version == "2.0"  # a question may have no answer
-    task.max_seq_length = 384  # from run_squad.py, like the next four
+    task.max_seq_length = 384  # tokens; with the next four as in run_squad.py
     task.doc_stride = 128  # tokens from one window of a context to the next
     task.max_query_length = 64  # tokens of the question; longer ones are cut
     task.n_best_size = 20  # starts and ends to try per window, and answers to keep
-    task.max_answer_length = 30  # tokens
+    task.max_answer_length = 30  # tokens of the longest answer
     config.evaluate.splits = ("dev",)
     if size == "tiny":
         task.max_seq_length = 192  # most paragraphs fit in one or two windows

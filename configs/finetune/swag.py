@@ -15,7 +15,7 @@ from configs.finetune import common
 
 def get_config(size: str = "base") -> ConfigDict:
     """Args:
-    size: tiny, base or large.
+    size: tiny (configs/tiny.py), or one of configs/base.py.
     """
     config = common.get_config(size)
     task = config.task
@@ -23,8 +23,8 @@ def get_config(size: str = "base") -> ConfigDict:
     # SWAG's official CSV; or JSON lines or tfds:NAME:SPLIT with `context`, `endings`
     # and `label`. Empty: no file.
     task.train_file = ""
-    task.dev_file = ""
-    task.test_file = ""  # may be unlabelled
+    task.dev_file = ""  # the same, to score
+    task.test_file = ""  # the same; may be unlabelled
     task.max_seq_length = 128 if size != "tiny" else 64
     config.train.num_epochs = 3.0
     config.train.batch_size = 16

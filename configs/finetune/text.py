@@ -15,7 +15,7 @@ from configs.finetune import common
 
 def get_config(size: str = "base") -> ConfigDict:
     """Args:
-    size: tiny, base or large.
+    size: tiny (configs/tiny.py), or one of configs/base.py.
     """
     config = common.get_config(size)
     task = config.task
@@ -23,18 +23,23 @@ def get_config(size: str = "base") -> ConfigDict:
     # NAME.csv (quoted), NAME.tsv (not quoted), NAME.jsonl, or one of these with .gz; or
     # tfds:NAME:SPLIT. Empty: no file. CSV and TSV have a header.
     task.train_file = ""
-    task.dev_file = ""
+    task.dev_file = ""  # the same, to score
     # Without a dev_file: share of each class to hold out of the training data as dev.
     # Drawn by the texts themselves, so that equal texts stay together.
     task.dev_fraction = 0.0
-    task.test_file = ""  # may be unlabelled
-    task.text = "text"  # the columns' names
-    task.text_b = ""  # empty: single texts
-    task.label = "label"
-    task.kind = "classification"  # classification, multilabel or regression
+    task.test_file = ""  # the same; may be unlabelled
+    task.text = "text"  # the texts' column
+    task.text_b = ""  # the second text's; empty: single texts
+    task.label = "label"  # the column of the classes, labels or numbers
+    # classification (one class), multilabel (any number of labels) or regression (a
+    # number).
+    task.kind = "classification"
     # Of the losses: none, or balanced (a class counts by the inverse of its frequency).
     task.class_weights = "none"
-    task.label_separator = ","  # between labels in a CSV or TSV field; JSON has lists
-    task.labels = ()  # empty: those of the training data
-    task.truncation = "head"  # part of a long text to keep: head, tail, head_tail
+    # multilabel: between the labels in a CSV or TSV field; JSON has lists.
+    task.label_separator = ","
+    task.labels = ()  # the classes; empty: those of the training data
+    # The part of a long text to keep: head, tail, or head_tail (a quarter from its
+    # beginning, the rest from its end).
+    task.truncation = "head"
     return config
