@@ -1,9 +1,13 @@
-"""README and docs/: every link leads somewhere, and every page stands in the list."""
+"""README and docs/: links, the list of pages, and the page of config fields."""
 
 import re
 from pathlib import Path
 
 import pytest
+
+from bert_jax.config import help
+from bert_jax.errors import UserError
+from experiments import config_page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -25,6 +29,17 @@ def test_links_lead_somewhere(page):
         found = (page.parent / path).resolve() if path else page
         assert found.is_file(), target
         assert not anchor or anchor in anchors(found.read_text("utf-8")), target
+
+
+def test_the_page_of_fields_is_fresh():
+    written = config_page.PAGE.read_text("utf-8")
+    assert written == config_page.page(), "run: python -m experiments.config_page"
+
+
+def test_a_field_without_a_comment_is_named(monkeypatch):
+    monkeypatch.setattr(help, "comments_of", lambda path: {})
+    with pytest.raises(UserError, match=r"no comment says what \w+\.\w+ does"):
+        config_page.page()
 
 
 def test_every_page_is_listed():

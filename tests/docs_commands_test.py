@@ -1,0 +1,278 @@
+"""Every command, flag and field in README and docs/ is one that the program takes.
+
+Commands are read from the pages and parsed by the program's own parsers, which then
+stop: nothing is trained, no hardware is needed (./launch.sh tpu and what follows srun
+are parsed too), and files such as /models/... need not exist. tests/documented.py lists
+the programs that are not ours, with the reason why their arguments are not checked.
+"""
+
+import argparse
+import functools
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bert_jax import tasks
+from bert_jax.config import command_line, configuration, fields, help
+from bert_jax.models import architectures, attention
+from bert_jax.runtime import local
+from bert_jax.training import asked, optimizer
+from launch import arguments as tpu_arguments
+from tests import documented
+from tests.documented import MODULES, OTHERS, OURS, PAGES, ROOT
+
+COMMANDS = [command for page in PAGES for command in documented.commands(page)]
+COMMANDS += [c for path in MODULES for c in documented.of_docstring(path)]
+# Words that stand for a value, where the value's type or its file matters.
+EXAMPLES = {"TABLE": "table5", "N": "1", "X": "1", "FILE": "configs/tiny.py"}
+# Experiments that hand what they do not know on to another's parser.
+HANDS_ON = {"experiments.grid_spread": "experiments.glue"}
+NOT_PARSED = {
+    "experiments.recorded_run": "other experiments start it, users do not",
+    "experiments.beside_transformers": "imports torch, which takes seconds",
+}
+# Flags on the pages that are other programs'.
+THEIR_FLAGS = {"--constraint", "--logdir"}
+# Ends of files' names, such as train.csv.
+NOT_FIELDS = {"py", "json", "jsonl", "csv", "tsv", "txt", "safetensors", "label"}
+
+
+class _Parsed(BaseException):
+    """Stops a command after its options: no handler of errors keeps it."""
+
+
+def words_of(command):
+    """Its words, with examples for what stands for a value; `...` is left out."""
+    words = []
+    for word in command.words:
+        word = re.sub(r"^\[+(?=--)", "", word)  # [--option]
+        word = word[: len(word) - max(0, word.count("]") - word.count("["))]
+        name, equals, value = word.partition("=")
+        if "..." in (word, value) or name.endswith(".FIELD"):
+            continue
+        words.append(f"{name}{equals}{EXAMPLES.get(value, value)}" if equals else word)
+    return [EXAMPLES.get(word, word) for word in words]
+
+
+@functools.cache
+def every_field():
+    """A config with the fields of every task."""
+    config = configuration.defaults().unlock()
+    for path in (configuration.CONFIGS / "finetune").glob("*.py"):
+        if path.stem not in ("__init__", "common"):
+            for name, value in configuration.load(str(path), []).task.items():
+                config.task[name] = value
+    return config
+
+
+def check_fields(overrides: Sequence[str]) -> None:
+    """Applies each --config.FIELD=VALUE; raises UserError if it cannot be."""
+    for text in overrides:
+        config = every_field().copy_and_resolve_references()
+        configuration.override(config, text)
+        fields.check(config)
+
+
+def check_main(words: Sequence[str], own: dict[str, str]) -> None:
+    """Parses a command line of bert_jax.main and loads its config.
+
+    Args:
+      own: files that the pages show, by name, and where the test wrote them.
+    """
+    line = command_line.parse(words)
+    path, colon, rest = line.config.partition(":")
+    spec = own.get(path.rpartition("/")[2], path) + colon + rest
+    if line.help:
+        assert help.text(spec)
+    elif spec:
+        configuration.load(spec, line.overrides)
+    else:
+        check_fields(line.overrides)
+    named = [configuration.field_of(text) for text in line.overrides]
+    if line.mode in command_line.ASKS and not spec and "init_from" not in named:
+        assert all(name.startswith(asked.MAY_DIFFER) for name in named)
+    if line.mode == "export":
+        assert line.output != "-"
+
+
+def options_of(module: str, words: Sequence[str], monkeypatch):
+    """Stops a command at its parser; gives the parser, the options and the rest."""
+    found = []
+    parse = argparse.ArgumentParser.parse_known_args
+
+    def stop(self, args=None, namespace=None):
+        found[:] = [self, *(parse(self, args, namespace) if words else ())]
+        raise _Parsed
+
+    program = pytest.importorskip(module, exc_type=ModuleNotFoundError)
+    if hasattr(program, "__path__"):  # experiments.paper
+        program = importlib.import_module(f"{module}.__main__")
+    with monkeypatch.context() as patch:
+        patch.setattr(argparse.ArgumentParser, "parse_known_args", stop)
+        patch.setattr(sys, "argv", [module, *words])
+        with pytest.raises(_Parsed):
+            takes = inspect.signature(program.main).parameters
+            program.main(*([list(words)] if takes else ()))
+    return found
+
+
+def check_experiment(module: str, words: Sequence[str], monkeypatch) -> None:
+    """Parses an experiment's options, and the config's fields among them."""
+    if not words or module in NOT_PARSED:  # only named
+        assert importlib.util.find_spec(module)
+        return
+    if module == "experiments.config_page":
+        raise AssertionError("it takes no options")
+    if module == "experiments.plan":  # has its own parser
+        options, rest = importlib.import_module(module).parse(words)
+        configuration.load(options["config"], rest)
+        return
+    if "--help" in words:
+        words = [word for word in words if word != "--help"]
+        assert not words
+        return
+    _, options, rest = options_of(module, words, monkeypatch)
+    for text in getattr(options, "grid", None) or ():
+        field, _, values = text.partition("=")
+        check_fields([f"--config.{field}={value}" for value in values.split(",")])
+    own = ("--config.", "--finetuning.")
+    handed = [word for word in rest if not word.startswith(own)]
+    if handed:
+        assert module in HANDS_ON, f"{handed}: no such option"
+        given = [f"--data={options.data}", *handed]
+        _, _, left = options_of(HANDS_ON[module], given, monkeypatch)
+        assert not left, f"{left}: no such option"
+    check_fields([w.replace(own[1], own[0], 1) for w in rest if w not in handed])
+
+
+def check_launch(words: Sequence[str], own: dict[str, str]) -> None:
+    """The command line of ./launch.sh."""
+    first, *rest = words or ["--config=configs/tiny.py"]
+    if first == "tpu":
+        text = " ".join(rest)
+        options = tpu_arguments.parse(re.sub(r"[][]", "", text).split())
+        assert options is not None, tpu_arguments.USAGE
+        rest = options.arguments
+    elif first == "local":
+        rest = local._parse(rest)[2]
+    elif first == "test":
+        paths = [word for word in rest if not word.startswith("-")]
+        assert all((ROOT / path).exists() for path in paths)
+        assert {*rest} - {*paths} <= {"--quick"}
+        return
+    else:
+        assert first.startswith("--config"), first
+        rest = words
+    if rest:
+        check_main(rest, own)
+
+
+def read(path: str) -> str:
+    return Path(path).read_text("utf-8")
+
+
+@pytest.fixture
+def own_files(tmp_path, monkeypatch):
+    """The config files that README and docs show; what they register goes with the
+    test."""
+    for module, name in (
+        *((optimizer, "OPTIMIZERS"), (optimizer, "SCHEDULES")),
+        *((attention, "ATTENTIONS"), (architectures, "HEADS"), (tasks, "TASKS")),
+    ):
+        monkeypatch.setattr(module, name, dict(getattr(module, name)))
+    found = {}
+    for page in PAGES:
+        for name, text in documented.files(page).items():
+            (tmp_path / name).write_text(text)
+            found[name] = str(tmp_path / name)
+    monkeypatch.chdir(ROOT)
+    return found
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.where)
+def test_a_command_is_one_that_the_program_takes(command, own_files, monkeypatch):
+    program, *words = words_of(command)
+    if program in OTHERS:
+        return
+    assert program in OURS, f"{program}: say in tests/documented.py why it is right"
+    if program == "./launch.sh":
+        check_launch(words, own_files)
+    elif program == "python":
+        flag, module, *rest = words
+        assert flag == "-m"
+        if module == "bert_jax.main" and rest:
+            check_main(rest, own_files)
+        elif module != "bert_jax.main":
+            check_experiment(module, rest, monkeypatch)
+    else:
+        check_pip(words)
+
+
+def check_pip(words: Sequence[str]) -> None:
+    """The extras that are named are in pyproject.toml."""
+    assert words[0] == "install"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for word in words[1:]:
+        if named := re.fullmatch(r"\.\[([\w,]+)\]", word):
+            assert {*named[1].split(",")} <= {*project["optional-dependencies"]}, word
+
+
+def test_every_file_that_is_shown_loads(own_files):
+    configs = [path for path in own_files.values() if "extends" in read(path)]
+    assert len(configs) >= 6
+    for path in configs:
+        configuration.load(path, [])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_field_in_the_text_exists(page):
+    known = {name for name, _ in fields.each(every_field())}
+    tops = {name.partition(".")[0] for name in known if "." in name}
+    given = re.compile(rf"(?:--config\.)?((?:{'|'.join(tops)})\.(\w+))(=[^=]+)?")
+    for _, span in documented.inline(page.read_text("utf-8")):
+        for name in re.findall(r"--(?:config|finetuning)\.([\w.]+)", span):
+            assert name in known or name.startswith("FIELD"), span
+        field = given.fullmatch(span)
+        if not field or field[2] in NOT_FIELDS:
+            continue
+        assert field[1] in known, span
+        if field[3] and not re.search(r"[A-Z]$|\.\.\.", field[3]):
+            check_fields([f"--config.{field[1]}{field[3]}"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_flag_in_the_text_exists(page, monkeypatch):
+    text = page.read_text("utf-8")
+    known = {f"--{name}" for name in command_line.CommandLine._fields}
+    known |= {"--quick", "--devices", *THEIR_FLAGS}
+    known |= set(re.findall(r"--[a-z-]+", tpu_arguments.USAGE))
+    for module in set(re.findall(r"(?:experiments|tests\.system)\.\w+", text)):
+        if module == "experiments.plan":
+            options = importlib.import_module(module).OPTIONS
+            known |= {f"--{name}" for name in options}
+        elif importlib.util.find_spec(module) and module != "experiments.config_page":
+            parser = options_of(module, [], monkeypatch)[0]
+            known |= {*parser._option_string_actions}
+    for _, span in documented.inline(text):
+        for word in span.split():
+            name, _, value = word.partition("=")
+            if not re.fullmatch(r"--[a-z][\w-]*", name):
+                continue
+            assert name in known, span
+            if name == "--mode" and value not in ("", "MODE"):
+                assert value in command_line.MODES, span
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_path_in_the_text_exists(page):
+    places = re.compile(r"(?:bert_jax|configs|docs|experiments|launch|tests)/[\w./-]*")
+    for _, span in documented.inline(page.read_text("utf-8")):
+        if found := places.fullmatch(span.partition(":")[0]):
+            assert (ROOT / found[0]).exists(), span
