@@ -5,7 +5,7 @@
         --seeds=0,1,2 --output=runs/glue [--config.FIELD=VALUE ...]
 
 The data folder holds one folder a task, named as GLUE names them (CoLA, SST-2, ...);
---data=tfds:glue takes them from TFDS.
+--data=tfds:glue takes them from TFDS, --data=hf:nyu-mll/glue from the Hub.
 Runs go one after the other, each as bert_jax.main in a work directory of its own under
 the output folder; the same command goes on where it stopped. At the end stand a table,
 with the paper's test scores beside it, and OUTPUT/submission.zip: the test predictions
@@ -24,6 +24,7 @@ from bert_jax.data.glue import TASKS
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
+from configs.base import SIZES
 from experiments import glue_table, running
 
 ROOT, PROGRAM = running.ROOT, running.PROGRAM
@@ -90,7 +91,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="experiments.glue", allow_abbrev=False)
     parser.add_argument("--data", required=True)
     parser.add_argument("--tasks", default=DEFAULT_TASKS, type=_list(str))
-    parser.add_argument("--size", default="base", choices=("tiny", "base", "large"))
+    parser.add_argument("--size", default="base", choices=("tiny", *SIZES))
     parser.add_argument("--init_from", default="")
     parser.add_argument(
         "--learning_rates", default="5e-5,4e-5,3e-5,2e-5", type=_list(float)
@@ -110,13 +111,15 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
             known = ", ".join(name for name in TASKS if name != "ax")
             raise UserError(f"--tasks: {task!r} is none of {known}")
         folder = data_dir(options.data, task)
-        if not folder.startswith("tfds:") and not Path(folder).is_dir():
+        if not folder.startswith(("tfds:", "hf:")) and not Path(folder).is_dir():
             raise UserError(f"{folder}: no such folder; --data={options.data}")
     return options, rest
 
 
 def data_dir(data: str, task: str) -> str:
     """Where the data of a task are."""
+    if data.startswith("hf:"):
+        return data
     if data.startswith("tfds:"):
         return f"{data}/{task}"
     return str(Path(data) / TASKS[task].title)

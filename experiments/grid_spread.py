@@ -92,7 +92,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     for field in fields:
         if field.startswith("--config.train.batch_size="):
             raise UserError(f"{field}: the grid sets it; see --batch_sizes")
-    if own.data.startswith("tfds:"):
+    if own.data.startswith(("tfds:", "hf:")):
         raise UserError(f"--data={own.data}: a folder is required, to draw from")
     if own.task == "cola" or not TASKS[own.task].labels:
         raise UserError(

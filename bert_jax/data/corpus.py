@@ -126,11 +126,11 @@ def _identity(source: str, data_dir: Path) -> list[Any]:
 
 def _kind(source: str) -> tuple[str, str]:
     kind, _, name = source.partition(":")
-    if source == "pydocs" or (kind in (*_FILE_KINDS, "hf", "tfds") and name):
+    if source == "pydocs" or (kind in (*FILE_KINDS, "hf", "tfds") and name):
         return kind, name
     raise UserError(
         f"corpus.sources: unknown source {source!r}; write "
-        f"{', '.join(f'{kind}:GLOB' for kind in _FILE_KINDS)}, hf:NAME, tfds:NAME or "
+        f"{', '.join(f'{kind}:GLOB' for kind in FILE_KINDS)}, hf:NAME, tfds:NAME or "
         "pydocs"
     )
 
@@ -146,7 +146,7 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
             yield from _read_parquet(file)
     else:
         for path in _files(source):
-            yield from _FILE_KINDS[kind](path)
+            yield from FILE_KINDS[kind](path)
 
 
 def _hub_files(source: str) -> list[pathlib.Path]:
@@ -245,7 +245,7 @@ def _read_json_lines(path: str | Path) -> Iterator[Document]:
         yield Document(row["text"], "wrapped")
 
 
-_FILE_KINDS: dict[str, Callable[[str | Path], Iterator[Document]]] = {
+FILE_KINDS: dict[str, Callable[[str | Path], Iterator[Document]]] = {
     "sentences": lambda path: _read_blocks(path, "sentences"),
     "paragraphs": lambda path: _read_blocks(path, "lines"),
     "lines": _read_each_line,

@@ -9,6 +9,8 @@ from ml_collections import ConfigDict
 
 from bert_jax.config import configuration
 from bert_jax.config.configuration import field_of
+from bert_jax.data.corpus import FILE_KINDS
+from bert_jax.data.lines import COMPRESSED
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from experiments.paper import tables, tasks
@@ -36,9 +38,8 @@ _SHAPE = (
 )
 # Of the machine, not of a recipe: all runs get them.
 _OF_ALL = ("mesh.", "model.dtype", "model.attention", "model.remat")
-# Bytes of English text in a word, its space included, and of gzip's text in its bytes.
+# Bytes of English text in a word with its space, and in a byte of a compressed file.
 _WORD, _GZIP = 6, 2.8
-_FILES = ("sentences", "text", "jsonl")
 # Readings of the text: the paper's run reads its own 40 times (appendix A.2).
 _PAPER_READINGS, _MOST_READINGS = 40, 1000
 
@@ -242,16 +243,19 @@ def _check_corpus(config: ConfigDict, size: str) -> None:
     total = 0.0
     for source in config.corpus.sources:
         kind, _, pattern = source.partition(":")
-        if kind in ("pydocs", "tfds"):
+        if kind in ("pydocs", "tfds", "hf"):
             return
-        if kind not in _FILES:
-            kinds = ", ".join(f"{name}:GLOB" for name in _FILES)
-            raise UserError(f"--corpus={source}: write {kinds}, tfds:NAME or pydocs")
+        if kind not in FILE_KINDS:
+            kinds = ", ".join(f"{name}:GLOB" for name in FILE_KINDS)
+            raise UserError(
+                f"--corpus={source}: write {kinds}, hf:NAME, tfds:NAME or pydocs"
+            )
         files = storage.find(pattern)
         if not files:
             raise UserError(f"--corpus={source}: no file matches")
+        packed = (".parquet", *COMPRESSED)
         for name, about in files.items():
-            total += int(about.state[1]) * (_GZIP if name.endswith(".gz") else 1)
+            total += int(about.state[1]) * (_GZIP if name.endswith(packed) else 1)
     words = total / _WORD
     read = config.train.num_steps * config.train.batch_size
     read *= config.corpus.max_seq_length

@@ -99,14 +99,16 @@ def find(name: str, folders: Sequence[str]) -> Found | str:
     """A task's data; or what is missing, in words.
 
     Args:
-      folders: where to look, the first with the data counts; `tfds:glue` has GLUE's.
+      folders: where to look, the first with the data counts; `tfds:glue` and
+        `hf:nyu-mll/glue` have GLUE's.
     """
     task = TASKS[name]
     lacks = f"no folder {' or '.join(task.folders)}"
     for folder in folders:
-        if folder.startswith("tfds:"):
+        if folder.startswith(("tfds:", "hf:")):
             if name in GLUE:
-                return Found(task.config, (f"task.data_dir={folder}/{name}",))
+                own = "" if folder.startswith("hf:") else f"/{name}"
+                return Found(task.config, (f"task.data_dir={folder}{own}",))
             continue
         for variant in (task, _IMDB_LINES) if name == "imdb" else (task,):
             for place in (Path(folder) / part for part in variant.folders):
@@ -121,7 +123,7 @@ def find(name: str, folders: Sequence[str]) -> Found | str:
 def require(folders: Sequence[str]) -> None:
     """Raises UserError where a folder does not exist."""
     for folder in folders:
-        if not folder.startswith("tfds:") and not Path(folder).is_dir():
+        if not folder.startswith(("tfds:", "hf:")) and not Path(folder).is_dir():
             raise UserError(f"--data={folder}: no such folder")
 
 
