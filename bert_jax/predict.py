@@ -24,7 +24,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
       target: likewise, written completely or not at all; `-`: standard output.
     """
     with (
-        streaming.lines(source) as lines,
+        streaming.lines(source, task.row_columns) as lines,
         initial.restored(task, folder, task.unused(predicts=True)) as found,
         streaming.output(target) as output,
         contextlib.ExitStack() as stack,

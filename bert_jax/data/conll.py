@@ -6,9 +6,20 @@
     rejects VBZ B-VP O
 
 Tabs separate columns, or spaces in a file without tabs. An empty line ends a sentence.
-A line that starts with -DOCSTART- starts a document.
+A line that starts with -DOCSTART- starts a document. Before a sentence's first word
+there may be comments, as in CoNLL-U and some IOB2 files; a word may still be `#`:
+
+    # newdoc id = weblog-1
+    # text = I don't know.
+    1	I	I	PRON	...
+    2-3	don't	_	_	...
+    2	do	do	AUX	...
+
+`# newdoc` starts a document. Where the first column numbers the words, as here, lines
+of several words (2-3) and of words that are not in the text (8.1) are skipped.
 """
 
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,15 +30,26 @@ from bert_jax.errors import UserError
 
 _DOCUMENT = "-DOCSTART-"
 _BLANK = " \t"
+_NAMED = re.compile(r"# *[\w.:-]+ *= ")  # a comment such as `# sent_id = 7`
+_NEW_DOCUMENT = re.compile(r"# *newdoc\b|###MEDLINE:")  # the latter in JNLPBA's files
+_FIRST = re.compile(r"1|1-\d+|0\.1")  # where the first column numbers the words
+_WORDLESS = re.compile(r"\d+-\d+|\d+\.\d+")  # such a number's line has no word
 
 
 class Sentence(NamedTuple):
-    """Words and their tags; word i is on line `line` + i of its file."""
+    """Words and their tags."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None  # None: not known
     document: int = 0  # sentences of one document have the same number
     line: int = 0  # of the first word, from 1
+    gaps: tuple[int, ...] = ()  # later lines of the sentence that have no word
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """The line of each word."""
+        there = (n for n in itertools.count(self.line) if n not in self.gaps)
+        return tuple(itertools.islice(there, len(self.words)))
 
 
 class ColumnFile(NamedTuple):
@@ -37,6 +59,7 @@ class ColumnFile(NamedTuple):
     separator: str  # a tab or a space
     sentences: tuple[Sentence, ...]
     documents: dict[int, str]  # tags of the -DOCSTART- lines that have one, by line
+    skipped: frozenset[int] = frozenset()  # comments and other lines without a word
 
 
 def read_columns(
@@ -55,31 +78,82 @@ def read_columns(
         or no word or tag; the file has no sentence; see also `read_lines`.
     """
     lines = tuple(line for _, line in read_lines(path))
-    separator = "\t" if any("\t" in x for x in lines if x.strip(_BLANK)) else " "
-    columns = _Columns(path, separator, token_column, tag_column, labelled)
+    form = _Form.of(lines, token_column)
+    if form.words_first and str(path).removesuffix(".gz").endswith(".conllu"):
+        raise UserError(
+            f"{path}: in CoNLL-U the words are column 1: set config.task.token_column=1"
+            ", and for parts of speech config.task.tag_column=3 (UPOS) or 4 (XPOS)"
+        )
+    columns = _Columns(path, form.separator, token_column, tag_column, labelled)
     found: list[Sentence] = []
     documents: dict[int, str] = {}
+    skipped: set[int] = set()
     document = 0
-    words: list[str] = []
+    words: dict[int, str] = {}  # by line
     tags: list[str] = []
     for number, line in enumerate((*lines, ""), 1):
-        fields = _fields(line, separator)
+        fields = _fields(line, form.separator)
+        if not words and form.is_comment(line, fields):
+            skipped.add(number)
+            document += bool(_NEW_DOCUMENT.match(line))
+            continue
         if fields and not fields[0].startswith(_DOCUMENT):
-            word, tag = columns.pick(fields, number)
-            words.append(word)
+            if form.is_wordless(fields):
+                skipped.add(number)
+                continue
+            words[number], tag = columns.pick(fields, number)
             tags.extend(tag)
             continue
         if words:
-            known, first = tuple(tags) if tags else None, number - len(words)
-            found.append(Sentence(tuple(words), known, document, first))
-            words, tags = [], []
+            first, *_, last = (*words, max(words))
+            gaps = tuple(n for n in range(first, last) if n not in words)
+            known = tuple(tags) if tags else None
+            sentence = Sentence(tuple(words.values()), known, document, first, gaps)
+            found.append(sentence)
+            words, tags = {}, []
         if fields:
             document += 1
             if index := _index(tag_column, len(fields)):
                 documents[number] = fields[index]
     if not found:
         raise UserError(f"{path}: has no sentence; write one word per line")
-    return ColumnFile(lines, separator, tuple(found), documents)
+    return ColumnFile(
+        lines, form.separator, tuple(found), documents, frozenset(skipped)
+    )
+
+
+class _Form(NamedTuple):
+    """What tells comments and lines without a word from the others."""
+
+    separator: str
+    width: int  # columns
+    words_first: bool  # the first column has the words
+    numbered: bool  # it numbers them
+
+    @classmethod
+    def of(cls, lines: Sequence[str], token_column: int) -> "_Form":
+        filled = [line for line in lines if line.strip(_BLANK)]
+        # Without what may be a comment, unless there is nothing else.
+        sure = [line for line in filled if not line.startswith("#")] or filled
+        separator = "\t" if any("\t" in line for line in sure) else " "
+        words = (x for x in sure if not x.startswith(_DOCUMENT))
+        first = _fields(next(words, ""), separator)
+        words_first = _index(token_column, len(first)) == 0
+        numbered = not words_first and bool(first and _FIRST.fullmatch(first[0]))
+        return cls(separator, len(first), words_first, numbered)
+
+    def is_comment(self, line: str, fields: Sequence[str]) -> bool:
+        """Whether it is a comment, if it stands before a sentence's first word."""
+        if not line.startswith("#"):
+            return False
+        whole = len(fields) == self.width
+        if line.startswith("# "):
+            return not whole or self.separator == "\t" or bool(_NAMED.match(line))
+        return not whole and (line.startswith("##") or not self.words_first)
+
+    def is_wordless(self, fields: Sequence[str]) -> bool:
+        """Whether it stands for several words, or for one that is not in the text."""
+        return self.numbered and bool(_WORDLESS.fullmatch(fields[0]))
 
 
 class _Columns:
@@ -128,20 +202,21 @@ def with_column(file: ColumnFile, tags: Sequence[Sequence[str]]) -> str:
     """Returns the file's text with `tags` appended as the last column.
 
     Empty lines and -DOCSTART- lines stay. A -DOCSTART- line repeats its own tag, since
-    conlleval requires the same columns on every line.
+    conlleval requires the same columns on every line; for it comments and lines without
+    a word are left out.
 
     Args:
       tags: one for each word of each sentence.
     """
     added = dict(file.documents)
     for sentence, values in zip(file.sentences, tags, strict=True):
-        for place, (_, value) in enumerate(zip(sentence.words, values, strict=True)):
-            added[sentence.line + place] = value
+        added |= zip(sentence.lines, values, strict=True)
     return "".join(
         f"{line.rstrip(' ')}{file.separator}{added[number]}\n"
         if number in added
         else f"{line.strip(_BLANK)}\n"
         for number, line in enumerate(file.lines, 1)
+        if number not in file.skipped
     )
 
 

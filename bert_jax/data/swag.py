@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from bert_jax.data.tables import Record, as_text, read_table
+from bert_jax.data.tables import Record, Wanted, as_text, read_table
 from bert_jax.errors import UserError
 
 CHOICES = 4
@@ -33,7 +33,7 @@ def read_choices(source: str, labelled: bool) -> list[Choices]:
     """
     official = source.removesuffix(".gz").endswith(".csv")
     columns = _OFFICIAL if official else ("context", "endings")
-    records = read_table(source, (*columns, *(("label",) if labelled else ())))
+    records = read_table(source, Wanted((*columns, *(("label",) if labelled else ()))))
     return [
         Choices(*(_official if official else _plain)(record), _label(record, labelled))
         for record in records

@@ -5,13 +5,16 @@
     NAME.jsonl  one object per line
     tfds:NAME:SPLIT
 
-CSV and TSV start with a header of column names. `.gz` may follow a file's name. Empty
-lines are skipped, except in a TSV of one column, where they are empty texts.
+CSV and TSV start with a header of column names, unless all columns that are asked for
+are numbers: then there is no header, and the first column is "0". `.gz` may follow a
+file's name. Empty lines are skipped, except in a TSV of one column, where they are
+empty texts.
 """
 
 import csv
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,36 +33,63 @@ class Record(NamedTuple):
     fields: dict[str, Any]
 
 
-def read_table(source: str, columns: Sequence[str]) -> list[Record]:
+class Wanted(NamedTuple):
+    """Columns by name, or all of them by number: of files without a header."""
+
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """All of them if each is a number, else none."""
+        every = (*self.required, *self.optional)
+        return every if all(map(is_number, every)) else ()
+
+
+ANY = Wanted()  # whatever columns the header names
+
+
+def is_number(column: str) -> bool:
+    """Whether it is the number of a column, from 0."""
+    return bool(re.fullmatch("0|[1-9][0-9]*", column))
+
+
+def read_table(source: str, wanted: Wanted) -> list[Record]:
     """Reads all records of a file or of a TFDS split, in order.
 
     Class labels of TFDS become their names; -1, no label, becomes None.
 
     Args:
       source: a file, whose ending names its format, or tfds:NAME:SPLIT.
-      columns: required columns.
 
     Raises:
       UserError: a file cannot be read or has an unknown ending; a column is missing; a
-        record has too few or too many fields, or unpaired quotes; there are no records.
+        record has too few or too many fields, or unpaired quotes; there are no records;
+        columns are wanted by number, and the first line has these numbers as names.
     """
-    records = []
-    for where, fields in read_rows(source):
-        for column in columns:
-            if column not in fields:
-                raise UserError(
-                    f"{where}: no column {column!r}; there are: {', '.join(fields)}"
-                )
-        records.append(Record(where, fields))
+    records = list(read_rows(source, wanted))
     if not records:
         raise UserError(f"{source}: has no records; name another source")
     return records
 
 
-def read_rows(source: str) -> Iterator[Record]:
+def read_rows(source: str, wanted: Wanted = ANY) -> Iterator[Record]:
     """Reads records one by one, as `read_table`; there may be none."""
-    for number, fields in _reader(source)(source):
-        yield Record(f"{source}:{number}", fields)
+    for number, fields in _reader(source)(source, wanted.numbers):
+        where = f"{source}:{number}"
+        for column in wanted.required:
+            if column not in fields:
+                raise UserError(f"{where}: {_missing(column, fields, wanted)}")
+        yield Record(where, fields)
+
+
+def _missing(column: str, fields: dict[str, Any], wanted: Wanted) -> str:
+    if wanted.numbers and "0" in fields:
+        return f"no column {column}: there are {len(fields)}, numbered from 0"
+    text = f"no column {column!r}; there are: {', '.join(fields)}"
+    if any(map(is_number, wanted.required)):
+        return f"{text} (a file without a header needs numbers for all columns)"
+    return text
 
 
 def as_text(value: Any, where: str, column: str) -> str:
@@ -84,7 +114,7 @@ def as_text(value: Any, where: str, column: str) -> str:
 Numbered = Iterator[tuple[int, dict[str, Any]]]
 
 
-def _reader(source: str) -> Callable[[str], Numbered]:
+def _reader(source: str) -> Callable[[str, Sequence[str]], Numbered]:
     if source.startswith("tfds:"):
         return _read_tfds
     for ending, reader in _READERS.items():
@@ -96,17 +126,44 @@ def _reader(source: str) -> Callable[[str], Numbered]:
     )
 
 
-def _read_csv(path: str) -> Numbered:
+def _read_csv(path: str, numbers: Sequence[str]) -> Numbered:
+    return _named(path, _csv_rows(path), numbers)
+
+
+def _read_tsv(path: str, numbers: Sequence[str]) -> Numbered:
+    return _named(path, _tsv_rows(path), numbers)
+
+
+def _named(
+    path: str, rows: Iterable[tuple[int, list[str]]], numbers: Sequence[str]
+) -> Numbered:
+    """Names the fields of each row, by the header or (if `numbers`) by number."""
+    names: list[str] = []
+    first = "the header names"
+    for number, row in rows:
+        if not names and numbers:
+            _check_no_header(f"{path}:{number}", row, numbers)
+            names, first = [str(n) for n in range(len(row))], f"line {number} has"
+        elif not names:
+            names = _header(path, row)
+            continue
+        if len(row) != len(names):
+            raise UserError(
+                f"{path}:{number}: has {len(row)} fields, but {first} {len(names)}; "
+                "write as many"
+            )
+        yield number, dict(zip(names, row, strict=True))
+
+
+def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(sys.maxsize)  # 131,072 characters otherwise
     lines = (f"{line}\n" for _, line in read_lines(path))
     rows = csv.reader(lines, strict=True)
     begin = 1
-    header: list[str] = []
     try:
         for row in rows:
-            if header and row:
-                yield begin, _fields(f"{path}:{begin}", header, row)
-            header = header or _header(path, row)
+            if row:
+                yield begin, row
             begin = rows.line_num + 1
     except csv.Error as error:
         raise UserError(
@@ -115,14 +172,13 @@ def _read_csv(path: str) -> Numbered:
         ) from error
 
 
-def _read_tsv(path: str) -> Numbered:
-    header: list[str] = []
+def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+    width = 0
     for number, line in read_lines(path):
         row = line.split("\t")
-        if not header:
-            header = _header(path, row)
-        elif line or len(header) == 1:
-            yield number, _fields(f"{path}:{number}", header, row)
+        width = width or len(row)
+        if line or width == 1:
+            yield number, row
 
 
 def _header(path: str, row: list[str]) -> list[str]:
@@ -134,16 +190,19 @@ def _header(path: str, row: list[str]) -> list[str]:
     return row
 
 
-def _fields(where: str, header: list[str], row: list[str]) -> dict[str, str]:
-    if len(row) != len(header):
+def _check_no_header(where: str, row: list[str], numbers: Sequence[str]) -> None:
+    """Raises UserError if the first line names its columns by these numbers, as pandas
+    writes columns without names; they may stand in another order."""
+    if set(numbers) <= set(row):
         raise UserError(
-            f"{where}: has {len(row)} fields, but the header names {len(header)}; "
-            "write as many"
+            f"{where}: is it a header? It has {' and '.join(sorted(set(numbers)))} as "
+            "fields, and numbers are for files without a header: remove the line, or "
+            "name the columns in it"
         )
-    return dict(zip(header, row, strict=True))
 
 
-def _read_json_lines(path: str) -> Numbered:
+def _read_json_lines(path: str, numbers: Sequence[str]) -> Numbered:
+    del numbers  # objects name their fields
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -156,7 +215,8 @@ def _read_json_lines(path: str) -> Numbered:
 _READERS = {".csv": _read_csv, ".tsv": _read_tsv, ".jsonl": _read_json_lines}
 
 
-def _read_tfds(source: str) -> Numbered:
+def _read_tfds(source: str, numbers: Sequence[str]) -> Numbered:
+    del numbers
     _, name, split = [*source.split(":", 2), ""][:3]
     if not name or not split:
         raise UserError(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from bert_jax.data.tables import Record, as_text, read_table
+from bert_jax.data.tables import Record, Wanted, as_text, read_table
 from bert_jax.errors import UserError
 
 # A class's name, a number, or the names of all labels that apply; None if unknown.
@@ -25,12 +25,18 @@ class LabelledText(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The names of a table's columns."""
+    """The columns of a table: their names, or their numbers if it has no header."""
 
     text: str
     text_b: str  # empty: single texts
     label: str
-    separator: str  # between several labels in one field of CSV or TSV
+    separator: str = ","  # between several labels in one field of CSV or TSV
+
+    def wanted(self, labelled: bool) -> Wanted:
+        """The columns to read; that of the label is required only if `labelled`."""
+        texts = (self.text, self.text_b) if self.text_b else (self.text,)
+        label = (self.label,)
+        return Wanted((*texts, *label)) if labelled else Wanted(texts, label)
 
 
 def read_texts(
@@ -48,9 +54,8 @@ def read_texts(
       UserError: a text is not a string, or a label is empty, of the wrong type or not
         a finite number; names file and line.
     """
-    required = [columns.text, columns.text_b, columns.label if labelled else ""]
     texts = []
-    for record in read_table(source, [column for column in required if column]):
+    for record in read_table(source, columns.wanted(labelled)):
         where, fields = record
         text = as_text(fields[columns.text], where, columns.text)
         text_b = None

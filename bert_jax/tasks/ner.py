@@ -239,7 +239,7 @@ class Ner(Finetuning[Example, Tags]):
                 )
 
     def _check_prefixes(self, path: str, sentence: conll.Sentence) -> None:
-        for line, tag in enumerate(sentence.tags or (), sentence.line):
+        for line, tag in zip(sentence.lines, sentence.tags or (), strict=False):
             if self.in_entities and not scores.is_tag(tag):
                 raise UserError(
                     f"{path}:{line}: the tag {tag!r} has no prefix such as B- or I-; "
@@ -250,7 +250,7 @@ class Ner(Finetuning[Example, Tags]):
     def _label_ids(
         self, sentence: conll.Sentence, known: Mapping[str, int], split: str
     ) -> list[int]:
-        for line, tag in enumerate(sentence.tags or (), sentence.line):
+        for line, tag in zip(sentence.lines, sentence.tags or (), strict=False):
             if tag in known:
                 continue
             if split == "train":

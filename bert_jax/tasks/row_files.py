@@ -1,7 +1,6 @@
 """Rows of `predict` and `extract` in files that are not JSON lines, by their names.
 
-in:   .csv and .tsv with a header (data/tables.py); .txt: each line is a `text`;
-      .gz may follow
+in:   .csv and .tsv (data/tables.py); .txt: each line is a `text`; .gz may follow
 out:  .csv and .tsv
 """
 
@@ -13,21 +12,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_jax.data.lines import read_lines
-from bert_jax.data.tables import read_rows
+from bert_jax.data.tables import ANY, Wanted, read_rows
 from bert_jax.errors import UserError
 
 Row = dict[str, Any]
 
 
-def reader(source: str) -> Iterator[tuple[str, str]] | None:
+def reader(source: str, wanted: Wanted = ANY) -> Iterator[tuple[str, str]] | None:
     """The rows of a table or of lines of text, as places and JSON; None: another file.
+
+    Args:
+      wanted: the columns of a table; by number: it has no header.
 
     Raises (when read):
       UserError: see `data.tables.read_table`.
     """
     name = source.removesuffix(".gz")
     if name.endswith((".csv", ".tsv")):
-        return ((where, json.dumps(fields)) for where, fields in read_rows(source))
+        return (
+            (where, json.dumps(fields)) for where, fields in read_rows(source, wanted)
+        )
     if name.endswith(".txt"):
         return (
             (f"{source}:{number}", json.dumps({"text": line}))

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
+from bert_jax.data.tables import ANY, Wanted
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, processes, storage
 from bert_jax.tasks import row_files
@@ -105,11 +106,12 @@ def _row(where: str, line: str, parse: Callable) -> tuple[dict[str, Any], Any]:
 
 
 @contextlib.contextmanager
-def lines(source: str) -> Iterator[Iterable[Line | None]]:
+def lines(source: str, wanted: Wanted = ANY) -> Iterator[Iterable[Line | None]]:
     """Yields (place, JSON) for each row, and None at a pause.
 
     Args:
       source: JSON lines, or a file of `row_files.reader`; `-`: standard input.
+      wanted: the columns of a table; by number: it has no header.
     """
 
     def numbered(file: Any, name: str) -> Iterator[Line | None]:
@@ -131,7 +133,7 @@ def lines(source: str) -> Iterator[Iterable[Line | None]]:
             raise UserError("standard input is closed: name a file with --input=FILE")
         yield numbered(sys.stdin.buffer, "standard input")
         return
-    if (rows := row_files.reader(source)) is not None:
+    if (rows := row_files.reader(source, wanted)) is not None:
         yield rows
         return
     with contextlib.ExitStack() as stack:

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Batch, RowIndex
+from bert_jax.data.tables import ANY, Wanted
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.results import Results
@@ -189,6 +190,11 @@ class Task(abc.ABC):
     def padding(self) -> Mapping[str, int]:
         """The padding value of each column, where it is not 0."""
         return {}
+
+    @property
+    def row_columns(self) -> Wanted:
+        """The columns of a table of rows; by number: it has no header."""
+        return ANY
 
     def resolve(self) -> None:
         """Fills in config values that depend on the data."""

@@ -2,6 +2,7 @@
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data import folders, texts
+from bert_jax.data.tables import ANY, Wanted
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -73,10 +75,22 @@ class Text(Classification):
             return None
         if not task.label_separator:
             raise UserError('config.task.label_separator="": it must not be empty')
-        columns = texts.Columns(
-            task.text, task.text_b, task.label, task.label_separator
-        )
-        return texts.read_texts(source, columns, self.kind, labelled=split != "test")
+        labelled = split != "test"
+        return texts.read_texts(source, self._columns, self.kind, labelled=labelled)
+
+    @property
+    def _columns(self) -> texts.Columns:
+        task = self.config.task
+        return texts.Columns(task.text, task.text_b, task.label, task.label_separator)
+
+    @property
+    def row_columns(self) -> Wanted:
+        """The data's own columns if they are numbers; names may also be `text` and
+        `text_b`."""
+        if "text" not in self.config.task:
+            return ANY
+        wanted = self._columns.wanted(labelled=False)
+        return wanted if wanted.numbers else ANY
 
     def find_labels(self) -> Sequence[str]:
         """The labels of the training data, or one output for a number.
@@ -87,7 +101,11 @@ class Text(Classification):
         if self.kind == "regression":
             return super().find_labels()
         found = self._texts["train"] = self.load("train") or []
-        names = {name for text in found for name in _names(text)}
+        names = Counter(name for text in found for name in _names(text))
+        for name in _names(found[0]) if found and self.row_columns.numbers else ():
+            if names[name] == 1:
+                what = f"{found[0].where}: the only record with the label {name!r}"
+                self.notices[f"{what}; if it is a header, name the columns"] += 1
         least = 2 if self.kind == "classification" else 1
         if len(names) < least:
             listed = ", ".join(map(repr, names)) or "none"
@@ -95,7 +113,7 @@ class Text(Classification):
                 f"config.task: labels in the training data: {listed}; at least {least} "
                 "are required: name the file and the column that have them"
             )
-        return texts.sorted_labels(names)
+        return texts.sorted_labels(set(names))
 
     def read(self, split: str) -> list[TextExample] | None:
         """The texts of a split; its labels must be labels of the training data."""

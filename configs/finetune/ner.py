@@ -30,12 +30,14 @@ def get_config(size: str = "base") -> ConfigDict:
     task = config.task
     task.name = "ner"
     # One word per line, in columns; an empty line between sentences; -DOCSTART- lines
-    # between documents.
+    # between documents. Comments (# sent_id = 7) are skipped.
     task.train_file = ""
     task.dev_file = ""  # the same, to score
     task.test_file = ""  # the same; may have no tags
-    task.token_column = 0  # the column of the words, from 0; -1 is the last
-    task.tag_column = -1  # the column of the tags
+    # The column of the words, from 0; -1 is the last. CoNLL-U: 1.
+    task.token_column = 0
+    # The column of the tags. CoNLL-U: 3 for UPOS, 4 for XPOS, with scheme=none.
+    task.tag_column = -1
     # entities: tags with IOB1, IOB2, BIOES or BILOU prefixes, scored per entity;
     # none: plain tags, such as parts of speech, scored by accuracy.
     task.scheme = "entities"

@@ -4,6 +4,9 @@
         --config.task.train_file=train.csv --config.task.dev_file=dev.csv \
         --config.task.text=review --config.task.label=stars
 
+In a .csv or .tsv without a header, columns are numbers: --config.task.text=1
+--config.task.label=0 for lines of a label, a tab and a text.
+
 The paper has no figure for it. The values are in the middle of its grid (appendix A.3:
 batch 16 or 32; 5e-5, 3e-5 or 2e-5; 2 to 4 epochs; choose on dev).
 """
@@ -21,14 +24,16 @@ def get_config(size: str = "base") -> ConfigDict:
     task = config.task
     task.name = "text"
     # NAME.csv (quoted), NAME.tsv (not quoted), NAME.jsonl, or one of these with .gz; or
-    # tfds:NAME:SPLIT. Empty: no file. CSV and TSV have a header.
+    # tfds:NAME:SPLIT. Empty: no file.
     task.train_file = ""
     task.dev_file = ""  # the same, to score
     # Without a dev_file: share of each class to hold out of the training data as dev.
     # Drawn by the texts themselves, so that equal texts stay together.
     task.dev_fraction = 0.0
     task.test_file = ""  # the same; may be unlabelled
-    task.text = "text"  # the texts' column
+    # The texts' column: its name in the header; or, in CSV and TSV without a header,
+    # the numbers of all columns, from 0 as in pandas (cut and awk count from 1).
+    task.text = "text"
     task.text_b = ""  # the second text's; empty: single texts
     task.label = "label"  # the column of the classes, labels or numbers
     # classification (one class), multilabel (any number of labels) or regression (a

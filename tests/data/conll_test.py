@@ -147,6 +147,87 @@ def test_a_column_that_is_not_there(read):
         read("a O\n", token_column=5)
 
 
+CONLL_U = """\
+# newdoc id = weblog-1
+# sent_id = 1
+# text = # 1 I don't know.
+1	#	#	SYM	_	_	0	root	_	_
+2	1	1	NUM	_	_	1	nummod	_	_
+3	I	I	PRON	_	_	5	nsubj	_	_
+4-5	don't	_	_	_	_	_	_	_	_
+4	do	do	AUX	_	_	5	aux	_	_
+5	not	not	PART	_	_	1	dep	_	_
+5.1	know	know	VERB	_	_	_	_	_	_
+
+#
+#sent_id = 2
+1-2	Du	_	_	_	_	_	_	_	_
+1	De	de	ADP	_	_	0	root	_	_
+2	le	le	DET	_	_	1	det	_	_
+
+# newdoc
+# text = 1-2
+1	1-2	1-2	NUM	_	_	0	root	_	_
+"""
+
+
+def independent(text, token, tag):
+    """CoNLL-U by its own rules: what starts with # is a comment, and only a whole
+    number is a word's."""
+    rows = [[x.split("\t") for x in b.split("\n")] for b in text.split("\n\n")]
+    words = [[r for r in sentence if r[0].isdigit()] for sentence in rows]
+    return [[(row[token], row[tag]) for row in sentence] for sentence in words]
+
+
+def test_conll_u(read):
+    file = read(CONLL_U, 1, 3)
+    found = [list(zip(s.words, s.tags, strict=True)) for s in file.sentences]
+    assert found == independent(CONLL_U.strip(), 1, 3)
+    assert [sentence.document for sentence in file.sentences] == [1, 1, 2]
+    lines = CONLL_U.split("\n")
+    for sentence in file.sentences:
+        there = [lines[number - 1].split("\t")[1] for number in sentence.lines]
+        assert there == list(sentence.words)
+    tags = [["a"] * len(sentence.words) for sentence in file.sentences]
+    rows = [x for x in lines if x.split("\t")[0].isdigit() or not x]
+    assert with_column(file, tags).split("\n") == [x and f"{x}\ta" for x in rows]
+
+
+def test_the_words_of_conll_u_are_not_in_its_first_column(tmp_path):
+    (tmp_path / "a.conllu").write_text(CONLL_U)
+    with pytest.raises(UserError, match=r"a\.conllu: .*config\.task\.token_column=1"):
+        read_columns(tmp_path / "a.conllu", token_column=0, tag_column=3, labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("comments", "words"),
+    [
+        # WNUT17: a word may be #, or start with it; a range is a word.
+        ("# text = a\n# b\tc d\n", "#\tO\n#Quake\tB-event\n1-2\tO\n1.5\tO\n"),
+        # MultiCoNER: spaces between columns, a tab in the comment.
+        ("# id 0f-1\tdomain=en\n", "# _ _ O\nthe _ _ B-CW\n"),
+        ("# sent_id = 7\n", "# NN B-NP O\n1-2 CD I-NP O\n"),  # as wide as the words
+        ("###MEDLINE:95369245\n\n", "IL-2\tB-DNA\ngene\tI-DNA\n"),  # JNLPBA
+        ("# a comment\n", "#\n##\na\n"),  # words only
+    ],
+)
+def test_comments_of_iob2_and_words_like_them(read, comments, words):
+    rows = [line.split() for line in words.splitlines()]
+    block = f"{comments}{words}\n"
+    file = read(block * 2, labelled=len(rows[0]) > 1)
+    assert [s.words for s in file.sentences] == [tuple(row[0] for row in rows)] * 2
+    if len(rows[0]) > 1:
+        assert file.sentences[1].tags == tuple(row[-1] for row in rows)
+    assert file.sentences[1].document == (2 if "MEDLINE" in comments else 0)
+
+
+def test_a_word_without_a_tag_is_no_comment(read):
+    with pytest.raises(UserError, match="conll:1: 1 column between tabs"):
+        read("#Quake\na\tO\n")
+    with pytest.raises(UserError, match="conll:2: 1 column between tabs"):
+        read("a\tO\n# text = a\n")
+
+
 letters = st.text(
     st.characters(exclude_characters="\n\r\t ", exclude_categories=["Cs"]), min_size=1
 )

@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bert_jax.data.tables import as_text, read_table
+from bert_jax.data.tables import Wanted, as_text, read_table
 from bert_jax.errors import UserError
 
 FIELDS = {
@@ -30,12 +30,12 @@ def write(folder, name, content):
 
 
 def rows(source, columns=()):
-    return [record.fields for record in read_table(source, columns)]
+    return [record.fields for record in read_table(source, Wanted(tuple(columns)))]
 
 
 def error(source, columns=()):
     with pytest.raises(UserError) as caught:
-        read_table(source, columns)
+        read_table(source, Wanted(tuple(columns)))
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -54,7 +54,15 @@ def test_every_kind_and_form(tmp_path, kind, form):
     elif form == "gz":
         content, name = gzip.compress(content), f"a{kind}.gz"
     source = write(tmp_path, name, content)
-    records = read_table(source, ["text", "label"])
+    records = read_table(
+        source,
+        Wanted(
+            (
+                "text",
+                "label",
+            )
+        ),
+    )
     assert [record.fields for record in records] == [
         {"text": 'one\u2028a, "b"', "label": "x"},
         {"text": "two\x85\0", "label": "y"},
@@ -68,7 +76,7 @@ def test_every_kind_and_form(tmp_path, kind, form):
 def test_a_field_may_hold_lines_and_a_megabyte(tmp_path):
     long = "word\n" * 200_000
     source = write(tmp_path, "a.csv", f'label,text\n0,"{long}"\n1,"a\r\nb"\n')
-    first, second = read_table(source, ["text"])
+    first, second = read_table(source, Wanted(("text",)))
     assert first.fields["text"] == long
     assert second == (f"{source}:200003", {"label": "1", "text": "a\nb"})
 
@@ -93,7 +101,16 @@ def test_csv_as_python_writes_it(tmp_path, table):
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows([("a", "b", "c"), *table])
     source = write(tmp_path, "a.csv", file.getvalue())
-    records = read_table(source, ["a", "b", "c"])
+    records = read_table(
+        source,
+        Wanted(
+            (
+                "a",
+                "b",
+                "c",
+            )
+        ),
+    )
     assert [tuple(record.fields.values()) for record in records] == table
     line = 2
     for record, row in zip(records, table, strict=True):
@@ -168,7 +185,15 @@ def test_tfds(tmp_path, make_builder):
         {"text": "", "label": -1, "endings": [], "number": 2},
     ]
     source = f"tfds:{make_builder(tmp_path, 'mine', given, features)}:train"
-    first, second = read_table(source, ["text", "label"])
+    first, second = read_table(
+        source,
+        Wanted(
+            (
+                "text",
+                "label",
+            )
+        ),
+    )
     assert first == (f"{source}:1", {**given[0], "label": "pos"})
     assert second == (f"{source}:2", {**given[1], "label": None})
     json.dumps([first, second])  # nothing of numpy is left
@@ -193,3 +218,41 @@ def test_the_korean_reviews(tmp_path, shared_data):
     assert len(records) == 25_000
     assert sum(not row["document"] for row in records) == 2
     assert {row["label"] for row in records} == {"0", "1"}
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv"])
+def test_a_file_without_a_header_has_numbers(tmp_path, kind):
+    lines = FIELDS[kind].encode().partition(b"\n")[2]
+    source = write(tmp_path, f"a{kind}.gz", gzip.compress(b"\xef\xbb\xbf" + lines))
+    assert read_table(source, Wanted(("1",), ("0",))) == [
+        (f"{source}:1", {"0": 'one\u2028a, "b"', "1": "x"}),
+        (f"{source}:2", {"0": "two\x85\0", "1": "y"}),
+    ]
+
+
+def test_numbers_of_columns_that_are_not_there(tmp_path):
+    source = write(tmp_path, "a.tsv", "x\ta\ny\tb\n")
+    assert error(source, ["2", "0"]) == (
+        f"{source}:1: no column 2: there are 2, numbered from 0"
+    )
+    source = write(tmp_path, "b.tsv", "x\ta\ny\n")
+    assert "b.tsv:2: has 1 fields, but line 1 has 2" in error(source, ["0"])
+
+
+def test_numbers_and_names_are_a_mix(tmp_path):
+    source = write(tmp_path, "a.csv", "text,2024\na,1\n")
+    assert rows(source, ["text", "2024"]) == [{"text": "a", "2024": "1"}]
+    assert error(source, ["text", "1"]).endswith(
+        "no column '1'; there are: text, 2024 (a file without a header needs numbers "
+        "for all columns)"
+    )
+    source = write(tmp_path, "a.jsonl", '{"1": "x", "0": "y"}\n')
+    assert rows(source, ["1", "0"]) == [{"1": "x", "0": "y"}]
+
+
+@pytest.mark.parametrize("header", ["0,1,2", "2,1,0"])
+def test_a_header_of_numbers(tmp_path, header):
+    """As pandas writes one, or in another order."""
+    source = write(tmp_path, "a.csv", f"{header}\nx,a,1\n")
+    assert f"{source}:1: is it a header? It has 1 and 2" in error(source, ["1", "2"])
+    assert rows(source, []) == [dict(zip(header.split(","), "xa1", strict=True))]

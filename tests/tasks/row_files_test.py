@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from bert_jax.data.tables import Wanted
 from bert_jax.errors import UserError
 from bert_jax.tasks import row_files
 
@@ -33,6 +34,16 @@ def test_tables_and_lines_become_rows(tmp_path):
     lines.write_text("\ufeffone {}\r\n\n two\u2028three")
     assert read(lines) == [{"text": "one {}"}, {"text": " two\u2028three"}]
     assert row_files.reader("rows.jsonl") is None
+
+
+def test_a_table_without_a_header(tmp_path):
+    table = tmp_path / "rows.tsv"
+    table.write_text("a b\t1\n0\t2\n")
+    found = row_files.reader(str(table), Wanted(("0",), ("1",)))
+    assert [(place, json.loads(text)) for place, text in found] == [
+        (f"{table}:1", {"0": "a b", "1": "1"}),
+        (f"{table}:2", {"0": "0", "1": "2"}),
+    ]
 
 
 ROWS = [

@@ -13,6 +13,7 @@ import tensorflow_datasets as tfds
 from scipy import special
 
 from bert_jax.data.rows import Rows
+from bert_jax.data.tables import ANY, Wanted
 from bert_jax.errors import UserError
 from bert_jax.tasks.text import Imdb, Text
 from configs.finetune import imdb, text
@@ -82,6 +83,33 @@ def test_labels_are_found_and_kept(config):
     assert task.splits == ()
     config.task.labels = ("10", "9", "-1")  # named: their order is kept
     assert [x.label for x in Text(config).read("train")] == [0, 1, 0, 2]
+
+
+def test_columns_by_number(config, tmp_path):
+    """A file without a header; rows of `predict` too."""
+    assert Text(config).row_columns == ANY
+    lines = [("x", "10", "a good b"), ("x", "9", "bad"), ("x", "10", "c")]
+    config.task.train_file = write(tmp_path / "train.csv", lines[1:], lines[0])
+    config.task.text, config.task.label = "2", "1"
+    task = Text(config)
+    task.resolve()
+    assert [(x.text, task.labels[x.label]) for x in task.read("train")] == [
+        ("a good b", "10"),
+        ("bad", "9"),
+        ("c", "10"),
+    ]
+    assert task.row_columns == Wanted(("2",), ("1",))
+    assert task.parse({"0": "x", "2": "good"}).text == "good"
+    assert task.parse({"text": "bad", "2": "good"}).text == "bad"
+    assert not task.notices
+
+
+def test_a_header_that_is_read_as_a_record_is_noticed(config):
+    config.task.text, config.task.label = "0", "1"
+    task = Text(config)
+    assert "label" in task.find_labels()
+    (what,) = (what for what in task.notices if "label" in what)
+    assert "train.csv:1: the only record with the label 'label'" in what
 
 
 @pytest.mark.slow
