@@ -1,15 +1,23 @@
 """`--mode=predict`: rows in, rows with answers out."""
 
 import contextlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 
+from tokenizers import Tokenizer
+
+from bert_jax.data.vocabulary_fit import Watch
 from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import attention_files, row_files, streaming
 from bert_jax.tasks.attentions import Keep, WithAttentions, keeping, rows_at_once
-from bert_jax.tasks.task import Task
+from bert_jax.tasks.task import Batch, Outputs, Task
 from bert_jax.training import initial, sharding
 from bert_jax.training.evaluator import submitting
+
+log = logging.getLogger(__name__)
+
+Submit = Callable[[Batch], Callable[[], Outputs]]
 
 
 def predict(task: Task, folder: Path, source: str, target: str) -> None:
@@ -39,6 +47,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
             rows = rows_at_once(config, longest, rows)
         size = sharding.batch_multiple(found.mesh, rows)
         submit = submitting(predictor.step, found.params, found.mesh, size)
+        submit = _watching(submit, task.tokenizer, source)
         if name:
             submit = keeping(submit, kept)
         write = row_files.writer(target, output)
@@ -56,3 +65,15 @@ def _attentions(name: str, task: Task, source: str, target: str) -> Iterator[Kee
         return
     with attention_files.keeping(name, task.tokenizer, (source, target)) as kept:
         yield kept.add
+
+
+def _watching(submit: Submit, tokenizer: Tokenizer, source: str) -> Submit:
+    """Also warns once, from the first rows, if the vocabulary does not fit them."""
+    watch = Watch(tokenizer)
+
+    def watched(batch: Batch) -> Callable[[], Outputs]:
+        if fault := watch.fault(batch["input_ids"], source):
+            log.warning("warning: %s", fault)
+        return submit(batch)
+
+    return watched if processes.is_first() else submit

@@ -100,10 +100,11 @@ class Rows:
         batch["row_weights"] = (indices < len(self)).astype(np.float32)
         return batch
 
-    def share(self, piece: int, first: int) -> float:
-        """The share of this piece in the `first` rows, [CLS] and [SEP] included."""
-        ids = self._flat["input_ids"][..., : self._ends[:first][-1]]
-        return float(np.mean(ids == piece))
+    def ids(self, rows: Int[np.ndarray, "rows"]) -> list[np.ndarray]:
+        """The `input_ids` of some rows, without padding."""
+        ends, flat = self._ends[rows], self._flat["input_ids"]
+        sizes = self.lengths[rows]
+        return [flat[..., e - n : e] for e, n in zip(ends, sizes, strict=True)]
 
     def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
         """The length to pad these rows to: one of LENGTHS, or the limit."""

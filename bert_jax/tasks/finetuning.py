@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.data import vocabulary_fit
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads, uses_pooler
@@ -187,7 +188,7 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     def training_data(self) -> Data:
         rows = self._rows("train")
-        return Data(rows.share(self.special.unk, first=1000), len(rows))
+        return Data(vocabulary_fit.of_rows(rows, self.tokenizer), len(rows))
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         return init_with_heads(self.model, key)
@@ -236,9 +237,8 @@ class Finetuning(Task, Generic[Example, Answer]):
         self, split: str, fetched: Sequence[Outputs], *, learns: bool = False
     ) -> Answered:
         """The answers to a split's examples, and their scores."""
-        features = self.features(split)
         outputs = self.by_feature(split, fetched)
-        answers = self.answers(self.examples(split), features, outputs)
+        answers = self.answers(self.examples(split), self.features(split), outputs)
         if learns:
             self.learn(split, answers)
         scores = self.scores(split, self.examples(split), answers)

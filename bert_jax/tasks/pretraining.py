@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import loader, records
+from bert_jax.data import loader, records, vocabulary_fit
 from bert_jax.data.rows import RowIndex
 from bert_jax.data.run_data import RunData
 from bert_jax.data.writing import held_out
@@ -110,12 +110,15 @@ class Pretraining(Task):
         return tokenizer
 
     def training_data(self) -> Data:
-        """Prepares every phase's data; the fraction of [UNK] is the first phase's."""
+        """Prepares every phase's data; the vocabulary's fit is the first phase's."""
         found = self._data.all()
-        counts = self._data.of(self.config.corpus.max_seq_length).token_counts()
-        unknown = tokenization.special_ids(self._data.tokenizer).unk
+        first = self._data.of(self.config.corpus.max_seq_length)
+        counts = first.token_counts()
+        unknown = tokenization.special_ids(first.tokenizer).unk
         return Data(
-            unknown_share=float(counts[unknown] / max(1, counts.sum())),
+            vocabulary_fit.of_pairs(first)._replace(
+                ids=int(counts.sum()), unknown=int(counts[unknown])
+            ),
             record=self._data.record(),
             folders=tuple(str(data.folder) for data in found),
         )

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Batch, RowIndex
 from bert_jax.data.tables import ANY, Wanted
+from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.results import Results
@@ -81,14 +82,14 @@ class Data:
     """Facts about a run's training data.
 
     Attributes:
-      unknown_share: fraction of [UNK] among the pieces (of the first 1000 rows, or
-        all).
+      fit: of the vocabulary, from a sample of the rows; in pre-training its [UNK] are
+        counted in all.
       epoch_size: rows; 0 if the run does not count epochs.
       record: identifies the data, for `Task.recall`; JSON.
       folders: of the prepared data.
     """
 
-    unknown_share: float
+    fit: Fit
     epoch_size: int = 0
     record: dict[str, Any] = dataclasses.field(default_factory=dict)
     folders: tuple[str, ...] = ()

@@ -12,9 +12,9 @@ from typing import Any
 
 import jax
 from jax.sharding import Mesh
-from tokenizers import Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
 from bert_jax.runtime.storage import Path
@@ -31,7 +31,7 @@ LINE = 79  # columns of a line in the log
 
 
 def opening(
-    task: Task, folder: Path, state: TrainState, mesh: Mesh, unknown_share: float
+    task: Task, folder: Path, state: TrainState, mesh: Mesh, fit: Fit
 ) -> Iterator[str]:
     """Yields lines: what is trained, on what, where the log is, how to stop."""
     phases = ", then ".join(
@@ -50,7 +50,7 @@ def opening(
         f"{jax.devices()[0].device_kind} ({shape})"
     )
     yield memory.of_state(state)
-    yield _tokenizer_line(task.tokenizer, unknown_share)
+    yield _tokenizer_line(task, fit)
     yield f"log: {folder / 'metrics.jsonl'}; for TensorBoard: {folder / 'events'}"
     yield "to stop: Ctrl-C, which saves; the same command resumes"
 
@@ -159,10 +159,14 @@ def _asking_few(function: Step, params: Any, mesh: Mesh) -> Ask:
     return asking(function, params, mesh, sharding.batch_multiple(mesh, 4))
 
 
-def _tokenizer_line(tokenizer: Tokenizer, share: float) -> str:
-    """Describes the tokenizer; warns if much of the text is [UNK]."""
-    line = f"tokenizer: {tokenization.summary(tokenizer)}; {share:.2%} [UNK]"
-    if share <= MANY_UNKNOWN:
+def _tokenizer_line(task: Task, fit: Fit) -> str:
+    """Describes the tokenizer; warns if much of the text is [UNK] or letters."""
+    summary = tokenization.summary(task.tokenizer)
+    line = f"tokenizer: {summary}; {fit.unknown_share:.2%} [UNK]"
+    texts = task.config.task.get("train_file") or task.config.task.get("data_dir")
+    if fault := fit.fault(texts or ", ".join(task.config.corpus.sources)):
+        return f"{line}\nwarning: {fault}"
+    if fit.unknown_share <= MANY_UNKNOWN:
         return line
     return (
         f"{line}\nwarning: that is a lot; check that the vocabulary and its case fit "

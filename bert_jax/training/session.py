@@ -244,7 +244,7 @@ class Session:
         """Prints what the run starts with."""
         note = self.progress.note
         for line in report.opening(
-            self.task, self.folder, self.state, self.mesh, self._data.unknown_share
+            self.task, self.folder, self.state, self.mesh, self._data.fit
         ):
             note(line)
         if self._resumes:
