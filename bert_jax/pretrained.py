@@ -2,18 +2,18 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.convert import weights
 from bert_jax.convert.layout import Weights
-from bert_jax.data.rows import padded, power_of_two, sorted_groups
+from bert_jax.data import encodings
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.runtime.storage import Path
@@ -39,11 +39,11 @@ def _on_device(array: np.ndarray) -> Array:
     return jax.block_until_ready(jnp.asarray(array))
 
 
-class Encoding(NamedTuple):
-    """The result of `Bert.encode`."""
+class Encoded(encodings.Columns):
+    """What `Bert.encode` gives; `pooled` only if the model has a pooler."""
 
     hidden_states: Float[Array, "texts length hidden"]  # of the last layer
-    pooled: Float[Array, "texts hidden"] | None  # None if the model has no pooler
+    pooled: NotRequired[Float[Array, "texts hidden"]]
 
 
 class Vectors(NamedTuple):
@@ -140,7 +140,7 @@ class Bert:
 
     def encode(
         self, texts: Sequence[str], texts_b: Sequence[str] | None = None
-    ) -> Encoding:
+    ) -> Encoded:
         """Encodes texts, or pairs of texts.
 
         Args:
@@ -149,33 +149,31 @@ class Bert:
 
         Returns:
           `hidden_states` [texts, length, hidden] of the last layer, 0 after a text's
-          end, and `pooled` [texts, hidden], in the order given.
+          end, and `pooled` [texts, hidden], if the model has a pooler; `input_ids`,
+          `input_mask` and `segment_ids`, as `apply` takes them; each token's `offsets`
+          and `word_ids` in the text (`encodings.Columns` says more) and `tokens`.
+          `length` is that of the longest text.
 
         Raises:
           UserError: see `tokenizer`; a text is longer than the model's positions.
         """
-        if isinstance(texts, str) or isinstance(texts_b, str):
-            raise TypeError("a list of texts is required, not one text")
-        if not texts:
-            raise ValueError("no texts")
-        pairs = texts if texts_b is None else list(zip(texts, texts_b, strict=True))
-        encodings = self.tokenizer.encode_batch(pairs)
-        longest = max(len(encoding.ids) for encoding in encodings)
         positions = self.config.max_position_embeddings
-        for index, encoding in enumerate(encodings):
-            if len(encoding.ids) > positions:
-                raise UserError(
-                    f"text {index}: {len(encoding.ids)} tokens with [CLS] and [SEP]; "
-                    f"the model has {positions} positions"
-                )
+        found = encodings.encoded(self.tokenizer, texts, texts_b, positions)
         pad = tokenization.special_ids(self.tokenizer).pad
-        # Texts of like lengths together: little padding.
-        groups = sorted_groups([len(encoding.ids) for encoding in encodings], _BATCH)
-        size = self.config.hidden_size
-        hidden = np.zeros((len(encodings), longest, size), np.float32)
-        pooled = np.zeros((len(encodings), size), np.float32)
-        # With few texts fewer rows, but not a shape for every number of texts.
-        batch = min(_BATCH, power_of_two([len(encodings)]))
+        vectors = self._encode_all(found, pad)
+        result: Encoded = {
+            "hidden_states": vectors.hidden,
+            **encodings.columns(found, pad),
+        }
+        if vectors.pooled is not None:
+            result["pooled"] = vectors.pooled
+        return result
+
+    def _encode_all(self, texts: Sequence[Encoding], pad: int) -> Vectors:
+        positions, size = self.config.max_position_embeddings, self.config.hidden_size
+        longest = encodings.longest(texts)
+        hidden = np.zeros((len(texts), longest, size), np.float32)
+        pooled = np.zeros((len(texts), size), np.float32)
 
         def store(group: np.ndarray, found: Vectors) -> None:
             part = np.asarray(found.hidden)[: len(group), :longest]
@@ -184,18 +182,13 @@ class Bert:
                 pooled[group] = np.asarray(found.pooled)[: len(group)]
 
         started: list[tuple[np.ndarray, Vectors]] = []
-        for group in groups:
-            rows = [encodings[index] for index in np.resize(group, batch)]
-            started.append(
-                (group, self._encode(self.params, *padded(rows, pad, positions)))
-            )
+        for group, arrays in encodings.batches(texts, pad, positions, _BATCH):
+            started.append((group, self._encode(self.params, *arrays)))
             if len(started) > 1:  # stores a batch while the next one is computed
                 store(*started.pop(0))
         store(*started.pop())
         has_pooler = "pooler" in self.params["bert"]
-        return Encoding(
-            jnp.asarray(hidden), jnp.asarray(pooled) if has_pooler else None
-        )
+        return Vectors(jnp.asarray(hidden), jnp.asarray(pooled) if has_pooler else None)
 
     def predict(self, rows: Sequence[Mapping[str, Any] | str]) -> list[dict[str, Any]]:
         """Answers rows as `--mode=predict` does; opens the weights a second time.

@@ -164,10 +164,12 @@ def test_texts_of_all_lengths_are_encoded_as_each_alone(plain, monkeypatch):
     together = bert.encode(texts)
     for index, text in enumerate(texts):
         alone = bert.encode([text])
-        length = alone.hidden_states.shape[1]
-        one = together.hidden_states[index]
+        length = alone["hidden_states"].shape[1]
+        one = together["hidden_states"][index]
         np.testing.assert_allclose(
-            one[:length], alone.hidden_states[0], atol=1e-5, rtol=1e-5
+            one[:length], alone["hidden_states"][0], atol=1e-5, rtol=1e-5
         )
         assert not np.any(one[length:])
-        np.testing.assert_allclose(together.pooled[index], alone.pooled[0], atol=1e-5)
+        np.testing.assert_allclose(
+            together["pooled"][index], alone["pooled"][0], atol=1e-5
+        )

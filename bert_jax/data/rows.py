@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import grain
 import numpy as np
-from jaxtyping import Int, Int32
-from tokenizers import Encoding
+from jaxtyping import Int
 
 from bert_jax.data import workers
 
@@ -158,28 +157,6 @@ class Rows:
         rest = -len(order) % size
         padded = np.concatenate([order, np.full(rest, len(order))])
         return itertools.islice(padded.reshape(-1, size), None)
-
-
-def padded(
-    encodings: Sequence[Encoding], pad: int, limit: int
-) -> tuple[Int32[np.ndarray, "rows length"], ...]:
-    """Ids, mask (1 for a token) and segment ids of texts, one row per text.
-
-    The length is one of LENGTHS, or the limit.
-
-    Args:
-      pad: the id of [PAD].
-      limit: maximum tokens of a text.
-    """
-    length = padded_length(max(len(encoding.ids) for encoding in encodings), limit)
-    ids, mask, segments = np.zeros((3, len(encodings), length), np.int32)
-    ids[:] = pad
-    for row, encoding in enumerate(encodings):
-        end = len(encoding.ids)
-        ids[row, :end] = encoding.ids
-        mask[row, :end] = 1
-        segments[row, :end] = encoding.type_ids
-    return ids, mask, segments
 
 
 def padded_length(longest: int, limit: int) -> int:

@@ -13,7 +13,8 @@ from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import loader, records
-from bert_jax.data.rows import padded, power_of_two, sorted_groups
+from bert_jax.data.encodings import padded
+from bert_jax.data.rows import power_of_two, sorted_groups
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.tasks.task import Outputs, Predictor, Questions
 
@@ -110,7 +111,7 @@ class FillMask(Predictor):
         return self._judges_pairs
 
     def _features(self, rows: Sequence[Parsed]) -> dict[str, np.ndarray]:
-        """Turns rows into arrays, padded as in `data.rows.padded`."""
+        """Turns rows into arrays, padded as in `data.encodings.padded`."""
         encodings = [row.encoding for row in rows]
         ids, mask, segments = padded(encodings, self._special.pad, self._positions)
         count = power_of_two(len(row.masks) for row in rows)

@@ -54,7 +54,7 @@ class Ours:
     def encode(self, texts: Texts) -> None:
         import jax
 
-        jax.block_until_ready(self._bert.encode(texts).pooled)
+        jax.block_until_ready(self._bert.encode(texts)["pooled"])
 
 
 def our_sides(case: dict[str, Any]) -> dict[str, Answer]:

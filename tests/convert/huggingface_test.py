@@ -213,8 +213,8 @@ def test_without_a_pooler(make_folder):
         return {k: v for k, v in tensors.items() if "pooler" not in k}
 
     bert = pretrained.load(make_folder("BertModel-three_heads", change=change))
-    hidden, pooled = bert.encode(["a b", "c"], ["d", "e f g"])
-    assert hidden.shape == (2, 7, 12) and pooled is None
+    found = bert.encode(["a b", "c"], ["d", "e f g"])
+    assert found["hidden_states"].shape == (2, 7, 12) and "pooled" not in found
     case = "BertForSequenceClassification-three_heads"
     with pytest.raises(UserError, match="pooler"):
         weights.read(make_folder(case, change=change))
@@ -224,7 +224,8 @@ def test_without_a_pooler(make_folder):
 def test_encode_is_apply_row_by_row(make_folder):
     bert = pretrained.load(make_folder("BertModel-three_heads"))
     texts = ["a", "B c d", "é", "a b c d e f"]
-    hidden, pooled = bert.encode(texts)
+    found = bert.encode(texts)
+    hidden, pooled = found["hidden_states"], found["pooled"]
     assert hidden.shape == (4, 8, 12) and pooled.shape == (4, 12)
     for row, ids in enumerate([[2, 5, 3], [2, 6, 7, 8, 3], [2, 9, 3]]):
         alone = bert.apply([ids], np.ones((1, len(ids))), np.zeros((1, len(ids))))
@@ -232,7 +233,7 @@ def test_encode_is_apply_row_by_row(make_folder):
         np.testing.assert_allclose(hidden[row, : len(ids)], last, atol=1e-5)
         np.testing.assert_allclose(pooled[row], alone["pooled"][0], atol=1e-5)
     many = bert.encode(texts * 20)
-    np.testing.assert_allclose(many.pooled[::4], pooled[:1].repeat(20, 0), atol=1e-6)
+    np.testing.assert_allclose(many["pooled"][::4], pooled[:1].repeat(20, 0), atol=1e-6)
     with pytest.raises(UserError, match="text 1: 9 tokens"):
         bert.encode(["a", "a b c d e f g"])
 

@@ -1,0 +1,128 @@
+"""Texts as arrays, and where in the text each of their tokens stands."""
+
+from collections.abc import Iterator, Sequence
+from typing import TypedDict
+
+import numpy as np
+from jaxtyping import Int, Int32
+from tokenizers import Encoding, Tokenizer
+
+from bert_jax.data.rows import padded_length, power_of_two, sorted_groups
+from bert_jax.errors import UserError
+
+Arrays = tuple[Int32[np.ndarray, "rows length"], ...]
+
+
+class Columns(TypedDict):
+    """Texts, or pairs of texts, as a model takes them, and their tokens.
+
+    Offsets are a token's characters, [start, end), in the text as it was given, and
+    words are counted from 0; in a pair's second text both begin again. [CLS], [SEP]
+    and padding have (0, 0) and -1. `tokens` has no padding.
+    """
+
+    input_ids: Int32[np.ndarray, "texts length"]
+    input_mask: Int32[np.ndarray, "texts length"]  # 1 for a token, 0 for padding
+    segment_ids: Int32[np.ndarray, "texts length"]  # 1 for a pair's second text
+    offsets: Int32[np.ndarray, "texts length 2"]
+    word_ids: Int32[np.ndarray, "texts length"]
+    tokens: list[list[str]]
+
+
+def encoded(
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    texts_b: Sequence[str] | None,
+    limit: int,
+) -> list[Encoding]:
+    """Texts, or pairs of texts, with [CLS] and [SEP].
+
+    Args:
+      limit: the model's positions.
+
+    Raises:
+      TypeError: one text in place of a list.
+      ValueError: no texts, or not as many second ones.
+      UserError: a text has more tokens than `limit`.
+    """
+    if isinstance(texts, str) or isinstance(texts_b, str):
+        raise TypeError("a list of texts is required, not one text")
+    if not texts:
+        raise ValueError("no texts")
+    pairs = texts if texts_b is None else list(zip(texts, texts_b, strict=True))
+    found = tokenizer.encode_batch(pairs)
+    for index, encoding in enumerate(found):
+        if len(encoding.ids) > limit:
+            raise UserError(
+                f"text {index}: {len(encoding.ids)} tokens with [CLS] and [SEP]; "
+                f"the model has {limit} positions"
+            )
+    return found
+
+
+def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
+    """All of the texts together, as long as the longest.
+
+    Args:
+      pad: the id of [PAD].
+    """
+    length = longest(encodings)
+    offsets = np.zeros((len(encodings), length, 2), np.int32)
+    words = np.full((len(encodings), length), -1, np.int32)
+    for row, encoding in enumerate(encodings):
+        end = len(encoding.ids)
+        offsets[row, :end] = encoding.offsets
+        words[row, :end] = [-1 if word is None else word for word in encoding.word_ids]
+    ids, mask, segments = _arrays(encodings, pad, length)
+    return {
+        "input_ids": ids,
+        "input_mask": mask,
+        "segment_ids": segments,
+        "offsets": offsets,
+        "word_ids": words,
+        "tokens": [encoding.tokens for encoding in encodings],
+    }
+
+
+def longest(encodings: Sequence[Encoding]) -> int:
+    """The tokens of the longest text."""
+    return max(len(encoding.ids) for encoding in encodings)
+
+
+def batches(
+    encodings: Sequence[Encoding], pad: int, limit: int, size: int
+) -> Iterator[tuple[Int[np.ndarray, "rows"], Arrays]]:
+    """The texts in batches, those of like lengths together: little padding.
+
+    Yields:
+      The texts' indices, and the arrays of `padded`, which may have more rows than
+      these: each batch has `size`, or all the same smaller power of two.
+    """
+    # With few texts fewer rows, but not a shape for every number of texts.
+    rows = min(size, power_of_two([len(encodings)]))
+    for group in sorted_groups([len(encoding.ids) for encoding in encodings], size):
+        texts = [encodings[index] for index in np.resize(group, rows)]
+        yield group, padded(texts, pad, limit)
+
+
+def padded(encodings: Sequence[Encoding], pad: int, limit: int) -> Arrays:
+    """Ids, mask (1 for a token) and segment ids of texts, one row per text.
+
+    The length is one of LENGTHS, or the limit.
+
+    Args:
+      pad: the id of [PAD].
+      limit: maximum tokens of a text.
+    """
+    return _arrays(encodings, pad, padded_length(longest(encodings), limit))
+
+
+def _arrays(encodings: Sequence[Encoding], pad: int, length: int) -> Arrays:
+    ids, mask, segments = np.zeros((3, len(encodings), length), np.int32)
+    ids[:] = pad
+    for row, encoding in enumerate(encodings):
+        end = len(encoding.ids)
+        ids[row, :end] = encoding.ids
+        mask[row, :end] = 1
+        segments[row, :end] = encoding.type_ids
+    return ids, mask, segments

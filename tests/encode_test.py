@@ -1,0 +1,97 @@
+"""`encode`: what the model was given, and where in the text each token stands."""
+
+import numpy as np
+import pytest
+
+import bert_jax
+from bert_jax import tokenization
+from bert_jax.data import encodings
+
+PIECES = [
+    *tokenization.SPECIAL_TOKENS,
+    "the",
+    "caf",
+    "##e",
+    "cats",
+    "un",
+    "##seen",
+    ".",
+]
+TEXTS = ["The café.", "unseen  cats", "東京 the [MASK]"]
+
+
+@pytest.fixture
+def tokenizer():
+    return tokenization.build(PIECES, lowercase=True)
+
+
+def columns(tokenizer, texts, texts_b=None):
+    return encodings.columns(encodings.encoded(tokenizer, texts, texts_b, 32), 0)
+
+
+def test_offsets_are_in_the_text_as_it_was_given(tokenizer):
+    found = columns(tokenizer, TEXTS)
+    for row, text in enumerate(TEXTS):
+        there = [
+            text[a:b] for a, b in found["offsets"][row][: len(found["tokens"][row])]
+        ]
+        assert (
+            there
+            == [
+                ["", "The", "caf", "é", ".", ""],
+                ["", "un", "seen", "cats", ""],
+                ["", "東", "京", "the", "[MASK]", ""],
+            ][row]
+        )
+    np.testing.assert_array_equal(found["word_ids"][1], [-1, 0, 0, 1, -1, -1])
+    np.testing.assert_array_equal(found["offsets"][1][-2:], 0)
+    np.testing.assert_array_equal(found["input_mask"][1], [1, 1, 1, 1, 1, 0])
+    assert found["tokens"][1] == ["[CLS]", "un", "##seen", "cats", "[SEP]"]
+
+
+def test_a_second_text_counts_from_its_own_start(tokenizer):
+    found = columns(tokenizer, ["the cats"], ["unseen cats"])
+    second = found["segment_ids"][0] == 1
+    np.testing.assert_array_equal(
+        found["offsets"][0][second], [(0, 2), (2, 6), (7, 11), (0, 0)]
+    )
+    np.testing.assert_array_equal(found["word_ids"][0][second], [0, 0, 1, -1])
+    np.testing.assert_array_equal(found["word_ids"][0][~second], [-1, 0, 1, -1])
+
+
+def test_they_are_what_the_model_was_given(plain):
+    model = bert_jax.load(plain)
+    found = model.encode(["the quick fox", "a"], ["seven cats", "it"])
+    given = [found[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    outputs = model.apply(*given)
+    last = outputs["hidden_states"][-1] * given[1][..., None]
+    np.testing.assert_allclose(found["hidden_states"], last, atol=1e-5)
+    np.testing.assert_allclose(found["pooled"], outputs["pooled"], atol=1e-5)
+    for row, tokens in enumerate(found["tokens"]):
+        ids = [model.tokenizer.token_to_id(token) for token in tokens]
+        assert list(found["input_ids"][row][found["input_mask"][row] == 1]) == ids
+    assert found["offsets"].shape == (*given[0].shape, 2)
+
+
+@pytest.mark.parametrize("texts_b", [None, ["Cats, unseen", "é", "."]])
+def test_as_in_transformers(tokenizer, tmp_path, texts_b):
+    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+    tokenization.save(tokenizer, tmp_path)
+    theirs = transformers.BertTokenizerFast(str(tmp_path / "vocab.txt"))
+    expected = theirs(
+        TEXTS, texts_b, padding=True, return_offsets_mapping=True, return_tensors="np"
+    )
+    found = columns(tokenizer, TEXTS, texts_b)
+    for name, column in (
+        ("input_ids", "input_ids"),
+        ("attention_mask", "input_mask"),
+        ("token_type_ids", "segment_ids"),
+        ("offset_mapping", "offsets"),
+    ):
+        np.testing.assert_array_equal(found[column], expected[name])
+    for row, words in enumerate(found["word_ids"]):
+        own = [-1 if word is None else word for word in expected.word_ids(row)]
+        np.testing.assert_array_equal(words, own)
+        real = found["input_mask"][row] == 1
+        tokens = [t for t, r in zip(expected.tokens(row), real, strict=True) if r]
+        assert found["tokens"][row] == tokens
