@@ -78,17 +78,17 @@ class Checkpoints:
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
         if keep_every:
             kept.append(policies.EveryNSteps(keep_every))
-        options = ocp.CheckpointManagerOptions(
-            preservation_policy=policies.AnyPreservationPolicy(kept),
-            read_only=read_only,
-            # Two managers may save at once: keeps their barriers apart.
-            multiprocessing_options=ocp.options.MultiprocessingOptions(
-                barrier_sync_key_prefix=name
-            ),
-        )
-        items = ("params", "opt_state", "running_stats")
-        make = functools.partial(ocp.CheckpointManager, item_names=items)
         with quiet.quietly():  # Orbax warns about read_only
+            options = ocp.CheckpointManagerOptions(
+                preservation_policy=policies.AnyPreservationPolicy(kept),
+                read_only=read_only,
+                # Two managers may save at once: keeps their barriers apart.
+                multiprocessing_options=ocp.options.MultiprocessingOptions(
+                    barrier_sync_key_prefix=name
+                ),
+            )
+            items = ("params", "opt_state", "running_stats")
+            make = functools.partial(ocp.CheckpointManager, item_names=items)
             self._manager = self._listed(lambda: make(self._folder, options=options))
         if only is not None and only not in (steps := self._manager.all_steps()):
             there = ", ".join(map(str, sorted(steps))) or "none"
