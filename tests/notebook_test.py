@@ -1,0 +1,119 @@
+"""notebooks/bert.ipynb: each cell runs, on a smaller model; its outputs are there."""
+
+import json
+import re
+import string
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+import runs
+from runs import ROOT
+
+from bert_jax import tokenization
+from bert_jax.convert import export, layout
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.workdir import metrics
+from tests.micro import bert_config
+
+CELLS = json.loads((ROOT / "notebooks" / "bert.ipynb").read_text("utf-8"))["cells"]
+CODE = {c["id"]: "".join(c["source"]) for c in CELLS if c["cell_type"] == "code"}
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A folder with weights of two small layers, which have not learned anything."""
+    letters = [f"{mark}{x}" for mark in ("", "##") for x in string.ascii_lowercase]
+    words = re.findall(r"[a-z]{2,}|[^\w\s]", " ".join(CODE.values()).lower())
+    pieces = [*tokenization.SPECIAL_TOKENS, *letters, *sorted(set(words))]
+    config = bert_config(
+        hidden_size=32,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        vocab_size=len(pieces),
+    )
+    heads = BertWithHeads(config, heads=("masked_lm", "next_sentence"))
+    params = nn.meta.unbox(init_with_heads(heads, jax.random.key(0)))
+    found = layout.Weights(config, jax.device_get(params), "BertForPreTraining")
+    tokenizer = tokenization.build(pieces, lowercase=True)
+    export.export(found, tokenizer, tmp_path / "model", {})
+    return tmp_path / "model"
+
+
+def given(model):
+    """The cells' code for this model."""
+    first = CODE["open"]
+    assert first.count('"runs/tiny"') == 1
+    return {**CODE, "open": first.replace('"runs/tiny"', repr(str(model)))}
+
+
+@pytest.fixture
+def executed(model, monkeypatch, tmp_path):
+    """The variables after the last cell, in one namespace as in a notebook."""
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="needs the notebook extra")
+    pyplot.switch_backend("agg")
+    for name, value in runs.anew().items():  # for the command that fine-tunes
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # as the cell sets it
+    monkeypatch.chdir(tmp_path)  # and back at the end
+    namespace = {"__name__": "notebook"}
+    try:
+        for name, source in given(model).items():
+            exec(compile(source, f"cell {name}", "exec"), namespace)
+        yield namespace
+    finally:
+        pyplot.close("all")
+        if "work" in namespace:
+            namespace["work"].cleanup()
+
+
+@pytest.mark.slow
+def test_the_cells_run(executed, capsys):
+    found = executed
+    assert list(found["guesses"]) == found["BLANKS"]
+    for row in found["guesses"].values():
+        chances = [guess["probability"] for guess in row]
+        assert len(row) == 5 and chances == sorted(chances, reverse=True)
+
+    layers, texts, _ = found["cosines"].shape
+    assert (layers, texts) == (3, 8)
+    np.testing.assert_allclose(found["cosines"][:, range(8), range(8)], 1, atol=1e-5)
+    for attention in found["attentions"]:
+        np.testing.assert_allclose(attention.sum(-1), 1, atol=1e-5)
+        assert attention.shape[-1] == len(found["tokens"])
+
+    sentences = {s: {r["text"] for r in rows} for s, rows in found["rows"].items()}
+    assert not sentences["train"] & sentences["dev"]
+    assert min(map(len, sentences.values())) > 200
+    (run,) = metrics.read(found["judge"]._path, "dev")[-1:]
+    assert found["accuracy"] == pytest.approx(run["accuracy"], abs=1e-6)
+    assert found["table"].sum() == len(found["rows"]["dev"])
+    assert len(found["plt"].get_fignums()) == 3  # agg keeps what it shows
+
+
+def test_a_missing_model_is_one_line(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="needs the notebook extra")
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=r"no .*missing yet: run \./launch\.sh"):
+        exec(given(tmp_path / "missing")["open"], {})
+
+
+def test_its_outputs_are_there():
+    outputs = {}
+    for number, cell in enumerate((c for c in CELLS if c["cell_type"] == "code"), 1):
+        assert cell["execution_count"] == number, "run it from the top"
+        outputs[cell["id"]] = cell["outputs"]
+    assert all(outputs.values())
+    kinds = {x["output_type"] for some in outputs.values() for x in some}
+    assert kinds == {"stream", "display_data"}  # no error
+    for name in ("uses", "attention", "confusion"):
+        assert any("image/png" in x.get("data", {}) for x in outputs[name])
+    # What a reader's own computer would not say.
+    printed = [x for some in outputs.values() for x in some if "text" in x]
+    assert all(x["name"] == "stdout" for x in printed)
+    text = "".join("".join(x["text"]) for x in printed)
+    assert not re.findall(r"(?<![\w.])/(?:tmp|home|root|work|Users)\b.*", text)
