@@ -3,6 +3,7 @@
 import json
 import re
 import string
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -58,6 +59,7 @@ def executed(model, monkeypatch, tmp_path):
     for name, value in runs.anew().items():  # for the command that fine-tunes
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # as the cell sets it
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)  # and back at the end
     namespace = {"__name__": "notebook"}
     try:
@@ -71,7 +73,7 @@ def executed(model, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_cells_run(executed, capsys):
+def test_the_cells_run(executed):
     found = executed
     assert list(found["guesses"]) == found["BLANKS"]
     for row in found["guesses"].values():
@@ -88,7 +90,7 @@ def test_the_cells_run(executed, capsys):
     sentences = {s: {r["text"] for r in rows} for s, rows in found["rows"].items()}
     assert not sentences["train"] & sentences["dev"]
     assert min(map(len, sentences.values())) > 200
-    (run,) = metrics.read(found["judge"]._path, "dev")[-1:]
+    (run,) = metrics.read(Path(found["work"].name) / "topics", "dev")[-1:]
     assert found["accuracy"] == pytest.approx(run["accuracy"], abs=1e-6)
     assert found["table"].sum() == len(found["rows"]["dev"])
     assert len(found["plt"].get_fignums()) == 3  # agg keeps what it shows
