@@ -22,6 +22,7 @@ OURS = ("python", "./launch.sh", "pip", ".venv/bin/pip")
 OTHERS = {
     **dict.fromkeys(("cd", "source", "echo", "for", "done"), "the shell's own"),
     "git": "fetches the repository itself",
+    "jupyter": "tests/notebook_test.py runs the notebook's cells",
     "awk": "a filter for another project's files",
     "curl": "tests/serving_test.py sends the same request",
     ".venv/bin/ruff": "./launch.sh test runs it",

@@ -46,135 +46,138 @@ class FakeHub:
         return None
 
 
+class Handler(BaseHTTPRequestHandler):
+    """Answers for the `hub` of a class derived from this one."""
+
+    hub: FakeHub
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.hub.requests.append((self.command, path))
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if not self.hub.writes:
+            return self._send(401, b'{"error": "no token"}', {})
+        if path == "/api/repos/create":
+            given = json.loads(body)
+            name = f"{given['organization']}/{given['name']}"
+            if name in self.hub.models:
+                body = json.dumps({"url": f"{self.hub.url}/{name}"}).encode()
+                return self._send(409, body, {"Content-Type": "application/json"})
+            self.hub.models[name], self.hub.private[name] = (
+                {"main": {}},
+                given["visibility"] == "private",
+            )
+            return self._json({"url": f"{self.hub.url}/{name}"})
+        if path == "/api/validate-yaml":  # of a card
+            return self._json({"warnings": [], "errors": []})
+        match = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(\w+)/main", path)
+        assert match is not None, path
+        if match[2] == "preupload":
+            files = json.loads(body)["files"]
+            way = {"uploadMode": "regular", "shouldIgnore": False, "oid": None}
+            return self._json({"files": [{**way, "path": f["path"]} for f in files]})
+        for line in map(json.loads, body.splitlines()):
+            if line["key"] == "file":
+                content = base64.b64decode(line["value"]["content"])
+                self.hub.models[match[1]]["main"][line["value"]["path"]] = content
+        own = "0" * 40
+        url = f"{self.hub.url}/{match[1]}/commit/{own}"
+        commit = {"commitOid": own, "commitUrl": url}
+        return self._json({"success": True, **commit})
+
+    def _answer(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.hub.requests.append((self.command, path))
+        patterns: dict[str, Callable[..., None]] = {
+            rf"{API}/([^/]+/[^/]+)(?:/revision/(.+))?": self._about,
+            rf"{API}/([^/]+/[^/]+)/tree/(.+)": self._tree,
+            r"(?:/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)": self._file,
+        }
+        for pattern, answer in reversed(patterns.items()):
+            if match := re.fullmatch(pattern, path):
+                model, revision, *rest = match.groups()
+                if model not in self.hub.models or model in self.hub.refused:
+                    code = self.hub.refused.get(model, "RepoNotFound")
+                    status = 403 if code == "GatedRepo" else 404
+                    return self._send(status, b"{}", {"X-Error-Code": code})
+                found = self.hub.revision(model, revision or "main")
+                if found is None:
+                    code = "RevisionNotFound"
+                    return self._send(404, b"{}", {"X-Error-Code": code})
+                return answer(model, found, *rest)
+        return self._send(404, b"{}", {})
+
+    def _about(self, model: str, revision: str) -> None:
+        self._json({"id": model, "sha": self.hub.commit(model, revision)})
+
+    def _tree(self, model: str, revision: str) -> None:
+        self._json(
+            [
+                {
+                    "type": "file",
+                    "path": name,
+                    "size": self.hub.sizes.get(name, len(content)),
+                    "oid": hashlib.sha1(content).hexdigest(),
+                }
+                for name, content in self.hub.models[model][revision].items()
+            ]
+        )
+
+    def _file(self, model: str, revision: str, name: str) -> None:
+        content = self.hub.models[model][revision].get(name)
+        if content is None:
+            return self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
+        headers = {
+            "ETag": f'"{hashlib.sha1(content).hexdigest()}"',
+            "X-Repo-Commit": self.hub.commit(model, revision),
+            "Accept-Ranges": "bytes",
+        }
+        if name in self.hub.sizes:
+            headers["X-Linked-Size"] = str(self.hub.sizes[name])
+        start = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        first = int(start[1]) if start else 0
+        if start:
+            last = len(content) - 1
+            headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
+        cut = self.hub.breaks.pop(name, None) if self.command == "GET" else None
+        self._send(206 if start else 200, content[first:], headers, cut)
+
+    def _json(self, value: object) -> None:
+        headers = {"Content-Type": "application/json"}
+        self._send(200, json.dumps(value).encode(), headers)
+
+    def _send(
+        self,
+        status: int,
+        body: bytes,
+        headers: dict[str, str],
+        cut: int | None = None,
+    ) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body[:cut])
+        if cut is not None:
+            self.close_connection = True
+
+
 @contextlib.contextmanager
 def serving() -> Iterator[FakeHub]:
     hub = FakeHub()
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def do_HEAD(self) -> None:
-            self._answer()
-
-        def do_GET(self) -> None:
-            self._answer()
-
-        def do_POST(self) -> None:
-            path = unquote(urlsplit(self.path).path)
-            hub.requests.append((self.command, path))
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if not hub.writes:
-                return self._send(401, b'{"error": "no token"}', {})
-            if path == "/api/repos/create":
-                given = json.loads(body)
-                name = f"{given['organization']}/{given['name']}"
-                if name in hub.models:
-                    body = json.dumps({"url": f"{hub.url}/{name}"}).encode()
-                    return self._send(409, body, {"Content-Type": "application/json"})
-                hub.models[name], hub.private[name] = (
-                    {"main": {}},
-                    given["visibility"] == "private",
-                )
-                return self._json({"url": f"{hub.url}/{name}"})
-            if path == "/api/validate-yaml":  # of a card
-                return self._json({"warnings": [], "errors": []})
-            match = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(\w+)/main", path)
-            assert match is not None, path
-            if match[2] == "preupload":
-                files = json.loads(body)["files"]
-                way = {"uploadMode": "regular", "shouldIgnore": False, "oid": None}
-                return self._json(
-                    {"files": [{**way, "path": f["path"]} for f in files]}
-                )
-            for line in map(json.loads, body.splitlines()):
-                if line["key"] == "file":
-                    content = base64.b64decode(line["value"]["content"])
-                    hub.models[match[1]]["main"][line["value"]["path"]] = content
-            own = "0" * 40
-            url = f"{hub.url}/{match[1]}/commit/{own}"
-            commit = {"commitOid": own, "commitUrl": url}
-            return self._json({"success": True, **commit})
-
-        def _answer(self) -> None:
-            path = unquote(urlsplit(self.path).path)
-            hub.requests.append((self.command, path))
-            patterns: dict[str, Callable[..., None]] = {
-                rf"{API}/([^/]+/[^/]+)(?:/revision/(.+))?": self._about,
-                rf"{API}/([^/]+/[^/]+)/tree/(.+)": self._tree,
-                r"(?:/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)": self._file,
-            }
-            for pattern, answer in reversed(patterns.items()):
-                if match := re.fullmatch(pattern, path):
-                    model, revision, *rest = match.groups()
-                    if model not in hub.models or model in hub.refused:
-                        code = hub.refused.get(model, "RepoNotFound")
-                        status = 403 if code == "GatedRepo" else 404
-                        return self._send(status, b"{}", {"X-Error-Code": code})
-                    found = hub.revision(model, revision or "main")
-                    if found is None:
-                        code = "RevisionNotFound"
-                        return self._send(404, b"{}", {"X-Error-Code": code})
-                    return answer(model, found, *rest)
-            return self._send(404, b"{}", {})
-
-        def _about(self, model: str, revision: str) -> None:
-            self._json({"id": model, "sha": hub.commit(model, revision)})
-
-        def _tree(self, model: str, revision: str) -> None:
-            self._json(
-                [
-                    {
-                        "type": "file",
-                        "path": name,
-                        "size": hub.sizes.get(name, len(content)),
-                        "oid": hashlib.sha1(content).hexdigest(),
-                    }
-                    for name, content in hub.models[model][revision].items()
-                ]
-            )
-
-        def _file(self, model: str, revision: str, name: str) -> None:
-            content = hub.models[model][revision].get(name)
-            if content is None:
-                return self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
-            headers = {
-                "ETag": f'"{hashlib.sha1(content).hexdigest()}"',
-                "X-Repo-Commit": hub.commit(model, revision),
-                "Accept-Ranges": "bytes",
-            }
-            if name in hub.sizes:
-                headers["X-Linked-Size"] = str(hub.sizes[name])
-            start = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
-            first = int(start[1]) if start else 0
-            if start:
-                last = len(content) - 1
-                headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
-            cut = hub.breaks.pop(name, None) if self.command == "GET" else None
-            self._send(206 if start else 200, content[first:], headers, cut)
-
-        def _json(self, value: object) -> None:
-            headers = {"Content-Type": "application/json"}
-            self._send(200, json.dumps(value).encode(), headers)
-
-        def _send(
-            self,
-            status: int,
-            body: bytes,
-            headers: dict[str, str],
-            cut: int | None = None,
-        ) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body[:cut])
-            if cut is not None:
-                self.close_connection = True
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    handler = type("Handler", (Handler,), {"hub": hub})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     hub.url = f"http://127.0.0.1:{server.server_port}"

@@ -51,7 +51,7 @@ def opening(
     )
     yield memory.of_state(state)
     yield _tokenizer_line(task, fit)
-    yield f"log: {folder / 'metrics.jsonl'}; for TensorBoard: {folder / 'events'}"
+    yield f"log: {folder / 'metrics.jsonl'}; curves: tensorboard --logdir={folder}"
     yield "to stop: Ctrl-C, which saves; the same command resumes"
 
 
