@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax.data.lines import read_lines
+from bert_jax.data.lines import read_lines, uncompressed
 from bert_jax.errors import UserError
 
 _DOCUMENT = "-DOCSTART-"
@@ -79,7 +79,7 @@ def read_columns(
     """
     lines = tuple(line for _, line in read_lines(path))
     form = _Form.of(lines, token_column)
-    if form.words_first and str(path).removesuffix(".gz").endswith(".conllu"):
+    if form.words_first and uncompressed(str(path)).endswith(".conllu"):
         raise UserError(
             f"{path}: in CoNLL-U the words are column 1: set config.task.token_column=1"
             ", and for parts of speech config.task.tag_column=3 (UPOS) or 4 (XPOS)"

@@ -2,9 +2,9 @@
 
     hf:OWNER/NAME[@REVISION][:CONFIG]
 
-A split's files are CONFIG/SPLIT-*.parquet or CONFIG/SPLIT/*.parquet, without a CONFIG
-(or where the set has but one) also data/SPLIT-*.parquet or SPLIT-*.parquet. Where the
-revision has none, the Hub's own conversion has (refs/convert/parquet).
+A split's files are CONFIG/SPLIT-*.parquet or CONFIG/SPLIT/*.parquet. Without a CONFIG
+it is `data`, `default`, `plain_text` or no folder. Where the revision has none, the
+Hub's own conversion has (refs/convert/parquet).
 """
 
 import contextlib
@@ -30,7 +30,7 @@ def files(source: str, split: str) -> list[pathlib.Path]:
     """
     name, _, config = source.removeprefix(hub.PREFIX).partition(":")
     name = hub.PREFIX + name
-    homes = (config,) if config else ("data", "default", "")
+    homes = (config,) if config else ("data", "default", "plain_text", "")
     patterns = tuple(
         f"{home}/{split}{end}".lstrip("/")
         for home in homes
@@ -60,6 +60,22 @@ def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.P
     return sorted({path for pattern in patterns for path in folder.glob(pattern)})
 
 
+def split_rows(source: str) -> Iterator[dict[str, Any]]:
+    """The rows of hf:OWNER/NAME[:CONFIG]:SPLIT.
+
+    Raises:
+      UserError: it is not written so; see also `required` and `rows`.
+    """
+    name, _, split = source.removeprefix(hub.PREFIX).rpartition(":")
+    if not name or not split:
+        raise UserError(
+            f"{source}: write hf:OWNER/NAME:SPLIT or hf:OWNER/NAME:CONFIG:SPLIT, such "
+            "as hf:stanfordnlp/imdb:train"
+        )
+    for path in required(f"{hub.PREFIX}{name}", split):
+        yield from rows(path)
+
+
 def rows(path: pathlib.Path, *, named: bool = True) -> Iterator[dict[str, Any]]:
     """The rows of a parquet file, one at a time.
 
@@ -83,6 +99,10 @@ def rows(path: pathlib.Path, *, named: bool = True) -> Iterator[dict[str, Any]]:
                     known = value is not None and 0 <= value < len(classes)
                     row[column] = classes[value] if known else None
                 yield row
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror or error})"
+        ) from error
     except pyarrow.ArrowException as error:
         reason = str(error).splitlines()[0][:150]
         raise UserError(f"{path}: cannot be read as parquet ({reason})") from error

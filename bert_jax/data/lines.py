@@ -32,6 +32,13 @@ COMPRESSED: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def uncompressed(name: str) -> str:
+    """A file's name without the ending of its compression."""
+    for ending in COMPRESSED:
+        name = name.removesuffix(ending)
+    return name
+
+
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
     place = storage.path(path)

@@ -7,13 +7,14 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_jax.data import hub_source
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside
+from bert_jax.runtime import hub, outside
 
 # Characters that a file's answer_start may be off. COVID-QA is off by one where the
 # text starts with a space; offsets counted in bytes are off by more.
@@ -38,16 +39,21 @@ class Example(NamedTuple):
 
 
 def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
-    """Returns the questions of a file (JSON or gzipped JSON), in order, and notices.
+    """Returns the questions of a file (JSON, perhaps compressed), or of a split on the
+    Hub (hf:rajpurkar/squad:train), in order, and notices.
 
     The notices count unusual questions, which are kept: repeated ids and empty ones.
 
     Raises:
       UserError: not JSON, or not SQuAD's format; says where.
     """
-    text = "\n".join(line for _, line in read_lines(path))
-    hint = "; SQuAD's files are one JSON object each"
-    content = outside.parse(text, str(path), hint)
+    content: Any
+    if str(path).startswith(hub.PREFIX):
+        content = _as_file(hub_source.split_rows(str(path)))
+    else:
+        text = "\n".join(line for _, line in read_lines(path))
+        hint = "; SQuAD's files are one JSON object each"
+        content = outside.parse(text, str(path), hint)
     counts: Counter[str] = Counter()
     examples = list(_examples(content, str(path)))
     if not examples:
@@ -58,6 +64,25 @@ def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
     counts["repeated ids (the last one's answer is kept)"] = repeated
     counts["empty questions"] = empty
     return examples, +counts
+
+
+def _as_file(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The Hub's rows as SQuAD's files have them; without an answer: impossible."""
+    paragraphs = []
+    for row in rows:
+        given = row.get("answers") or {}
+        texts, starts = given.get("text", []), given.get("answer_start", [])
+        question: dict[str, Any] = {
+            **{name: row[name] for name in ("id", "question") if name in row},
+            "answers": [
+                {"text": text, "answer_start": start}
+                for text, start in zip(texts, starts, strict=True)
+            ],
+            "is_impossible": not texts,
+        }
+        context = {"context": row["context"]} if "context" in row else {}
+        paragraphs.append({**context, "qas": [question]})
+    return {"data": [{"paragraphs": paragraphs}]}
 
 
 def find(context: str, answer: Gold) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from bert_jax.data.lines import uncompressed
 from bert_jax.data.tables import Record, Wanted, as_text, read_table
 from bert_jax.errors import UserError
 
@@ -31,7 +32,7 @@ def read_choices(source: str, labelled: bool) -> list[Choices]:
     Raises:
       UserError: a record has another format; names file and line.
     """
-    official = source.removesuffix(".gz").endswith(".csv")
+    official = uncompressed(source).endswith(".csv")
     columns = _OFFICIAL if official else ("context", "endings")
     records = read_table(source, Wanted((*columns, *(("label",) if labelled else ()))))
     return [

@@ -1,29 +1,32 @@
-"""Reads records with named columns: CSV, TSV, JSON lines and TFDS data sets.
+"""Reads records with named columns: CSV, TSV, JSON lines, parquet, data sets by name.
 
-    NAME.csv    commas, fields quoted as in RFC 4180; they may contain line breaks
-    NAME.tsv    tabs, no quoting: a quote is a normal character (as in GLUE)
-    NAME.jsonl  one object per line
+    NAME.csv      commas, fields quoted as in RFC 4180; they may contain line breaks
+    NAME.tsv      tabs, no quoting: a quote is a normal character (as in GLUE)
+    NAME.jsonl    one object per line
+    NAME.parquet
     tfds:NAME:SPLIT
+    hf:OWNER/NAME[:CONFIG]:SPLIT, on the Hugging Face Hub
 
 CSV and TSV start with a header of column names, unless all columns that are asked for
-are numbers: then there is no header, and the first column is "0". `.gz` may follow a
-file's name. Empty lines are skipped, except in a TSV of one column, where they are
-empty texts.
+are numbers: then there is no header, and the first column is "0". The first three may
+be compressed: the endings of `lines.COMPRESSED` follow the name. Empty lines are
+skipped, except in a TSV of one column, where they are empty texts.
 """
 
 import csv
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path as LocalPath
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow_datasets as tfds
 
-from bert_jax.data import tfds_source
-from bert_jax.data.lines import read_lines
+from bert_jax.data import hub_source, tfds_source
+from bert_jax.data.lines import COMPRESSED, read_lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside
+from bert_jax.runtime import hub, outside
 
 
 class Record(NamedTuple):
@@ -55,12 +58,12 @@ def is_number(column: str) -> bool:
 
 
 def read_table(source: str, wanted: Wanted) -> list[Record]:
-    """Reads all records of a file or of a TFDS split, in order.
+    """Reads all records of a file or of a data set's split, in order.
 
-    Class labels of TFDS become their names; -1, no label, becomes None.
+    Class labels of data sets become their names; -1, no label, becomes None.
 
     Args:
-      source: a file, whose ending names its format, or tfds:NAME:SPLIT.
+      source: a file, whose ending names its format, or a data set's split.
 
     Raises:
       UserError: a file cannot be read or has an unknown ending; a column is missing; a
@@ -117,12 +120,17 @@ Numbered = Iterator[tuple[int, dict[str, Any]]]
 def _reader(source: str) -> Callable[[str, Sequence[str]], Numbered]:
     if source.startswith("tfds:"):
         return _read_tfds
+    if source.startswith(hub.PREFIX):
+        return _read_hub
+    if source.endswith(".parquet"):
+        return _read_parquet
     for ending, reader in _READERS.items():
-        if source.removesuffix(".gz").endswith(ending):
+        if source.endswith((ending, *(f"{ending}{end}" for end in COMPRESSED))):
             return reader
     raise UserError(
         f"{source}: unknown format; the name must end in .csv, .tsv or .jsonl "
-        "(.gz may follow), or be tfds:NAME:SPLIT"
+        f"({', '.join(COMPRESSED)} may follow) or .parquet, or be tfds:NAME:SPLIT or "
+        "hf:OWNER/NAME:SPLIT"
     )
 
 
@@ -234,6 +242,16 @@ def _read_tfds(source: str, numbers: Sequence[str]) -> Numbered:
         raise UserError(
             f"{source}: no such split; there are: {', '.join(found.info.splits)}"
         ) from error
+
+
+def _read_hub(source: str, numbers: Sequence[str]) -> Numbered:
+    del numbers
+    yield from enumerate(hub_source.split_rows(source), 1)
+
+
+def _read_parquet(path: str, numbers: Sequence[str]) -> Numbered:
+    del numbers
+    yield from enumerate(hub_source.rows(LocalPath(path)), 1)
 
 
 def _plain(feature: Any, value: Any) -> Any:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_jax.data.lines import read_lines
+from bert_jax.data.lines import read_lines, uncompressed
 from bert_jax.data.tables import ANY, Wanted, read_rows
 from bert_jax.errors import UserError
 
@@ -27,10 +27,11 @@ def reader(source: str, wanted: Wanted = ANY) -> Iterator[tuple[str, str]] | Non
     Raises (when read):
       UserError: see `data.tables.read_table`.
     """
-    name = source.removesuffix(".gz")
-    if name.endswith((".csv", ".tsv")):
+    name = uncompressed(source)
+    if name.endswith((".csv", ".tsv", ".parquet")):
         return (
-            (where, json.dumps(fields)) for where, fields in read_rows(source, wanted)
+            (where, json.dumps(fields, default=str))
+            for where, fields in read_rows(source, wanted)
         )
     if name.endswith(".txt"):
         return (

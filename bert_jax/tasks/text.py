@@ -23,7 +23,8 @@ from bert_jax.tasks.confusion import Classified
 
 Target = int | float | tuple[int, ...] | None  # like TextExample.label
 _NAMED = 10  # the most labels that an error lists
-_NO_FILMS = "dev: reviews held out from TFDS, which does not name their films"
+_BY_NAME = ("tfds:", "hf:")  # data sets that are not folders
+_NO_FILMS = "dev: reviews held out from data that do not name their films"
 
 
 class Text(Classification):
@@ -204,13 +205,14 @@ class Imdb(Text):
 
     Args:
       config: reads from `config.task`: `data_dir` (a folder with train/CLASS/*.txt and
-        optionally test/CLASS/*.txt; or "tfds:imdb_reviews") and `dev_fraction`.
+        optionally test/CLASS/*.txt; or "tfds:imdb_reviews", or
+        "hf:stanfordnlp/imdb") and `dev_fraction`.
 
     IMDb has no dev set, so `dev` holds out `dev_fraction` of each class of the training
     data: whole films if the archive's urls_CLASS.txt name them, else the last texts of
-    each class by file name. TFDS has only a review's text and label, in shuffled order:
-    there `train` and `dev` never share a text, but may share a film, so dev scores may
-    be too high.
+    each class by file name. TFDS and the Hub have only a review's text and label: there
+    `train` and `dev` never share a text, but may share a film, so dev scores may be too
+    high.
     """
 
     def load(self, split: str) -> list[LabelledText] | None:
@@ -219,7 +221,7 @@ class Imdb(Text):
         if not task.data_dir:
             raise UserError(
                 "config.task.data_dir is empty: name IMDb's folder, with train/ and "
-                "test/, or tfds:imdb_reviews"
+                "test/, hf:stanfordnlp/imdb or tfds:imdb_reviews"
             )
         if not 0 <= task.dev_fraction < 1:
             raise UserError(
@@ -228,24 +230,24 @@ class Imdb(Text):
         if split in ("train", "dev"):
             whole = self._whole("train")
             parts = texts.hold_out(whole, task.dev_fraction, self._groups(whole))
-            if task.data_dir.startswith("tfds:") and parts[1]:
+            if task.data_dir.startswith(_BY_NAME) and parts[1]:
                 self.notices[_NO_FILMS] = len(parts[1])
             return parts[split == "dev"] or None
         folder = storage.path(task.data_dir) / split
-        if task.data_dir.startswith("tfds:") or folder.exists():
+        if task.data_dir.startswith(_BY_NAME) or folder.exists():
             return self._whole(split)
         return None
 
     def _groups(self, whole: list[LabelledText]) -> list[str] | None:
         """Each text's group; a group must not be split between train and dev."""
         source = self.config.task.data_dir
-        if not source.startswith("tfds:"):
+        if not source.startswith(_BY_NAME):
             return folders.films(storage.path(source) / "train", whole)
         return [text.text for text in whole]
 
     def _whole(self, split: str) -> list[LabelledText]:
         source = self.config.task.data_dir
-        if source.startswith("tfds:"):
+        if source.startswith(_BY_NAME):
             columns = texts.Columns("text", "", "label", ",")
             return texts.read_texts(
                 f"{source}:{split}", columns, self.kind, labelled=True

@@ -26,7 +26,7 @@ def get_config(size: str = "base") -> ConfigDict:
     config = common.get_config(size)
     task = config.task
     task.name = "imdb"
-    task.data_dir = ""  # the folder, or tfds:imdb_reviews
+    task.data_dir = ""  # the folder, hf:stanfordnlp/imdb or tfds:imdb_reviews
     # Share of each class's training reviews; whole films, except from TFDS.
     task.dev_fraction = 0.1
     task.kind = "classification"  # what is predicted; the folders name classes

@@ -43,7 +43,8 @@ def get_config(size: str = "base", version: str = "1.1") -> ConfigDict:
     config = common.get_config(size)
     task = config.task
     task.name = "squad"
-    task.train_file = ""  # SQuAD's JSON, or that of a set in its form
+    # SQuAD's JSON, that of a set in its form, or hf:rajpurkar/squad:train
+    task.train_file = ""
     task.dev_file = ""  # the same, to score
     task.null_answers = version == "2.0"  # a question may have no answer
     task.max_seq_length = 384  # tokens; with the next four as in run_squad.py

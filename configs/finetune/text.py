@@ -23,8 +23,9 @@ def get_config(size: str = "base") -> ConfigDict:
     config = common.get_config(size)
     task = config.task
     task.name = "text"
-    # NAME.csv (quoted), NAME.tsv (not quoted), NAME.jsonl, or one of these with .gz; or
-    # tfds:NAME:SPLIT. Empty: no file.
+    # NAME.csv (quoted), NAME.tsv (not quoted) or NAME.jsonl, perhaps compressed (.gz,
+    # .bz2, .xz, .zst), NAME.parquet, hf:OWNER/NAME:SPLIT or tfds:NAME:SPLIT. Empty: no
+    # file.
     task.train_file = ""
     task.dev_file = ""  # the same, to score
     # Without a dev_file: share of each class to hold out of the training data as dev.

@@ -2,6 +2,7 @@
 
 import io
 import json
+import lzma
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from bert_jax.data import corpus, glue, hub_source
+from bert_jax.data import corpus, glue, hub_source, squad
+from bert_jax.data.tables import Wanted, read_table
 from bert_jax.errors import UserError
 
 NAME = "people/glue"
@@ -108,3 +110,59 @@ def test_classes_are_named_and_no_label_is_none(fake_hub):
     (path,) = hub_source.files(f"hf:{NAME}", "test")
     assert [row["label"] for row in hub_source.rows(path)] == ["yes", "no", None]
     assert list(hub_source.rows(path, named=False)) == rows
+
+
+@pytest.mark.parametrize("name", ["train-v1.1.subset.json", "dev-v2.0.subset.json"])
+def test_questions_are_those_of_squads_own_file(fake_hub, shared_data, name):
+    official = str(shared_data(f"squad/{name}"))
+    expected, counts = squad.read(official)
+    rows = [
+        {
+            "id": one.id,
+            "title": "a title",
+            "context": one.context,
+            "question": one.question,
+            "answers": {
+                "text": [answer.text for answer in one.answers],
+                "answer_start": [answer.start for answer in one.answers],
+            },
+        }
+        for one in expected
+    ]
+    fake_hub.models[NAME] = {
+        "main": {"plain_text/train-00000-of-00001.parquet": as_parquet(rows)}
+    }
+    assert squad.read(f"hf:{NAME}:train") == (expected, counts)
+
+
+def test_a_question_without_an_answer_is_impossible(fake_hub):
+    row = {"id": "1", "context": "c", "question": "q"}
+    sent = [row | {"answers": {"text": [], "answer_start": []}}]
+    sent.append(row | {"answers": {"text": ["c"], "answer_start": [0]}})
+    content = as_parquet(sent)
+    fake_hub.models[NAME] = {"main": {"squad_v2/validation-0.parquet": content}}
+    first, second = squad.read(f"hf:{NAME}:squad_v2:validation")[0]
+    assert first.impossible and first.answers == () and not second.impossible
+
+
+def test_tables_have_the_same_records_in_every_form(fake_hub, tmp_path):
+    rows = [{"text": f"Text {n}, too.", "label": n % 2} for n in range(9)]
+    content = as_parquet(rows, label=["neg", "pos"])
+    fake_hub.models[NAME] = {"main": {"data/train-0.parquet": content}}
+    (tmp_path / "a.parquet").write_bytes(content)
+    lines = "".join(
+        json.dumps(row | {"label": ["neg", "pos"][row["label"]]}) + "\n" for row in rows
+    )
+    (tmp_path / "a.jsonl.xz").write_bytes(lzma.compress(lines.encode()))
+    sources = (
+        f"hf:{NAME}:train",
+        str(tmp_path / "a.parquet"),
+        str(tmp_path / "a.jsonl.xz"),
+    )
+    wanted = Wanted(("text", "label"))
+    found = [[r.fields for r in read_table(source, wanted)] for source in sources]
+    assert found[0] == found[1] == found[2] and found[0][1]["label"] == "pos"
+    with pytest.raises(UserError, match="write hf:OWNER/NAME:SPLIT"):
+        read_table("hf:people", wanted)
+    with pytest.raises(UserError, match=r"none\.parquet: cannot be read"):
+        read_table(str(tmp_path / "none.parquet"), wanted)
