@@ -177,6 +177,9 @@ def _train() -> ConfigDict:
     # accumulation). The result is that of the whole batch; only dropout differs.
     train.micro_batches = 1
     train.log_every = 100  # steps between two logged steps
+    # Services that get the metrics too: wandb, mlflow ('.[wandb]', '.[mlflow]'). Empty:
+    # metrics.jsonl and TensorBoard's files in the work directory only.
+    train.trackers = ()
     train.eval_every = 10_000  # steps between evaluations; 0: only at the end
     train.eval_every_epoch = False  # also at the end of each epoch (fine-tuning)
     # Stop after this many evaluations without a better score, counted per phase; 0:

@@ -57,7 +57,12 @@ SEES = {
     "errors": (),
 }
 # Libraries that only one file knows.
-ONLY = {"orbax": "workdir.checkpoint", "tensorboardX": "workdir.metrics"}
+ONLY = {
+    "orbax": "workdir.checkpoint",
+    "tensorboardX": "workdir.metrics",
+    "wandb": "workdir.trackers",
+    "mlflow": "workdir.trackers",
+}
 WITHOUT_JAX = ("data", "scores", "config", "tokenization")
 JAX = ("jax", "jaxlib", "flax", "optax", "orbax", "tensorflow")
 MAX_LINES = 320

@@ -84,6 +84,7 @@ _TABLE: dict[str, rules.Rule] = {
     "train.batch_size": rules.whole(1),
     "train.micro_batches": rules.whole(1),
     "train.log_every": rules.whole(1),
+    "train.trackers": rules.several_of("wandb", "mlflow"),
     "train.eval_every": rules.whole(),
     "train.eval_every_epoch": rules.flag,
     "train.early_stop": rules.whole(),

@@ -47,6 +47,16 @@ def one_of(*choices: str) -> Rule:
     return fault
 
 
+def several_of(*choices: str) -> Rule:
+    def fault(value: Any) -> str | None:
+        if fault := texts(value):
+            return fault
+        wrong = [one for one in value if one not in choices]
+        return f"choose among {', '.join(choices)}" if wrong else None
+
+    return fault
+
+
 def registered(*choices: str, where: str) -> Rule:
     """One of ours, or one that a config file has added to a registry.
 

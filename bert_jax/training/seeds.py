@@ -18,6 +18,7 @@ from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
 from bert_jax.workdir.metrics import MetricWriter
+from bert_jax.workdir.trackers import Trackers
 
 
 class Seeds:
@@ -143,9 +144,16 @@ class RunLog:
     """Writes metrics.jsonl; with several seeds, one for each and one of the means."""
 
     def __init__(
-        self, seeds: Seeds, folder: Path, resume_step: int | None, active: bool
+        self,
+        seeds: Seeds,
+        folder: Path,
+        resume_step: int | None,
+        active: bool,
+        config: ConfigDict,
     ):
-        self._seeds = seeds
+        self._seeds, self.finished = seeds, False
+        names = config.train.trackers if active else ()
+        self._trackers = Trackers(names, folder, workdir.fields(config))
         self._own = []
         for path in seeds.folders(folder):
             if active:
@@ -161,6 +169,7 @@ class RunLog:
         """Writes each seed's numbers; returns their means."""
         means = self._seeds.means(split, numbers)
         self._all.write(step, split, means)
+        self._trackers.write(step, split, means)
         if self._seeds.count > 1:
             for writer, own in zip(self._own, numbers, strict=True):
                 writer.write(step, split, own)
@@ -186,6 +195,7 @@ class RunLog:
     def close(self) -> None:
         for writer in dict.fromkeys((*self._own, self._all)):
             writer.close()
+        self._trackers.close(self.finished)
 
 
 def _stacked(batches: Sequence[Batch], padding: Mapping[str, int]) -> Batch:

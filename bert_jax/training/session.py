@@ -33,6 +33,7 @@ from bert_jax.training.history import BestScore, Speed
 from bert_jax.training.seeds import RunLog, Seeds
 from bert_jax.types import Batch
 from bert_jax.workdir import folder as workdir
+from bert_jax.workdir import trackers
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
 
@@ -58,6 +59,7 @@ class Session:
         self.task, self.folder = task, folder
         config = task.config
         anomaly.check(config, processes.count())
+        trackers.require(config.train.trackers)
         self.seeds = Seeds(config, first_seed)
         self.mesh = sharding.make_mesh(config)
         memory.require(config, trains=True)
@@ -179,6 +181,7 @@ class Session:
         baseline = report.close(
             self._evaluator, self.folder, params, step_taken, self.log
         )
+        self.log.finished = True
         self.seeds.close(
             self.task, self._data.record, self.folder, self.state, self.now
         )
@@ -218,7 +221,7 @@ class Session:
         self.state, self.now = restored or (self._first_state(self._weights), 0)
         self._resumes = restored is not None
         resume_step = self.now if self._resumes else None
-        self.log = RunLog(self.seeds, folder, resume_step, is_first)
+        self.log = RunLog(self.seeds, folder, resume_step, is_first, config)
         stack.callback(self.log.close)
         processes.barrier()  # all read the log, once it is cut to the resume step
         self.history = BestScore(task, folder, dev[:1])

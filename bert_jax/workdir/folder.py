@@ -21,7 +21,7 @@ from bert_jax.runtime.storage import Path, write_atomically
 FREE_FIELDS = (
     *("mesh.", "model.remat", "predict.", "corpus.data_dir", "evaluate."),
     *("checkpoint.", "train.on_anomaly", "train.spike_factor"),
-    *("train.log_every", "train.stall_seconds", "train.extend"),
+    *("train.log_every", "train.trackers", "train.stall_seconds", "train.extend"),
 )
 # These may grow with train.extend.
 _LENGTH = ("train.num_steps", "train.num_epochs")

@@ -1,0 +1,169 @@
+"""Weights & Biases and MLflow: stand-ins for their packages take what is sent."""
+
+import importlib.machinery
+import json
+import sys
+import types
+
+import pytest
+from runs import run
+
+from bert_jax.errors import UserError
+from bert_jax.workdir import metrics, trackers
+from bert_jax.workdir.trackers import Trackers
+
+CONFIG = {"train.num_steps": 20, "optimizer.learning_rate": 1e-3}
+
+
+class Service:
+    """Remembers what each run of a service was sent."""
+
+    def __init__(self):
+        self.runs, self.ends, self.fails = {}, {}, False
+
+    def start(self, run):
+        run = run or f"run{len(self.runs)}"
+        self.runs.setdefault(run, [])
+        return run
+
+    def send(self, run, step, numbers):
+        if self.fails:
+            raise ConnectionError("no\nnetwork")
+        self.runs[run].append((step, dict(numbers)))
+
+
+def installed(monkeypatch, name, **contents):
+    module = types.ModuleType(name)
+    module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+    module.__dict__.update(contents)
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    service = Service()
+
+    class Run:
+        def __init__(self, id, config, **settings):
+            self.id, self.config = service.start(id), config
+            assert settings["resume"] == "allow"
+
+        def define_metric(self, name, step_metric):
+            assert (name, step_metric) == ("*", "step")
+
+        def log(self, numbers):
+            numbers = dict(numbers)
+            service.send(self.id, numbers.pop("step"), numbers)
+
+        def finish(self, exit_code):
+            service.ends[self.id] = exit_code
+
+    installed(monkeypatch, "wandb", init=Run, Settings=dict)
+    return service
+
+
+@pytest.fixture
+def mlflow(monkeypatch):
+    service = Service()
+    service.params = {}
+
+    class Client:
+        def create_run(self, experiment, run_name):
+            own = types.SimpleNamespace(run_id=service.start(None))
+            return types.SimpleNamespace(info=own)
+
+        def update_run(self, run, status):
+            assert run in service.runs and status == "RUNNING"
+
+        def log_batch(self, run, metrics=(), params=()):
+            service.params |= dict(params)
+            for name, value, milliseconds, step in metrics:
+                assert milliseconds > 1e12
+                service.send(run, step, {name: value})
+
+        def set_terminated(self, run, status):
+            service.ends[run] = status
+
+    entities = {"Metric": lambda *given: given, "Param": lambda *given: given}
+    installed(
+        monkeypatch,
+        "mlflow",
+        MlflowClient=Client,
+        set_experiment=lambda name: types.SimpleNamespace(experiment_id=name),
+    )
+    installed(monkeypatch, "mlflow.entities", **entities)
+    return service
+
+
+def test_finite_numbers_are_sent_under_the_names_of_tensorboard(
+    wandb, mlflow, tmp_path
+):
+    sent = Trackers(("wandb", "mlflow"), tmp_path, CONFIG)
+    sent.write(5, "train", {"loss": 2.5, "grad_norm": float("nan")})
+    sent.write(5, "dev", {"accuracy": 0.5})
+    sent.close(True)
+    expected = [(5, {"train/loss": 2.5}), (5, {"dev/accuracy": 0.5})]
+    assert wandb.runs == mlflow.runs == {"run0": expected}
+    assert wandb.ends == {"run0": 0} and mlflow.ends == {"run0": "FINISHED"}
+    assert mlflow.params == {name: str(value) for name, value in CONFIG.items()}
+
+
+def test_a_resumed_run_goes_on_in_the_same_one(wandb, mlflow, tmp_path):
+    for step in (1, 2):
+        sent = Trackers(("wandb", "mlflow"), tmp_path, CONFIG)
+        sent.write(step, "train", {"loss": 1.0})
+        sent.close(step == 2)
+    steps = [(1, {"train/loss": 1.0}), (2, {"train/loss": 1.0})]
+    assert wandb.runs == mlflow.runs == {"run0": steps}
+    assert wandb.ends == {"run0": 0}
+    assert Trackers((), tmp_path, CONFIG).close(True) is None
+
+
+def test_a_service_that_fails_is_reported_once_and_the_other_goes_on(
+    wandb, mlflow, tmp_path, caplog
+):
+    sent = Trackers(("wandb", "mlflow"), tmp_path, CONFIG)
+    wandb.fails = True
+    for step in (1, 2):
+        sent.write(step, "train", {"loss": 1.0})
+    sent.close(True)
+    (record,) = caplog.records
+    assert "wandb is left out from here on: ConnectionError: no network" in (
+        record.getMessage()
+    )
+    assert len(mlflow.runs["run0"]) == 2 and wandb.ends == {}
+
+
+def test_a_service_that_does_not_open_leaves_no_name(wandb, tmp_path, monkeypatch):
+    def refuse(**settings):
+        raise RuntimeError("no key")
+
+    monkeypatch.setattr(sys.modules["wandb"], "init", refuse)
+    Trackers(("wandb",), tmp_path, CONFIG).write(1, "train", {"loss": 1.0})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_that_is_missing_is_one_line(monkeypatch):
+    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install '\.\[mlflow\]'"):
+        trackers.require(("mlflow",))
+    trackers.require(())
+
+
+@pytest.mark.slow
+def test_a_run_sends_what_metrics_jsonl_has(wandb, micro, tmp_path):
+    """Its lines are those of the file; a second start trains nothing, sends nothing."""
+    folder, fields = tmp_path / "run", "--config.train.trackers=('wandb',)"
+    for _ in range(2):
+        run(micro, folder, fields, "--config.train.eval_every=10")
+    lines = {
+        (line["step"], f"{split}/{name}"): value
+        for split in ("train", "dev")
+        for line in metrics.read(folder, split)
+        for name, value in line.items()
+        if name not in ("step", "time")
+    }
+    (sent,) = wandb.runs.values()
+    found = {(step, name): v for step, numbers in sent for name, v in numbers.items()}
+    assert found == lines and wandb.ends == {"run0": 0}
+    assert json.loads((folder / "trackers.json").read_text()) == {"wandb": "run0"}
