@@ -85,7 +85,7 @@ def _corpus() -> ConfigDict:
     corpus = ConfigDict()
     # The text: one or more of sentences:GLOB, paragraphs:GLOB, lines:GLOB, text:GLOB,
     # jsonl:GLOB, parquet:GLOB, wikiextractor:GLOB, hf:NAME, tfds:NAME, pydocs
-    # (docs/pretraining.md).
+    # (docs/data.md).
     corpus.sources = ("tfds:wikipedia/20230601.en", "tfds:pg19")
     corpus.language = "en"  # code of the language whose rules split sentences: en, de
     corpus.data_dir = "data"  # the folder for prepared data; runs may share it
