@@ -42,11 +42,12 @@ PERPLEXITIES = (
 )
 HOW_TO_READ = (
     "A claim's comparisons subtract two systems' scores seed by seed; the interval is "
-    "Student's t at 95%. A contradiction needs a wider one than is shown, at 1 - 0.05 / "
-    "the number of comparisons, because one of them is enough for it. The seeds are those of fine-tuning; each system was "
-    "pre-trained once, as in the paper, so the intervals do not say how much another "
-    "pre-training run, other text or another dev set would change. Undecided means "
-    "that these runs cannot tell, not that there is no difference."
+    "Student's t at 95%. A contradiction needs a wider one than is shown, at 1 - 0.05 "
+    "/ the number of comparisons, because one of them is enough for it. The seeds are "
+    "those of fine-tuning; each system was pre-trained once, as in the paper, so the "
+    "intervals do not say how much another pre-training run, other text or another "
+    "dev set would change. Undecided means that these runs cannot tell, not that "
+    "there is no difference."
 )
 
 
