@@ -57,7 +57,11 @@ def required(source: str, split: str) -> list[pathlib.Path]:
 
 
 def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.Path]:
-    return sorted({path for pattern in patterns for path in folder.glob(pattern)})
+    """Those of the first folder that has any: another's may be the same rows."""
+    for pattern in patterns:
+        if found := sorted(folder.glob(pattern)):
+            return found
+    return []
 
 
 def split_rows(source: str) -> Iterator[dict[str, Any]]:

@@ -200,8 +200,9 @@ def _header(path: str, row: list[str]) -> list[str]:
 
 def _check_no_header(where: str, row: list[str], numbers: Sequence[str]) -> None:
     """Raises UserError if the first line names its columns by these numbers, as pandas
-    writes columns without names; they may stand in another order."""
-    if set(numbers) <= set(row):
+    writes columns without names; they may stand in another order. A record with a text
+    is none, whatever its other fields."""
+    if set(numbers) <= set(row) and all(map(is_number, row)):
         raise UserError(
             f"{where}: is it a header? It has {' and '.join(sorted(set(numbers)))} as "
             "fields, and numbers are for files without a header: remove the line, or "

@@ -89,17 +89,18 @@ class Watch:
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
-        self._rows: list[np.ndarray] = []
+        self._fit = Fit()
         self._judged = False
 
     def fault(self, ids: Int[np.ndarray, "..."], where: str) -> str:
         """`Fit.fault`, once; empty before and after."""
         if self._judged:
             return ""
-        self._rows.append(np.ravel(ids))
-        fit = measured(np.concatenate(self._rows), self._tokenizer)
-        self._judged = fit.words >= LEAST_WORDS
-        return fit.fault(where)
+        fit = measured(np.ravel(ids), self._tokenizer)
+        # Rows are whole, so counts add up; texts of numbers may have no word at all.
+        self._fit = Fit(*map(sum, zip(self._fit, fit, strict=True)))
+        self._judged = self._fit.words >= LEAST_WORDS
+        return self._fit.fault(where)
 
 
 def of_rows(rows: Rows, tokenizer: Tokenizer) -> Fit:

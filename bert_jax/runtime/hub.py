@@ -131,6 +131,8 @@ def _explained(name: str) -> Iterator[None]:
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the rest is noise
     try:
         yield
+    except errors.HFValidationError as error:
+        raise UserError(f"{name}: {str(error).splitlines()[0][:150]}") from error
     except errors.GatedRepoError as error:
         raise UserError(
             f"{name}: its owner asks for consent first: give it on its page, "

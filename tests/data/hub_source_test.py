@@ -112,6 +112,15 @@ def test_classes_are_named_and_no_label_is_none(fake_hub):
     assert list(hub_source.rows(path, named=False)) == rows
 
 
+def test_one_folder_of_several_is_read(fake_hub):
+    names = ("data", "plain_text")
+    content = as_parquet([{"text": "a"}])
+    sent = {f"{name}/train-0000{n}.parquet": content for name in names for n in (0, 1)}
+    fake_hub.models[NAME] = {"main": sent}
+    found = hub_source.files(f"hf:{NAME}", "train")
+    assert [path.parent.name for path in found] == ["data", "data"]
+
+
 @pytest.mark.parametrize("name", ["train-v1.1.subset.json", "dev-v2.0.subset.json"])
 def test_questions_are_those_of_squads_own_file(fake_hub, shared_data, name):
     official = str(shared_data(f"squad/{name}"))

@@ -256,3 +256,5 @@ def test_a_header_of_numbers(tmp_path, header):
     source = write(tmp_path, "a.csv", f"{header}\nx,a,1\n")
     assert f"{source}:1: is it a header? It has 1 and 2" in error(source, ["1", "2"])
     assert rows(source, []) == [dict(zip(header.split(","), "xa1", strict=True))]
+    source = write(tmp_path, "b.csv", f"{header},a text\n")  # a record of numbers
+    assert rows(source, ["1", "2", "3"])[0]["3"] == "a text"

@@ -82,6 +82,14 @@ def test_a_watch_warns_once(tokenizer):
     ]
 
 
+def test_a_watch_adds_up_and_keeps_no_rows(tokenizer):
+    ids = np.array([tokenizer.encode("ab a").ids])
+    watch, whole = Watch(tokenizer), measured(np.tile(ids, (40, 1)).ravel(), tokenizer)
+    for _ in range(40):
+        assert watch.fault(ids, "-") == ""
+    assert watch._fit == whole and whole.words == 80
+
+
 LINES = {
     "glue/CoLA/train.tsv": 3,
     "korean/nsmc_ratings_train_small.txt": 1,

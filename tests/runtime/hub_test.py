@@ -95,6 +95,7 @@ def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
         assert name in str(caught.value) and "\n" not in str(caught.value)
 
     refuses("hf:bert", "OWNER/NAME")
+    refuses("hf:people--x/none", "Cannot have --")
     refuses("hf:people/none", "no such repository")
     refuses(f"hf:{NAME}@never", "no such branch, tag or commit")
     refuses("hf:people/pickle", "no safetensors file")
