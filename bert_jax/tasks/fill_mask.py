@@ -266,7 +266,7 @@ def printed(rows: Sequence[Row], width: int) -> str:
     for row in rows:
         # Left to right there is no blank in the text, but one after it.
         text, masks = row["text"], row["masks"][:PRINTED]
-        text = text if BLANK in text else f"{text} {BLANK}"
+        text = text if BLANK in text or not masks else f"{text} {BLANK}"
         for number, _ in enumerate(masks, start=1):
             text = text.replace(BLANK, f"[{number}]", 1)
         head, cut, _ = text.partition(BLANK)
@@ -277,6 +277,8 @@ def printed(rows: Sequence[Row], width: int) -> str:
             for guess in mask["guesses"]:
                 right = "*" if guess["token"] == mask["wanted"] else ""
                 shown = f"  {right}{guess['token']} {guess['probability']:.0%}"
-                line += shown if len(line + shown) <= width else ""
+                if len(line + shown) > width:
+                    break  # later ones that fit would look like the next best
+                line += shown
             lines.append(line)
     return "\n".join(lines)

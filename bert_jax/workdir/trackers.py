@@ -135,7 +135,8 @@ def _open_mlflow(
         own = mlflow.set_experiment(name).experiment_id
         run = client.create_run(own, run_name=folder.name).info.run_id
         params = [Param(key, str(value)[:500]) for key, value in config.items()]
-        client.log_batch(run, params=params[:100])
+        for first in range(0, len(params), 100):  # the most that it takes at a time
+            client.log_batch(run, params=params[first : first + 100])
     else:
         client.update_run(run, status="RUNNING")
 

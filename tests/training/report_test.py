@@ -30,6 +30,15 @@ def test_left_to_right_the_blank_is_after_the_text():
     assert printed(rows, 80).splitlines()[1:2] == ["  a cat [1]"]
 
 
+def test_no_guess_is_left_out_between_others():
+    rows = [{"text": "a [MASK]", "masks": [mask("sat", "a", "b" * 70, "c")]}]
+    assert printed(rows, 80).splitlines()[2] == "   [1] sat             a 50%"
+
+
+def test_a_text_without_blanks_is_whole():
+    assert printed([{"text": "a cat", "masks": []}], 80) == "\n  a cat"
+
+
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_no_line_is_wider_than_the_terminal(width):
     masks = [mask("cat", "cat", "sat", "a", "##s", "cat")] * 30

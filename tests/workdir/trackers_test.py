@@ -13,6 +13,7 @@ from bert_jax.workdir import metrics, trackers
 from bert_jax.workdir.trackers import Trackers
 
 CONFIG = {"train.num_steps": 20, "optimizer.learning_rate": 1e-3}
+CONFIG |= {f"task.field_{number}": number for number in range(110)}
 
 
 class Service:
@@ -76,6 +77,7 @@ def mlflow(monkeypatch):
             assert run in service.runs and status == "RUNNING"
 
         def log_batch(self, run, metrics=(), params=()):
+            assert len(params) <= 100  # MLflow's limit
             service.params |= dict(params)
             for name, value, milliseconds, step in metrics:
                 assert milliseconds > 1e12
