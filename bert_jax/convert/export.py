@@ -28,6 +28,7 @@ def export(
     tokenizer: Tokenizer | None,
     folder: Path,
     provenance: Mapping[str, Any],
+    title: str = "",
 ) -> None:
     """Writes a model folder, complete or not at all.
 
@@ -38,6 +39,7 @@ def export(
       tokenizer: None leaves its files out.
       folder: new, empty, or an earlier export, which is replaced.
       provenance: JSON, saved in config.json under `bert_jax`.
+      title: the model's name in its card; empty: the folder's.
 
     Raises:
       UserError: the folder has other files; the disk is full.
@@ -49,7 +51,7 @@ def export(
         folder.parent.mkdir(parents=True, exist_ok=True)
         with temporary.folder(folder) as new:
             _write(weights, tokenizer, new, provenance)
-            card = model_card.text(folder.name, weights, provenance)
+            card = model_card.text(title or folder.name, weights, provenance)
             (new / "README.md").write_text(card, encoding="utf-8")
             for path in new.iterdir():
                 with path.open("rb") as file:

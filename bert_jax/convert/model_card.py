@@ -34,7 +34,7 @@ def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
     """The card: what the model is, how to open it, its scores, how it was trained.
 
     Args:
-      name: of the model's folder.
+      name: of the model: OWNER/NAME, or its folder's.
       provenance: of config.json: `step`, `config` and `scores` of the run, if it is
         one's own.
     """

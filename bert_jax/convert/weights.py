@@ -130,13 +130,14 @@ def recorded(path: str | Path) -> dict[str, Any] | None:
             return None
 
 
-def export(source: Path, folder: Path, name: str = "") -> None:
+def export(source: Path, folder: Path, name: str = "", title: str = "") -> None:
     """Writes weights as a Hugging Face model folder.
 
     Args:
       source: a work directory, a Hugging Face folder or one of Google's.
       name: of a work directory's folder of checkpoints; empty: the run's config
         decides.
+      title: the model's name in its card; empty: the folder's.
 
     Raises:
       UserError: there are no weights; the folder has other files.
@@ -165,7 +166,7 @@ def export(source: Path, folder: Path, name: str = "") -> None:
         case _:
             found, provenance = read(source), {}
     tokenizer = read_tokenizer(source, found.config)
-    huggingface_export.export(found, tokenizer, folder, provenance)
+    huggingface_export.export(found, tokenizer, folder, provenance, title)
 
 
 def _located(path: str | Path) -> tuple[Path, int | None]:

@@ -208,24 +208,9 @@ def _read_articles(path: str | Path) -> Iterator[Document]:
 
 
 def _read_parquet(path: str | Path) -> Iterator[Document]:
-    import pyarrow
-    from pyarrow import parquet
-
-    with storage.reading(storage.path(path)) as file:
-        try:
-            table = parquet.ParquetFile(file)
-            names = table.schema_arrow.names
-            if "text" not in names:
-                raise UserError(
-                    f"{path}: no column text; there are: {', '.join(names)}"
-                )
-            for batch in table.iter_batches(_PARQUET_ROWS, columns=["text"]):
-                for text in batch.column(0).to_pylist():
-                    if isinstance(text, str):  # null: an empty document
-                        yield Document(text, "wrapped")
-        except pyarrow.ArrowException as error:
-            reason = str(error).splitlines()[0][:150]
-            raise UserError(f"{path}: cannot be read as parquet ({reason})") from error
+    for row in hub_source.rows(path, columns=("text",)):
+        if isinstance(row["text"], str):  # null: an empty document
+            yield Document(row["text"], "wrapped")
 
 
 def _read_text(path: str | Path) -> Iterator[Document]:
@@ -254,7 +239,6 @@ FILE_KINDS: dict[str, Callable[[str | Path], Iterator[Document]]] = {
     "parquet": _read_parquet,
     "wikiextractor": _read_articles,
 }
-_PARQUET_ROWS = 256  # read at a time
 
 
 def _read_tfds(name: str) -> Iterator[Document]:

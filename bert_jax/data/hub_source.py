@@ -9,15 +9,17 @@ Hub's own conversion has (refs/convert/parquet).
 
 import contextlib
 import json
+import math
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import hub
+from bert_jax.runtime import hub, storage
+from bert_jax.runtime.storage import Path
 
 _CONVERTED = "refs/convert/parquet"
-_ROWS = 1024  # read at a time
+_ROWS = 256  # read at a time
 
 
 def files(source: str, split: str) -> list[pathlib.Path]:
@@ -80,36 +82,51 @@ def split_rows(source: str) -> Iterator[dict[str, Any]]:
         yield from rows(path)
 
 
-def rows(path: pathlib.Path, *, named: bool = True) -> Iterator[dict[str, Any]]:
-    """The rows of a parquet file, one at a time.
+def rows(
+    path: str | Path, *, named: bool = True, columns: Sequence[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """The rows of a parquet file, one at a time. Bytes are UTF-8 text.
 
     Args:
       named: give classes by their names, and -1 as None; else as their numbers.
+      columns: read these only; each must be there.
 
     Raises:
-      UserError: it is damaged.
+      UserError: it cannot be read, or is damaged; a column is missing.
     """
     import pyarrow
     from pyarrow import parquet
 
     try:
-        table = parquet.ParquetFile(path)
-        metadata = table.schema_arrow.metadata or {}
-        names = _class_names(metadata) if named else {}
-        for batch in table.iter_batches(_ROWS):
-            for row in batch.to_pylist():
-                for column, classes in names.items():
-                    value = row[column]
-                    known = value is not None and 0 <= value < len(classes)
-                    row[column] = classes[value] if known else None
-                yield row
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read ({error.strerror or error})"
-        ) from error
-    except pyarrow.ArrowException as error:
+        with storage.reading(storage.path(path)) as file:
+            table = parquet.ParquetFile(file)
+            metadata = table.schema_arrow.metadata or {}
+            names = _class_names(metadata) if named else {}
+            for column in columns or ():
+                if column not in table.schema_arrow.names:
+                    there = ", ".join(table.schema_arrow.names)
+                    raise UserError(f"{path}: no column {column}; there are: {there}")
+            for batch in table.iter_batches(_ROWS, columns=columns):
+                for row in batch.to_pylist():
+                    for column, classes in names.items():
+                        row[column] = _class_name(row[column], classes)
+                    yield {key: _decoded(value) for key, value in row.items()}
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0][:150]
         raise UserError(f"{path}: cannot be read as parquet ({reason})") from error
+
+
+def _class_name(value: int | None, classes: list[str]) -> str | None:
+    if value is None or not 0 <= value < len(classes):
+        return None
+    return classes[value]
+
+
+def _decoded(value: Any) -> Any:
+    """As JSON has it: text for bytes, and nothing for a number that is not one."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
 def _class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:

@@ -17,7 +17,6 @@ import csv
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path as LocalPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -252,7 +251,7 @@ def _read_hub(source: str, numbers: Sequence[str]) -> Numbered:
 
 def _read_parquet(path: str, numbers: Sequence[str]) -> Numbered:
     del numbers
-    yield from enumerate(hub_source.rows(LocalPath(path)), 1)
+    yield from enumerate(hub_source.rows(path), 1)
 
 
 def _plain(feature: Any, value: Any) -> Any:

@@ -149,7 +149,10 @@ def _explained(name: str) -> Iterator[None]:
             f"{name}: not in the cache, and the Hub cannot be reached; check the "
             "network (or HF_HUB_OFFLINE), or name a folder"
         ) from error
-    except (errors.HfHubHTTPError, httpx2.HTTPError) as error:
+    except (
+        *(errors.HfHubHTTPError, errors.OfflineModeIsEnabled),
+        httpx2.HTTPError,
+    ) as error:
         response = getattr(error, "response", None)
         if response is not None and response.status_code in (401, 403):
             raise UserError(

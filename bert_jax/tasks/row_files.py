@@ -1,6 +1,7 @@
 """Rows of `predict` and `extract` in files that are not JSON lines, by their names.
 
-in:   .csv and .tsv (data/tables.py); .txt: each line is a `text`; .gz may follow
+in:   .csv, .tsv, .parquet, hf:, tfds: (data/tables.py); .txt: each line is a `text`;
+      compressed ones, .jsonl too
 out:  .csv and .tsv
 """
 
@@ -28,10 +29,17 @@ def reader(source: str, wanted: Wanted = ANY) -> Iterator[tuple[str, str]] | Non
       UserError: see `data.tables.read_table`.
     """
     name = uncompressed(source)
-    if name.endswith((".csv", ".tsv", ".parquet")):
+    by_name = source.startswith(("hf:", "tfds:"))
+    if by_name or name.endswith((".csv", ".tsv", ".parquet")):
         return (
             (where, json.dumps(fields, default=str))
             for where, fields in read_rows(source, wanted)
+        )
+    if name.endswith(".jsonl") and name != source:
+        return (
+            (f"{source}:{number}", line)
+            for number, line in read_lines(source)
+            if line.strip()
         )
     if name.endswith(".txt"):
         return (
@@ -50,7 +58,14 @@ def writer(target: str, file: Any) -> Callable[[Row], None]:
 
     Raises (when it writes):
       UserError: a row has other columns than the first.
+
+    Raises:
+      UserError: the name's ending is of a format that is only read.
     """
+    if uncompressed(target) != target or target.endswith(".parquet"):
+        raise UserError(
+            f"--output={target}: only .jsonl, .csv and .tsv are written, not compressed"
+        )
     if not target.endswith((".csv", ".tsv")):
         return lambda row: _put(file, json.dumps(row, ensure_ascii=False))
     table = csv.writer(file, lineterminator="\n")

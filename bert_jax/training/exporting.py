@@ -29,7 +29,8 @@ def export(folder: Path, config: ConfigDict, target: str, name: str) -> None:
     is_run = has_checkpoint(folder)
     source = folder if is_run else asked.source(folder, config)
     checkpoint = checkpoint_name(config) if is_run else ""
-    weights.export(source, pathlib.Path(target), checkpoint)
+    title = name.removeprefix(hub.PREFIX)
+    weights.export(source, pathlib.Path(target), checkpoint, title)
     print(f"exported: {target}")
     if name:
         print(f"pushed: {hub.push(pathlib.Path(target), name)}")

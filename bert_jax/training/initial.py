@@ -37,8 +37,10 @@ def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     resolved = config.copy_and_resolve_references()
     tokenizer: Tokenizer | None
     own = folder / "tokenizer.json"
-    # Pre-training prepares its data with the vocabulary trained on the text.
-    keeps = not from_data or config.task.name != "pretraining"
+    # Pre-training prepares its data with the vocabulary trained on the text. With
+    # `init_from` it is the checkpoint's, which the run has kept.
+    trained = config.task.name == "pretraining" and not config.init_from
+    keeps = not (from_data and trained)
     if keeps and workdir.has_config(folder) and own.exists():
         tokenizer = tokenization.load(own)
     else:

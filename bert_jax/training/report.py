@@ -4,6 +4,7 @@ import contextlib
 import functools
 import io
 import pathlib
+import shlex
 import shutil
 import sys
 import tempfile
@@ -104,18 +105,18 @@ def close(
 
 def _what_next(task: Task, folder: Path) -> str:
     """Commands to try with a trained model."""
-    run = f"  {_python()} -m bert_jax.main"
+    run, place = f"  {_python()} -m bert_jax.main", shlex.quote(str(folder))
     rows, finetune = "ROWS.jsonl", []
     if task.config.task.name == "pretraining":
         config = "configs/finetune/glue.py:task=mrpc"
         rows = "TEXTS.txt"
-        finetune = [f"{run} --config={config} --config.init_from={folder}"]
+        finetune = [f"{run} --config={config} --config.init_from={place}"]
     return "\n".join(
         [
             "\ntry next:",
-            f"{run} --workdir={folder} --mode=predict --input={rows}",
+            f"{run} --workdir={place} --mode=predict --input={rows}",
             *finetune,
-            f"{run} --workdir={folder} --mode=export --output=FOLDER",
+            f"{run} --workdir={place} --mode=export --output=FOLDER",
         ]
     )
 

@@ -57,7 +57,7 @@ class Trackers:
     def __init__(self, names: Sequence[str], folder: Path, config: Mapping[str, Any]):
         self._open: dict[str, Tracker] = {}
         path = folder / _FILE
-        runs = json.loads(path.read_text()) if names and path.exists() else {}
+        runs = _known(path) if names and path.exists() else {}
         for name in names:
             opened = self._try(
                 name, functools.partial(_OPEN[name], folder, config, runs)
@@ -97,6 +97,23 @@ class Trackers:
                 *(name, type(error).__name__, " ".join(str(error).split())),
             )
             return None
+
+
+def _known(path: Path) -> dict[str, str]:
+    """Each service's name of the run.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    try:
+        runs = json.loads(path.read_text())
+    except ValueError:
+        runs = None
+    if not isinstance(runs, dict) or not all(isinstance(v, str) for v in runs.values()):
+        raise UserError(
+            f"{path}: not what a run writes; remove it, and the services get a new run"
+        )
+    return runs
 
 
 def _open_wandb(

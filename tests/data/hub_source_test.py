@@ -3,6 +3,7 @@
 import io
 import json
 import lzma
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -101,6 +102,16 @@ def test_what_is_not_there_is_one_line(fake_hub):
     fake_hub.models["people/other"] = {"main": {"train-0.parquet": content}}
     with pytest.raises(UserError, match=r"no column 'sentence1'; .* is it MRPC"):
         glue.read("mrpc", "hf:people/other:", "train", ("0", "1"), Counter())
+
+
+def test_bytes_are_text_and_no_number_is_nothing(tmp_path):
+    table = pyarrow.table(
+        {"text": pyarrow.array([b"caf\xc3\xa9"], pyarrow.binary()), "score": [math.nan]}
+    )
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert list(hub_source.rows(tmp_path / "a.parquet")) == [
+        {"text": "café", "score": None}
+    ]
 
 
 def test_classes_are_named_and_no_label_is_none(fake_hub):

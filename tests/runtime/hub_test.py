@@ -37,6 +37,13 @@ def test_a_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
     source = json.loads((tmp_path / "run" / "init_from.json").read_text())["source"]
     assert source == f"hf:{NAME}@{fake_hub.commit(NAME, 'main')}"
     assert not gets(fake_hub, "pytorch_model.bin")
+    # It resumes without the Hub and without the cache.
+    del fake_hub.models[NAME]
+    shutil.rmtree(tmp_path / "cache")
+    hub.snapshot.cache_clear()
+    command = (f"--config.init_from=hf:{NAME}", "--config.checkpoint.keep=2")
+    run(micro, tmp_path / "run", *command)
+    fake_hub.models[NAME] = {"main": exported}
     ids, mask = [[2, 7, 4, 3]], [[1] * 4]
     mine, theirs = (
         bert_jax.load(path).apply(ids, mask, [[0] * 4])["masked_lm_logits"]
@@ -118,6 +125,7 @@ def test_an_export_is_uploaded(fake_hub, plain, tmp_path):
     found = ModelCard(sent["README.md"].decode())
     assert found.data.pipeline_tag == "fill-mask"
     assert found.data.library_name == "transformers"
+    assert f'from_pretrained("{NAME}")' in found.text
     (line,) = metrics.read(plain, "dev")
     assert f"| loss | {line['loss']:.4g} |" in found.text
     assert weights.read(f"hf:{NAME}").config == weights.read(target).config

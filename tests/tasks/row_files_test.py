@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import lzma
 
 import pytest
 
@@ -34,6 +35,15 @@ def test_tables_and_lines_become_rows(tmp_path):
     lines.write_text("\ufeffone {}\r\n\n two\u2028three")
     assert read(lines) == [{"text": "one {}"}, {"text": " two\u2028three"}]
     assert row_files.reader("rows.jsonl") is None
+    packed = tmp_path / "rows.jsonl.xz"
+    packed.write_bytes(lzma.compress(b'{"text": "a"}\n\n{"text": "b"}\n'))
+    assert read(packed) == [{"text": "a"}, {"text": "b"}]
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.jsonl.xz", "a.parquet"])
+def test_what_is_only_read_is_not_written(name):
+    with pytest.raises(UserError, match=r"only \.jsonl, \.csv and \.tsv are written"):
+        row_files.writer(name, io.StringIO())
 
 
 def test_a_table_without_a_header(tmp_path):

@@ -145,6 +145,13 @@ def test_a_service_that_does_not_open_leaves_no_name(wandb, tmp_path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"wandb": 1}'])
+def test_a_damaged_file_of_names_is_one_line(wandb, tmp_path, text):
+    (tmp_path / "trackers.json").write_text(text)
+    with pytest.raises(UserError, match=r"trackers\.json: not what a run writes"):
+        Trackers(("wandb",), tmp_path, CONFIG)
+
+
 def test_a_package_that_is_missing_is_one_line(monkeypatch):
     monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install '\.\[mlflow\]'"):
