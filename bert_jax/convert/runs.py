@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -80,7 +81,11 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
 def scores(
     folder: Path, step: int, splits: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Each split's scores at a step, as far as the run has evaluated it there."""
+    """Each split's scores at a step, as far as the run has evaluated it there.
+
+    Raises:
+      UserError: metrics.jsonl is damaged.
+    """
     found = {}
     for split in splits:
         for line in metrics.read(folder, split):
@@ -90,6 +95,13 @@ def scores(
                     for name, value in line.items()
                     if name not in ("step", "time") and math.isfinite(value)
                 }
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{folder / 'metrics.jsonl'}: a name has half of a surrogate pair; restore "
+            "the run's own file"
+        ) from error
     return found
 
 

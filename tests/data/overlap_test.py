@@ -137,8 +137,8 @@ def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch, capfd):
     assert totals["dev"]["sentences"] == 30 * documents
     assert totals["train"]["sentences"] == 41 * (20 - documents)
     assert (
-        f"held out: {30 * documents} sentences, of which 0 (0.0%) stand in the "
-        f"training text; {11 * documents} that did (26.8%) were left out"
+        f"held out: {30 * documents} sentences, 0 (0.0%) of them in the training text\n"
+        f"left out: {11 * documents} (26.8%) that were"
     ) in capfd.readouterr().err
 
 
