@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.data.glue import TASKS
+from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
+from bert_jax.runtime import hub
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
 from configs.base import SIZES
@@ -111,14 +113,14 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
             known = ", ".join(name for name in TASKS if name != "ax")
             raise UserError(f"--tasks: {task!r} is none of {known}")
         folder = data_dir(options.data, task)
-        if not folder.startswith(("tfds:", "hf:")) and not Path(folder).is_dir():
+        if not folder.startswith(BY_NAME) and not Path(folder).is_dir():
             raise UserError(f"{folder}: no such folder; --data={options.data}")
     return options, rest
 
 
 def data_dir(data: str, task: str) -> str:
     """Where the data of a task are."""
-    if data.startswith("hf:"):
+    if data.startswith(hub.PREFIX):
         return data
     if data.startswith("tfds:"):
         return f"{data}/{task}"

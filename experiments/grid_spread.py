@@ -24,6 +24,7 @@ from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.data.glue import TASKS
 from bert_jax.data.lines import read_lines
+from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
@@ -92,7 +93,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     for field in fields:
         if field.startswith("--config.train.batch_size="):
             raise UserError(f"{field}: the grid sets it; see --batch_sizes")
-    if own.data.startswith(("tfds:", "hf:")):
+    if own.data.startswith(BY_NAME):
         raise UserError(f"--data={own.data}: a folder is required, to draw from")
     if own.task == "cola" or not TASKS[own.task].labels:
         raise UserError(

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from runs import taken
 
 from experiments import glue, glue_table
 from experiments.glue_table import Result
@@ -58,9 +59,7 @@ def grid(tmp_path, monkeypatch, capfd):
 
     def run(*args):
         status = glue.main([f"--data={tmp_path}", f"--output={output}", *args])
-        ran = output / "ran.txt"
-        lines = ran.read_text().splitlines() if ran.exists() else []
-        ran.unlink(missing_ok=True)
+        lines = taken(output / "ran.txt")
         return status, lines, *capfd.readouterr()
 
     run.output = output

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from runs import taken
 
 from experiments import grid_spread, spread_report
 from experiments.paper import execution
@@ -52,9 +53,7 @@ def command(plain, tmp_path, monkeypatch, capfd):
         given = [f"--data={tmp_path}", f"--init_from={plain}", f"--output={output}"]
         small = ("--size=tiny", "--examples=6,all", "--epochs=2,3", "--batch_sizes=8")
         status = grid_spread.main([*given, *small, *args])
-        path = output / "ran.txt"
-        ran = path.read_text().splitlines() if path.exists() else []
-        path.unlink(missing_ok=True)
+        ran = taken(output / "ran.txt")
         return status, ran, *capfd.readouterr()
 
     run.output, run.data = output, folder

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from runs import run as run_main
+from runs import taken
 from scipy import special, stats
 
 import bert_jax
@@ -107,9 +108,7 @@ def command(data, plain, tmp_path, monkeypatch, capfd):
         small = ("--size=tiny", "--examples=4,all", "--draws=2")
         length = "--config.task.max_seq_length=16"
         status = curves.main([*given, *small, length, *args])
-        path = output / "ran.txt"
-        ran = path.read_text().splitlines() if path.exists() else []
-        path.unlink(missing_ok=True)
+        ran = taken(output / "ran.txt")
         return status, ran, *capfd.readouterr()
 
     run.output = output

@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from runs import taken
 
 from bert_jax.config import configuration
 from experiments.paper import __main__ as paper
@@ -103,9 +104,7 @@ def command(data, micro, tmp_path, monkeypatch, capfd):
         given = [table, f"--data={data}", f"--output={output}"]
         given.append("--corpus=pydocs" if table == "table6" else f"--config={micro}")
         status = paper.main([*given, "--size=tiny", *args])
-        path = output / "ran.txt"
-        ran = path.read_text().splitlines() if path.exists() else []
-        path.unlink(missing_ok=True)
+        ran = taken(output / "ran.txt")
         return status, ran, *capfd.readouterr()
 
     run.output = output

@@ -43,6 +43,13 @@ def run(config, workdir, *arguments, status: int = 0) -> tuple[str, str]:
     return here(f"--config={config}", f"--workdir={workdir}", *arguments, status=status)
 
 
+def taken(path: Path) -> list[str]:
+    """The lines of a file, which is removed; none without a file."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return lines
+
+
 def environment(devices: int = 1, **variables: str) -> dict[str, str]:
     """This one's, for a process with so many simulated devices."""
     flags = os.environ["XLA_FLAGS"].replace("count=8", f"count={devices}")

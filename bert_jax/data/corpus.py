@@ -113,14 +113,15 @@ def _identity(source: str, data_dir: Path) -> list[Any]:
     kind, name = _kind(source)
     if kind == "pydocs":
         return [kind, *pydocs.identity()]
-    if kind == "hf":
-        return [kind, *(path.resolve().name for path in _hub_files(source))]
     if kind == "tfds":
         info = tfds_source.prepared(name).info
         splits = sorted(info.splits.items())
         sizes = [[split, i.num_examples, i.num_bytes] for split, i in splits]
         return [kind, info.full_name, sizes]
-    files = digests.of_files(_files(source), data_dir)
+    if kind == "hf":  # the cache names files by their contents
+        files = [path.resolve().name for path in _hub_files(source)]
+    else:
+        files = digests.of_files(_files(source), data_dir)
     return [kind, len(files), hashlib.sha256("".join(files).encode()).hexdigest()]
 
 

@@ -210,8 +210,7 @@ def _from_file(name: str, path: Path, split: str, notices: Counter[str]) -> _Fie
 
 def _from_tfds(name: str, source: str, split: str) -> _Fields | None:
     builder = tfds_source.prepared(source)
-    default = {"dev": "validation"}.get(split, split)
-    theirs = _TFDS_SPLITS.get(name, {}).get(split, default)
+    theirs = _their_split(name, split)
     if theirs not in builder.info.splits:
         if split in ("train", "dev"):
             raise UserError(
@@ -246,12 +245,17 @@ def _tfds_records(name: str, source: str, builder: Any, split: str) -> _Fields:
         yield f"tfds:{source}: {split}, record {count}", index, texts, str(label)
 
 
+def _their_split(name: str, split: str) -> str:
+    """The name of a split in TFDS, and on the Hub."""
+    default = {"dev": "validation"}.get(split, split)
+    return _TFDS_SPLITS.get(name, {}).get(split, default)
+
+
 def _from_hub(name: str, source: str, split: str) -> _Fields | None:
     """The same from the Hub's nyu-mll/glue, whose columns are TFDS's."""
     if ":" not in source.removeprefix(hub.PREFIX):
         source = f"{source}:{name}"
-    default = {"dev": "validation"}.get(split, split)
-    theirs = _TFDS_SPLITS.get(name, {}).get(split, default)
+    theirs = _their_split(name, split)
     find = hub_source.required if split in ("train", "dev") else hub_source.files
     paths = find(source, theirs)
     return _hub_records(name, source, theirs, paths) if paths else None

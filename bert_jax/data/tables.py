@@ -27,6 +27,8 @@ from bert_jax.data.lines import COMPRESSED, read_lines
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub, outside
 
+BY_NAME = ("tfds:", hub.PREFIX)  # what data sets that are no files begin with
+
 
 class Record(NamedTuple):
     """One record; its fields are strings in CSV and TSV, otherwise any JSON value."""
@@ -67,7 +69,7 @@ def read_table(source: str, wanted: Wanted) -> list[Record]:
     Raises:
       UserError: a file cannot be read or has an unknown ending; a column is missing; a
         record has too few or too many fields, or unpaired quotes; there are no records;
-        columns are wanted by number, and the first line has these numbers as names.
+        the columns are numbers, but the first line names its columns by them.
     """
     records = list(read_rows(source, wanted))
     if not records:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_jax.data.lines import read_lines, uncompressed
-from bert_jax.data.tables import ANY, Wanted, read_rows
+from bert_jax.data.tables import ANY, BY_NAME, Wanted, read_rows
 from bert_jax.errors import UserError
 
 Row = dict[str, Any]
@@ -29,8 +29,8 @@ def reader(source: str, wanted: Wanted = ANY) -> Iterator[tuple[str, str]] | Non
       UserError: see `data.tables.read_table`.
     """
     name = uncompressed(source)
-    by_name = source.startswith(("hf:", "tfds:"))
-    if by_name or name.endswith((".csv", ".tsv", ".parquet")):
+    is_table = name.endswith((".csv", ".tsv", ".parquet"))
+    if is_table or source.startswith(BY_NAME):
         return (
             (where, json.dumps(fields, default=str))
             for where, fields in read_rows(source, wanted)

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data import folders, texts
-from bert_jax.data.tables import ANY, Wanted
+from bert_jax.data.tables import ANY, BY_NAME, Wanted
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -23,7 +23,6 @@ from bert_jax.tasks.confusion import Classified
 
 Target = int | float | tuple[int, ...] | None  # like TextExample.label
 _NAMED = 10  # the most labels that an error lists
-_BY_NAME = ("tfds:", "hf:")  # data sets that are not folders
 _NO_FILMS = "dev: reviews held out from data that do not name their films"
 
 
@@ -230,24 +229,24 @@ class Imdb(Text):
         if split in ("train", "dev"):
             whole = self._whole("train")
             parts = texts.hold_out(whole, task.dev_fraction, self._groups(whole))
-            if task.data_dir.startswith(_BY_NAME) and parts[1]:
+            if task.data_dir.startswith(BY_NAME) and parts[1]:
                 self.notices[_NO_FILMS] = len(parts[1])
             return parts[split == "dev"] or None
         folder = storage.path(task.data_dir) / split
-        if task.data_dir.startswith(_BY_NAME) or folder.exists():
+        if task.data_dir.startswith(BY_NAME) or folder.exists():
             return self._whole(split)
         return None
 
     def _groups(self, whole: list[LabelledText]) -> list[str] | None:
         """Each text's group; a group must not be split between train and dev."""
         source = self.config.task.data_dir
-        if not source.startswith(_BY_NAME):
+        if not source.startswith(BY_NAME):
             return folders.films(storage.path(source) / "train", whole)
         return [text.text for text in whole]
 
     def _whole(self, split: str) -> list[LabelledText]:
         source = self.config.task.data_dir
-        if source.startswith(_BY_NAME):
+        if source.startswith(BY_NAME):
             columns = texts.Columns("text", "", "label", ",")
             return texts.read_texts(
                 f"{source}:{split}", columns, self.kind, labelled=True

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.data.glue import TASKS as GLUE
+from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
+from experiments import glue
 
 
 class Task(NamedTuple):
@@ -105,10 +107,10 @@ def find(name: str, folders: Sequence[str]) -> Found | str:
     task = TASKS[name]
     lacks = f"no folder {' or '.join(task.folders)}"
     for folder in folders:
-        if folder.startswith(("tfds:", "hf:")):
+        if folder.startswith(BY_NAME):
             if name in GLUE:
-                own = "" if folder.startswith("hf:") else f"/{name}"
-                return Found(task.config, (f"task.data_dir={folder}{own}",))
+                data = glue.data_dir(folder, name)
+                return Found(task.config, (f"task.data_dir={data}",))
             continue
         for variant in (task, _IMDB_LINES) if name == "imdb" else (task,):
             for place in (Path(folder) / part for part in variant.folders):
@@ -123,7 +125,7 @@ def find(name: str, folders: Sequence[str]) -> Found | str:
 def require(folders: Sequence[str]) -> None:
     """Raises UserError where a folder does not exist."""
     for folder in folders:
-        if not folder.startswith(("tfds:", "hf:")) and not Path(folder).is_dir():
+        if not folder.startswith(BY_NAME) and not Path(folder).is_dir():
             raise UserError(f"--data={folder}: no such folder")
 
 

@@ -86,6 +86,7 @@ def test_the_hubs_own_conversion_is_read_where_a_set_has_no_parquet(fake_hub):
     documents = corpus.documents((f"hf:{NAME}",), Path("unused"))
     assert [document.text for document in documents] == ["One.", "Two."]
     first = corpus.identity((f"hf:{NAME}",), Path("unused"))
+    assert first[0][:2] == ["hf", 1]  # as of files: their number
     assert first == corpus.identity((f"hf:{NAME}",), Path("unused"))
 
 
