@@ -76,7 +76,8 @@ def loop(run: Session) -> None:
         batch = run.next_batch()
         update = run.compiled_step(batch)
         with clock("step"):
-            run.state, metrics = update(run.state, batch, seeds.array)
+            rate = run.learning_rates[run.now]
+            run.state, metrics = update(run.state, batch, seeds.array, rate)
             run.now += 1
             # At most one step runs while the next batch is put together.
             goes_back = run.anomalies.add(run.now, metrics)

@@ -118,14 +118,7 @@ def _training(task: Task, mesh: Mesh, phase: Phase, batch: columns.Columns) -> P
     state = sharding.abstract_state(task.init_params, adam, mesh, config.mesh.optimizer)
     state, batch = seeds.abstract(state), seeds.abstract(batch)
     traced = compilation.trace_step(
-        task,
-        adam,
-        optimizer.learning_rate_schedule(config),
-        seeds,
-        mesh,
-        state,
-        batch,
-        phase.micro_batches,
+        task, seeds, mesh, state, batch, phase.micro_batches
     )
     return Program(traced, mesh, state, phase.batch_size, _length(phase))
 

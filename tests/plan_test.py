@@ -66,7 +66,6 @@ def compiled(task, mesh, phase):
         loss=task.loss,
         loss_weights=task.loss_weights,
         optimizer=optimizer.make(config),
-        schedule=optimizer.learning_rate_schedule(config),
         micro_batches=phase.micro_batches,
     )
     state = estimate.state(config, mesh)
@@ -79,7 +78,8 @@ def compiled(task, mesh, phase):
     out = (sharding.shardings_of(state), sharding.replicated(mesh))
     jitted = jax.jit(function, donate_argnums=0, out_shardings=out)
     with sharding.activate(mesh):
-        return jitted.lower(state, batch, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+        numbers = (jax.ShapeDtypeStruct((), x) for x in (jnp.int32, jnp.float32))
+        return jitted.lower(state, batch, *numbers).compile()
 
 
 MESH = ("mesh.data=2", "mesh.fsdp=2", "mesh.tensor=2")

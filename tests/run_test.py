@@ -106,7 +106,10 @@ def test_two_phases_in_one_run(micro, tmp_path):
     places = [i for s in starts for i, line in enumerate(rest) if line.startswith(s)]
     assert len(places) == len(starts) and places == sorted(places)
     compiled = [line for line in rest if line.startswith("compiling")]
-    assert compiled == [f"compiling the step at length {n}" for n in (32, 24)]
+    assert compiled == [
+        "compiling the step at length 32 (1 of 2)",
+        "compiling the step at length 24 (2 of 2)",
+    ]
     # The scores of the last step are in the table alone.
     assert "step 10 dev: loss " in err and "step 20 dev" not in err
     assert f"--workdir={tmp_path / 'run'} --mode=predict" in out.partition("next:")[2]

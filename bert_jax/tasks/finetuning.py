@@ -187,22 +187,24 @@ class Finetuning(Task, Generic[Example, Answer]):
         return () if uses_pooler(self.head) else ("bert/pooler",)
 
     def training_data(self) -> Data:
-        rows = self._rows("train")
-        return Data(vocabulary_fit.of_rows(rows, self.tokenizer), len(rows))
+        rows, train = self._rows("train"), self.config.train
+        size = train.batch_size * train.seeds  # all seeds' batches have one length
+        lengths = rows.expected_lengths(size, train.num_steps, **self._lengths)
+        return Data(vocabulary_fit.of_rows(rows, self.tokenizer), len(rows), lengths)
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         return init_with_heads(self.model, key)
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
-        size = self.config.train.batch_size
-        return self._rows("train").batches(step, size, rows, seed, **self._lengths)
+        table, size = self._rows("train"), self.config.train.batch_size
+        return table.batches(step, size, rows, seed, **self._lengths)
 
     def evaluation_batches(
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
         del step
-        size = self.config.evaluate.batch_size
-        return self._rows(split).each_once(size, rows, **self._lengths)
+        size, table = self.config.evaluate.batch_size, self._rows(split)
+        return table.each_once(size, rows, **self._lengths)
 
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
@@ -220,13 +222,9 @@ class Finetuning(Task, Generic[Example, Answer]):
         key: Key[Array, ""] | None = None,
     ) -> dict[str, Array]:
         """The head's logits for a batch, float32."""
-        outputs = self.model.apply(
-            {"params": params},
-            batch["input_ids"],
-            batch["input_mask"],
-            batch["segment_ids"],
-            key,
-        )
+        columns = ("input_ids", "input_mask", "segment_ids")
+        inputs = (batch[name] for name in columns)
+        outputs = self.model.apply({"params": params}, *inputs, key)
         assert isinstance(outputs, dict)
         return {k: v for k, v in outputs.items() if k.endswith("logits")}
 
@@ -246,8 +244,7 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     def by_feature(self, split: str, fetched: Sequence[Outputs]) -> list[Outputs]:
         """Reorders the outputs of a split's batches by feature."""
-        table = self._rows(split)
-        size = self.config.evaluate.batch_size
+        table, size = self._rows(split), self.config.evaluate.batch_size
         ordered: list[Outputs] = [{} for _ in range(len(table))]
         for indices, outputs in zip(table.by_length(size), fetched, strict=True):
             for place, index in enumerate(indices):

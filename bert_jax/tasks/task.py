@@ -85,12 +85,14 @@ class Data:
       fit: of the vocabulary, from a sample of the rows; in pre-training its [UNK] are
         counted in all.
       epoch_size: rows; 0 if the run does not count epochs.
+      lengths: about how many lengths the batches of a phase are padded to.
       record: identifies the data, for `Task.recall`; JSON.
       folders: of the prepared data.
     """
 
     fit: Fit
     epoch_size: int = 0
+    lengths: int = 1
     record: dict[str, Any] = dataclasses.field(default_factory=dict)
     folders: tuple[str, ...] = ()
 

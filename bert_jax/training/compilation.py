@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import optax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from bert_jax.runtime import signals
@@ -14,14 +14,13 @@ from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
 from bert_jax.tasks.task import Task
 from bert_jax.training import memory, sharding, step
+from bert_jax.training import optimizer as optimizers
 from bert_jax.training.seeds import Seeds
 from bert_jax.types import Batch
 
 
 def trace_step(
     task: Task,
-    optimizer: optax.GradientTransformation,
-    schedule: optax.Schedule,
     seeds: Seeds,
     mesh: Mesh,
     state: step.TrainState,
@@ -36,24 +35,30 @@ def trace_step(
       micro_batches: the number of parts that the batch is split into.
 
     Returns:
-      A function of (state, batch, `seeds.array`), which donates the state.
+      A function of (state, batch, `seeds.array`, the learning rate), which donates the
+      state. The rate is an argument, so that runs which differ in it share a program.
     """
-    one_seed = functools.partial(
-        step.train_step,
-        loss=task.loss,
-        loss_weights=task.loss_weights,
-        optimizer=optimizer,
-        schedule=schedule,
-        micro_batches=micro_batches,
-        spike_factor=float(task.config.train.spike_factor),
-    )
+
+    def update(state: Any, batch: Any, seeds_array: Any, learning_rate: Any) -> Any:
+        one_seed = functools.partial(
+            step.train_step,
+            learning_rate=learning_rate,
+            loss=task.loss,
+            loss_weights=task.loss_weights,
+            optimizer=optimizers.make(task.config, task.unused(), learning_rate),
+            micro_batches=micro_batches,
+            spike_factor=float(task.config.train.spike_factor),
+        )
+        return seeds.each(one_seed)(state, batch, seeds_array)
+
     jitted = jax.jit(
-        seeds.each(one_seed),
+        update,
         donate_argnums=0,
         out_shardings=(sharding.shardings_of(state), sharding.replicated(mesh)),
     )
     with sharding.activate(mesh):
-        return jitted.trace(state, batch, seeds.array)
+        rate = jax.ShapeDtypeStruct((), jnp.float32)
+        return jitted.trace(state, batch, seeds.array, rate)
 
 
 def trace_outputs(
@@ -72,6 +77,7 @@ class CompiledStep:
       trace: calls `trace_step` with a state, a batch and the number of micro-batches.
       progress: prints the memory that the longest batch takes, and the notices.
       notices: the task's, about the data so far.
+      shapes: about how many shapes the batches will have.
     """
 
     def __init__(
@@ -81,16 +87,18 @@ class CompiledStep:
         clock: Stopwatch,
         progress: Progress,
         notices: Counter[str],
+        shapes: int,
     ):
         self._trace, self._stop = trace, stop
         self._clock, self._progress, self._notices = clock, progress, notices
+        self._shapes = shapes
         self._compiled: dict[tuple, jax.stages.Compiled] = {}
         self._widest = 0  # positions
 
     def for_batch(
         self, state: step.TrainState, batch: Batch, micro_batches: int
     ) -> jax.stages.Compiled:
-        """The step for a batch of these shapes: a function of (state, batch, seeds).
+        """The step for a batch of these shapes, as `trace_step` returns it.
 
         Raises:
           Interrupted: a signal arrived during compilation.
@@ -98,7 +106,10 @@ class CompiledStep:
         shapes = (micro_batches, *((name, x.shape) for name, x in batch.items()))
         if shapes not in self._compiled:
             length = batch["input_ids"].shape[-1]
-            self._progress.note(f"compiling the step at length {length}")
+            number = len(self._compiled) + 1
+            known = self._shapes > 1 and number <= self._shapes
+            of = f" ({number} of {self._shapes})" if known else ""
+            self._progress.note(f"compiling the step at length {length}{of}")
             with self._clock("compile"):
                 self._compiled[shapes] = signals.run_interruptibly(
                     lambda: self._trace(state, batch, micro_batches).lower().compile(),

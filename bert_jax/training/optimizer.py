@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
 from ml_collections import ConfigDict
 
 from bert_jax.config.phases import phase2_start
@@ -38,6 +39,13 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
     """
     name = config.optimizer.schedule
     return _named(SCHEDULES, "schedule", name)(config)
+
+
+def learning_rates(config: ConfigDict) -> Float[np.ndarray, " steps"]:
+    """The schedule's rate of each of `config.train.num_steps` steps."""
+    schedule = learning_rate_schedule(config)
+    rates = jax.jit(jax.vmap(schedule))(jnp.arange(config.train.num_steps))
+    return np.asarray(rates, np.float32)
 
 
 def polynomial(config: ConfigDict) -> optax.Schedule:
@@ -190,7 +198,9 @@ def scale_by_trust_ratio() -> optax.GradientTransformation:
 
 
 def make(
-    config: ConfigDict, unused: Sequence[str] = ()
+    config: ConfigDict,
+    unused: Sequence[str] = (),
+    learning_rate: Float[Array, ""] | None = None,
 ) -> optax.GradientTransformation:
     """The optimizer that `config.optimizer` names, with its schedule and clipping.
 
@@ -201,6 +211,8 @@ def make(
 
     Args:
       unused: see `decay_mask`.
+      learning_rate: this step's, instead of the schedule: a program that gets it as an
+        argument serves all rates.
 
     Raises:
       UserError: an unknown name, or a number outside its range.
@@ -213,6 +225,8 @@ def make(
         _number(config, field)
     clip_norm = _number(config, "clip_norm")
     schedule = learning_rate_schedule(config)
+    if learning_rate is not None:
+        schedule = lambda _: learning_rate  # noqa: E731
     clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
     mask = functools.partial(decay_mask, unused=unused)
     return optax.chain(clip, maker(optimizer, schedule, mask))

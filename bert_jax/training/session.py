@@ -7,7 +7,8 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Float
 
 from bert_jax.convert import merge
 from bert_jax.data.rows import RowIndex
@@ -51,6 +52,7 @@ class Session:
 
     state: step.TrainState
     now: int
+    learning_rates: Float[np.ndarray, " steps"]
     anomalies: anomaly.Anomalies
     counted: tuple[float, float]  # of the last batch, see `Task.counted`
     _rows: RowIndex
@@ -64,6 +66,7 @@ class Session:
         self.mesh = sharding.make_mesh(config)
         memory.require(config, trains=True)
         self._optimizer = optimizers.make(config, task.unused())
+        self.learning_rates = optimizers.learning_rates(config)
         self._abstract = sharding.abstract_state(
             task.init_params, self._optimizer, self.mesh, config.mesh.optimizer
         )
@@ -97,7 +100,7 @@ class Session:
             return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
 
     def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:
-        """The step for these shapes: (state, batch, seeds) -> (state, metrics)."""
+        """(state, batch, seeds, its rate) -> (state, metrics), for these shapes."""
         micro_batches = self.task.phase_at(self.now).micro_batches
         return self._compiled.for_batch(self.state, batch, micro_batches)
 
@@ -238,8 +241,14 @@ class Session:
         )
         self._rows = sharding.local_rows(self.mesh, config.train.batch_size)
         self._batches = self.seeds.batches(task, self.now, self._rows)
+        left = sum(phase.end_step > self.now for phase in task.phases())
         self._compiled = compilation.CompiledStep(
-            self._trace, self.stop, self.clock, self.progress, task.notices
+            self._trace,
+            self.stop,
+            self.clock,
+            self.progress,
+            task.notices,
+            left * self._data.lengths,
         )
         self.speed = Speed(self.clock)
 
@@ -286,14 +295,6 @@ class Session:
     def _trace(
         self, state: step.TrainState, batch: Batch, micro_batches: int
     ) -> jax.stages.Traced:
-        schedule = optimizers.learning_rate_schedule(self.task.config)
         return compilation.trace_step(
-            self.task,
-            self._optimizer,
-            schedule,
-            self.seeds,
-            self.mesh,
-            state,
-            batch,
-            micro_batches,
+            self.task, self.seeds, self.mesh, state, batch, micro_batches
         )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.training import anomaly
 from bert_jax.types import Batch, Params, Scalars
@@ -58,11 +58,11 @@ def train_step(
     state: TrainState,
     batch: Batch,
     seed: Int[Array, ""] | int,
+    learning_rate: Float[Array, ""] | float,
     *,
     loss: LossFunction,
     loss_weights: WeightFunction,
     optimizer: optax.GradientTransformation,
-    schedule: optax.Schedule,
     micro_batches: int,
     spike_factor: int | float = 0.0,
 ) -> tuple[TrainState, dict[str, Array]]:
@@ -72,10 +72,10 @@ def train_step(
       state: do not use it afterwards (its buffers are donated).
       batch: arrays [batch, ...].
       seed: of the root key of dropout.
+      learning_rate: for the log; `optimizer` has it already.
       loss: returns the named sums of a batch or a part of it.
       loss_weights: returns what each named sum of a whole batch is divided by.
       optimizer: from `optimizer.make`.
-      schedule: the learning rate, for the log.
       micro_batches: the number of parts that the batch is split into.
       spike_factor: see `anomaly.judge`.
 
@@ -91,7 +91,7 @@ def train_step(
     metrics = {
         "loss": sum(losses.values()),
         **losses,
-        "learning_rate": jnp.asarray(schedule(state.step), jnp.float32),
+        "learning_rate": jnp.asarray(learning_rate, jnp.float32),
         "grad_norm": optax.tree.norm(grads),
     }
     bad, stats, judged = anomaly.judge(

@@ -95,11 +95,12 @@ class OurStep:
         self._mesh = sharding.make_mesh(config)
         self._seeds = Seeds(config, config.seed)
         self._optimizer = optimizer.make(config)
+        self._rate = np.float32(config.optimizer.learning_rate)
         self._state = self._first_state(config)
         self.parameters = count_parameters(self._state.params)
         progress = Progress(0, active=False)
         steps = compilation.CompiledStep(
-            self._trace, signals.Stop(), Stopwatch(), progress, Counter()
+            self._trace, signals.Stop(), Stopwatch(), progress, Counter(), 1
         )
         self.compiled = steps.for_batch(
             self._state, self._placed(), config.train.micro_batches
@@ -114,7 +115,7 @@ class OurStep:
         metrics: dict[str, Any] = {}
         for _ in range(steps):
             self._state, metrics = self.compiled(
-                self._state, self._placed(), self._seeds.array
+                self._state, self._placed(), self._seeds.array, self._rate
             )
         return float(metrics["loss"])
 
@@ -136,12 +137,5 @@ class OurStep:
         self, state: step.TrainState, batch: Batch, micro_batches: int
     ) -> jax.stages.Traced:
         return compilation.trace_step(
-            self._task,
-            self._optimizer,
-            optimizer.learning_rate_schedule(self._task.config),
-            self._seeds,
-            self._mesh,
-            state,
-            batch,
-            micro_batches,
+            self._task, self._seeds, self._mesh, state, batch, micro_batches
         )

@@ -64,9 +64,9 @@ def test_an_anomaly_changes_nothing_but_the_counters(seeds):
 
     def one(state, batch):
         return step.train_step(
-            state, batch, 0, loss=loss,
+            state, batch, 0, 0.1, loss=loss,
             loss_weights=lambda batch: {"squares": jnp.asarray(1.0)},
-            optimizer=optimizer, schedule=lambda count: 0.1, micro_batches=1,
+            optimizer=optimizer, micro_batches=1,
         )  # fmt: skip
 
     take = jax.jit(jax.vmap(one))

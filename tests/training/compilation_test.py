@@ -51,13 +51,10 @@ def compiled(name="bert_adam", **mesh):
         "masked_lm_weights": rows(PREDICTIONS, dtype=jnp.float32),
         "next_sentence_labels": rows(),
     }
-    schedule = optimizer.learning_rate_schedule(config)
-    traced = compilation.trace_step(
-        task, adam, schedule, Seeds.single(config), grid, state, batch, 1
-    )
+    traced = compilation.trace_step(task, Seeds.single(config), grid, state, batch, 1)
     step = traced.lower().compile()
     own = memory.bytes_per_device((state, batch))
-    assert step.memory_analysis().argument_size_in_bytes == own + 4  # and the seed
+    assert step.memory_analysis().argument_size_in_bytes == own + 8  # and seed and rate
     assert "activations, gradients" in memory.of_step(step, batch)
     return state, step.as_text()
 

@@ -364,6 +364,25 @@ def test_the_recipes_of_lamb():
         assert schedule(last) > schedule(last + 1)
 
 
+@pytest.mark.parametrize("name", ["bert_adam", "adamw", "lamb"])
+def test_a_rate_from_outside_does_as_the_schedule(name):
+    config = make_config(name=name, num_steps=30)
+    rates = optimizer.learning_rates(config)
+    schedule = optimizer.learning_rate_schedule(config)
+    each = [schedule(step) for step in range(30)]
+    np.testing.assert_allclose(rates, each, rtol=3e-7)
+    params = model(False, lambda shape: jnp.full(shape, 0.5))
+    gradients = jax.tree.map(lambda x: 0.1 * x, params)
+    own = optimizer.make(config)
+    state = own.init(params)
+    for step in range(3):
+        given = optimizer.make(config, learning_rate=schedule(step))
+        updates, _ = given.update(gradients, state, params)
+        expected, state = own.update(gradients, state, params)
+        jax.tree.map(np.testing.assert_array_equal, updates, expected)
+    assert all(map(np.any, jax.tree.leaves(updates)))
+
+
 def test_schedule_without_warmup_starts_at_the_peak():
     schedule = optimizer.learning_rate_schedule(make_config(warmup_steps=0))
     assert schedule(0) == np.float32(1e-2)

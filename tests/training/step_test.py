@@ -46,8 +46,8 @@ def take(batch, micro_batches=1, seed=0, at=0):
         loss=loss,
         loss_weights=loss_weights,
         optimizer=optimizer,
-        schedule=lambda count: 0.1 * (count + 1),
         seed=seed,
+        learning_rate=0.1 * (at + 1),
         micro_batches=micro_batches,
     )
     return jax.jit(function)(state, batch)

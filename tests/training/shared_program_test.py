@@ -1,0 +1,24 @@
+"""Runs that differ in their learning rates, or in their length, share a program."""
+
+import jax
+import pytest
+
+from experiments import programs
+
+
+def step_text(*fields):
+    given = ("train.batch_size=8", "model.num_hidden_layers=1", *fields)
+    config = programs.load("configs/tiny.py", [f"--config.{field}" for field in given])
+    return programs.trace(config, jax.devices()[:1], "train").traced.lower().as_text()
+
+
+@pytest.mark.parametrize("name", ["bert_adam", "adamw", "lamb"])
+def test_the_rate_is_an_argument(name):
+    own = f"optimizer.name={name}"
+    expected = step_text(own)
+    for fields in (
+        ("optimizer.learning_rate=3e-5",),
+        ("train.num_steps=77", "optimizer.warmup_fraction=0.5"),
+    ):
+        assert step_text(own, *fields) == expected
+    assert step_text(own, "optimizer.beta1=0.8") != expected
