@@ -15,3 +15,8 @@ class Interrupted(BaseException):
     def __init__(self, signal_number: int):
         super().__init__(f"stopped by signal {signal_number}")
         self.signal_number = signal_number
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error of other code, at most 150 characters."""
+    return str(error).strip().partition("\n")[0][:150] or type(error).__name__

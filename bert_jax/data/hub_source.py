@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
 
@@ -112,7 +112,7 @@ def rows(
                         row[column] = _class_name(row[column], classes)
                     yield {key: _decoded(value) for key, value in row.items()}
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0][:150]
+        reason = first_line(error)
         raise UserError(f"{path}: cannot be read as parquet ({reason})") from error
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_jax.data import hub_source
+from bert_jax.data import tables
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import hub, outside
+from bert_jax.runtime import outside
 
 # Characters that a file's answer_start may be off. COVID-QA is off by one where the
 # text starts with a space; offsets counted in bytes are off by more.
@@ -40,7 +40,8 @@ class Example(NamedTuple):
 
 def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
     """Returns the questions of a file (JSON, perhaps compressed), or of a split on the
-    Hub (hf:rajpurkar/squad:train), in order, and notices.
+    Hub or of TFDS (hf:rajpurkar/squad:train, tfds:squad/v1.1:train), in order, and
+    notices.
 
     The notices count unusual questions, which are kept: repeated ids and empty ones.
 
@@ -48,8 +49,9 @@ def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
       UserError: not JSON, or not SQuAD's format; says where.
     """
     content: Any
-    if str(path).startswith(hub.PREFIX):
-        content = _as_file(hub_source.split_rows(str(path)))
+    if str(path).startswith(tables.BY_NAME):
+        rows = (record.fields for record in tables.read_rows(str(path)))
+        content = _as_file(rows)
     else:
         text = "\n".join(line for _, line in read_lines(path))
         hint = "; SQuAD's files are one JSON object each"
@@ -67,7 +69,8 @@ def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
 
 
 def _as_file(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The Hub's rows as SQuAD's files have them; without an answer: impossible."""
+    """The Hub's or TFDS's rows as SQuAD's files have them; without an answer:
+    impossible."""
     paragraphs = []
     for row in rows:
         given = row.get("answers") or {}

@@ -3,8 +3,9 @@
 from typing import Any, NamedTuple
 
 from bert_jax.data.lines import uncompressed
-from bert_jax.data.tables import Record, Wanted, as_text, read_table
+from bert_jax.data.tables import Record, Wanted, as_text, read_rows, read_table
 from bert_jax.errors import UserError
+from bert_jax.runtime import hub
 
 CHOICES = 4
 _OFFICIAL = ("sent1", "sent2", *(f"ending{n}" for n in range(CHOICES)))
@@ -19,12 +20,13 @@ class Choices(NamedTuple):
 
 
 def read_choices(source: str, labelled: bool) -> list[Choices]:
-    """Reads SWAG's official CSV, or `context`, `endings` and `label` from JSON lines
-    or TFDS ("tfds:hellaswag:train").
+    """Reads SWAG's official CSV, or the same columns from the Hub
+    (hf:allenai/swag:regular:train); or `context`, `endings` and `label` from JSON lines
+    or TFDS (tfds:hellaswag:train).
 
-    In SWAG's CSV the context is `sent1`, a whole sentence. An ending is `sent2`, the
-    start of the next sentence, plus one of `ending0` to `ending3` (section 4.4: the
-    given sentence is A, a possible continuation is B).
+    SWAG's own context is `sent1`, a whole sentence. An ending is `sent2`, the start of
+    the next sentence, plus one of `ending0` to `ending3` (section 4.4: the given
+    sentence is A, a possible continuation is B).
 
     Args:
       labelled: each record must have a label; otherwise it may be missing, empty or -1.
@@ -33,6 +35,8 @@ def read_choices(source: str, labelled: bool) -> list[Choices]:
       UserError: a record has another format; names file and line.
     """
     official = uncompressed(source).endswith(".csv")
+    if source.startswith(hub.PREFIX):
+        official = "sent1" in next(iter(read_rows(source)), Record("", {})).fields
     columns = _OFFICIAL if official else ("context", "endings")
     records = read_table(source, Wanted((*columns, *(("label",) if labelled else ()))))
     return [

@@ -266,4 +266,6 @@ def _plain(feature: Any, value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, list):
         return [_plain(None, item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(None, item) for name, item in value.items()}
     return value.item() if isinstance(value, np.generic) else value

@@ -1,44 +1,73 @@
 """Opens TFDS data sets without TensorFlow (array_record)."""
 
+import contextlib
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download import download_manager, extractor, util
+from tensorflow_datasets.core.read_only_builder import builder_from_files
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import storage
 
+# What TFDS may lack, by the name of the package.
+_EXTRAS = {
+    "tensorflow": "TensorFlow: install the extra (pip install '.[google]')",
+    "apache_beam": "Apache Beam: install the extra (pip install '.[beam]')",
+}
+_FAILURES = (
+    *(ImportError, OSError, ValueError, AssertionError),
+    *(util.DownloadError, extractor.ExtractError),
+    download_manager.NonMatchingChecksumError,
+)
 
-def builder(name: str) -> tfds.core.DatasetBuilder:
-    """Opens a data set that is prepared, or that TFDS can prepare.
+
+def prepared(name: str) -> tfds.core.DatasetBuilder:
+    """Opens a data set; TFDS downloads and prepares it first where that is missing.
+
+    Without TensorFlow TFDS prepares data sets of single files (MRPC, SQuAD, HellaSwag);
+    to take an archive apart (GLUE's others, IMDb) it needs it.
 
     Args:
       name: its name, in TFDS_DATA_DIR, or the folder it was prepared in.
 
     Raises:
-      UserError: it is not prepared, and preparing it needs TensorFlow.
+      UserError: TFDS has no such data set, or cannot prepare it.
     """
     if (storage.path(name) / "dataset_info.json").exists():
         return tfds.builder_from_directory(name)
     data_dir = os.environ.get("TFDS_DATA_DIR")  # TFDS reads it only when imported
     try:
-        found = tfds.builder(name, data_dir=data_dir)
-    except (ValueError, ImportError, AssertionError) as error:
-        # TFDS also says "not found" where its code for the name needs TensorFlow.
-        raise UserError(_not_there(name)) from error
-    if not found.info.splits and importlib.util.find_spec("tensorflow") is None:
-        raise UserError(_not_there(name))
+        # TFDS prints on standard output, where our answers go.
+        with contextlib.redirect_stdout(sys.stderr):
+            # Of any version that is there; TFDS by itself looks for its code's alone.
+            with contextlib.suppress(tfds.core.DatasetNotFoundError):
+                return builder_from_files(name, data_dir=data_dir)
+            found = tfds.builder(name, data_dir=data_dir)
+            found.download_and_prepare(file_format="array_record")
+    except _FAILURES as error:
+        raise UserError(
+            f"tfds:{name}: not in {data_dir or '~/tensorflow_datasets'}, and TFDS "
+            f"cannot prepare it ({_reason(error)}); or prepare it elsewhere with "
+            "file_format=array_record, and set TFDS_DATA_DIR"
+        ) from error
     return found
 
 
-def prepared(name: str) -> tfds.core.DatasetBuilder:
-    """As `builder`; downloads and prepares the data if necessary."""
-    found = builder(name)
-    if not found.info.splits:
-        found.download_and_prepare(file_format="array_record")
-    return found
+def _reason(error: BaseException) -> str:
+    """What a person can do about it, or the error's first line."""
+    if isinstance(error, tfds.core.DatasetNotFoundError):
+        return f"it knows none of this name, or lacks {_EXTRAS['tensorflow']}"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ImportError) and cause.name in _EXTRAS:
+            return f"it needs {_EXTRAS[cause.name]}"
+        cause = cause.__cause__
+    return first_line(error)
 
 
 def examples(name: str, found: tfds.core.DatasetBuilder, split: str) -> Iterator[Any]:
@@ -59,12 +88,3 @@ def examples(name: str, found: tfds.core.DatasetBuilder, split: str) -> Iterator
     else:
         for index in range(len(source)):
             yield source[index]
-
-
-def _not_there(name: str) -> str:
-    where = os.environ.get("TFDS_DATA_DIR", "~/tensorflow_datasets")
-    return (
-        f"tfds:{name}: not prepared in {where}, and TFDS knows no such data set or "
-        "needs TensorFlow to make it: install the extra (pip install '.[google]'), "
-        "or prepare it elsewhere with file_format=array_record and set TFDS_DATA_DIR"
-    )

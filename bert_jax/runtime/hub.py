@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import storage
 
 log = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except errors.HFValidationError as error:
-        raise UserError(f"{name}: {str(error).splitlines()[0][:150]}") from error
+        raise UserError(f"{name}: {first_line(error)}") from error
     except errors.GatedRepoError as error:
         raise UserError(
             f"{name}: its owner asks for consent first: give it on its page, "
@@ -159,7 +159,7 @@ def _explained(name: str) -> Iterator[None]:
                 f"{name}: no right to do this; log in with a token that has it (hf "
                 "auth login)"
             ) from error
-        reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:150]}"
+        reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"{name}: {reason}; the same command resumes") from error
 
 

@@ -43,7 +43,8 @@ def get_config(size: str = "base", version: str = "1.1") -> ConfigDict:
     config = common.get_config(size)
     task = config.task
     task.name = "squad"
-    # SQuAD's JSON, that of a set in its form, or hf:rajpurkar/squad:train
+    # SQuAD's JSON, that of a set in its form, hf:rajpurkar/squad:train or
+    # tfds:squad/v1.1:train
     task.train_file = ""
     task.dev_file = ""  # the same, to score
     task.null_answers = version == "2.0"  # a question may have no answer

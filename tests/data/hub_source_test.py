@@ -11,7 +11,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from bert_jax.data import corpus, glue, hub_source, squad
+from bert_jax.data import corpus, glue, hub_source, squad, swag
 from bert_jax.data.tables import Wanted, read_table
 from bert_jax.errors import UserError
 
@@ -154,6 +154,22 @@ def test_questions_are_those_of_squads_own_file(fake_hub, shared_data, name):
         "main": {"plain_text/train-00000-of-00001.parquet": as_parquet(rows)}
     }
     assert squad.read(f"hf:{NAME}:train") == (expected, counts)
+
+
+def test_choices_are_those_of_swags_own_file(fake_hub, shared_data):
+    official = shared_data("swag/sample.csv")
+    columns = ("sent1", "sent2", *(f"ending{n}" for n in range(4)), "label")
+    rows = [
+        {column: record.fields[column] for column in columns}
+        for record in read_table(str(official), Wanted(columns))
+    ]
+    for row in rows:
+        row["label"] = int(row["label"])
+    content = as_parquet(rows, label=["0", "1", "2", "3"])
+    name = "regular/train-00000-of-00001.parquet"
+    fake_hub.models[NAME] = {"main": {name: content}}
+    found = swag.read_choices(f"hf:{NAME}:regular:train", labelled=True)
+    assert found == swag.read_choices(str(official), labelled=True) != []
 
 
 def test_a_question_without_an_answer_is_impossible(fake_hub):

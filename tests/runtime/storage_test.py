@@ -348,7 +348,7 @@ def test_a_data_set_of_tfds_is_read_from_a_bucket(here, make_builder, tmp_path):
     for path in home.iterdir():
         here.upload("sets", f"pages/1.0.0/{path.name}", path.read_bytes())
     name = "gs://sets/pages/1.0.0"
-    read = tfds_source.examples(name, tfds_source.builder(name), "train")
+    read = tfds_source.examples(name, tfds_source.prepared(name), "train")
     assert [row["text"].decode() for row in read] == [row["text"] for row in rows]
     found = corpora.documents((f"tfds:{name}",), storage.path("gs://sets"))
     assert next(iter(found)).text == "Page 0."

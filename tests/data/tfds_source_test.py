@@ -1,0 +1,109 @@
+"""Data sets that TFDS prepares without TensorFlow, against the official files."""
+
+import importlib.util
+import zipfile
+from collections import Counter
+
+import pytest
+import tensorflow_datasets as tfds
+
+from bert_jax.data import glue, squad, tfds_source
+from bert_jax.errors import UserError
+
+Downloads = tfds.download.DownloadManager
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """An empty TFDS_DATA_DIR; `home(FILES)` is what TFDS then downloads."""
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+
+    def sent(files):
+        # `download_and_extract` of files that are no archives is this too.
+        for name in ("download", "download_and_extract"):
+            monkeypatch.setattr(Downloads, name, lambda self, url: files)
+
+    return sent
+
+
+def glue_records(name, source, split):
+    labels = glue.TASKS[name].labels
+    found = glue.read(name, str(source), split, labels, Counter())
+    return [record[1:] for record in found]
+
+
+def test_records_of_mrpc(home, shared_data, tmp_path):
+    pytest.importorskip("h5py", reason="TFDS knows GLUE only with it")
+    official = shared_data("glue/MRPC")
+    rows = {
+        split: (official / f"{split}.tsv").read_text("utf-8-sig").splitlines()
+        for split in ("train", "dev")
+    }
+    header, *dev = rows["dev"]
+    files = {
+        "dev_ids": "".join("\t".join(row.split("\t")[1:3]) + "\n" for row in dev),
+        # Microsoft's file, which TFDS divides by the ids of dev.
+        "train": "\n".join(["\ufeff" + header, *rows["train"][1:], *dev]),
+        "test": f"{header}\n{dev[0]}",
+    }
+    paths = {name: tmp_path / f"{name}.txt" for name in files}
+    for name, text in files.items():
+        paths[name].write_text(text, "utf-8")
+    home(paths)
+    for split in ("train", "dev"):
+        found = glue_records("mrpc", "tfds:glue/mrpc", split)
+        assert found == glue_records("mrpc", official, split) != []
+
+
+def test_questions_of_squad(home, shared_data):
+    official = shared_data("squad/tiny-squad1.json")
+    files = dict.fromkeys(("train", "dev"), official)
+    home(files)
+    expected, _ = squad.read(official)
+    found, counts = squad.read("tfds:squad/v1.1:validation")
+    assert sorted(found) == sorted(expected) != []
+    assert not counts
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "words"),
+    [
+        ("glue/rte", "tensorflow", r"(needs|lacks) TensorFlow: install .*\[google\]"),
+        ("imdb_reviews", "tensorflow", r"needs TensorFlow: install .*\[google\]"),
+        ("pg19", "tensorflow", r"needs TensorFlow: install .*\[google\]"),
+        ("wiki40b/en", "apache_beam", r"(needs Apache Beam|lacks TensorFlow): install"),
+    ],
+)
+def test_what_tfds_lacks_is_named(home, monkeypatch, tmp_path, name, package, words):
+    if importlib.util.find_spec(package):
+        pytest.skip(f"{package} is installed: TFDS would ask the network")
+    archive = tmp_path / "archive.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("RTE/train.tsv", "")
+    home(archive)
+
+    def extracted(self, url):
+        return self.extract(archive)
+
+    monkeypatch.setattr(Downloads, "download_and_extract", extracted)
+    with pytest.raises(UserError, match=words) as caught:
+        tfds_source.prepared(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_tfds_cannot_have_is_one_line(home, monkeypatch):
+    def unreachable(self, url):
+        raise OSError("no route to the server\nmore")
+
+    monkeypatch.setattr(Downloads, "download_and_extract", unreachable)
+    for name, words in (
+        ("squad", r"cannot prepare it \(no route to the server\)"),
+        (
+            "no_such_data_set",
+            r"knows none of this name, or lacks TensorFlow: .*\[google\]",
+        ),
+        ("squad/v9", r"cannot prepare it \("),
+    ):
+        with pytest.raises(UserError, match=words) as caught:
+            tfds_source.prepared(name)
+        assert "\n" not in str(caught.value)
