@@ -305,6 +305,11 @@ class Bert:
         if not has_pooler:
             del outputs["pooled"]
         if attentions:
+            if not kept:
+                raise UserError(
+                    f"attentions=True: config.model.attention={self.config.attention} "
+                    "returns None for its probabilities; return them, or leave it out"
+                )
             layers = kept["intermediates"]["bert"]["encoder"]
             outputs["attentions"] = [
                 layers[f"layer_{index}"]["attention"]["probabilities"][0]

@@ -13,6 +13,7 @@ from runs import here, losses, run
 import bert_jax
 from bert_jax import tasks
 from bert_jax.config import configuration
+from bert_jax.errors import UserError
 from bert_jax.models import architectures, attention
 from bert_jax.training import optimizer
 from bert_jax.workdir import metrics
@@ -64,12 +65,14 @@ def test_a_schedule(file):
     np.testing.assert_allclose(rates, expected, atol=1e-9)
 
 
-def test_an_attention(file):
+def test_an_attention(file, monkeypatch):
     run(file("window"), "run", "--config.train.num_steps=6")
     found = losses("run")
     assert np.isfinite(found).all() and found[-1] < found[0]
     model = bert_jax.load("run")
     assert model.config.attention == "window"
+    ids = np.ones((1, 8), np.int32)
+    assert len(model.apply(ids, ids, 0 * ids, attentions=True)["attentions"]) == 1
     _, error = here("--workdir=run", "--mode=export", "--output=out", status=2)
     assert "attention window of your own" in error and not Path("out").exists()
     other = ("--config.init_from=run", "--config.train.num_steps=1")
@@ -84,6 +87,12 @@ def test_an_attention(file):
     inside = np.where(distance <= 16, every, 0)
     inside /= inside.sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(near, inside, atol=1e-6)
+    window = attention.ATTENTIONS["window"]
+    monkeypatch.setitem(
+        attention.ATTENTIONS, "window", lambda *given: (window(*given)[0], None)
+    )
+    with pytest.raises(UserError, match="window returns None for its probabilities"):
+        bert_jax.load("run").apply(ids, ids, 0 * ids, attentions=True)
 
 
 def test_a_head(file, plain):

@@ -147,7 +147,7 @@ def test_fine_tuned_left_to_right_with_a_bilstm(left_to_right, tmp_path):
     data = tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     workdir = tmp_path / "run"
-    here(
+    out, _ = here(
         "--config=configs/finetune/text.py:size=base",
         f"--workdir={workdir}",
         f"--config.init_from={left_to_right}",
@@ -162,6 +162,7 @@ def test_fine_tuned_left_to_right_with_a_bilstm(left_to_right, tmp_path):
         "--config.optimizer.learning_rate=3e-3",
         "--config.evaluate.splits=('dev',)",
     )
+    assert "--mode=predict" in out and "--mode=export" not in out  # nobody reads it
     config = json.loads((workdir / "config.json").read_text())
     assert config["model"]["causal"] and config["model"]["hidden_size"] == 32
     assert metrics.read(workdir, "dev")[-1]["accuracy"] == 1.0

@@ -111,14 +111,14 @@ def _what_next(task: Task, folder: Path) -> str:
         config = "configs/finetune/glue.py:task=mrpc"
         rows = "TEXTS.txt"
         finetune = [f"{run} --config={config} --config.init_from={place}"]
-    return "\n".join(
-        [
-            "\ntry next:",
-            f"{run} --workdir={place} --mode=predict --input={rows}",
-            *finetune,
-            f"{run} --workdir={place} --mode=export --output=FOLDER",
-        ]
-    )
+    lines = [
+        "\ntry next:",
+        f"{run} --workdir={place} --mode=predict --input={rows}",
+        *finetune,
+    ]
+    if not task.config.task.get("bilstm", False):  # Hugging Face has no such model
+        lines.append(f"{run} --workdir={place} --mode=export --output=FOLDER")
+    return "\n".join(lines)
 
 
 def _python() -> str:
