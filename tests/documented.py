@@ -23,6 +23,7 @@ OTHERS = {
     **dict.fromkeys(("cd", "source", "echo", "for", "done"), "the shell's own"),
     "git": "fetches the repository itself",
     "jupyter": "tests/notebook_test.py runs the notebook's cells",
+    "optimum-cli": "needs another transformers than the tests",
     "awk": "a filter for another project's files",
     "curl": "tests/serving_test.py sends the same request",
     ".venv/bin/ruff": "./launch.sh test runs it",
