@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import runs
 
+from bert_jax.config.phases import phases
+from bert_jax.data import loader
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime import environment
 from experiments.benchmarks import (
@@ -289,7 +291,21 @@ def test_each_part_for_a_gpu_has_its_cases():
     }
     assert next(case["batch"] for case in gpu_cases.cases(1, scale=0.25)) == 64
     labels = [gpu_cases.label(case) for case in second]
-    assert "remat full" in labels and f"flags {gpu_cases.FLAGS[0]}" in labels
+    assert "remat full" in labels and "attention fused, packing True" in labels
+    assert f"flags {gpu_cases.FLAGS[0]}" in labels
+
+
+def test_a_packed_step_counts_its_pairs():
+    config = our_step.sized_config("1/64", 32, 8)
+    config.corpus.packing = True
+    batch = our_step.random_batch(config)
+    shapes = loader.shapes(config, phases(config)[0])
+    assert {name: rows.shape for name, rows in batch.items()} == shapes
+    assert (batch["sequence_ids"] == np.repeat([1, 2], 16)).all()
+    assert np.isfinite(our_step.OurStep(config, batch)(2))
+    packed = next(case for case in gpu_cases.small(2) if case["packing"])
+    found = {**packed, "step": {"median": 0.5}, "flops": 1, "sheet": 0}
+    assert gpu.row({**found, "sequences": 4, "peak_memory": 0}, {})[5] == "8"
 
 
 def test_xla_knows_the_flags_that_are_tried(monkeypatch):

@@ -123,9 +123,10 @@ def main(arguments: list[str]) -> None:
         for copies in map(int, options.copies.split(",")):
             other = theirs(options, sentences, copies)
             name = f"Google's, copies: {copies}"
-            rows.append((name, f"{other:.1f}", f"{size / other:.2f}", other / own))
+            speeds = (f"{other:.1f}", f"{size / other:.2f}", f"{other / own:.1f}")
+            rows.append((name, *speeds))
     header = ("side", "CPU s", "MB/s a core", "ours / it")
-    print(table([(*row[:3], row[3] and f"{row[3]:.1f}") for row in rows], header))
+    print(table(rows, header))
 
 
 if __name__ == "__main__":

@@ -77,6 +77,8 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
     for field in ("dtype", "attention", "remat", "scan_layers"):
         config.model[field] = case[field]
     config.model.attention_probs_dropout_prob = case["attention_dropout"]
+    config.corpus.packing = case["packing"]
+    pairs = our_step.PACKED if case["packing"] else 1
     start = time.monotonic()
     step = our_step.OurStep(config, our_step.random_batch(config))
     step(2)
@@ -89,7 +91,9 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
     figures = {
         "seconds_to_ready": ready,
         "step": found,
-        "flops": case["batch"] * pretraining_flops(model, case["length"], chosen),
+        "flops": case["batch"]
+        * pretraining_flops(model, case["length"], chosen, pairs),
+        "sequences": case["batch"] * pairs,
         "sheet": sharding.PEAK_FLOPS.get(jax.devices()[0].device_kind),
         "peak_memory": stats.get("peak_bytes_in_use"),
     }
@@ -130,7 +134,7 @@ def row(case: Mapping[str, Any], peaks: Mapping[str, float]) -> tuple[str, ...]:
     return (
         *head,
         gpu_cases.label(case),
-        f"{case['batch'] / seconds:,.0f}",
+        f"{case['sequences'] / seconds:,.0f}",
         f"{1e3 * seconds:.2f}",
         f"{rate / 1e12:.3g}",
         f"{rate / case['sheet']:.1%}" if case["sheet"] else "",

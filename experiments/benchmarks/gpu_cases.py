@@ -33,6 +33,7 @@ STEP = {
     "attention_dropout": 0.1,
     "remat": "none",
     "scan_layers": False,
+    "packing": False,
     "flags": "",
 }
 
@@ -68,9 +69,10 @@ def cases(part: int, scale: float = 1.0) -> list[dict[str, Any]]:
             step(base, scan_layers=True),
             *(step(base, batch=512, remat=remat) for remat in ("dots", "full")),
             *(
-                step(shape, attention=name)
+                step(shape, attention=name, packing=packing)
                 for shape in SHAPES[1:]
                 for name in ATTENTIONS
+                for packing in ((False, True) if shape[1] == 512 else (False,))
             ),
         ]
     given = train_step.parse(["--torch=sdpa,sdpa-gathered,compile-gathered"])
@@ -95,7 +97,8 @@ def cases(part: int, scale: float = 1.0) -> list[dict[str, Any]]:
 
 def small(part: int) -> list[dict[str, Any]]:
     """A case of each kind of a part, small enough for any CPU."""
-    first = {case["kind"]: case for case in reversed(cases(part))}
+    every = reversed(cases(part))
+    first = {(case["kind"], case.get("packing")): case for case in every}
     return [
         {
             **case,
@@ -111,11 +114,12 @@ def label(case: Mapping[str, Any]) -> str:
     named = {
         "attention_dropout": "attention dropout",
         "scan_layers": "scan layers",
+        "packing": "packing",
         "flags": "flags",
     }
     changes: list[str] = [
         f"{named.get(name, name)} {case[name]}".strip()
-        for name in ("attention", "attention_dropout", "remat", "scan_layers", "flags")
+        for name in ("attention", "remat", *named)
         if case[name] != STEP[name]
     ]
     return ", ".join(changes) or str(STEP["attention"])

@@ -15,6 +15,7 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from bert_jax import tasks
+from bert_jax.data import packing
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
@@ -24,6 +25,7 @@ from bert_jax.training.seeds import Seeds
 from bert_jax.types import Batch
 from configs import base, large
 
+PACKED = 2  # pairs of a packed row; real text fills one with two to three
 FIRST_PIECE = 1000  # of bert-base-uncased: before it stand special and unused ones
 
 
@@ -57,7 +59,10 @@ def predictions(length: int) -> int:
 
 
 def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
-    """Full rows: random pieces, none of them padding or special, in two segments."""
+    """Full rows: random pieces, none of them padding or special, in two segments; with
+    `corpus.packing` PACKED of these in each row."""
+    if config.corpus.packing:
+        return _packed_batch(config)
     rows, length = config.train.batch_size, config.corpus.max_seq_length
     chosen = config.masking.max_predictions_per_seq
     rng = np.random.default_rng(0)
@@ -76,6 +81,23 @@ def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
         "masked_lm_weights": np.ones(positions.shape, np.float32),
         "next_sentence_labels": rng.integers(0, 2, rows, np.int32),
     }
+
+
+def _packed_batch(config: ConfigDict) -> dict[str, np.ndarray]:
+    rows, length = config.train.batch_size, config.corpus.max_seq_length
+    single = config.copy_and_resolve_references()
+    single.corpus.packing = False
+    single.corpus.max_seq_length = length // PACKED
+    single.train.batch_size = rows * PACKED
+    most = config.masking.max_predictions_per_seq
+    single.masking.max_predictions_per_seq = most // PACKED
+    pairs = random_batch(single)
+    tokens = ("input_ids", "input_mask", "segment_ids")
+    room = length - length // PACKED
+    pairs |= {name: np.pad(pairs[name], ((0, 0), (0, room))) for name in tokens}
+    filled = np.tile(np.arange(packing.PAIRS) < PACKED, (rows, 1))
+    columns = packing.predictions(length, config.masking.masked_lm_prob, most)
+    return packing.pack(pairs, filled, columns, pad=0)
 
 
 class OurStep:
