@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime import environment
 from experiments.benchmarks import (
     finetuning,
+    google_preparation,
     gpu,
     gpu_cases,
     kernels,
@@ -306,6 +308,28 @@ def test_a_packed_step_counts_its_pairs():
     packed = next(case for case in gpu_cases.small(2) if case["packing"])
     found = {**packed, "step": {"median": 0.5}, "flops": 1, "sheet": 0}
     assert gpu.row({**found, "sequences": 4, "peak_memory": 0}, {})[5] == "8"
+
+
+def test_googles_file_gets_the_sentences_and_its_flags(tmp_path, monkeypatch):
+    text = tmp_path / "text.jsonl"
+    documents = ("One is here. Two is\nhere too.", "Three.")
+    text.write_text("".join(json.dumps({"text": one}) + "\n" for one in documents))
+    sentences = google_preparation.sentence_file(text)
+    assert sentences.read_text() == "One is here.\nTwo is here too.\n\nThree.\n\n"
+    # In its place a program that reads the file, and keeps its processor busy.
+    own = """
+import pathlib, sys, time
+flags = dict(flag[2:].split("=") for flag in sys.argv[2:])
+assert pathlib.Path(flags["input_file"]).read_text().startswith("One is here.")
+assert flags["dupe_factor"] == "3" and flags["max_seq_length"] == "128"
+while time.process_time() < 0.2:
+    pass
+"""
+    monkeypatch.setattr(google_preparation, "_THEIRS", own)
+    options = SimpleNamespace(vocab="vocab.txt", python=sys.executable, code="code")
+    assert 0.2 < google_preparation.theirs(options, sentences, 3) < 2
+    with pytest.raises(SystemExit, match="AssertionError"):
+        google_preparation.theirs(options, sentences, 1)
 
 
 def test_xla_knows_the_flags_that_are_tried(monkeypatch):

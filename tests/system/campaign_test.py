@@ -20,7 +20,7 @@ SEED, SECONDS = 11, 600.0
 # Each task's first run takes seconds: all have their turn in longer campaigns.
 SOME = ("pretraining", "squad2")
 # The faults are those of the second task: chaos_test.py has pre-training's.
-COUNTS = {"inputs": 60, "faults": 1, "signals": 6}
+COUNTS = {"inputs": 24, "faults": 1, "signals": 3}
 
 
 @pytest.mark.slow
