@@ -89,6 +89,11 @@ def _corpus() -> ConfigDict:
     corpus.sources = ("tfds:wikipedia/20230601.en", "tfds:pg19")
     corpus.language = "en"  # code of the language whose rules split sentences: en, de
     corpus.data_dir = "data"  # the folder for prepared data; runs may share it
+    # What prepares the data; the result is the same to the byte. Empty: this machine's
+    # cores. A runner of Apache Beam ('.[beam]'): FnApiRunner (embedded), FlinkRunner,
+    # SparkRunner, DataflowRunner (docs/data.md).
+    corpus.runner = ""
+    corpus.beam_options = ()  # Beam's own, such as ("--direct_num_workers=4",)
     corpus.max_seq_length = 128  # tokens, [CLS] and [SEP] included
     # Share of sentence pairs with a random shorter length (create_pretraining_data.py).
     corpus.short_seq_prob = 0.1

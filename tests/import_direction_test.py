@@ -58,6 +58,7 @@ SEES = {
 }
 # Libraries that only one file knows.
 ONLY = {
+    "apache_beam": "data.beam",
     "orbax": "workdir.checkpoint",
     "tensorboardX": "workdir.metrics",
     "wandb": "workdir.trackers",

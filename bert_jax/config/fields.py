@@ -41,6 +41,8 @@ _TABLE: dict[str, rules.Rule] = {
     "corpus.sources": rules.texts,
     "corpus.language": languages.fault,
     "corpus.data_dir": rules.filled,
+    "corpus.runner": rules.text,
+    "corpus.beam_options": rules.texts,
     "corpus.max_seq_length": rules.whole(5, rules.SIZE),
     "corpus.short_seq_prob": rules.number("[0, 1]"),
     "corpus.max_document_bytes": rules.whole(),

@@ -83,6 +83,7 @@ def prepare(
     }
     folder = data_dir / f"pairs-{whole.fingerprint(identity)}"
     if not whole.is_whole(folder, _REPORT):
+        writing.require(config.corpus)
         with whole.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)
             writing.write(config, tokenizer, settings, identity, temporary)
@@ -164,6 +165,7 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
         identity["strip_accents"] = False
     folder = data_dir / f"vocabulary-{whole.fingerprint(identity)}"
     if not whole.is_whole(folder, "metadata.json"):
+        writing.require(config.corpus)  # before the time that training takes
         with whole.made_whole(folder, "metadata.json") as temporary:
             training = enumerate(_training_texts(config))
             vocabulary.write(training, settings, identity["seed"], identity, temporary)

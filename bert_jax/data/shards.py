@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import random
+import secrets
 from array import array
 from collections import Counter
 from collections.abc import Iterator
@@ -40,6 +41,10 @@ class Job(NamedTuple):
     settings: pairs.Settings
     # For dev only, after all of train is written: keys of the sentences to leave out.
     known: UInt64[np.ndarray, " known"] | None = None
+
+    def aside(self) -> Path:
+        """The folder of what is deleted at the end."""
+        return self.folder / "aside"
 
 
 class Shard(NamedTuple):
@@ -97,9 +102,10 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     rng = random.Random(f"{job.seed} {chunk.split} {chunk.number} pairs")
     used = array("i")
     # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
+    # Renamed when whole: Beam may have two workers write the same shard.
+    new = job.aside() / f"{chunk.split}-{chunk.number}.{secrets.token_hex(4)}"
     writer = array_record_module.ArrayRecordWriter(
-        str(part_path(job.folder, chunk.split, chunk.number)),
-        "group_size:1,uncompressed",
+        str(new), "group_size:1,uncompressed"
     )
     with _disk_full():
         for a, b, is_random_next in pairs.draw(lengths, rng, job.settings, wholes):
@@ -110,6 +116,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             used += tokens[b.document][b.start : b.stop]
             totals["pairs"] += 1
         writer.close()
+    new.rename(part_path(job.folder, chunk.split, chunk.number))
     counts = np.bincount(used, minlength=job.vocabulary)
     every = np.concatenate([np.zeros(0, np.uint64), *keys])
     return Shard(chunk.split, chunk.number, totals, counts, every)

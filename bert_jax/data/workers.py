@@ -62,7 +62,7 @@ def ordered_map(
     done = False
     try:
         for item in items:
-            with _without_main():
+            with without_main():
                 waiting.append(executor.submit(_call, function, item))
             del item
             if len(waiting) > cores():
@@ -86,7 +86,7 @@ def ordered_map(
 
 
 @contextlib.contextmanager
-def _without_main() -> Iterator[None]:
+def without_main() -> Iterator[None]:
     """Keeps processes started here from importing the main program again.
 
     Workers do not need it: importing JAX in each would take hundreds of MB, and a

@@ -1,15 +1,17 @@
 """Writes the sentence pairs of a corpus: train, then dev without train's sentences."""
 
 import contextlib
+import functools
+import importlib.util
 import json
 import pickle
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -22,6 +24,40 @@ from bert_jax.data import chunks, overlap, pairs, records, workers
 from bert_jax.data.shards import Chunk, Job, Shard, first_pass, part_path, write_shard
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
+
+# Yields function(job, chunk) for each chunk, in order: `workers.ordered_map`, or the
+# same on Apache Beam.
+OrderedMap: TypeAlias = Callable[
+    [Callable[[Job, Chunk], Shard], Job, Iterable[Chunk]],
+    Generator[Shard, None, None],
+]
+
+
+def require(settings: ConfigDict) -> None:
+    """Raises UserError if `corpus.runner` names what is not here.
+
+    Args:
+      settings: `config.corpus`.
+    """
+    if not settings.runner:
+        return
+    if importlib.util.find_spec("apache_beam") is None:
+        raise UserError(
+            f"config.corpus.runner={settings.runner}: Apache Beam is not installed; pip "
+            "install '.[beam]'"
+        )
+    from bert_jax.data import beam
+
+    beam.Runner(settings.runner, tuple(settings.beam_options)).check()
+
+
+def _ordered_map(settings: ConfigDict, aside: Path) -> OrderedMap:
+    if not settings.runner:
+        return workers.ordered_map
+    from bert_jax.data import beam
+
+    runner = beam.Runner(settings.runner, tuple(settings.beam_options))
+    return functools.partial(beam.ordered_map, runner, aside)
 
 
 def write(
@@ -38,19 +74,20 @@ def write(
     """
     start = time.monotonic()
     job = Job(
-        folder,
+        folder.absolute(),
         Words(tokenizer),
         tokenizer.get_vocab_size(),
         config.corpus.language,
         config.corpus.seed,
         settings,
     )
-    aside = folder / "aside"
+    aside = job.aside()
     aside.mkdir()
+    ordered_map = _ordered_map(config.corpus, aside)
     with tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress:
-        train, counts, held_back = _write_train(job, config, aside, progress)
+        train, counts, held_back = _write_train(ordered_map, job, config, progress)
         known = overlap.in_file(aside / "train", held_back)
-        dev = _write_dev(job._replace(known=known), aside, progress)
+        dev = _write_dev(ordered_map, job._replace(known=known), progress)
     shards = train + dev
     written = np.concatenate([shard.keys for shard in dev])
     left = overlap.among(written, overlap.in_file(aside / "train", written))
@@ -96,7 +133,7 @@ def held_out(dev: dict[str, int]) -> str:
 
 
 def _write_train(
-    job: Job, config: ConfigDict, aside: Path, progress: tqdm
+    ordered_map: OrderedMap, job: Job, config: ConfigDict, progress: tqdm
 ) -> tuple[list[Shard], Int64[np.ndarray, " vocab"], UInt64[np.ndarray, " sentences"]]:
     """Writes train, and saves dev's chunks to files for `_write_dev`.
 
@@ -104,6 +141,7 @@ def _write_train(
       train's shards, the ids' counts in all of them, and the keys of dev's sentences;
       the keys of train's sentences are in `aside / "train"`.
     """
+    aside = job.aside()
     found = chunks.chunks(chunks.documents(config), chunks.split_rule(config))
 
     def with_dev_kept() -> Iterator[Chunk]:
@@ -115,7 +153,7 @@ def _write_train(
 
     shards, held_back = [], []
     counts = np.zeros(job.vocabulary, np.int64)
-    results = workers.ordered_map(first_pass, job, with_dev_kept())
+    results = ordered_map(first_pass, job, with_dev_kept())
     with contextlib.closing(results), (aside / "train").open("wb") as keys:
         for shard in results:
             if shard.split == "dev":
@@ -129,10 +167,10 @@ def _write_train(
     return shards, counts, np.concatenate(held_back)
 
 
-def _write_dev(job: Job, aside: Path, progress: tqdm) -> list[Shard]:
+def _write_dev(ordered_map: OrderedMap, job: Job, progress: tqdm) -> list[Shard]:
     """Writes dev's saved chunks, without the sentences of `job.known`."""
     shards = []
-    results = workers.ordered_map(write_shard, job, _kept(aside))
+    results = ordered_map(write_shard, job, _kept(job.aside()))
     with contextlib.closing(results):
         for shard in results:
             shards.append(shard._replace(counts=shard.counts[:0]))

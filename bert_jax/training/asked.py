@@ -34,6 +34,7 @@ VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "TFDS_DATA_DIR")
 MAY_DIFFER = (
     *("mesh.", "predict.", "evaluate.", "corpus.data_dir", *DATA),
     *("model.dtype", "model.attention", "model.remat"),
+    *("corpus.runner", "corpus.beam_options"),
 )
 
 

@@ -20,6 +20,7 @@ from bert_jax.runtime.storage import Path, write_atomically
 # how it is queried. None shapes its numbers, except after an anomaly.
 FREE_FIELDS = (
     *("mesh.", "model.remat", "predict.", "corpus.data_dir", "evaluate."),
+    *("corpus.runner", "corpus.beam_options"),
     *("checkpoint.", "train.on_anomaly", "train.spike_factor"),
     *("train.log_every", "train.trackers", "train.stall_seconds", "train.extend"),
 )
