@@ -10,6 +10,7 @@ workers, and its end is seen even where Beam waits forever for a worker that die
 import contextlib
 import errno
 import io
+import logging
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -26,16 +27,26 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-import apache_beam
-from apache_beam.metrics import Metrics
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
-from apache_beam.runners.runner import PipelineRunner, create_runner
-
 from bert_jax.data import workers
 from bert_jax.data.shards import Chunk, Job, Shard
 from bert_jax.errors import UserError
 
+try:
+    logging.disable(logging.WARNING)  # of a client of Google's, which few have
+    import apache_beam
+    from apache_beam.metrics import Metrics
+    from apache_beam.options.pipeline_options import (
+        DirectOptions,
+        PipelineOptions,
+        StandardOptions,
+    )
+    from apache_beam.runners.runner import PipelineRunner, create_runner
+finally:
+    logging.disable(logging.NOTSET)
+
 _FIELD = "config.corpus.runner"
+_OPTIONS = "config.corpus.beam_options"
+_FORM = "write Beam's options as ('--NAME=VALUE',)"
 _END_SECONDS = 30  # to end well, before the process is killed
 _DISK_FULL = os.strerror(errno.ENOSPC)
 
@@ -47,20 +58,20 @@ class Runner(NamedTuple):
     options: tuple[str, ...]
 
     def check(self) -> None:
-        """Raises UserError if Beam does not know the runner or cannot read an option."""
+        """Raises UserError if Beam does not know the runner or an option."""
         self.make()
-        if any(option.startswith("--runner") for option in self.options):
-            raise UserError(f"config.corpus.beam_options: name the runner in {_FIELD}")
+        for option in self.options:
+            if option.startswith("--runner"):
+                raise UserError(f"{_OPTIONS}: {option}: name the runner in {_FIELD}")
+            if not option.startswith("--"):
+                raise UserError(f"{_OPTIONS}: {option!r}: {_FORM}")
         said = io.StringIO()
         try:
             with contextlib.redirect_stderr(said):
                 self.parsed().get_all_options(display_warnings=True)
         except SystemExit as error:  # as argparse ends
             line = said.getvalue().strip().rpartition("\n")[2].partition("error: ")[2]
-            raise UserError(
-                f"config.corpus.beam_options={self.options}: {line or 'unreadable'}; "
-                "write Beam's options as ('--NAME=VALUE',)"
-            ) from error
+            raise UserError(f"{_OPTIONS}: {line or self.options}; {_FORM}") from error
 
     def make(self) -> PipelineRunner:
         try:
@@ -72,7 +83,12 @@ class Runner(NamedTuple):
             ) from error
 
     def parsed(self) -> PipelineOptions:
-        return PipelineOptions(list(self.options))
+        found = PipelineOptions(list(self.options))
+        if found.view_as(DirectOptions).direct_num_workers == 1:
+            return found
+        # Beam's own default, in_memory, would run them one after the other.
+        mode = "--direct_running_mode=multi_processing"
+        return PipelineOptions([mode, *self.options])
 
 
 def ordered_map(
@@ -179,7 +195,7 @@ def _wait(
         except EOFError:
             found = "its process died, perhaps because memory ran out"
         if not found:
-            found = f"it ended without {path}, so the workers do not share this folder"
+            found = f"it ended without {path}: the workers must share this folder"
         if _DISK_FULL in found:
             raise OSError(errno.ENOSPC, _DISK_FULL)
         raise UserError(
@@ -248,7 +264,7 @@ def _run(
     signal.signal(signal.SIGTERM, end)
     threading.excepthook = thread_failed
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if runner.name in StandardOptions.LOCAL_RUNNERS:  # they say much, and nothing new
+    if runner.name in StandardOptions.LOCAL_RUNNERS:  # they say too much
         with (place / "log").open("wb") as log:
             os.dup2(log.fileno(), sys.stderr.fileno())
     try:

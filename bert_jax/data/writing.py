@@ -43,8 +43,8 @@ def require(settings: ConfigDict) -> None:
         return
     if importlib.util.find_spec("apache_beam") is None:
         raise UserError(
-            f"config.corpus.runner={settings.runner}: Apache Beam is not installed; pip "
-            "install '.[beam]'"
+            f"config.corpus.runner={settings.runner}: Apache Beam is not installed; "
+            "pip install '.[beam]'"
         )
     from bert_jax.data import beam
 

@@ -1,12 +1,14 @@
 """Preparation on Apache Beam: the process pool's bytes, and how it fails."""
 
+import importlib.util
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -14,31 +16,131 @@ pytest.importorskip("apache_beam", reason="needs the beam extra")
 
 from prepare_test import make_config, write_corpus
 
-from bert_jax.data import chunks, prepare
+from bert_jax.data import beam, chunks, prepare
+from bert_jax.data.shards import Chunk, Job, Shard
+from bert_jax.errors import UserError
 
-LENGTH = 32
+ALONE = beam.Runner("FnApiRunner", ())
+TWO = beam.Runner("FnApiRunner", ("--direct_num_workers=2",))
 
 
-def content(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+def mapped(runner, folder, function, count):
+    job = Job(folder, None, 0, "en", 0, None)
+    numbered = [Chunk("train", number, []) for number in range(count)]
+    return beam.ordered_map(runner, folder, function, job, numbered)
 
 
-@pytest.fixture
-def config(tmp_path, monkeypatch):
+def pids(_, chunk):
+    """A result with this process's number."""
+    time.sleep(0.1)
+    none = np.zeros(0, np.int64)
+    return Shard("train", chunk.number, Counter(pid=os.getpid()), none, none)
+
+
+def dies_at_three(_, chunk):
+    if chunk.number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return pids(_, chunk)
+
+
+def disk_full_at_three(_, chunk):
+    if chunk.number == 3:
+        raise OSError(28, "No space left on device")
+    return pids(_, chunk)
+
+
+def fails_at_three(_, chunk):
+    if chunk.number == 3:
+        raise ValueError("three is bad")
+    return pids(_, chunk)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays(tmp_path, monkeypatch):
+    """No process and no file of Beam's stays; its workers find this module."""
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}", prepend=os.pathsep)
+    yield
+    assert not multiprocessing.active_children()
+    left = psutil.Process().children(recursive=True)
+    assert not [process for process in left if "sdk_worker" in str(process.cmdline())]
+    assert not list(tmp_path.rglob("beam"))
+
+
+def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 2000)
     write_corpus(tmp_path / "corpus.txt")
-    return make_config(tmp_path)
+    found = {}
+    for runner in ("", "FnApiRunner"):
+        config = make_config(tmp_path, **{"corpus.runner": runner})
+        config.corpus.data_dir = str(tmp_path / f"by{runner}")
+        folder = prepare.prepare(config, 32).folder
+        found[runner] = {
+            f"{folder.name}/{path.name}": path.read_bytes() for path in folder.iterdir()
+        }
+        assert "prepared 12 documents" in capfd.readouterr().err
+    assert len(found[""]) > 8
+    assert found[""] == found["FnApiRunner"]
 
 
-def test_same_bytes(config, tmp_path):
-    pool = prepare.prepare(config, LENGTH).folder
-    assert len(content(pool)) >= 8
-    config.corpus.runner = "FnApiRunner"
-    for number, options in enumerate([(), ("--direct_num_workers=2","--direct_running_mode=multi_processing")]):
-        config.corpus.data_dir = str(tmp_path / f"beam{number}")
-        config.corpus.beam_options = options
-        start = time.time()
-        folder = prepare.prepare(config, LENGTH).folder
-        print("took", time.time() - start)
-        assert folder.name == pool.name
-        assert content(folder) == content(pool)
+@pytest.mark.slow
+def test_a_worker_killed_and_again(tmp_path):
+    start = time.monotonic()
+    with pytest.raises(UserError, match=r"worker process died.*same command again"):
+        list(mapped(TWO, tmp_path, dies_at_three, 8))
+    assert time.monotonic() - start < 90
+    shards = list(mapped(TWO, tmp_path, pids, 8))
+    assert [shard.number for shard in shards] == list(range(8))
+    assert len({shard.totals["pid"] for shard in shards}) == 2
+
+
+def test_closing_ends_the_pipeline(tmp_path):
+    results = mapped(ALONE, tmp_path, pids, 300)
+    first = next(results)
+    assert psutil.pid_exists(first.totals["pid"])
+    assert first.totals["pid"] != os.getpid()
+    results.close()
+    assert not psutil.pid_exists(first.totals["pid"])
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (disk_full_at_three, OSError, "No space left on device"),
+        (fails_at_three, UserError, "corpus.runner=FnApiRunner: three is bad; "),
+    ],
+)
+def test_errors_of_the_function(tmp_path, function, error, message):
+    with pytest.raises(error, match=message):
+        list(mapped(ALONE, tmp_path, function, 5))
+
+
+def test_two_chunks_need_no_pipeline(tmp_path):
+    shards = list(mapped(TWO, tmp_path, pids, 2))
+    assert [shard.totals["pid"] for shard in shards] == [os.getpid()] * 2
+
+
+@pytest.mark.parametrize(
+    ("runner", "options", "message"),
+    [
+        ("Flunk", (), "config.corpus.runner=Flunk: not a runner of Beam"),
+        ("a.b", (), "No module named 'a'.*FnApiRunner needs nothing else"),
+        ("FnApiRunner", ("--direct_num_workers=x",), "direct_num_workers: invalid int"),
+        ("FnApiRunner", ("direct_num_workers=2",), "write Beam's options as"),
+        ("FnApiRunner", ("--runner=X",), "name the runner in config.corpus.runner"),
+    ],
+)
+def test_names_that_beam_does_not_know(tmp_path, runner, options, message):
+    write_corpus(tmp_path / "corpus.txt")
+    config = make_config(tmp_path)
+    config.corpus.update(runner=runner, beam_options=options)
+    with pytest.raises(UserError, match=message):
+        prepare.prepare_tokenizer(config)
+    assert not (tmp_path / "data").exists()
+
+
+def test_without_the_extra(tmp_path, monkeypatch):
+    write_corpus(tmp_path / "corpus.txt")
+    config = make_config(tmp_path, **{"corpus.runner": "FnApiRunner"})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install '\.\[beam\]'"):
+        prepare.prepare(config, 32)
