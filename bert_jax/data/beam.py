@@ -19,6 +19,7 @@ import secrets
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -35,11 +36,7 @@ try:
     logging.disable(logging.WARNING)  # of a client of Google's, which few have
     import apache_beam
     from apache_beam.metrics import Metrics
-    from apache_beam.options.pipeline_options import (
-        DirectOptions,
-        PipelineOptions,
-        StandardOptions,
-    )
+    from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
     from apache_beam.runners.runner import PipelineRunner, create_runner
 finally:
     logging.disable(logging.NOTSET)
@@ -162,9 +159,8 @@ def _started(
     """Runs the pipeline in a new process; at the end kills what is left of it."""
     context = multiprocessing.get_context("spawn")
     messages, sender = context.Pipe(duplex=False)
-    process = context.Process(
-        target=_run, args=(runner, place, function, count, sender)
-    )
+    work = (runner, place, function, count, sender)
+    process = context.Process(target=_run, args=work)
     with workers.without_main():
         process.start()
     sender.close()
@@ -198,9 +194,11 @@ def _wait(
             found = f"it ended without {path}: the workers must share this folder"
         if _DISK_FULL in found:
             raise OSError(errno.ENOSPC, _DISK_FULL)
+        _, log = tempfile.mkstemp(prefix="bert_jax_beam_", suffix=".log")
+        shutil.copy(path.parent / "log", log)
         raise UserError(
-            f"{_FIELD}={runner.name}: {found}; nothing half-written stays: run the same "
-            "command again"
+            f"{_FIELD}={runner.name}: {found}; nothing half-written stays: run the "
+            f"same command again (Beam's messages: {log})"
         )
 
 
@@ -247,13 +245,11 @@ def _run(
     def end(*_: object) -> NoReturn:
         if result is not None:
             result.cancel()
-        os.killpg(0, signal.SIGKILL)
-        raise AssertionError("killed")
+        _kill_group()
 
     def fail(text: str) -> NoReturn:
         sender.send(text)
-        os.killpg(0, signal.SIGKILL)
-        raise AssertionError("killed")
+        _kill_group()
 
     def thread_failed(args: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(args)
@@ -264,9 +260,8 @@ def _run(
     signal.signal(signal.SIGTERM, end)
     threading.excepthook = thread_failed
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if runner.name in StandardOptions.LOCAL_RUNNERS:  # they say too much
-        with (place / "log").open("wb") as log:
-            os.dup2(log.fileno(), sys.stderr.fileno())
+    with (place / "log").open("wb") as log:  # the workers inherit it
+        os.dup2(log.fileno(), sys.stderr.fileno())
     try:
         pipeline = apache_beam.Pipeline(runner=runner.make(), options=runner.parsed())
         (
@@ -288,4 +283,9 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
-        os.killpg(0, signal.SIGKILL)
+        _kill_group()
+
+
+def _kill_group() -> NoReturn:
+    os.killpg(0, signal.SIGKILL)
+    raise AssertionError("killed")
