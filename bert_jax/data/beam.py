@@ -121,6 +121,7 @@ def ordered_map(
                 yield function(job, _load(_item(place, number)))
             return
         _store(job, place / "job")
+        (place / "log").touch()
         with _started(runner, place, function, count) as (process, messages):
             for number in range(count):
                 _wait(_result(place, number), process, messages, runner)
@@ -194,11 +195,13 @@ def _wait(
             found = f"it ended without {path}: the workers must share this folder"
         if _DISK_FULL in found:
             raise OSError(errno.ENOSPC, _DISK_FULL)
-        _, log = tempfile.mkstemp(prefix="bert_jax_beam_", suffix=".log")
-        shutil.copy(path.parent / "log", log)
+        with tempfile.NamedTemporaryFile(
+            prefix="bert_jax_beam_", suffix=".log", delete=False
+        ) as log:
+            log.write((path.parent / "log").read_bytes())
         raise UserError(
             f"{_FIELD}={runner.name}: {found}; nothing half-written stays: run the "
-            f"same command again (Beam's messages: {log})"
+            f"same command again (Beam's messages: {log.name})"
         )
 
 

@@ -4,6 +4,7 @@ import importlib.util
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -59,6 +60,7 @@ def fails_at_three(_, chunk):
 def nothing_stays(tmp_path, monkeypatch):
     """No process and no file of Beam's stays; its workers find this module."""
     monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}", prepend=os.pathsep)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # for Beam's messages
     yield
     assert not multiprocessing.active_children()
     left = psutil.Process().children(recursive=True)
