@@ -38,6 +38,12 @@ def pids(_, chunk):
     return Shard("train", chunk.number, Counter(pid=os.getpid()), none, none)
 
 
+def notes(job, chunk):
+    """A result; leaves a file for each call."""
+    os.close(tempfile.mkstemp(prefix=f"call-{chunk.number}-", dir=job.folder)[0])
+    return pids(job, chunk)
+
+
 def dies_at_three(_, chunk):
     if chunk.number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -93,6 +99,13 @@ def test_a_worker_killed_and_again(tmp_path):
     shards = list(mapped(TWO, tmp_path, pids, 8))
     assert [shard.number for shard in shards] == list(range(8))
     assert len({shard.totals["pid"] for shard in shards}) == 2
+
+
+def test_a_repeated_bundle_does_nothing_twice(tmp_path):
+    runner = beam.Runner("FnApiRunner", ("--direct_runner_bundle_repeat=2",))
+    shards = list(mapped(runner, tmp_path, notes, 4))
+    assert [shard.number for shard in shards] == list(range(4))
+    assert len(list(tmp_path.glob("call-*"))) == 4
 
 
 def test_closing_ends_the_pipeline(tmp_path):
