@@ -49,6 +49,15 @@ _TABLE: dict[str, rules.Rule] = {
     "corpus.seed": rules.whole(),
     "corpus.dev_fraction": rules.number("(0, 1)"),
     "corpus.nsp": rules.flag,
+    "corpus.clean": rules.several_of(
+        *("boilerplate", "headings", "lists", "overlap", "min_length", "language"),
+        *("exact_duplicates", "near_duplicates"),
+    ),
+    "corpus.clean_against": rules.texts,
+    "corpus.clean_overlap_words": rules.whole(1, 1000),
+    "corpus.clean_min_words": rules.whole(1),
+    "corpus.clean_language": rules.number("[0, 1]"),
+    "corpus.clean_similarity": rules.number("(0, 1]"),
     "corpus.packing": rules.flag,
     "masking.masked_lm_prob": rules.number("(0, 1]"),
     "masking.max_predictions_per_seq": rules.whole(1, rules.SIZE),
@@ -204,6 +213,11 @@ def _check_together(config: ConfigDict) -> None:
         raise UserError(
             f"config.masking.mask_fraction={masking.mask_fraction} and "
             f"random_fraction={masking.random_fraction} add up to more than 1"
+        )
+    if ("overlap" in config.corpus.clean) != bool(config.corpus.clean_against):
+        raise UserError(
+            f"config.corpus.clean_against={tuple(config.corpus.clean_against)}: names "
+            "the files for overlap in config.corpus.clean; set both or neither"
         )
     if config.task.get("bilstm") and config.model.hidden_size % 2:
         raise UserError(

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ml_collections import ConfigDict
 
-from bert_jax.data import corpus, pieces, vocabulary
+from bert_jax.data import pieces, vocabulary
+from bert_jax.data.cleaning import cleaned
 from bert_jax.data.corpus import Document
 from bert_jax.data.shards import Chunk
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage
 
 # Bytes of text in a chunk, and so in a shard (some 6 MB of records at length 128). A
 # constant, so that the number of cores changes nothing. Large enough that a chunk,
@@ -21,13 +21,13 @@ SPLITS = ("train", "dev")
 
 
 def documents(config: ConfigDict) -> Iterator[list[Document]]:
-    """Each document of `config.corpus.sources`, as its pieces.
+    """Each document of `config.corpus.sources`, cleaned, as its pieces.
 
     Raises:
-      UserError: see `corpus.documents`.
+      UserError: see `corpus.documents` and `cleaned.clean`.
     """
     settings = config.corpus
-    found = corpus.documents(tuple(settings.sources), storage.path(settings.data_dir))
+    found = cleaned.documents(config)
     return pieces.read(found, settings.max_document_bytes, settings.language)
 
 

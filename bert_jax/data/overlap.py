@@ -23,13 +23,14 @@ _BLOCK = 1 << 20  # hashes read at a time
 def keys(sentences: Iterable[str]) -> UInt64[np.ndarray, " sentences"]:
     """A hash of each sentence's words; spaces and punctuation do not matter."""
     digests = (
-        hashlib.blake2b(_words(sentence), digest_size=8).digest()
+        hashlib.blake2b(words(sentence), digest_size=8).digest()
         for sentence in sentences
     )
     return np.frombuffer(b"".join(digests), np.uint64)
 
 
-def _words(sentence: str) -> bytes:
+def words(sentence: str) -> bytes:
+    """Its words in lower case, in UTF-8, with a space between two."""
     if sentence.isascii():  # the same in half the time
         return b" ".join(sentence.encode().translate(_ASCII).split())
     return " ".join(_WORD.findall(sentence.lower())).encode("utf-8", "surrogatepass")

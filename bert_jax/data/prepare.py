@@ -1,7 +1,7 @@
 """Turns text into sentence pairs on disk, once: a TFDS data set, sharded ArrayRecord.
 
-    documents -> pieces -> train and dev -> chunks -> (on every core) sentences
-    -> token ids -> pairs -> a shard for each chunk
+    documents (cleaned: data/cleaning/) -> pieces -> train and dev -> chunks
+    -> (on every core) sentences -> token ids -> pairs -> a shard for each chunk
 
 Dev is written last, without the sentences that train also has.
 A chunk's records depend on its documents and (seed, split, chunk) alone, so the number
@@ -24,6 +24,8 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import chunks, corpus, pairs, vocabulary, whole, writing
+from bert_jax.data.cleaning import cleaned
+from bert_jax.data.cleaning import settings as clean_settings
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
@@ -81,12 +83,17 @@ def prepare(
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
         ],
     }
+    told = {}
+    if config.corpus.clean:
+        clean = cleaned.clean(config)
+        identity["cleaned"] = clean.name
+        told["cleaning"] = cleaned.report(clean)
     folder = data_dir / f"pairs-{whole.fingerprint(identity)}"
     if not whole.is_whole(folder, _REPORT):
         writing.require(config.corpus)
         with whole.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)
-            writing.write(config, tokenizer, settings, identity, temporary)
+            writing.write(config, tokenizer, settings, identity | told, temporary)
     return open_folder(folder)
 
 
@@ -133,6 +140,8 @@ def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str])
     for name in ("tokenizer", "libraries", "format"):
         if before[name] != now[name] and (name != "tokenizer" or not found):
             found.append(name)
+    if not found and before.get("cleaned") != now.get("cleaned"):
+        found.append("what the clean-up compares with (config.corpus.clean_against)")
     return ", ".join(found)
 
 
@@ -163,6 +172,8 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     }
     if not settings.strip_accents:  # vocabularies that have them stripped keep names
         identity["strip_accents"] = False
+    if config.corpus.clean:
+        identity["cleaned"] = cleaned.clean(config).name
     folder = data_dir / f"vocabulary-{whole.fingerprint(identity)}"
     if not whole.is_whole(folder, "metadata.json"):
         writing.require(config.corpus)  # before the time that training takes
@@ -178,13 +189,16 @@ def _digest(tokenizer: Tokenizer) -> str:
 
 def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
     """The settings that shape the pairs, besides text, vocabulary and libraries."""
-    return {
+    found = {
         "settings": _settings(config, max_seq_length)._asdict(),
         "dev_fraction": config.corpus.dev_fraction,
         "max_document_bytes": config.corpus.max_document_bytes,
         "language": config.corpus.language,
         "seed": config.corpus.seed,
     }
+    if config.corpus.clean:
+        found["clean"] = clean_settings.of(config).identity()
+    return found
 
 
 def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:

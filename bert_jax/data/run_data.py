@@ -41,7 +41,11 @@ class RunData:
     def record(self) -> dict[str, Any]:
         """The folders' names by length, and the settings that shaped them, as JSON."""
         found = self.all()
-        shaped_by = {k: v for k, v in found[0].report.items() if k != "totals"}
+        shaped_by = {
+            name: value
+            for name, value in found[0].report.items()
+            if name not in ("totals", "cleaning")  # what came out
+        }
         return {
             "sources": list(self._config.corpus.sources),
             "folders": {str(n): self.of(n).folder.name for n in self._lengths()},

@@ -1,0 +1,81 @@
+"""A document's paragraphs, and the stages that judge a paragraph by itself.
+
+What a paragraph ends in and the phrases of web pages are C4's rules (Raffel et al.
+2020, section 2.2), the former for other scripts too.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+from bert_jax.data.corpus import Document
+
+# The end of a sentence (in Latin, Chinese, Indian, Arabic, Ethiopian and Armenian
+# script), closing quotes and brackets, and a citation such as [12].
+_END = re.compile(
+    r"""[.!?\u2026\u3002\uff01\uff1f\uff61\u0964\u0965\u061f\u06d4\u1362\u0589"""
+    r"""\"'\u201d\u2019\xbb\u300d\u300f]"""
+    r"""[)\]\"'\u201d\u2019\xbb\u300d\u300f*_]*(\[[\w ]{1,8}\])*\s*$"""
+)
+_TAIL = 40  # characters that may hold the end
+# A bullet, a number or a letter in brackets, before the text of an item.
+_ITEM = re.compile(
+    r"\s*([-*+\u2022\u2023\u25aa\u25e6\u25cf\u25cb\u25a0\xb7]|\(?(\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\])\s+\S"
+)
+_INITIAL = re.compile(r"\s*[A-Z]\.\s")  # A. Lincoln: a name, no item
+_PHRASES = re.compile(
+    r"\bjavascript\b|lorem ipsum|terms of use|privacy policy|cookie policy"
+    r"|uses cookies|use of cookies|use cookies",
+    re.I,
+)
+# What Project Gutenberg puts around a book.
+_OPENING = re.compile(r"\*\*\* ?START OF TH(E|IS) PROJECT GUTENBERG", re.I)
+_CLOSING = re.compile(
+    r"\*\*\* ?END OF TH(E|IS) PROJECT GUTENBERG"
+    r"|^\s*End of (the )?Project Gutenberg's\b",
+    re.I,
+)
+_BLANK = re.compile(r"\n[ \t]*\n")
+
+
+def split(document: Document) -> list[str]:
+    """Its paragraphs, or its sentences where each has a line."""
+    if document.form == "wrapped":
+        return _BLANK.split(document.text)
+    return document.text.split("\n")
+
+
+def joined(document: Document, parts: Sequence[str]) -> Document:
+    """The document with these paragraphs only."""
+    separator = "\n\n" if document.form == "wrapped" else "\n"
+    return document._replace(text=separator.join(parts))
+
+
+def boilerplate(parts: Sequence[str]) -> list[bool]:
+    """Which are no part of the text: what web pages say about themselves, and Project
+    Gutenberg's words before and after a book."""
+    found = [bool(_PHRASES.search(part)) for part in parts]
+    opening = (i for i, part in enumerate(parts) if _OPENING.search(part))
+    first = next(opening, -1) + 1
+    closing = (i for i in range(first, len(parts)) if _CLOSING.search(parts[i]))
+    last = next(closing, len(parts))
+    found[:first] = [True] * first
+    found[last:] = [True] * (len(parts) - last)
+    return found
+
+
+def headings(parts: Sequence[str]) -> list[bool]:
+    """Which do not end as a sentence does: titles, captions, lines of tables."""
+    ends = (part.rstrip()[-_TAIL:] for part in parts)
+    return [bool(end) and not _END.search(end) for end in ends]
+
+
+def lists(parts: Sequence[str]) -> list[bool]:
+    """Which begin as an item of a list does."""
+    return [bool(_ITEM.match(part)) and not _INITIAL.match(part) for part in parts]
+
+
+RULES: dict[str, Callable[[Sequence[str]], list[bool]]] = {
+    "boilerplate": boilerplate,
+    "headings": headings,
+    "lists": lists,
+}
