@@ -65,7 +65,9 @@ def clusters(
         ends = np.flatnonzero(np.diff(np.concatenate([[0], same.view(np.int8), [0]])))
         for start, stop in ends.reshape(-1, 2):
             _join(order[start : stop + 1], signatures, threshold, parent)
-    return np.array([_root(parent, row) for row in range(len(parent))], np.int64)
+    while (parent[parent] != parent).any():
+        parent = parent[parent]
+    return parent
 
 
 def _join(
@@ -75,7 +77,8 @@ def _join(
     parent: Int64[np.ndarray, " documents"],
 ) -> None:
     """Joins those of `rows`, which share a band, that are similar."""
-    if len({_root(parent, row) for row in rows}) == 1:
+    numbers = rows.tolist()
+    if len({_root(parent, row) for row in numbers}) == 1:
         return
     own = np.asarray(signatures[rows])
     unseen = np.arange(1, len(rows))
@@ -85,8 +88,8 @@ def _join(
             waiting, unseen = [int(unseen[0])], unseen[1:]
         at = waiting.pop()
         close = similarity(own[at], own[unseen]) >= threshold
-        for other in unseen[close]:
-            _unite(parent, rows[at], rows[other])
+        for other in unseen[close].tolist():
+            _unite(parent, numbers[at], numbers[other])
         waiting += unseen[close].tolist()
         unseen = unseen[~close]
 
@@ -97,7 +100,7 @@ def _unite(parent: Int64[np.ndarray, " documents"], one: int, other: int) -> Non
 
 
 def _root(parent: Int64[np.ndarray, " documents"], row: int) -> int:
-    while parent[row] != row:
-        parent[row] = parent[parent[row]]  # shortens the way for the next
-        row = parent[row]
-    return int(row)
+    while (above := int(parent[row])) != row:
+        parent[row] = parent[above]  # shortens the way for the next
+        row = above
+    return row

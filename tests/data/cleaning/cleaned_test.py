@@ -1,18 +1,16 @@
 """A cleaned corpus: what is left out, that nothing else is, and that both are kept."""
 
-import gzip
 import hashlib
 import json
 import random
-from pathlib import Path
 
 import pytest
 
 from bert_jax import tokenization
-from bert_jax.data import chunks, corpus, prepare, workers
-from bert_jax.data.cleaning import cleaned, languages, settings, stages
+from bert_jax.config import fields
+from bert_jax.data import chunks, prepare, workers
+from bert_jax.data.cleaning import cleaned, languages, settings
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage
 from configs import common
 
 WORDS = [f"{a}{b}" for a in ("tor", "mel", "sin", "var") for b in ("a", "en", "is")]
@@ -77,3 +75,229 @@ def test_without_stages_names_and_bytes_are_those_of_before(tmp_path, monkeypatc
     }
     assert (folder.name, found) == (PAIRS, BYTES)
     assert [path.name for path in folder.parent.iterdir() if "clean" in path.name] == []
+
+
+def test_exact_duplicates(tmp_path):
+    """The first one stays; case, marks and line breaks do not matter."""
+    one, two = prose(1), prose(2)
+    write(tmp_path, [one, two, one.upper(), one.replace("\n\n", " "), prose(3)])
+    config = make_config(tmp_path, "exact_duplicates")
+    assert texts(config) == [one, two, prose(3)]
+    found = told(config)
+    assert found["read"]["documents"] == 5
+    assert found["kept"] == {
+        "documents": 3,
+        "bytes": sum(map(len, (one, two, prose(3)))),
+    }
+    assert found["taken"]["exact_duplicates"]["documents"] == 2
+    examples = found["examples"]["exact_duplicates"]
+    assert sorted(example["document"] for example in examples) == [2, 3]
+    assert all(example["of"].startswith("document 0: At 1 0") for example in examples)
+
+
+def test_near_duplicates(tmp_path):
+    one, two = prose(1, 800), prose(2, 800)
+    changed = one.replace("At 1 5 ", "When 1 5 ").replace("At 1 50", "To 1 50")
+    write(tmp_path, [one, two, changed, prose(3, 800)])
+    assert texts(make_config(tmp_path, "near_duplicates")) == [one, two, prose(3, 800)]
+    alike = {"corpus.clean_similarity": 1.0}
+    assert len(texts(make_config(tmp_path, "near_duplicates", **alike))) == 4
+
+
+def test_overlap(tmp_path):
+    """Paragraphs with 13 words of an evaluation file go, the others stay."""
+    (tmp_path / "dev.tsv").write_text(
+        "id\ttext\n1\tIt is a truth universally acknowledged that a single man in "
+        "possession of a good fortune must be in want of a wife\n"
+    )
+    shared = "He said: it is a truth universally acknowledged, that a single man in\n"
+    shared += "possession of GOOD books reads."
+    twelve = "In possession of a good fortune must be in want of a dog."
+    write(tmp_path, [prose(1), f"Before it.\n\n{shared}\n\n{twelve}", shared])
+    against = {"corpus.clean_against": (f"{tmp_path}/dev.tsv",)}
+    config = make_config(tmp_path, "overlap", **against)
+    assert texts(config) == [prose(1), f"Before it.\n\n{twelve}"]
+    assert told(config)["taken"]["overlap"] == {
+        "documents": 1,
+        "paragraphs": 2,
+        "bytes": 2 * len(shared),
+    }
+    (tmp_path / "dev.tsv").write_text(" ".join(twelve for _ in range(2)))
+    assert texts(config) == [prose(1), f"Before it.\n\n{shared}", shared]
+    more = {**against, "corpus.clean_overlap_words": 12}
+    assert texts(make_config(tmp_path, "overlap", **more))[1] == (
+        f"Before it.\n\n{shared}"
+    )
+
+
+def test_overlap_of_sentences_in_lines_of_their_own(tmp_path):
+    (tmp_path / "dev.txt").write_text("a b c d e f g h i j k l m n o p")
+    (tmp_path / "corpus.txt").write_text("x y z\na b c d e f\ng h i j k l m\nq r\n")
+    config = make_config(
+        tmp_path,
+        "overlap",
+        **{
+            "corpus.clean_against": (f"{tmp_path}/dev.txt",),
+            "corpus.sources": (f"sentences:{tmp_path}/corpus.txt",),
+        },
+    )
+    assert texts(config) == ["x y z\nq r"]
+
+
+def test_paragraphs_and_short_documents(tmp_path):
+    write(
+        tmp_path,
+        [
+            f"CHAPTER I\n\n{prose(1)}\n\n- an item.\n\nWe use cookies.",
+            f"A title\n\n{prose(2, 40)}",
+            "Contents\n\nIndex",
+        ],
+    )
+    config = make_config(tmp_path, "min_length", "lists", "headings", "boilerplate")
+    assert texts(config) == [prose(1)]
+    taken = told(config)["taken"]
+    assert list(taken) == ["boilerplate", "headings", "lists", "min_length"]
+    assert [its["paragraphs"] for its in taken.values()] == [1, 4, 1, 0]
+    assert [its["documents"] for its in taken.values()] == [0, 1, 0, 1]
+
+
+def test_language(tmp_path):
+    pytest.importorskip("py3langid", reason="needs the clean extra")
+    german = "Im Anfang schuf Gott Himmel und Erde, und die Erde war noch leer. " * 5
+    english = "In the beginning God created the heaven and the earth, it is said. " * 5
+    write(tmp_path, [english, german])
+    assert texts(make_config(tmp_path, "language")) == [english]
+    other = {"corpus.language": "de"}
+    assert texts(make_config(tmp_path, "language", **other)) == [german]
+    with pytest.raises(UserError, match="language=aa: py3langid does not know it"):
+        texts(make_config(tmp_path, "language", **{"corpus.language": "aa"}))
+
+
+def test_language_without_its_library(tmp_path, monkeypatch):
+    monkeypatch.setattr(languages.importlib.util, "find_spec", lambda name: None)
+    write(tmp_path, [prose(1)])
+    with pytest.raises(UserError, match=r"pip install '\.\[clean\]'"):
+        texts(make_config(tmp_path, "language"))
+
+
+def messy(seed):
+    """Documents of every kind that a stage takes, in any order."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(rng.randint(5, 25)):
+        text = prose(rng.randint(0, 12), rng.choice([24, 60, 200]))
+        parts = text.split("\n\n")
+        for extra in ("A TITLE", "1. item", "Use cookies.", "a b c d e f g h i j"):
+            if rng.random() < 0.4:
+                parts.insert(rng.randint(0, len(parts)), extra)
+        if rng.random() < 0.3:
+            parts[-1] = f"Document {number} ends here."
+        found.append("\n\n".join(parts))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_cleaned_is_clean(tmp_path, seed):
+    """A second clean-up takes nothing; the names' order does not matter."""
+    (tmp_path / "dev.txt").write_text(f"{prose(3)} a b c d e f g h i j {prose(5)}")
+    fields = {
+        "corpus.clean_against": (f"{tmp_path}/dev.txt",),
+        "corpus.clean_overlap_words": 8,
+    }
+    names = [name for name in settings.STAGES if name != "language"]
+    write(tmp_path, messy(seed))
+    once = texts(make_config(tmp_path, *names, **fields))
+    random.Random(seed).shuffle(names)
+    again = make_config(tmp_path, *names, **fields)
+    assert texts(again) == once
+    assert 0 < len(once) < len(messy(seed))
+    write(tmp_path, once)
+    assert texts(again) == once
+    taken = told(again)["taken"].values()
+    assert {amount for its in taken for amount in its.values()} == {0}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_of_documents_decides_only_which_copy_stays(tmp_path, seed):
+    names = [name for name in settings.STAGES if name not in ("language", "overlap")]
+    left = set()
+    documents = messy(seed)
+    for _ in range(3):
+        write(tmp_path, documents)
+        left.add(len(texts(make_config(tmp_path, *names))))
+        random.Random(seed).shuffle(documents)
+    assert len(left) == 1
+
+
+def test_number_of_cores_and_size_of_batches_change_nothing(tmp_path, monkeypatch):
+    write(tmp_path, [text for seed in range(3) for text in messy(seed)])
+    names = [name for name in settings.STAGES if name not in ("language", "overlap")]
+    made = []
+    for cores, batch in ((1, 1 << 20), (2, 3000)):
+        monkeypatch.setattr(workers, "cores", lambda cores=cores: cores)
+        monkeypatch.setattr(cleaned, "_BATCH", batch)
+        config = make_config(tmp_path, *names)
+        config.corpus.data_dir = str(tmp_path / str(cores))
+        folder = cleaned.clean(config)
+        made.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert sorted(made[0]) == ["cleaning.json", "taken.txt.gz"]
+    assert made[0] == made[1]
+
+
+def test_a_text_that_has_changed_meanwhile(tmp_path, monkeypatch):
+    write(tmp_path, [prose(1), prose(2)])
+    config = make_config(tmp_path, "headings")
+    folder = cleaned.clean(config)
+    write(tmp_path, [prose(1), prose(2), prose(3)])
+    monkeypatch.setattr(cleaned, "clean", lambda config: folder)
+    with pytest.raises(UserError, match="the text has changed since it was cleaned"):
+        texts(config)
+
+
+def test_nothing_is_left(tmp_path):
+    write(tmp_path, [prose(1), prose(2)])
+    config = make_config(tmp_path, "min_length", **{"corpus.clean_min_words": 999})
+    with pytest.raises(UserError, match=r"took every document \(min_length: 2\)"):
+        texts(config)
+    assert not list((tmp_path / "data").glob("cleaned*"))
+
+
+def test_stages_shape_the_data_and_its_vocabulary(tmp_path):
+    write(tmp_path, [prose(seed) for seed in range(12)] + [prose(3)])
+    (tmp_path / "dev.txt").write_text(prose(20))
+    against = {"corpus.clean_against": (f"{tmp_path}/dev.txt",)}
+    folders = {}
+    for names, more in (
+        ((), {}),
+        (("exact_duplicates",), {}),
+        (("near_duplicates",), {}),
+        (("near_duplicates",), {"corpus.clean_similarity": 0.7}),
+        (("overlap",), against),
+    ):
+        config = make_config(tmp_path, *names, **more)
+        data = prepare.prepare(config, 32)
+        folders[data.folder.name] = data.report
+        assert data.fits(config, 32)
+        assert not data.fits(make_config(tmp_path, "lists"), 32)
+    assert len(folders) == 5
+    kept = [sum(r["totals"][s]["documents"] for s in chunks.SPLITS)
+            for r in folders.values()]  # fmt: skip
+    assert kept == [13, 12, 12, 12, 13]
+    assert len(list((tmp_path / "data").glob("vocabulary-*"))) == 5
+    before = data.report
+    (tmp_path / "dev.txt").write_text(prose(21))
+    now = prepare.prepare(config, 32).report
+    assert "clean_against" in prepare.changes(before, now, config.corpus.sources)
+
+
+def test_the_config_names_the_stages():
+    assert fields._TABLE["corpus.clean"](settings.STAGES) is None
+    said = fields._TABLE["corpus.clean"](("deduplicate",))
+    assert said == f"choose among {', '.join(settings.STAGES)}"
+
+
+def test_files_without_their_stage():
+    config = common.get_config()
+    config.corpus.clean_against = ("dev.tsv",)
+    with pytest.raises(UserError, match=r"clean_against=.*set both or neither"):
+        fields.check(config)
