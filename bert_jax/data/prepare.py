@@ -23,7 +23,15 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import chunks, corpus, pairs, vocabulary, whole, writing
+from bert_jax.data import (
+    chunks,
+    corpus,
+    pairs,
+    preparation_page,
+    vocabulary,
+    whole,
+    writing,
+)
 from bert_jax.data.cleaning import cleaned
 from bert_jax.data.cleaning import settings as clean_settings
 from bert_jax.errors import UserError
@@ -61,8 +69,9 @@ def prepare(
     """Returns the corpus's sentence pairs; makes them if they are missing.
 
     Their folder opens with `tfds.builder_from_directory` and has, besides the splits
-    `train` and `dev`, token_counts.npy, the vocabulary and preparation.json (settings
-    and totals). It is named after the settings and the contents of the text's files.
+    `train` and `dev`, token_counts.npy, the vocabulary, preparation.json (settings and
+    totals) and report.html, made from these. It is named after the settings and the
+    contents of the text's files.
 
     Args:
       config: the whole config; `corpus`, `tokenizer` and `init_from` matter.
@@ -94,6 +103,7 @@ def prepare(
         with whole.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)
             writing.write(config, tokenizer, settings, identity | told, temporary)
+            preparation_page.write(temporary)
     return open_folder(folder)
 
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from bert_jax.data.corpus import Document
 
 # The end of a sentence (in Latin, Chinese, Indian, Arabic, Ethiopian and Armenian
-# script), closing quotes and brackets, and a citation such as [12].
+# script) or of broken speech (a dash), closing quotes and brackets, and a citation such
+# as [12].
 _END = re.compile(
     r"""[.!?\u2026\u3002\uff01\uff1f\uff61\u0964\u0965\u061f\u06d4\u1362\u0589"""
-    r"""\"'\u201d\u2019\xbb\u300d\u300f]"""
+    r"""\"'\u201d\u2019\xbb\u300d\u300f\u2013\u2014-]"""
     r"""[)\]\"'\u201d\u2019\xbb\u300d\u300f*_]*(\[[\w ]{1,8}\])*\s*$"""
 )
 _TAIL = 40  # characters that may hold the end
