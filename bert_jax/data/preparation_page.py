@@ -28,6 +28,7 @@ _HEAD = """<!DOCTYPE html>
   .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
   .bar { width: 60%; }
   .bar span { display: block; height: 1rem; background: #47729e; }
+  .pairs td:nth-child(3) { overflow-wrap: normal; }
   .note { color: #555; font-size: .9rem; }
   small { display: block; color: #555; }
 </style></head><body>
@@ -121,10 +122,10 @@ def _taken(stage: str, example: dict[str, Any]) -> str:
 
 def _pairs(found: Contents) -> Iterator[str]:
     yield "<h2>Rows of train, drawn at random</h2>\n"
-    yield '<div class="wide"><table>\n'
+    yield '<div class="wide"><table class="pairs">\n'
     for one in found.examples:
         kind = "random" if one.is_random_next else "next"
-        second = f"<td>{kind}</td><td>{escape(one.text_b)}</td>" if one.text_b else ""
+        second = f"<td>{escape(one.text_b)}</td><td>{kind}</td>" if one.text_b else ""
         yield f"<tr><td>{escape(one.text_a)}</td>{second}</tr>\n"
     yield "</table></div>\n"
 

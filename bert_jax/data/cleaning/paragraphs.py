@@ -23,10 +23,14 @@ _ITEM = re.compile(
     r"\s*([-*+\u2022\u2023\u25aa\u25e6\u25cf\u25cb\u25a0\xb7]|\(?(\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\])\s+\S"
 )
 _INITIAL = re.compile(r"\s*[A-Z]\.\s")  # A. Lincoln: a name, no item
+# C4 drops any line with them. Longer paragraphs may be about them.
+_NOTICE = 300  # characters
 _PHRASES = re.compile(
-    r"\bjavascript\b|lorem ipsum|terms of use|privacy policy|cookie policy"
+    r"\b(enabl|disabl|activat|requir|support|turn)\w* .{0,30}javascript"
+    r"|javascript .{0,30}\b(enabled|disabled|activated|required|supported|turned)\b"
+    r"|lorem ipsum|terms of use|privacy policy|cookie policy"
     r"|uses cookies|use of cookies|use cookies",
-    re.I,
+    re.I | re.S,
 )
 # What Project Gutenberg puts around a book.
 _OPENING = re.compile(r"\*\*\* ?START OF TH(E|IS) PROJECT GUTENBERG", re.I)
@@ -54,7 +58,7 @@ def joined(document: Document, parts: Sequence[str]) -> Document:
 def boilerplate(parts: Sequence[str]) -> list[bool]:
     """Which are no part of the text: what web pages say about themselves, and Project
     Gutenberg's words before and after a book."""
-    found = [bool(_PHRASES.search(part)) for part in parts]
+    found = [len(p) <= _NOTICE and bool(_PHRASES.search(p)) for p in parts]
     opening = (i for i, part in enumerate(parts) if _OPENING.search(part))
     first = next(opening, -1) + 1
     closing = (i for i in range(first, len(parts)) if _CLOSING.search(parts[i]))

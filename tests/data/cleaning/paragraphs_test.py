@@ -58,8 +58,15 @@ def test_no_item(text):
 
 
 def test_what_web_pages_say_of_themselves():
-    parts = ["Please enable JavaScript.", "This site uses cookies.", "He ate a cookie."]
-    assert paragraphs.boilerplate(parts) == [True, True, False]
+    taken = [
+        *("Please enable JavaScript.", "This site uses cookies.", "Terms of Use"),
+        "JavaScript must be enabled in order for you to use this site.",
+    ]
+    kept = [
+        *("He ate a cookie.", "JavaScript is a language.", "He wrote JavaScript."),
+        "A privacy policy is what this paragraph is about. " * 7,
+    ]
+    assert paragraphs.boilerplate(taken + kept) == [True] * 4 + [False] * 4
 
 
 @pytest.mark.parametrize(
