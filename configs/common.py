@@ -87,6 +87,9 @@ def _corpus() -> ConfigDict:
     # jsonl:GLOB, parquet:GLOB, wikiextractor:GLOB, hf:NAME, tfds:NAME, pydocs
     # (docs/data.md).
     corpus.sources = ("tfds:wikipedia/20230601.en", "tfds:pg19")
+    # How often a row of each source is seen, beside one of weight 1: (2.0, 1.0) shows
+    # those of the first source twice as often (docs/data.md). Empty: all alike.
+    corpus.weights = ()
     # Stages of clean-up, which run in this order: boilerplate, headings, lists,
     # overlap, min_length, language, exact_duplicates, near_duplicates (docs/data.md).
     # Empty: the text as it is.

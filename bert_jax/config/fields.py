@@ -39,6 +39,7 @@ _TABLE: dict[str, rules.Rule] = {
     "tokenizer.strip_accents": rules.flag,
     "tokenizer.sample_bytes": rules.whole(1, 2**62),
     "corpus.sources": rules.texts,
+    "corpus.weights": rules.weights,
     "corpus.language": languages.fault,
     "corpus.data_dir": rules.filled,
     "corpus.runner": rules.text,
@@ -214,6 +215,8 @@ def _check_together(config: ConfigDict) -> None:
             f"config.masking.mask_fraction={masking.mask_fraction} and "
             f"random_fraction={masking.random_fraction} add up to more than 1"
         )
+    if config.corpus.weights:
+        _check_weights(config)
     if ("overlap" in config.corpus.clean) != bool(config.corpus.clean_against):
         raise UserError(
             f"config.corpus.clean_against={tuple(config.corpus.clean_against)}: names "
@@ -241,3 +244,17 @@ def _check_together(config: ConfigDict) -> None:
                 f"not one of {', '.join(_SPLITS)}, and config.task.{split}_file does "
                 "not exist"
             )
+
+
+def _check_weights(config: ConfigDict) -> None:
+    weights, sources = config.corpus.weights, config.corpus.sources
+    if len(weights) != len(sources):
+        raise UserError(
+            f"config.corpus.weights={tuple(weights)}: one for each of the "
+            f"{len(sources)} config.corpus.sources"
+        )
+    if config.corpus.packing:
+        raise UserError(
+            f"config.corpus.weights={tuple(weights)}: not with config.corpus.packing, "
+            "whose rows have pairs of several sources"
+        )

@@ -107,6 +107,15 @@ def plain(value: Any) -> str | None:
     return f"has a {type(value).__name__}, which config.json cannot store"
 
 
+def weights(value: Any) -> str | None:
+    for one in value:
+        if isinstance(one, bool) or not isinstance(one, int | float):
+            return "must be a tuple of numbers, such as (2.0, 1.0)"
+        if not 0 < one <= 1e6:
+            return f"has {one}: a weight must be more than 0, and at most 1e6"
+    return None
+
+
 def flag(value: Any) -> str | None:
     return None if isinstance(value, bool) else "must be True or False"
 

@@ -41,6 +41,7 @@ class Document(NamedTuple):
 
     text: str
     form: str
+    source: int = 0  # its place in `config.corpus.sources`
 
 
 # The text's feature and form, in data sets where the features alone are ambiguous.
@@ -67,12 +68,12 @@ def documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
       UserError: a source is unknown or gives no document; a file is empty, cannot
         be read, is not UTF-8 or has the wrong format.
     """
-    for source in sources:
+    for number, source in enumerate(sources):
         found = False
         for document in _read(source, data_dir):
             if any(map(str.isalnum, document.text)):
                 found = True
-                yield document
+                yield document._replace(source=number) if number else document
         if not found:
             raise UserError(f"{source}: no document with text; name another source")
 

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase, phase_at, phases
-from bert_jax.data import masking, packing, prepare, records, workers
+from bert_jax.data import masking, mix, packing, prepare, records, workers
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, RowIndex
 from bert_jax.errors import UserError
@@ -39,15 +39,18 @@ def dataset(
       phase: from `phases`.
       data: sentence pairs of the phase's length.
       split: `train` (endless, reshuffled each epoch; with `corpus.packing` several
-        pairs a row) or `dev` (once, in the order written, one pair a row, the last
-        batch padded with empty rows).
+        pairs a row; with `corpus.weights` in the order of a `Mix`) or `dev` (once, in
+        the order written, one pair a row, the last batch padded with empty rows).
       rows: which rows of the global batch to read; a host reads only its own.
     """
     pairs = _Pairs(config, phase, data, split)
-    packed, count = None, len(pairs)
+    packed, mixed, count = None, None, len(pairs)
     if split == "train" and config.corpus.packing:
         packed = packing.rows(data.folder, phase.max_seq_length)
         count = len(packed)
+    if split == "train" and config.corpus.weights:
+        mixed = mix.of(config, data.report)
+        count = mixed.size
     if split == "train":
         size = phase.batch_size
         order = grain.MapDataset.range(count).seed(config.seed).shuffle()
@@ -60,6 +63,8 @@ def dataset(
         position = index * size + np.arange(size)[rows]
         if packed is not None:
             return pairs.packed(packed[row[rows]], position // count)
+        if mixed is not None:
+            return pairs.batch(*mixed.records(row[rows], position // count))
         return pairs.batch(row[rows], position // count if split == "train" else 0)
 
     return order.batch(size).map_with_index(batch)

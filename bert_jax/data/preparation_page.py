@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Any
 
-from bert_jax.data import preparation_report
+from bert_jax.data import mix, preparation_report
 from bert_jax.data.preparation_report import Contents
 from bert_jax.runtime import storage
 
@@ -52,11 +52,18 @@ def page(found: Contents) -> str:
 
 def _splits(found: Contents) -> Iterator[str]:
     totals = found.report["totals"]
-    rows = []
+    every = []
     for name in ("documents", "pieces", "sentences", "tokens", "pairs", "bytes"):
         own = (f"{totals[split].get(name, 0):,}" for split in totals)
-        rows.append((name, *own))
-    yield _table(("", *totals), rows)
+        every.append((name, *own))
+    yield _table(("", *totals), every)
+    if documents := mix.counts(found.report, "documents"):
+        kinds = (f"{n + 1}: {its[0]}" for n, its in enumerate(found.report["sources"]))
+        rows = zip(kinds, documents, mix.counts(found.report, "pairs"), strict=True)
+        yield "<h2>Sources of train</h2>\n"
+        yield _table(
+            ("", "documents", "pairs"), [(n, f"{d:,}", f"{p:,}") for n, d, p in rows]
+        )
     dev = totals["dev"]
     share = dev["left_out"] / max(1, dev["sentences"] + dev["left_out"])
     yield (

@@ -206,6 +206,8 @@ def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
         "language": config.corpus.language,
         "seed": config.corpus.seed,
     }
+    if config.corpus.weights:  # their values matter to the loader only
+        found["by_source"] = True
     if config.corpus.clean:
         found["clean"] = clean_settings.of(config).identity()
     return found

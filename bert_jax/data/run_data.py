@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.config.phases import phases
-from bert_jax.data import packing, prepare
+from bert_jax.data import mix, packing, prepare
 from bert_jax.data.prepare import Prepared
 from bert_jax.errors import UserError
 
@@ -72,6 +72,15 @@ class RunData:
         for length, data in found if self._config.corpus.packing else ():
             packing.rows(data.folder, length)
         return [data for _, data in found]
+
+    def mix(self) -> list[str]:
+        """How often each phase sees each source, a line each; none without weights."""
+        found = []
+        for phase in phases(self._config) if self._config.corpus.weights else ():
+            rows = (phase.end_step - phase.first_step) * phase.batch_size
+            report = self.of(phase.max_seq_length).report
+            found += mix.told(self._config, report, rows)
+        return found
 
     def of(self, length: int) -> Prepared:
         """The data of a length; prepares it if it is missing.

@@ -15,7 +15,7 @@ import numpy as np
 from array_record.python import array_record_module
 from jaxtyping import Int64, UInt64
 
-from bert_jax.data import corpus, overlap, pairs, records
+from bert_jax.data import corpus, mix, overlap, pairs, records
 from bert_jax.data.words import Words
 
 # Sentences to tokenize in one call; bounds the memory of the result.
@@ -41,6 +41,7 @@ class Job(NamedTuple):
     settings: pairs.Settings
     # For dev only, after all of train is written: keys of the sentences to leave out.
     known: UInt64[np.ndarray, " known"] | None = None
+    by_source: bool = False  # also count each source's documents and pairs
 
     def aside(self) -> Path:
         """The folder of what is deleted at the end."""
@@ -52,7 +53,8 @@ class Shard(NamedTuple):
 
     split: str
     number: int
-    # documents, pieces, sentences, left_out (sentences), tokens, pairs, bytes (of text)
+    # documents, pieces, sentences, left_out (sentences), tokens, pairs, bytes (of
+    # text), and those of `mix.key`
     totals: Counter[str]
     counts: Int64[np.ndarray, " vocab"]  # of each id in tokens_a and tokens_b
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
@@ -99,6 +101,9 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
                 keys.append(found)
                 totals.update(pieces=1, sentences=len(sizes), tokens=len(ids))
     totals["documents"] = len(set(wholes))
+    source_of = [document[0].source for document in chunk.documents]
+    if job.by_source:
+        totals.update(mix.key(source_of[n], "documents") for n in set(wholes))
     rng = random.Random(f"{job.seed} {chunk.split} {chunk.number} pairs")
     used = array("i")
     # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
@@ -115,6 +120,8 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             used += tokens[a.document][a.start : a.stop]
             used += tokens[b.document][b.start : b.stop]
             totals["pairs"] += 1
+            if job.by_source:
+                totals[mix.key(source_of[wholes[a.document]], "pairs")] += 1
         writer.close()
     new.rename(part_path(job.folder, chunk.split, chunk.number))
     counts = np.bincount(used, minlength=job.vocabulary)

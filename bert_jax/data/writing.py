@@ -80,6 +80,7 @@ def write(
         config.corpus.language,
         config.corpus.seed,
         settings,
+        by_source=bool(config.corpus.weights),
     )
     aside = job.aside()
     aside.mkdir()

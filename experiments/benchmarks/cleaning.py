@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -248,18 +249,18 @@ def main() -> None:
         with open(folder / "log", "w") as log, redirect_stderr(log):
             for stage in settings.STAGES:
                 config = make_config(folder, args.data, stage)
-                speed = size / seconds_of(lambda c=config: cleaned.clean(c))
+                speed = size / seconds_of(partial(cleaned.clean, config))
                 line, some = judge(stage, planted, config)
                 print(f"{line}{speed:7.2f}{speed / workers.cores():8.2f}", flush=True)
                 mistakes += some[: args.shown]
             every = make_config(folder, args.data, *settings.STAGES)
-            speed = size / seconds_of(lambda: cleaned.clean(every))
+            speed = size / seconds_of(partial(cleaned.clean, every))
             print(f"{'all of them':59}{speed:7.2f}{speed / workers.cores():8.2f}")
             for title, config in (
                 ("sentence pairs, without clean-up", make_config(folder, args.data)),
                 ("sentence pairs of what is left", every),
             ):
-                speed = size / seconds_of(lambda c=config: prepare.prepare(c, 128))
+                speed = size / seconds_of(partial(prepare.prepare, config, 128))
                 print(f"{title:59}{speed:7.2f}{speed / workers.cores():8.2f}")
             kept = sum(1 for _ in chunks.documents(every))
     print(f"\nall of them leave {kept:,} documents\n")

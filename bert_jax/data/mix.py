@@ -1,0 +1,117 @@
+"""Sources seen more or less often than others, by `config.corpus.weights`.
+
+A pass over the mix takes `weight` times the rows of each source, rounded to a whole row
+(at least one). Each source goes through all its rows, reshuffled, before any comes
+again; the next pass over the mix goes on where the last one ended. So a weight of 2 is
+exactly two epochs a pass and 0.5 half of one, and which record a place in the training
+order has follows from (weights, seed, place) alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import grain
+import numpy as np
+from jaxtyping import Int
+from ml_collections import ConfigDict
+
+from bert_jax.data.rows import EPOCHS
+
+
+class Mix:
+    """The order of training rows from several sources.
+
+    Attributes:
+      size: rows of a pass.
+      epochs: epochs of each source in a pass.
+    """
+
+    def __init__(self, rows: Sequence[int], weights: Sequence[float], seed: int):
+        """Rows and weight of each source; a source's records follow the last one's.
+
+        Args:
+          rows: of each source; a source without any takes no part.
+        """
+        self._rows = np.array(rows)
+        wanted = np.maximum(1, np.rint(self._rows * np.array(weights)))
+        self._parts = np.where(self._rows > 0, wanted, 0).astype(int)
+        self._ends = np.cumsum(self._parts)
+        self.size = int(self._ends[-1])
+        self.epochs = self._parts / np.maximum(1, self._rows)
+        self._first = np.cumsum(self._rows) - self._rows
+        # Seeds of their own: equal ones could undo the shuffling of the mix.
+        self._streams = [
+            grain.MapDataset.range(max(1, count))
+            .seed((seed + 1 + number) % 2**32)
+            .shuffle()
+            .repeat(EPOCHS)
+            for number, count in enumerate(rows)
+        ]
+
+    def records(
+        self, place: Int[np.ndarray, "batch"], turn: Int[np.ndarray, "batch"]
+    ) -> tuple[Int[np.ndarray, "batch"], Int[np.ndarray, "batch"]]:
+        """The record at each place of a pass, and its source's epoch.
+
+        Args:
+          place: below `size`.
+          turn: the number of the pass.
+        """
+        source = np.searchsorted(self._ends, place, "right")
+        inside = place - (self._ends - self._parts)[source]
+        position = turn * self._parts[source] + inside
+        drawn = [
+            int(self._streams[one][at])
+            for one, at in zip(source.tolist(), position.tolist(), strict=True)
+        ]
+        record = self._first[source] + np.array(drawn, int)
+        return record, position // self._rows[source]
+
+
+def of(config: ConfigDict, report: Mapping[str, Any]) -> Mix:
+    """The mix of a prepared folder.
+
+    Args:
+      report: its preparation.json.
+    """
+    weights = tuple(map(float, config.corpus.weights))
+    return Mix(counts(report, "pairs"), weights, config.seed)
+
+
+def counts(report: Mapping[str, Any], name: str) -> list[int]:
+    """Documents or pairs of each source in train; empty if they were not counted.
+
+    Args:
+      name: "documents" or "pairs".
+    """
+    if not report.get("by_source"):
+        return []
+    train = report["totals"]["train"]
+    return [train.get(key(n, name), 0) for n in range(len(report["sources"]))]
+
+
+def key(source: int, name: str) -> str:
+    """Of a source's own count in the totals."""
+    return f"source_{source}_{name}"
+
+
+def told(config: ConfigDict, report: Mapping[str, Any], rows: int) -> list[str]:
+    """A line for each source: how much it has, and how often it is seen.
+
+    Args:
+      rows: that the run takes in all.
+    """
+    found = of(config, report)
+    epochs = found.epochs * rows / found.size
+    return [
+        f"{source}: {documents:,} documents, {pairs:,} rows, weight {weight:g}: "
+        f"{passes:.2f} epochs in {rows:,} rows of training"
+        for source, documents, pairs, weight, passes in zip(
+            config.corpus.sources,
+            counts(report, "documents"),
+            counts(report, "pairs"),
+            config.corpus.weights,
+            epochs,
+            strict=True,
+        )
+    ]

@@ -1,0 +1,172 @@
+"""Sources by weight: how often each record is seen, and that nothing else changes."""
+
+import itertools
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_jax.config import fields, phases
+from bert_jax.data import chunks, loader, mix, prepare
+from bert_jax.errors import UserError
+from configs import common
+
+
+def drawn(found, count, seed=0):
+    """The first so many (record, epoch), in the order of places."""
+    place = np.arange(count)
+    record, epoch = found.records(place % found.size, place // found.size)
+    return list(zip(record.tolist(), epoch.tolist(), strict=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 12), st.sampled_from([0.1, 0.5, 1.0, 1.5, 2.0, 3.3])),
+        min_size=1,
+        max_size=4,
+    ).filter(lambda sources: any(rows for rows, _ in sources))
+)
+def test_each_source_is_seen_by_its_weight(sources):
+    rows, weights = zip(*sources, strict=True)
+    found = mix.Mix(rows, weights, 7)
+    passes = 4
+    seen = drawn(found, passes * found.size)
+    assert max(Counter(seen).values()) == 1  # never twice in an epoch
+    first = 0
+    for count, weight, epochs in zip(rows, weights, found.epochs, strict=True):
+        own = Counter(record for record, _ in seen if first <= record < first + count)
+        assert sum(own.values()) == passes * round(epochs * count)
+        if count:
+            assert abs(epochs * count - weight * count) <= max(0.5, 1 - weight * count)
+            times = {own[record] for record in range(first, first + count)}
+            assert max(times) - min(times) <= 1  # all before any comes again
+        first += count
+    assert {record for record, _ in seen} <= set(range(first))
+
+
+def test_orders_differ_by_seed_and_epoch():
+    one = drawn(mix.Mix([50, 50], [1.0, 2.0], 0), 300)
+    two = drawn(mix.Mix([50, 50], [1.0, 2.0], 1), 300)
+    assert one != two
+    assert sorted(one) == sorted(two)
+    orders = [[r for r, e in one if r >= 50 and e == epoch] for epoch in range(4)]
+    assert len(set(map(tuple, orders))) == 4
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Three sources of documents that name their source in every sentence."""
+    for name, documents in (("red", 12), ("green", 20), ("blue", 7)):
+        texts = (
+            " ".join(f"{name} is {n} at {k}." for k in range(8 + n))
+            for n in range(documents)
+        )
+        rows = (json.dumps({"text": text}) + "\n" for text in texts)
+        (tmp_path / f"{name}.jsonl").write_text("".join(rows))
+    config = common.get_config()
+    names = ("red", "green", "blue")
+    config.corpus.sources = tuple(f"jsonl:{tmp_path}/{name}.jsonl" for name in names)
+    config.corpus.data_dir = str(tmp_path / "data")
+    config.corpus.max_seq_length = 24
+    config.corpus.dev_fraction = 0.1
+    config.corpus.weights = (2.0, 0.5, 1)
+    config.masking.max_predictions_per_seq = 4
+    config.tokenizer.vocab_size = 120
+    config.train.batch_size = 16
+    return config
+
+
+def sources_of(tokenizer, ids):
+    return {tokenizer.id_to_token(int(i)) for i in ids} & {"red", "green", "blue"}
+
+
+def test_counts_and_records_of_sources(config, monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 1500)  # shards have several sources
+    data = prepare.prepare(config, 24)
+    pairs = mix.counts(data.report, "pairs")
+    totals = data.report["totals"]
+    assert sum(pairs) == totals["train"]["pairs"]
+    documents = mix.counts(data.report, "documents")
+    assert sum(documents) == totals["train"]["documents"]
+    assert all(
+        count <= most for count, most in zip(documents, (12, 20, 7), strict=True)
+    )
+    rows = list(tfds.builder_from_directory(data.folder).as_data_source("train"))
+    names = itertools.chain.from_iterable(
+        [name] * count
+        for name, count in zip(("red", "green", "blue"), pairs, strict=True)
+    )
+    for name, row in zip(names, rows, strict=True):
+        assert sources_of(data.tokenizer, row["tokens_a"]) <= {name}
+    assert b"Sources of train" in (data.folder / "report.html").read_bytes()
+
+
+def test_batches_have_the_shares_of_the_weights(config):
+    config.masking.mask_fraction = config.masking.random_fraction = 0.0
+    phase = phases.phases(config)[0]
+    data = prepare.prepare(config, 24)
+    found = mix.of(config, data.report)
+    batches = loader.dataset(config, phase, data)
+    count = -(-2 * found.size // 16)
+    told = Counter()
+    for step in range(count):
+        for ids in batches[step]["input_ids"]:
+            end = ids.tolist().index(3) if 3 in ids else len(ids)  # the first [SEP]
+            told.update(sources_of(data.tokenizer, ids[:end]))
+    pairs = mix.counts(data.report, "pairs")
+    for name, rows, weight in zip(
+        ("red", "green", "blue"), pairs, (2, 0.5, 1), strict=True
+    ):
+        # A few rows begin after the name and end before the next.
+        assert told[name] == pytest.approx(2 * rows * weight, rel=0.1, abs=3)
+    again = loader.dataset(config, phase, data)[count - 1]
+    assert all((again[n] == batches[count - 1][n]).all() for n in again)
+    half = loader.dataset(config, phase, data, rows=np.array([3, 9]))[2]
+    assert all((half[n] == batches[2][n][[3, 9]]).all() for n in half)
+
+
+def test_weights_are_the_loaders_alone(config):
+    folder = prepare.prepare(config, 24).folder
+    config.corpus.weights = (1.0, 1.0, 9.0)
+    assert prepare.prepare(config, 24).folder == folder
+    config.corpus.weights = ()
+    plain = prepare.prepare(config, 24)
+    assert plain.folder != folder
+    for path in plain.folder.glob("*array_record*"):
+        assert path.read_bytes() == (folder / path.name).read_bytes()
+    assert mix.counts(plain.report, "pairs") == []
+
+
+def test_what_is_told(config):
+    data = prepare.prepare(config, 24)
+    lines = mix.told(config, data.report, 16 * 100)
+    total = mix.of(config, data.report).size
+    assert len(lines) == 3
+    assert lines[0].endswith(f"weight 2: {1600 * 2 / total:.2f} epochs in 1,600 rows "
+                             "of training")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ((1.0,), "one for each of the 3"),
+        ((1.0, 0.0, 1.0), "more than 0"),
+        ((1.0, "2", 1.0), "tuple of numbers"),
+        ((1.0, float("nan"), 1.0), "more than 0"),
+    ],
+)
+def test_bad_weights(config, weights, message):
+    config.corpus.weights = weights
+    with pytest.raises(UserError, match=f"corpus.weights=.*{message}"):
+        fields.check(config)
+
+
+def test_not_with_packing(config):
+    config.corpus.packing = True
+    with pytest.raises(UserError, match=r"corpus\.weights=.*packing"):
+        fields.check(config)
