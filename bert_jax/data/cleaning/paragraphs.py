@@ -17,7 +17,7 @@ _END = re.compile(
     r"""\"'\u201d\u2019\xbb\u300d\u300f\u2013\u2014-]"""
     r"""[)\]\"'\u201d\u2019\xbb\u300d\u300f*_]*(\[[\w ]{1,8}\])*\s*$"""
 )
-_TAIL = 40  # characters that may hold the end
+_HEADING = 200  # characters; C4 drops longer lines too, unfinished speech for instance
 # A bullet, a number or a letter in brackets, before the text of an item.
 _ITEM = re.compile(
     r"\s*([-*+\u2022\u2023\u25aa\u25e6\u25cf\u25cb\u25a0\xb7]|\(?(\d{1,3}|[a-zA-Z]|[ivx]{1,5})[.)]|\[\d{1,3}\])\s+\S"
@@ -69,9 +69,9 @@ def boilerplate(parts: Sequence[str]) -> list[bool]:
 
 
 def headings(parts: Sequence[str]) -> list[bool]:
-    """Which do not end as a sentence does: titles, captions, lines of tables."""
-    ends = (part.rstrip()[-_TAIL:] for part in parts)
-    return [bool(end) and not _END.search(end) for end in ends]
+    """Which are short and do not end as a sentence does: titles, lines of tables."""
+    short = (part.rstrip() if len(part) <= _HEADING else "" for part in parts)
+    return [bool(part) and not _END.search(part) for part in short]
 
 
 def lists(parts: Sequence[str]) -> list[bool]:
