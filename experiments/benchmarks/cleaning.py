@@ -7,8 +7,8 @@ The text is articles, textbooks, government pages and conversation, without dupl
 Planted are: 200 documents again (in capitals, or with other line breaks), 400 with a
 share of their words replaced, 300 sentences of GLUE's and SQuAD's dev files amid a
 paragraph, 200 Korean documents, documents of `--other` languages, 200 headings of
-WikiText without their marks, 60 of what web pages say of themselves, and 100 documents
-of 10 to 39 words. Copies stand after their originals."""
+WikiText without their marks, 60 of what web pages say of themselves, 100 items of lists
+and 100 documents of 10 to 39 words. Copies stand after their originals."""
 
 import argparse
 import glob
@@ -39,6 +39,7 @@ from experiments.benchmarks.measuring import processor
 MODULE = "experiments.benchmarks.cleaning"
 FILES = ("02-textbooks-1", "05-encyclopedia-2", "07-government", "08-conversation")
 AGAINST = ("glue/*/dev*.tsv", "squad/dev-v1.1.json")
+ITEMS = ("-", "*", "\u2022", "3.", "(b)")
 PHRASES = (
     "Please enable JavaScript in your browser to view this page.",
     "By continuing to browse this site you agree to our use of cookies.",
@@ -120,8 +121,8 @@ def _foreign(data: Path, others: str, rng: random.Random) -> Iterator[str]:
         articles = json.load(file)["data"]
     contexts = [p["context"] for article in articles for p in article["paragraphs"]]
     yield from rng.sample(contexts, 200)
-    for path in sorted(glob.glob(others)):
-        words = Path(path).read_text(encoding="utf-8").split()
+    every = {Path(path).read_text("utf-8") for path in glob.glob(others)}
+    for words in map(str.split, sorted(every)):
         for start in range(0, len(words) - 200, 200):
             yield " ".join(words[start : start + 200])
 
@@ -132,10 +133,12 @@ def _paragraphs(
     """Plants paragraphs into some of the documents."""
     lines = (data / "corpus/wikitext-2/valid.txt").read_text("utf-8").splitlines()
     headings = [line.strip(" =") for line in lines if re.match(r" = .* = $", line)]
+    ends = [text.rpartition("\n\n")[2] for text in texts[:1000]]
     sentences = rng.sample(sorted(evaluation_texts(data)), 300)
     planted = [
         *((heading, "headings") for heading in rng.sample(headings, 200)),
         *((rng.choice(PHRASES), "boilerplate") for _ in range(60)),
+        *((f"{rng.choice(ITEMS)} {rng.choice(ends)}", "lists") for _ in range(100)),
         *((f"So it is said: {text}. That is all.", "overlap") for text in sentences),
     ]
     into: dict[int, list[tuple[str, str]]] = defaultdict(list)
@@ -189,8 +192,10 @@ def verdicts(config: ConfigDict) -> Iterator[tuple[int, int | None, str]]:
                 yield number, None, stage
 
 
-def judge(stage: str, planted: Planted, config: ConfigDict) -> tuple[str, list[str]]:
-    """A line of the table, and what else the stage took.
+def judge(
+    stage: str, planted: Planted, config: ConfigDict, most: int
+) -> tuple[str, list[str]]:
+    """A line of the table, and at most so many of what else it took, and missed.
 
     Copies are planted for the stage of near duplicates too, where they are exact.
     """
@@ -205,9 +210,12 @@ def judge(stage: str, planted: Planted, config: ConfigDict) -> tuple[str, list[s
     line = f"{stage:17}{len(wanted):8}{len(found):7}{len(other):7}"
     line += f"{len(found) / len(wanted):9.1%}" if wanted else "        -"
     line += f"{len(found) / len(took):11.1%}" if took else "          -"
-    shown = [f"{stage}: {described(planted, *key)}" for key in ordered(other)]
-    missed = (described(planted, *key) for key in ordered(wanted - took))
-    return line, shown + [f"{stage}, missed: {text}" for text in missed]
+    shown = []
+    for name, keys in (("other", other), ("missed", wanted - took)):
+        texts = [described(planted, *key) for key in ordered(keys)]
+        chosen = random.Random(0).sample(texts, min(most, len(texts)))
+        shown += [f"{stage}, {name}: {text}" for text in chosen]
+    return line, shown
 
 
 def ordered(keys: set[tuple[int, int | None]]) -> list[tuple[int, int | None]]:
@@ -253,9 +261,9 @@ def main() -> None:
             for stage in settings.STAGES:
                 config = make_config(folder, args.data, stage)
                 speed = size / seconds_of(partial(cleaned.clean, config))
-                line, some = judge(stage, planted, config)
+                line, some = judge(stage, planted, config, args.shown)
                 print(f"{line}{speed:13.2f}", flush=True)
-                mistakes += some[: args.shown]
+                mistakes += some
             every = make_config(folder, args.data, *settings.STAGES)
             speed = size / seconds_of(partial(cleaned.clean, every))
             print(f"{'all of them':59}{speed:13.2f}")

@@ -32,6 +32,8 @@ def test_a_heading_does_not_end_as_a_sentence(text):
             "",
             " ",
         ),
+        *("But I\u2014", 'He said, "But--"', "But I--"),
+        "It is a long paragraph, and nobody has written its last mark " * 4,
     ],
 )
 def test_no_heading(text):
