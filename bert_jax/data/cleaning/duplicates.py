@@ -1,7 +1,7 @@
 """Duplicates among all documents, from a fingerprint of each in a file.
 
 A fingerprint has 376 bytes, whatever the length of the document, and is on disk only
-while the text is cleaned. Memory holds some 60 bytes a document.
+while the text is cleaned. Memory holds some 85 bytes a document.
 """
 
 import hashlib

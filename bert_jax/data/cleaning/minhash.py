@@ -54,7 +54,7 @@ def clusters(
 
     Args:
       signatures: may be a file (`np.memmap`): memory holds one band of it, and some
-        48 bytes a document.
+        85 bytes a document in all.
     """
     parent = np.arange(len(signatures))
     for first in range(0, NUMBERS, ROWS):
