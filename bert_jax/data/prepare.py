@@ -151,7 +151,7 @@ def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str])
         if before[name] != now[name] and (name != "tokenizer" or not found):
             found.append(name)
     if not found and before.get("cleaned") != now.get("cleaned"):
-        found.append("what the clean-up compares with (config.corpus.clean_against)")
+        found.append("clean_against's files or py3langid (config.corpus.clean)")
     return ", ".join(found)
 
 
