@@ -1,0 +1,83 @@
+"""ELMo's sizes, checked, and the FLOPs that follow from them."""
+
+import dataclasses
+
+from bert_jax.errors import UserError
+
+ACTIVATIONS = ("relu", "tanh")
+GATES = 4  # input, new value, forget, output: LSTMCell's i, j, f, o
+
+
+@dataclasses.dataclass(frozen=True)
+class ElmoConfig:
+    """The sizes; the names of options.json stand beside them.
+
+    Attributes:
+      filters: (width, number) of each convolution over characters.
+    """
+
+    vocab_size: int  # n_tokens_vocab: words that the softmax knows
+    hidden_size: int = 512  # lstm.projection_dim: a direction's output, a word's vector
+    intermediate_size: int = 4096  # lstm.dim: the LSTM's cell
+    num_hidden_layers: int = 2  # lstm.n_layers: of each direction
+    filters: tuple[tuple[int, int], ...] = (
+        *((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512)),
+        (7, 1024),
+    )
+    activation: str = "relu"  # char_cnn.activation, of the convolutions
+    highways: int = 2  # char_cnn.n_highway
+    characters: int = 262  # char_cnn.n_characters: ids, with 0 for no word
+    character_size: int = 16  # char_cnn.embedding.dim
+    max_characters: int = 50  # char_cnn.max_characters_per_token
+    cell_clip: float = 3.0  # lstm.cell_clip: the cell's bound; 0: none
+    projection_clip: float = 3.0  # lstm.proj_clip: the output's bound; 0: none
+    skip: bool = True  # lstm.use_skip_connections: from layer 2 on add a layer's input
+    dropout: float = 0.1  # of each layer's input and of the last one's output
+
+    def __post_init__(self) -> None:
+        """Raises UserError where the sizes do not fit together."""
+        sizes = {
+            **{"vocab_size": self.vocab_size, "hidden_size": self.hidden_size},
+            "num_hidden_layers": self.num_hidden_layers,
+            "character_size": self.character_size,
+        }
+        for name, size in sizes.items():
+            if size < 1:
+                raise UserError(f"{name}={size}: must be at least 1")
+        if self.intermediate_size <= self.hidden_size:
+            raise UserError(
+                f"intermediate_size={self.intermediate_size}: the cell must be larger "
+                f"than its projection, hidden_size={self.hidden_size}"
+            )
+        if not self.filters:
+            raise UserError("filters: one at least is needed")
+        for width, number in self.filters:
+            if not 1 <= width <= self.max_characters or number < 1:
+                raise UserError(
+                    f"filters: {width}:{number} must have a width of 1 to the "
+                    f"{self.max_characters} characters of a word, and a number of 1 "
+                    "or more"
+                )
+        if self.activation not in ACTIVATIONS:
+            raise UserError(
+                f"activation={self.activation}: choose one of {', '.join(ACTIVATIONS)}"
+            )
+
+    @property
+    def convolved(self) -> int:
+        """Numbers of a word's vector before its projection."""
+        return sum(number for _, number in self.filters)
+
+
+def flops(config: ElmoConfig, words: int) -> int:
+    """FLOPs of training on words read in both directions, without the softmax: matrix
+    products only, 3 x forward."""
+    size, inner = config.hidden_size, config.intermediate_size
+    convolutions = sum(
+        (config.max_characters - width + 1) * width * config.character_size * number
+        for width, number in config.filters
+    )
+    wide = config.convolved
+    reading = convolutions + config.highways * 2 * wide * wide + wide * size
+    layer = 2 * size * GATES * inner + inner * size
+    return 3 * 2 * 2 * words * (reading + config.num_hidden_layers * layer)
