@@ -12,7 +12,16 @@ ROOT = Path(__file__).resolve().parents[1]
 # bert_jax/ is a mode, or public, and counts as a room.
 LINES = (
     ("main",),
-    ("train", "predict", "extract", "evaluate", "describe", "pretrained", "serving"),
+    (
+        "train",
+        "predict",
+        "extract",
+        "evaluate",
+        "describe",
+        "pretrained",
+        "serving",
+        "elmo",
+    ),
     ("training",),
     ("convert", "tasks"),
     ("data", "workdir"),

@@ -196,6 +196,8 @@ def _origin(folder: Path) -> str:
         return "huggingface"
     if google.CONFIG in names:
         return "google"
+    if "options.json" in names:
+        raise UserError(f"{folder}: ELMo's weights; bert_jax.elmo.load opens them")
     if "config.json" not in names:
         missing = google.CONFIG if list(folder.glob("*.ckpt*")) else "config.json"
         raise UserError(f"{folder}: has no {missing}")
