@@ -52,7 +52,7 @@ def gather(task: Task) -> dict[str, Any]:
     ]
     return {
         "config": config.to_dict(),
-        "parameters": count_parameters(params["bert"]),
+        "parameters": count_parameters(params.get("bert") or params["elmo"]),
         "parameters_with_heads": count_parameters(params),
         "flops_per_step": phases[0]["flops_per_step"],
         "phases": phases,

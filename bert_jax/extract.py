@@ -33,6 +33,11 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
             f"config.predict.attentions={name}: is for --mode=predict; extract writes "
             "vectors"
         )
+    if task.config.task.name == "elmo":
+        raise UserError(
+            "--mode=extract: writes BERT's vectors; --mode=export writes an ELMo's "
+            "weights, and bert_jax.elmo.load gives its vectors"
+        )
     extractor = Extractor(task.config, task.model_config, task.tokenizer)
     if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
         raise UserError(f"--output={target}: is --input, whose texts would be lost")

@@ -5,6 +5,7 @@ The rules are those of google-research/bert, tokenization.py, as implemented in 
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -42,7 +43,10 @@ class SpecialIds(NamedTuple):
 
 
 def load(
-    path: str | Path, lowercase: bool = True, strip_accents: bool = True
+    path: str | Path,
+    lowercase: bool = True,
+    strip_accents: bool = True,
+    special: Sequence[str] = SPECIAL_TOKENS,
 ) -> Tokenizer:
     """Reads a vocabulary: a `vocab.txt`, or a `tokenizer.json` (known by its ending).
 
@@ -51,6 +55,7 @@ def load(
         file that `tokenizers` saved, with its own normalizer.
       lowercase: lower the case and, with `strip_accents`, strip accents, as the
         uncased models do. Not used for a tokenizer.json.
+      special: the tokens that it must have.
 
     Raises:
       UserError: the file is missing, not UTF-8 or empty; a piece repeats; a special
@@ -77,7 +82,7 @@ def load(
     else:
         tokenizer = build(_read_vocabulary(path, content), lowercase, strip_accents)
     _check_ids(path, tokenizer)
-    for token in SPECIAL_TOKENS:
+    for token in special:
         if tokenizer.token_to_id(token) is None:
             raise UserError(
                 f"{path}: the vocabulary has no {token}; BERT needs "

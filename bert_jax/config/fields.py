@@ -76,7 +76,8 @@ _TABLE: dict[str, rules.Rule] = {
     "task.objective": rules.one_of("mlm", "ltr"),
     "task.nsp_loss": rules.flag,
     "optimizer.name": rules.registered(
-        *("bert_adam", "adamw", "lamb"), where="bert_jax.training.optimizer:OPTIMIZERS"
+        *("bert_adam", "adamw", "lamb", "adagrad"),
+        where="bert_jax.training.optimizer:OPTIMIZERS",
     ),
     "optimizer.schedule": rules.registered(
         "polynomial", where="bert_jax.training.optimizer:SCHEDULES"
@@ -147,6 +148,18 @@ _TABLE: dict[str, rules.Rule] = {
     "task.tag_column": rules.whole(-rules.SIZE, rules.SIZE),
     "task.scheme": rules.one_of("entities", "none"),
     "task.document_context": rules.flag,
+    # Fields of configs/elmo.py.
+    "task.words": rules.one_of("spaces", "punctuation"),
+    "task.max_characters": rules.whole(3, 10_000),
+    "task.character_size": rules.whole(1, rules.SIZE),
+    "task.filters": rules.texts,
+    "task.activation": rules.one_of("relu", "tanh"),
+    "task.highways": rules.whole(0, 100),
+    "task.skip": rules.flag,
+    "task.cell_clip": rules.number(),
+    "task.projection_clip": rules.number(),
+    "task.unroll": rules.whole(1, rules.SIZE),
+    "task.samples": rules.whole(1, rules.SIZE),
 }
 
 _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")

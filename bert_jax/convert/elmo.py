@@ -7,12 +7,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
+from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.models.elmo_config import GATES, ElmoConfig
-from bert_jax.runtime import outside
+from bert_jax.runtime import outside, temporary
+from bert_jax.workdir import folder as workdir
 
 OPTIONS, WEIGHTS = "options.json", "weights.hdf5"
 _RELEASED = 262  # ids of characters; while it trains, bilm has no row for "no word"
@@ -112,6 +115,47 @@ def write(
     }
     text = json.dumps(options, indent=2) + "\n"
     (folder / OPTIONS).write_text(text, encoding="utf-8")
+
+
+def export(run: Path, target: Path, checkpoint: str) -> None:
+    """Writes a run's ELMo as bilm does, with its vocabulary; complete or not at all.
+
+    Args:
+      target: a new or empty folder.
+      checkpoint: the run's folder of checkpoints.
+
+    Raises:
+      UserError: the run has no checkpoint, the folder has files, or h5py is missing.
+    """
+    # Imported here: released weights do not need Orbax.
+    from bert_jax.workdir.checkpoint import Checkpoints
+
+    _library()
+    path = run / "config.json"
+    recorded = configuration.complete(workdir.read_config(run), path)
+    if recorded.train.seeds > 1:
+        raise UserError(
+            f"{run}: a run of {recorded.train.seeds} seeds; name one seed's folder, "
+            f"such as {run / f'seed_{recorded.seed}'}"
+        )
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError(f"--output={target}: is not empty; name a new folder")
+    one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    with Checkpoints.of_another(run, checkpoint) as checkpoints:
+        found = checkpoints.restore_saved(one)
+    if found is None:
+        raise UserError(f"{run}: has no checkpoint yet")
+    params = jax.device_get(found[0]["elmo"])
+    words = (run / "vocab.txt").read_bytes()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.folder(target) as new:
+            config = ElmoConfig.of_run(recorded)
+            write(new, config, params, batch_size=recorded.train.batch_size)
+            (new / "vocab.txt").write_bytes(words)
+            new.rename(target)
+    except OSError as error:
+        raise UserError(f"--output={target}: {error.strerror or error}") from error
 
 
 def _shapes(config: ElmoConfig) -> dict[str, tuple[int, ...]]:

@@ -1,6 +1,7 @@
 """ELMo's sizes, checked, and the FLOPs that follow from them."""
 
 import dataclasses
+from typing import Any
 
 from bert_jax.errors import UserError
 
@@ -62,6 +63,41 @@ class ElmoConfig:
             raise UserError(
                 f"activation={self.activation}: choose one of {', '.join(ACTIVATIONS)}"
             )
+
+    @classmethod
+    def of_run(cls, config: Any) -> "ElmoConfig":
+        """The sizes in a run's whole config.
+
+        Raises:
+          UserError: they do not fit together.
+        """
+        model, task = config.model, config.task
+        filters = []
+        for text in task.filters:
+            width, _, number = text.partition(":")
+            if not (width.isdecimal() and number.isdecimal()):
+                raise UserError(
+                    f"config.task.filters: {text!r} is not of the form WIDTH:NUMBER"
+                )
+            filters.append((int(width), int(number)))
+        try:
+            return cls(
+                vocab_size=model.vocab_size or config.tokenizer.vocab_size,
+                hidden_size=model.hidden_size,
+                intermediate_size=model.intermediate_size,
+                num_hidden_layers=model.num_hidden_layers,
+                filters=tuple(filters),
+                activation=task.activation,
+                highways=task.highways,
+                character_size=task.character_size,
+                max_characters=task.max_characters,
+                cell_clip=float(task.cell_clip),
+                projection_clip=float(task.projection_clip),
+                skip=task.skip,
+                dropout=float(model.hidden_dropout_prob),
+            )
+        except UserError as error:
+            raise UserError(f"config.model or config.task: {error}") from error
 
     @property
     def convolved(self) -> int:

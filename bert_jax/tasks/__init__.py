@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.data.glue import TASKS as GLUE
 from bert_jax.errors import UserError
+from bert_jax.tasks.elmo import Elmo
 from bert_jax.tasks.glue import Glue
 from bert_jax.tasks.ner import Ner
 from bert_jax.tasks.pretraining import Pretraining
@@ -17,6 +18,7 @@ from bert_jax.tasks.text import Imdb, Text
 
 TASKS: dict[str, Callable[[ConfigDict, Tokenizer | None], Task]] = {
     "pretraining": Pretraining,
+    "elmo": Elmo,
     **dict.fromkeys(GLUE, Glue),
     "squad": Squad,
     "swag": Swag,

@@ -199,6 +199,21 @@ class Task(abc.ABC):
         """The columns of a table of rows; by number: it has no header."""
         return ANY
 
+    def init_carry(self) -> Mapping[str, Array] | tuple[()]:
+        """What a step hands to the next one besides parameters, before the first step:
+        arrays [batch, ...]; by default nothing."""
+        return ()
+
+    def carried_loss(
+        self,
+        params: Any,
+        batch: Mapping[str, Array],
+        key: Key[Array, ""] | None,
+        carry: Mapping[str, Array],
+    ) -> tuple[Scalars, Mapping[str, Array]]:
+        """As `loss`, of a task with a carry; also gives the next one."""
+        raise NotImplementedError
+
     def resolve(self) -> None:
         """Fills in config values that depend on the data."""
         self.config.model.vocab_size = self.model_config.vocab_size

@@ -43,7 +43,7 @@ def trace_step(
         one_seed = functools.partial(
             step.train_step,
             learning_rate=learning_rate,
-            loss=task.loss,
+            loss=task.carried_loss if state.carry else task.loss,
             loss_weights=task.loss_weights,
             optimizer=optimizers.make(task.config, task.unused(), learning_rate),
             micro_batches=micro_batches,

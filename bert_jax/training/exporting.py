@@ -4,7 +4,7 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from bert_jax.convert import weights
+from bert_jax.convert import elmo, weights
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
@@ -29,8 +29,19 @@ def export(folder: Path, config: ConfigDict, target: str, name: str) -> None:
     is_run = has_checkpoint(folder)
     source = folder if is_run else asked.source(folder, config)
     checkpoint = checkpoint_name(config) if is_run else ""
+    if config.task.name == "elmo":
+        _elmo(source, target, name, checkpoint)
+        return
     title = name.removeprefix(hub.PREFIX)
     weights.export(source, pathlib.Path(target), checkpoint, title)
     print(f"exported: {target}")
     if name:
         print(f"pushed: {hub.push(pathlib.Path(target), name)}")
+
+
+def _elmo(source: Path, target: str, name: str, checkpoint: str) -> None:
+    """Writes options.json and weights.hdf5, as bilm does; and the vocabulary."""
+    if name:
+        raise UserError(f"--push={name}: an ELMo is written to --output only")
+    elmo.export(source, pathlib.Path(target).absolute(), checkpoint)
+    print(f"exported: {target}")

@@ -39,10 +39,12 @@ def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     own = folder / "tokenizer.json"
     # Pre-training prepares its data with the vocabulary trained on the text. With
     # `init_from` it is the checkpoint's, which the run has kept.
-    trained = config.task.name == "pretraining" and not config.init_from
+    words = config.task.name == "elmo"  # without BERT's special tokens
+    trained = (config.task.name == "pretraining" or words) and not config.init_from
     keeps = not (from_data and trained)
     if keeps and workdir.has_config(folder) and own.exists():
-        tokenizer = tokenization.load(own)
+        needs = () if words else tokenization.SPECIAL_TOKENS
+        tokenizer = tokenization.load(own, special=needs)
     else:
         if config.init_from:
             weights.check(config.init_from)

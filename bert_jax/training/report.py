@@ -106,6 +106,9 @@ def close(
 def _what_next(task: Task, folder: Path) -> str:
     """Commands to try with a trained model."""
     run, place = f"  {_python()} -m bert_jax.main", shlex.quote(str(folder))
+    export = f"{run} --workdir={place} --mode=export --output=FOLDER"
+    if task.config.task.name == "elmo":  # bert_jax.elmo.load opens what it writes
+        return f"\ntry next:\n{export}"
     rows, finetune = "ROWS.jsonl", []
     if task.config.task.name == "pretraining":
         config = "configs/finetune/glue.py:task=mrpc"
@@ -117,7 +120,7 @@ def _what_next(task: Task, folder: Path) -> str:
         *finetune,
     ]
     if not task.config.task.get("bilstm", False):  # Hugging Face has no such model
-        lines.append(f"{run} --workdir={place} --mode=export --output=FOLDER")
+        lines.append(export)
     return "\n".join(lines)
 
 
@@ -167,7 +170,8 @@ def _tokenizer_line(task: Task, fit: Fit) -> str:
     texts = task.config.task.get("train_file") or task.config.task.get("data_dir")
     if fault := fit.fault(texts or ", ".join(task.config.corpus.sources)):
         return f"{line}\nwarning: {fault}"
-    if fit.unknown_share <= MANY_UNKNOWN:
+    # Rare words are read by their characters.
+    if fit.unknown_share <= MANY_UNKNOWN or task.config.task.name == "elmo":
         return line
     return (
         f"{line}\nwarning: that is a lot; check that the vocabulary and its case fit "

@@ -68,7 +68,11 @@ class Session:
         self._optimizer = optimizers.make(config, task.unused())
         self.learning_rates = optimizers.learning_rates(config)
         self._abstract = sharding.abstract_state(
-            task.init_params, self._optimizer, self.mesh, config.mesh.optimizer
+            task.init_params,
+            self._optimizer,
+            self.mesh,
+            config.mesh.optimizer,
+            task.init_carry,
         )
         self._steps_before = workdir.check(folder, config)
         is_new = not has_checkpoint(folder)
@@ -283,7 +287,7 @@ class Session:
 
         def create(seed: Array) -> step.TrainState:
             params = nn.meta.unbox(self.task.init_params(jax.random.key(seed)))
-            return step.init_state(params, self._optimizer)
+            return step.init_state(params, self._optimizer, self.task.init_carry())
 
         shardings = sharding.shardings_of(self.seeds.abstract(self._abstract))
         created = jax.jit(self.seeds.each(create), out_shardings=shardings)

@@ -240,17 +240,20 @@ def abstract_state(
     optimizer: optax.GradientTransformation,
     mesh: Mesh,
     moments: str = "as_parameters",
+    init_carry: Callable[[], Any] = tuple,
 ) -> TrainState:
     """Shapes, dtypes and shardings of the whole state; allocates nothing.
 
     Args:
       moments: how the optimizer's moments are split, `config.mesh.optimizer`.
+      init_carry: makes the carry before the first step, which is split like a batch.
     """
     boxed = jax.eval_shape(init_params, jax.random.key(0))
     shardings = parameter_shardings(boxed, mesh)
     whole = replicated(mesh)
     state = jax.eval_shape(
-        lambda params: init_state(params, optimizer), nn.meta.unbox(boxed)
+        lambda params: init_state(params, optimizer, init_carry()),
+        nn.meta.unbox(boxed),
     )
     zero1 = moments == "zero1"
     opt_shardings = optax.tree.map_params(
@@ -270,6 +273,7 @@ def abstract_state(
             params=shardings,
             opt_state=opt_shardings,
             running_stats=jax.tree.map(lambda _: whole, state.running_stats),
+            carry=jax.tree.map(lambda _: batch_sharding(mesh), state.carry),
         ),
     )
 

@@ -17,7 +17,9 @@ from jaxtyping import Array, Float, Int, Key
 from bert_jax.training import anomaly
 from bert_jax.types import Batch, Params, Scalars
 
-LossFunction = Callable[[Params, Batch, Key[Array, ""] | None], Scalars]
+# (parameters, batch, key) -> named sums; of a state with a carry: (parameters, batch,
+# key, carry) -> named sums and the next carry (`Task.carried_loss`).
+LossFunction = Callable[..., Any]
 WeightFunction = Callable[[Batch], Scalars]
 
 
@@ -28,14 +30,16 @@ class TrainState(NamedTuple):
     params: Params
     opt_state: optax.OptState
     running_stats: anomaly.RunningStats = anomaly.RunningStats()
+    carry: Any = ()  # what a step hands to the next one, [batch, ...]; () is nothing
 
     def items(self) -> dict[str, Any]:
         """The parts that are saved: all but `step`, which is the checkpoint's name."""
-        return {
+        items = {
             "params": self.params,
             "opt_state": self.opt_state,
             "running_stats": self.running_stats._asdict(),
         }
+        return {**items, "carry": self.carry} if self.carry else items
 
     def restored(self, items: Mapping[str, Any], step: int) -> "TrainState":
         """The state of a checkpoint's items, with this state's shardings."""
@@ -45,13 +49,16 @@ class TrainState(NamedTuple):
             items["params"],
             items["opt_state"],
             anomaly.RunningStats(**items["running_stats"]),
+            items.get("carry", ()),
         )
 
 
-def init_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
+def init_state(
+    params: Params, optimizer: optax.GradientTransformation, carry: Any = ()
+) -> TrainState:
     """The state before the first step."""
-    stats = jax.tree.map(jnp.asarray, anomaly.RunningStats())
-    return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), stats)
+    stats, count = jax.tree.map(jnp.asarray, anomaly.RunningStats()), jnp.int32(0)
+    return TrainState(count, params, optimizer.init(params), stats, carry)
 
 
 def train_step(
@@ -73,10 +80,10 @@ def train_step(
       batch: arrays [batch, ...].
       seed: of the root key of dropout.
       learning_rate: for the log; `optimizer` has it already.
-      loss: returns the named sums of a batch or a part of it.
+      loss: returns the named sums of a batch or a part of it; see `LossFunction`.
       loss_weights: returns what each named sum of a whole batch is divided by.
       optimizer: from `optimizer.make`.
-      micro_batches: the number of parts that the batch is split into.
+      micro_batches: the number of parts that the batch is split into; 1 with a carry.
       spike_factor: see `anomaly.judge`.
 
     Returns:
@@ -84,8 +91,8 @@ def train_step(
       clipping), `learning_rate`, and those of `anomaly.judge`.
     """
     key = jax.random.fold_in(jax.random.key(seed), state.step)
-    grads, losses = _gradients(
-        state.params, batch, key, loss, loss_weights, micro_batches
+    grads, (losses, carry) = _gradients(
+        state.params, batch, key, loss, loss_weights, micro_batches, state.carry
     )
     updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     metrics = {
@@ -97,12 +104,13 @@ def train_step(
     bad, stats, judged = anomaly.judge(
         state.running_stats, metrics["loss"], metrics["grad_norm"], spike_factor
     )
-    params, opt_state = anomaly.unless(
+    params, opt_state, carry = anomaly.unless(
         bad,
-        (optax.apply_updates(state.params, updates), opt_state),
-        (state.params, state.opt_state),
+        (optax.apply_updates(state.params, updates), opt_state, carry),
+        (state.params, state.opt_state, state.carry),
     )
-    return TrainState(state.step + 1, params, opt_state, stats), {**metrics, **judged}
+    after = TrainState(state.step + 1, params, opt_state, stats, carry)
+    return after, {**metrics, **judged}
 
 
 def _gradients(
@@ -112,16 +120,19 @@ def _gradients(
     loss: LossFunction,
     loss_weights: WeightFunction,
     micro_batches: int,
-) -> tuple[Params, dict[str, Array]]:
-    """The gradients of the summed losses, and the losses by name."""
+    carry: Any,
+) -> tuple[Params, tuple[dict[str, Array], Any]]:
+    """The gradients of the summed losses; the losses by name and the next carry."""
+    carried = (carry,) if carry else ()
     weights = {
         name: jnp.maximum(weight, 1e-6) for name, weight in loss_weights(batch).items()
     }
 
     def part(params: Params, index: Int[Array, ""] | int, rows: Batch) -> tuple:
-        sums = loss(params, rows, jax.random.fold_in(key, index))
+        sums = loss(params, rows, jax.random.fold_in(key, index), *carried)
+        sums, after = sums if carried else (sums, ())
         losses = {name: total / weights[name] for name, total in sums.items()}
-        return sum(losses.values()), losses
+        return sum(losses.values()), (losses, after)
 
     gradient = jax.grad(part, has_aux=True)
     if micro_batches == 1:

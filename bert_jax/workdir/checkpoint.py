@@ -87,7 +87,7 @@ class Checkpoints:
                     barrier_sync_key_prefix=name
                 ),
             )
-            items = ("params", "opt_state", "running_stats")
+            items = ("params", "opt_state", "running_stats", "carry")
             make = functools.partial(ocp.CheckpointManager, item_names=items)
             self._manager = self._listed(lambda: make(self._folder, options=options))
         if only is not None and only not in (steps := self._manager.all_steps()):

@@ -216,7 +216,9 @@ def check_vocabulary(workdir: Path, tokenizer: Tokenizer) -> None:
     A trained vocabulary changes with its text, even under the same config.
     """
     path = workdir / "tokenizer.json"
-    if path.exists() and tokenization.load(path).get_vocab() != tokenizer.get_vocab():
+    if not path.exists():
+        return
+    if tokenization.load(path, special=()).get_vocab() != tokenizer.get_vocab():
         raise UserError(
             f"{path}: not the vocabulary that config.corpus.sources gives now; the "
             "text has changed since the run started: restore it, or use another "
