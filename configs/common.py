@@ -173,8 +173,8 @@ def _task() -> ConfigDict:
 
 def _optimizer() -> ConfigDict:
     optimizer = ConfigDict()
-    # bert_adam (as published: no bias correction), adamw, lamb, or one of your own
-    # (docs/extending.md).
+    # bert_adam (as published: no bias correction), adamw, lamb, adagrad (as
+    # TensorFlow's, for ELMo), or one of your own (docs/extending.md).
     optimizer.name = "bert_adam"
     # Of the learning rate: polynomial (warm-up, then decay), or one of your own.
     optimizer.schedule = "polynomial"

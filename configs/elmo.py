@@ -30,7 +30,8 @@ def get_config(size: str = "released") -> ConfigDict:
     # Of each layer's input and the last one's output.
     config.model.hidden_dropout_prob = 0.1
     config.task = _task()
-    # Words to predict, <S>, </S> and <UNK> included: the most frequent ones.
+    # Words to predict: the most frequent ones, and three marks (of a sentence's
+    # beginning and end, and of the words that are not among them).
     config.tokenizer.vocab_size = 793_471
     config.tokenizer.lowercase = False
     config.corpus.sources = ("tfds:lm1b",)

@@ -21,7 +21,10 @@ from experiments.running import ROOT
 
 PAGE = ROOT / "docs" / "config.md"
 # Each pre-training config, and the one it starts from.
-_VARIANTS = {"base": "common", "large": "base", "lamb": "large", "tiny": "common"}
+_VARIANTS = {
+    **{"base": "common", "large": "base", "lamb": "large", "tiny": "common"},
+    "elmo": "common",
+}
 _TYPES = {bool: "True or False", int: "integer", float: "number", str: "text"}
 _HEAD = """# Every config field
 
@@ -82,6 +85,8 @@ def _pretraining() -> Iterator[str]:
     for name, above in _VARIANTS.items():
         yield f"\n### `configs/{name}.py`\n\n{_about(name)}"
         yield f" Starts from `configs/{above}.py`. {_arguments(name)}\n\n"
+        if added := [field for field in _values(name) if field not in _values(above)]:
+            yield f"It adds {len(added)} fields:\n\n{_additions(name, above)}\n"
         yield _changes(name, above)
 
 

@@ -65,7 +65,8 @@ def words_of(command):
 def every_field():
     """A config with the fields of every task."""
     config = configuration.defaults().unlock()
-    for path in (configuration.CONFIGS / "finetune").glob("*.py"):
+    folder = configuration.CONFIGS
+    for path in (*(folder / "finetune").glob("*.py"), folder / "elmo.py"):
         if path.stem not in ("__init__", "common"):
             for name, value in configuration.load(str(path), []).task.items():
                 config.task[name] = value

@@ -401,7 +401,7 @@ def test_warmup_fraction_is_of_the_steps():
     ("fields", "message"),
     [
         ({"schedule": "cosine"}, r"optimizer\.schedule=cosine: .*polynomial"),
-        ({"name": "adagrad"}, r"config\.optimizer\.name=adagrad: .*bert_adam, adamw"),
+        ({"name": "rmsprop"}, r"config\.optimizer\.name=rmsprop: .*bert_adam, adamw"),
         ({"learning_rate": -1e-4}, r"config\.optimizer\.learning_rate=-0\.0001"),
         ({"learning_rate": float("nan")}, r"config\.optimizer\.learning_rate=nan"),
         ({"warmup_steps": 101}, r"config\.optimizer\.warmup_steps=101 .* 100 steps"),
@@ -452,3 +452,19 @@ def test_what_the_loss_does_not_use_stays(name):
         updates, state = adam.update(zeros, state, params)
     assert not updates["bert"]["pooler"]["kernel"].any()
     assert updates["poolers"]["kernel"].all()
+
+
+def test_adagrad_is_tensorflows():
+    """bilm: AdagradOptimizer with initial_accumulator_value=1.0, clipped by norm."""
+    fields = {"name": "adagrad", "learning_rate": 0.2, "warmup_steps": 0}
+    fields |= {"decay_power": 0.0, "weight_decay": 0.0, "clip_norm": 10.0}
+    config = make_config(num_steps=4, **fields)
+    rng = np.random.default_rng(0)
+    gradients = [rng.normal(size=6).astype(np.float32) * s for s in (0.1, 1, 30, 2)]
+    value, squares = np.full(6, 0.5), np.ones(6)
+    for gradient in gradients:
+        own = gradient * min(1, 10 / np.linalg.norm(gradient))
+        squares += own**2
+        value = value - 0.2 * own / np.sqrt(squares)
+    params, _ = run(config, {"w": jnp.full(6, 0.5)}, [{"w": g} for g in gradients])
+    np.testing.assert_allclose(params["w"], value, rtol=1e-5)

@@ -107,3 +107,40 @@ def test_a_batch_without_weight_gives_zero_and_no_nan(batch):
     state, metrics = take(batch)
     assert float(metrics["squares"]) == 0.0
     assert np.isfinite(jax.flatten_util.ravel_pytree(state.params)[0]).all()
+
+
+def test_what_a_step_hands_to_the_next_one(batch):
+    """It reaches the loss, has no gradient, is saved, and stays after an anomaly."""
+
+    def carried(params, batch, key, carry):
+        sums = loss(params, batch, None)
+        sums["slopes"] += jnp.sum(carry["sum"])
+        return sums, {"sum": carry["sum"] + batch["y"]}
+
+    optimizer, params = optax.sgd(0.1), {"w": jnp.ones(3), "b": jnp.array(0.3)}
+    first = step.init_state(params, optimizer, {"sum": jnp.ones(8)})
+    take = jax.jit(
+        functools.partial(
+            step.train_step,
+            loss=carried,
+            loss_weights=loss_weights,
+            optimizer=optimizer,
+            schedule=lambda count: 0.1,
+            seed=0,
+            micro_batches=1,
+        )
+    )
+    state, metrics = take(first, batch)
+    plain = loss(params, batch, None)
+    slopes = float(plain["slopes"] / 8 + 1)
+    assert float(metrics["slopes"]) == pytest.approx(slopes, rel=1e-5)
+    np.testing.assert_allclose(state.carry["sum"], 1 + batch["y"], rtol=1e-6)
+    items = state.items()
+    assert items.keys() == {"params", "opt_state", "running_stats", "carry"}
+    again = state.restored(items, 1)
+    np.testing.assert_array_equal(again.carry["sum"], state.carry["sum"])
+    bad = {**batch, "x": np.full_like(batch["x"], np.nan)}
+    after, metrics = take(state, bad)
+    assert float(metrics["anomaly"]) and int(after.step) == 2
+    np.testing.assert_array_equal(after.carry["sum"], state.carry["sum"])
+    assert "carry" not in step.init_state(params, optimizer).items()
