@@ -269,12 +269,10 @@ def _lamb(
 def _adagrad(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
-    """As TensorFlow's (Duchi et al. 2011): the squares' sum starts at 1; no eps."""
-    return optax.chain(
-        optax.scale_by_rss(initial_accumulator_value=1.0, eps=0.0),
-        optax.add_decayed_weights(optimizer.weight_decay, mask),
-        optax.scale_by_learning_rate(schedule),
-    )
+    # As TensorFlow's (Duchi et al. 2011): the squares' sum starts at 1, without an eps.
+    scaled = optax.scale_by_rss(initial_accumulator_value=1.0, eps=0.0)
+    decayed = optax.add_decayed_weights(optimizer.weight_decay, mask)
+    return optax.chain(scaled, decayed, optax.scale_by_learning_rate(schedule))
 
 
 # By name; your own config file can add to them (docs/extending.md). An optimizer gets

@@ -125,7 +125,7 @@ def test_what_a_step_hands_to_the_next_one(batch):
             loss=carried,
             loss_weights=loss_weights,
             optimizer=optimizer,
-            schedule=lambda count: 0.1,
+            learning_rate=jnp.float32(0.1),
             seed=0,
             micro_batches=1,
         )
