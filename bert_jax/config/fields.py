@@ -159,6 +159,7 @@ _TABLE: dict[str, rules.Rule] = {
     "task.cell_clip": rules.number(),
     "task.projection_clip": rules.number(),
     "task.unroll": rules.whole(1, rules.SIZE),
+    "task.fresh": rules.number("[0, 1]"),
     "task.samples": rules.whole(1, rules.SIZE),
 }
 

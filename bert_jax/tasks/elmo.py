@@ -146,6 +146,7 @@ class Elmo(Task):
         words of a window, and its clipping and its rate are for that.
         """
         keys = (None,) * 3 if key is None else tuple(jax.random.split(key, 3))
+        carry = self._afresh(carry, key)
         found, after = self._apply(
             params,
             *(batch[f"characters{name}"] for name in _DIRECTIONS),
@@ -244,6 +245,17 @@ class Elmo(Task):
     @functools.cached_property
     def _data(self) -> word_streams.Prepared:
         return word_streams.prepare(self.config, self._record.get("folder", ""))
+
+    def _afresh(
+        self, carry: Mapping[str, Array], key: Key[Array, ""] | None
+    ) -> Mapping[str, Array]:
+        """The states, with 0 in the rows that `task.fresh` draws."""
+        rate = self.config.task.fresh
+        if key is None or not rate:
+            return carry
+        rows = next(iter(carry.values())).shape[0]
+        goes_on = ~jax.random.bernoulli(jax.random.fold_in(key, 1), rate, (rows, 1, 1))
+        return {name: state * goes_on for name, state in carry.items()}
 
     def _windows(self, split: str) -> Windows:
         config = self.model_config

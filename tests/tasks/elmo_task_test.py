@@ -22,6 +22,7 @@ def make_task(**fields):
     config.model.hidden_dropout_prob = 0.0
     config.tokenizer.vocab_size = 20
     config.task.update({"filters": ("1:3", "2:4"), "max_characters": 6, "unroll": 5})
+    config.task.fresh = 0.0
     config.train.batch_size = 2
     for name, value in fields.items():
         config.update_from_flattened_dict({name: value})
@@ -78,6 +79,23 @@ def test_the_loss_is_half_of_both_directions_and_the_state_goes_on():
             np.testing.assert_allclose(value, expected_after[name], atol=1e-6)
         assert any(np.abs(after[n] - carry[n]).max() > 1e-3 for n in after)
         carry = after
+
+
+def test_rows_begin_afresh_as_often_as_asked_for():
+    batch, key = batch_of(), jax.random.key(0)
+    task, always = make_task(), make_task(**{"task.fresh": 1.0})
+    params = params_of(task)
+    carry = jax.tree.map(lambda x: x + 0.5, dict(task.init_carry()))
+    fresh, _ = always.carried_loss(params, batch, key, carry)
+    first = task.loss(params, batch, key)["lm_loss"]
+    assert float(fresh["lm_loss"]) == pytest.approx(float(first), rel=1e-6)
+    kept, _ = task.carried_loss(params, batch, key, carry)
+    assert abs(float(kept["lm_loss"]) - float(first)) > 1e-3
+    some = make_task(**{"task.fresh": 0.25})
+    rows = {"state": jnp.ones((4000, 2, 3))}
+    found = np.asarray(some._afresh(rows, key)["state"]).reshape(4000, -1)
+    assert (found == found[:, :1]).all() and 0.7 < found.mean() < 0.8
+    assert some._afresh(rows, None) is rows
 
 
 def test_the_gradient_is_that_of_a_rows_loss():
