@@ -58,6 +58,8 @@ def _model() -> ConfigDict:
     model.remat = "none"
     # Compile one layer and loop over it: compiles faster, may run slower.
     model.scan_layers = False
+    # bert, or gpt: configs/gpt.py, and configs/finetune/ with model=gpt, set it.
+    model.architecture = "bert"
     # Each position sees only those before it. task.objective=ltr sets it, and a run
     # from such weights takes it from them; leave it as it is.
     model.causal = False

@@ -1,13 +1,15 @@
-"""BERT with any set of heads, for fine-tuning and for loaded models."""
+"""BERT or GPT with any set of heads, for fine-tuning and for loaded models."""
 
 from collections.abc import Callable
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Encoded
+from bert_jax.models.gpt import Gpt, language_model, trunk
 from bert_jax.models.heads import MaskedLmHead, init_model
 from bert_jax.models.layers import Dense, Embedding, dropout
 from bert_jax.models.lstm import BiLstm
@@ -36,9 +38,11 @@ def uses_pooler(head: str) -> bool:
 
 
 class BertWithHeads(nn.Module):
-    """BERT under `bert`, and each head under its own name; without heads, BERT alone.
+    """BERT (or GPT, `config.architecture`) under `bert`, and each head under its own
+    name; without heads, BERT alone.
 
-    The parameters of ("masked_lm", "next_sentence") are those of BertForPreTraining.
+    The parameters of ("masked_lm", "next_sentence") are those of BertForPreTraining;
+    GPT's language model has none of its own.
     """
 
     config: BertConfig
@@ -46,6 +50,9 @@ class BertWithHeads(nn.Module):
     labels: int = 2  # outputs of sequence or token classification
     tied: bool = True  # the masked LM's output matrix is the embeddings'
     bilstm: bool = False  # heads read a BiLSTM's output (section 5.1), not BERT's
+    # Position embeddings that GPT's language model also scores, after the pieces: those
+    # of the published code's fine-tuning, whose one table holds both.
+    scored_positions: int = 0
 
     @nn.compact
     def __call__(
@@ -59,7 +66,8 @@ class BertWithHeads(nn.Module):
 
         Args:
           input_ids: [batch, length]; [batch, choices, length] with `multiple_choice`,
-            which encodes each choice as a row.
+            which encodes each choice as a row, and for a GPT's classification of
+            several sequences, whose vectors are added.
           input_mask: 1 for a token, 0 for padding.
           segment_ids: 0 for the first sentence, 1 for the second.
           key: for dropout; None for evaluation.
@@ -74,7 +82,7 @@ class BertWithHeads(nn.Module):
         """
         length = input_ids.shape[-1]
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        bert = Bert(self.config, name="bert")
+        bert = trunk(self.config, name="bert")
         ids, mask, segments = (
             x.reshape(-1, length) for x in (input_ids, input_mask, segment_ids)
         )
@@ -97,7 +105,7 @@ class BertWithHeads(nn.Module):
                 own = HEADS[head](self.config, self.labels, name=head)
                 outputs |= own(encoded, mask, keys[1])
                 continue
-            logits = self._linear(head, encoded, keys[1])
+            logits = self._linear(head, encoded, keys[1], input_ids.shape[:-1])
             if head == "next_sentence":
                 outputs["next_sentence_logits"] = logits
             elif head == "question_answering":
@@ -109,20 +117,35 @@ class BertWithHeads(nn.Module):
                 outputs["logits"] = logits
         return outputs
 
-    def _masked_lm(self, bert: Bert, encoded: Encoded) -> Float[Array, "..."]:
+    def _masked_lm(self, bert: Bert | Gpt, encoded: Encoded) -> Float[Array, "..."]:
         matrix = bert.embeddings.word_embeddings.table
+        if self.config.architecture == "gpt":
+            positions = bert.embeddings.position_embeddings.table
+            matrix = jnp.concatenate([matrix, positions[: self.scored_positions]])
+            return language_model(encoded.sequence, matrix)
         if not self.tied:
             size = self.config.vocab_size
             matrix = Embedding(self.config, size, "vocab", name="decoder").table
         return MaskedLmHead(self.config, name="masked_lm")(encoded.sequence, matrix)
 
     def _linear(
-        self, head: str, encoded: Encoded, key: Key[Array, ""] | None
+        self,
+        head: str,
+        encoded: Encoded,
+        key: Key[Array, ""] | None,
+        rows: tuple[int, ...],
     ) -> Float[Array, "..."]:
         source, drops, size = _LINEAR_HEADS[head]
-        features = getattr(encoded, source)
-        if drops:  # at rate 0.1 in run_classifier.py too
-            features = dropout(features, self.config.hidden_dropout_prob, key)
+        features, rate = getattr(encoded, source), self.config.hidden_dropout_prob
+        if self.config.architecture == "gpt" and len(rows) == 2:
+            features = features.reshape(*rows, -1)
+            if head == "sequence_classification":
+                features = features.sum(axis=1)
+        if drops and features.ndim == 3 and source == "pooled":
+            # All choices lose the same numbers (train.py, clf_h).
+            features *= dropout(jnp.ones_like(features[:, :1]), rate, key)
+        elif drops:  # at rate 0.1 in run_classifier.py too
+            features = dropout(features, rate, key)
         outputs = (size or self.labels,)
         dense = Dense(self.config, outputs, ("embed", "labels"), logits=True, name=head)
         return dense(features)

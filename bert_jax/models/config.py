@@ -11,11 +11,13 @@ ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 FUSED_HEADS = (16, 32, 64, 128)  # Triton's blocks are powers of 2
 DTYPES = ("float32", "bfloat16")
 REMATS = ("none", "full", "dots")
+ARCHITECTURES = ("bert", "gpt")
 
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """The fields of bert_config.json, `causal`, and four that say how to compute it."""
+    """The fields of bert_config.json, two that say what it is a model of, and four that
+    say how to compute it."""
 
     vocab_size: int
     hidden_size: int
@@ -34,6 +36,7 @@ class BertConfig:
     remat: str
     scan_layers: bool
     causal: bool = False  # each position sees those up to its own, not later ones
+    architecture: str = "bert"  # or gpt (models/gpt.py)
 
     @property
     def head_dim(self) -> int:
@@ -90,12 +93,19 @@ class BertConfig:
             ("hidden_act", ACTIVATIONS),
             ("dtype", DTYPES),
             ("remat", REMATS),
+            ("architecture", ARCHITECTURES),
         ):
             if getattr(self, name) not in allowed:
                 raise UserError(
                     f"config.model.{name}={getattr(self, name)!r}: "
                     f"choose one of {', '.join(allowed)}"
                 )
+        if self.architecture == "gpt" and not self.causal:
+            raise UserError(
+                "config.model.architecture=gpt: a GPT reads left to right, so "
+                "config.model.causal must be True; start from configs/gpt.py, or from "
+                "a config of configs/finetune/ with :model=gpt"
+            )
 
 
 def pretraining_flops(
@@ -109,6 +119,9 @@ def pretraining_flops(
       pairs: number of positions that the next sentence head computes.
     """
     hidden = config.hidden_size
+    if config.architecture == "gpt":
+        language_model = 2 * predictions * hidden * config.vocab_size
+        return encoder_flops(config, length) + 3 * language_model
     masked_lm = 2 * predictions * (hidden * hidden + hidden * config.vocab_size)
     next_sentence = 2 * pairs * (hidden * hidden + 2 * hidden)
     return encoder_flops(config, length) + 3 * (masked_lm + next_sentence)

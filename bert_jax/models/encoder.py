@@ -27,7 +27,7 @@ _KEPT = {
 }
 
 
-def _constrain(hidden: Array) -> Array:
+def constrain(hidden: Array) -> Array:
     """Keeps rows split over the data axes, and each row whole."""
     return nn.with_logical_constraint(hidden, ("batch", "length", "hidden"))
 
@@ -111,7 +111,7 @@ class EncoderLayer(nn.Module):
         output = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="output")
         outputs = dropout(output(inner), rate, keys[2])
         hidden = layer_norm(config, name="layer_norm")(hidden + outputs)
-        hidden = _constrain(hidden)
+        hidden = constrain(hidden)
         return hidden, hidden
 
 
@@ -214,7 +214,7 @@ class Bert(nn.Module):
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         positions = None if packed is None else packed.position_ids
         embedded = self.embeddings(input_ids, segment_ids, keys[0], positions)
-        embedded = _constrain(embedded)
+        embedded = constrain(embedded)
         if packed is None:
             seen = Seen.tokens(input_mask)
         else:

@@ -34,13 +34,15 @@ ACTIVATION_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def truncated_normal(
+def initializer(
     config: BertConfig, names: tuple[str, ...]
 ) -> nn.initializers.Initializer:
-    """BERT's initializer, cut at two standard deviations; `names` are its axes."""
-    return nn.with_logical_partitioning(
-        nn.initializers.truncated_normal(config.initializer_range), names
-    )
+    """BERT's, cut at two standard deviations, or GPT's, which is not; `names` are the
+    array's axes."""
+    spread = config.initializer_range
+    if config.architecture == "gpt":
+        return nn.with_logical_partitioning(nn.initializers.normal(spread), names)
+    return nn.with_logical_partitioning(nn.initializers.truncated_normal(spread), names)
 
 
 class Dense(nn.Module):
@@ -62,7 +64,7 @@ class Dense(nn.Module):
         dtype = self.config.dtype
         kernel = self.param(
             "kernel",
-            truncated_normal(self.config, self.names),
+            initializer(self.config, self.names),
             (*x.shape[-self.inputs :], *self.features),
         )
         bias = self.param(
@@ -85,7 +87,7 @@ class Embedding(nn.Module):
     axis: str  # the logical name of the rows
 
     def setup(self) -> None:
-        init = truncated_normal(self.config, (self.axis, "embed"))
+        init = initializer(self.config, (self.axis, "embed"))
         shape = (self.rows, self.config.hidden_size)
         self.embedding = self.param("embedding", init, shape)
 

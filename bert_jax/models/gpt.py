@@ -1,0 +1,150 @@
+"""OpenAI's GPT (Radford et al. 2018; openai/finetune-transformer-lm, train.py).
+
+Its blocks are BERT's encoder layers where each position sees those before it: LayerNorm
+after each residual. Before them only the token's and the position's vector are added,
+without LayerNorm; after them there is no pooler.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from bert_jax.models.attention import Seen
+from bert_jax.models.config import BertConfig
+from bert_jax.models.encoder import Bert, Encoded, Encoder, Packed, constrain
+from bert_jax.models.heads import BertForPreTraining
+from bert_jax.models.layers import Embedding, dropout
+from bert_jax.models.products import product
+
+
+class GptEmbeddings(nn.Module):
+    """Token + position, dropout.
+
+    Dropout is that of `transformers`, on the sum; in the published code it drops
+    numbers of the tables, the same ones for all of a batch.
+    """
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        config = self.config
+        positions = config.max_position_embeddings
+        self.word_embeddings = Embedding(config, config.vocab_size, "vocab")
+        self.position_embeddings = Embedding(config, positions, "position")
+
+    def __call__(
+        self, input_ids: Int[Array, "batch length"], key: Key[Array, ""] | None
+    ) -> Float[Array, "batch length hidden"]:
+        length = input_ids.shape[1]
+        if length > self.config.max_position_embeddings:
+            raise ValueError(
+                f"{length} tokens, but max_position_embeddings="
+                f"{self.config.max_position_embeddings}"
+            )
+        positions = self.position_embeddings.table[:length]
+        total = self.word_embeddings(input_ids) + positions
+        # As LayerNorm does in BERT: what follows is in this type.
+        total = total.astype(self.config.dtype)
+        return dropout(total, self.config.hidden_dropout_prob, key)
+
+
+class Gpt(nn.Module):
+    """The part that every task shares, called as `Bert` is: 116,534,784 parameters as
+    released (without the rows of the special tokens)."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        self.embeddings = GptEmbeddings(self.config)
+        self.encoder = Encoder(self.config)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "batch length"],
+        input_mask: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"],
+        key: Key[Array, ""] | None = None,
+        packed: Packed | None = None,
+    ) -> Encoded:
+        """Encodes a batch.
+
+        Args:
+          input_ids: pieces.
+          input_mask: 1 for a token, 0 for padding, which follows the tokens.
+          segment_ids: not used: a GPT has no segments.
+          key: for dropout; None for evaluation.
+          packed: None: a GPT's rows are full of running text.
+        """
+        del segment_ids
+        if packed is not None:
+            raise ValueError("a GPT has no packed rows")
+        keys = (None, None) if key is None else tuple(jax.random.split(key))
+        embedded = constrain(self.embeddings(input_ids, keys[0]))
+        seen = Seen.tokens(input_mask)
+        sequence, outputs = self.encoder(embedded, seen, keys[1])
+        pooled = self.pool(sequence, input_mask)
+        return Encoded(sequence, pooled, [embedded, *outputs])
+
+    def pool(
+        self,
+        sequence: Float[Array, "batch length hidden"],
+        input_mask: Int[Array, "batch length"],
+    ) -> Float[Array, "batch hidden"]:
+        """The vector of the last token, `_classify_` in fine-tuning."""
+        last = jnp.maximum(jnp.sum(input_mask, axis=1) - 1, 0)
+        return jnp.take_along_axis(sequence, last[:, None, None], axis=1)[:, 0]
+
+
+def trunk(config: BertConfig, name: str | None = None) -> Bert | Gpt:
+    """The module that `config.architecture` names; its parameters are under `bert` in
+    both cases."""
+    if config.architecture == "gpt":
+        return Gpt(config, name=name)
+    return Bert(config, name=name)
+
+
+def language_model(
+    hidden: Float[Array, "batch length hidden"], matrix: Float[Array, "rows hidden"]
+) -> Float[Array, "batch length rows"]:
+    """The logits of the next token: products with the embeddings, in float32."""
+    rows = hidden.reshape(-1, hidden.shape[-1])
+    logits = product("ri,oi->ro", rows, matrix, jnp.float32)
+    return logits.reshape(*hidden.shape[:-1], -1)
+
+
+class GptForPreTraining(nn.Module):
+    """GPT with its language model, called as `BertForPreTraining` is."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        self.bert = Gpt(self.config)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "batch length"],
+        input_mask: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"],
+        masked_lm_positions: Int[Array, "batch predictions"] | None,
+        key: Key[Array, ""] | None = None,
+        packed: Packed | None = None,
+    ) -> dict[str, Array]:
+        """Returns `lm_logits` [batch, length - 1, vocab], float32, of the token after
+        each position but the last; with `masked_lm_positions` [batch, predictions,
+        vocab], of the token after each of these."""
+        encoded = self.bert(input_ids, input_mask, segment_ids, key, packed)
+        hidden = encoded.sequence[:, :-1]
+        if masked_lm_positions is not None:
+            hidden = jnp.take_along_axis(
+                encoded.sequence, masked_lm_positions[:, :, None], axis=1
+            )
+        matrix = self.bert.embeddings.word_embeddings.table
+        return {"lm_logits": language_model(hidden, matrix)}
+
+
+def for_pretraining(config: BertConfig) -> BertForPreTraining | GptForPreTraining:
+    """The module with the pre-training heads."""
+    if config.architecture == "gpt":
+        return GptForPreTraining(config)
+    return BertForPreTraining(config)

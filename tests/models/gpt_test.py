@@ -1,0 +1,232 @@
+"""GPT computes what torch's does; what comes later changes nothing before it."""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from micro import bert_config
+
+from bert_jax.convert import gpt, gpt_layout, layout
+from bert_jax.errors import UserError
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.config import pretraining_flops
+from bert_jax.models.encoder import stack_layers
+from bert_jax.models.gpt import GptForPreTraining
+
+SIZES = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "max_position_embeddings": 20,
+}
+CONFIG = bert_config(
+    **SIZES,
+    type_vocab_size=1,
+    hidden_act="gelu_tanh",
+    layer_norm_eps=1e-5,
+    causal=True,
+    architecture="gpt",
+)
+BATCH, LENGTH = 3, 13
+
+
+def drawn(model, scale=4.0):
+    """Parameters whose logits are far apart."""
+    params = nn.meta.unbox(init_with_heads(model, jax.random.key(0)))
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda x: jnp.asarray(scale * x + 0.1 * rng.normal(size=x.shape), jnp.float32),
+        params,
+    )
+
+
+def inputs():
+    rng = np.random.default_rng(1)
+    ids = rng.integers(0, 61, (BATCH, LENGTH))
+    mask = (np.arange(LENGTH) < np.array([[LENGTH], [7], [4]])).astype(int)
+    return [jnp.asarray(x, jnp.int32) for x in (ids, mask, 0 * ids)]
+
+
+def theirs(params, name="OpenAIGPTLMHeadModel", labels=()):
+    torch = pytest.importorskip("torch", reason="needs the parity extra")
+    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+    weights = layout.Weights(CONFIG, params, name, labels)
+    fields = gpt.config_fields(weights)
+    fields |= dict.fromkeys(("resid_pdrop", "attn_pdrop", "embd_pdrop"), 0.0)
+    config = transformers.OpenAIGPTConfig(**fields, num_labels=max(1, len(labels)))
+    model = getattr(transformers, name)(config).eval()
+    state = {k: torch.tensor(v) for k, v in gpt.tensors_of(weights).items()}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected and all("lm_head" in name for name in missing)
+    model.tie_weights()
+    return torch, model
+
+
+def test_logits_and_gradients_are_torch_s():
+    model = BertWithHeads(CONFIG, ("masked_lm",))
+    params = drawn(model)
+    torch, network = theirs(params)
+    ids, mask, segments = inputs()
+    given = {
+        "input_ids": torch.tensor(np.asarray(ids)).long(),
+        "attention_mask": torch.tensor(np.asarray(mask)),
+    }
+    expected = network(**given, output_hidden_states=True)
+    factors = np.random.default_rng(2).normal(size=(BATCH, LENGTH, 61))
+    factors = (factors * np.asarray(mask)[..., None]).astype(np.float32)
+    (torch.log_softmax(expected.logits, -1) * torch.tensor(factors)).sum().backward()
+
+    def loss(params):
+        outputs = model.apply({"params": params}, ids, mask, segments)
+        found = jnp.sum(jax.nn.log_softmax(outputs["lm_logits"]) * factors)
+        return found, outputs
+
+    (_, outputs), gradients = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+    real = np.asarray(mask) == 1
+    logits = np.asarray(outputs["lm_logits"])[real]
+    assert logits.std() > 0.5
+    np.testing.assert_allclose(
+        logits, expected.logits.detach().numpy()[real], atol=1e-5, rtol=1e-5
+    )
+    hidden = zip(outputs["hidden_states"], expected.hidden_states, strict=True)
+    for ours, other in hidden:
+        other = other.detach().numpy()
+        np.testing.assert_allclose(np.asarray(ours)[real], other[real], atol=1e-5)
+    weights = layout.Weights(CONFIG, jax.device_get(gradients), "OpenAIGPTLMHeadModel")
+    found = gpt.tensors_of(weights)
+    named = dict(network.named_parameters())
+    assert found.keys() == named.keys()
+    for name, gradient in found.items():
+        other = named[name].grad.numpy()
+        scale = max(1.0, float(np.abs(other).max()))
+        np.testing.assert_allclose(gradient, other, atol=1e-5 * scale, err_msg=name)
+
+
+def test_later_tokens_change_nothing_before_them():
+    model = BertWithHeads(CONFIG, ("masked_lm", "token_classification"), 3)
+    params = drawn(model)
+    ids, mask, segments = inputs()
+    changed = ids.at[:, 6:].set((ids[:, 6:] + 5) % 61)
+    run = jax.jit(model.apply)
+    one, two = (
+        run({"params": params}, x, jnp.ones_like(mask), segments)
+        for x in (ids, changed)
+    )
+    for name in ("lm_logits", "logits"):
+        np.testing.assert_array_equal(one[name][:, :6], two[name][:, :6])
+        assert not np.allclose(one[name][:, 6], two[name][:, 6])
+    # Nor do segments, which a GPT has not.
+    other = run({"params": params}, ids, jnp.ones_like(mask), segments + 1)
+    np.testing.assert_array_equal(one["lm_logits"], other["lm_logits"])
+
+
+def test_the_vector_is_that_of_the_last_token():
+    """Padding changes nothing; two sequences of an example are added."""
+    model = BertWithHeads(CONFIG, ("sequence_classification",), 3)
+    params = drawn(model)
+    ids, mask, segments = inputs()
+    whole = model.apply({"params": params}, ids, mask, segments)
+    for row, length in enumerate((LENGTH, 7, 4)):
+        pooled = whole["hidden_states"][-1][row, length - 1]
+        np.testing.assert_array_equal(whole["pooled"][row], pooled)
+        short = [x[row : row + 1, :length] for x in (ids, mask, segments)]
+        alone = model.apply({"params": params}, *short)["logits"]
+        np.testing.assert_allclose(alone[0], whole["logits"][row], atol=1e-5)
+    both = [jnp.stack([x, x[::-1]], 1) for x in (ids, mask, segments)]
+    added = model.apply({"params": params}, *both)["logits"]
+    bias = params["sequence_classification"]["bias"]
+    expected = whole["logits"] + whole["logits"][::-1] - bias
+    np.testing.assert_allclose(added, expected, atol=1e-4)
+
+
+def test_choices_lose_the_same_numbers():
+    """train.py draws one mask for both endings of an example (clf_h)."""
+    model = BertWithHeads(CONFIG, ("multiple_choice",))
+    still = dataclasses.replace(CONFIG, attention_probs_dropout_prob=0.0)
+    params = drawn(model)
+    ids, mask, segments = (jnp.stack([x, x], 1) for x in inputs())
+    key = jax.random.key(3)
+    dropped = model.clone(config=dataclasses.replace(still, hidden_dropout_prob=0.5))
+    rows = dropped.apply({"params": params}, ids, mask, segments, key)["logits"]
+    assert rows.shape == (BATCH, 2)
+    clean = model.apply({"params": params}, ids, mask, segments)["logits"]
+    np.testing.assert_allclose(clean[:, 0], clean[:, 1], atol=1e-5)
+    assert not np.allclose(rows, clean, atol=0.1)
+
+
+@pytest.mark.parametrize("remat", ["none", "full", "dots"])
+def test_stacked_layers_and_recomputation_change_nothing(remat):
+    model = BertWithHeads(CONFIG, ("masked_lm",))
+    params = drawn(model)
+    stacked = dataclasses.replace(CONFIG, scan_layers=True, remat=remat)
+    other = stack_layers(params, CONFIG.num_hidden_layers)
+    found = []
+    for own, values in ((CONFIG, params), (stacked, other)):
+
+        def loss(values, own=own):
+            given = {"params": values}
+            outputs = model.clone(config=own).apply(given, *inputs(), jax.random.key(1))
+            return jnp.sum(jnp.square(outputs["lm_logits"]))
+
+        value, gradient = jax.jit(jax.value_and_grad(loss))(values)
+        table = gradient["bert"]["embeddings"]["word_embeddings"]["embedding"]
+        found.append((float(value), np.asarray(table)))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    scale = np.abs(found[0][1]).max()
+    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-5 * scale)
+
+
+def test_the_language_model_may_score_positions_too():
+    """As one table of pieces and positions does in train.py."""
+    plain = BertWithHeads(CONFIG, ("masked_lm",))
+    params = drawn(plain)
+    model = plain.clone(scored_positions=9)
+    outputs = model.apply({"params": params}, *inputs())
+    logits = outputs["lm_logits"]
+    assert logits.shape == (BATCH, LENGTH, 61 + 9)
+    positions = params["bert"]["embeddings"]["position_embeddings"]["embedding"]
+    expected = np.asarray(outputs["hidden_states"][-1]) @ positions[:9].T
+    np.testing.assert_allclose(logits[..., 61:], expected, atol=1e-4)
+
+
+def test_pre_training_s_logits_are_those_of_the_language_model():
+    model = BertWithHeads(CONFIG, ("masked_lm",))
+    params = drawn(model)
+    whole = model.apply({"params": params}, *inputs())["lm_logits"]
+    trained = GptForPreTraining(CONFIG)
+    found = trained.apply({"params": params}, *inputs(), None)["lm_logits"]
+    np.testing.assert_allclose(found, whole[:, :-1], atol=1e-5)
+    places = jnp.array([[2], [5], [1]])
+    found = trained.apply({"params": params}, *inputs(), places)["lm_logits"]
+    np.testing.assert_allclose(found[1, 0], whole[1, 5], atol=1e-5)
+
+
+def test_initial_values_are_normal_and_not_cut():
+    config = dataclasses.replace(CONFIG, vocab_size=4000)
+    params = nn.meta.unbox(init_with_heads(BertWithHeads(config), jax.random.key(0)))
+    table = np.asarray(params["bert"]["embeddings"]["word_embeddings"]["embedding"])
+    assert table.std() == pytest.approx(0.02, rel=0.02)
+    assert (np.abs(table) > 0.05).any()  # BERT's have none beyond 0.04
+    names = params["bert"].keys() | params["bert"]["embeddings"].keys()
+    assert names == {"embeddings", "encoder", "word_embeddings", "position_embeddings"}
+
+
+def test_the_released_sizes():
+    config = bert_config(
+        vocab_size=40478, type_vocab_size=1, causal=True, architecture="gpt"
+    )
+    shapes = [p.shape for p in gpt_layout.parameters("bert", config)]
+    assert sum(int(np.prod(shape)) for shape in shapes) == 116_534_784
+    layer = 2 * 512 * (12 * 768**2) + 4 * 512 * 512 * 768
+    head = 2 * 511 * 768 * 40478
+    assert pretraining_flops(config, 512, 511) == 3 * (12 * layer + head)
+
+
+def test_a_gpt_reads_left_to_right():
+    with pytest.raises(UserError, match="must be True; start from"):
+        bert_config(**SIZES, architecture="gpt")
