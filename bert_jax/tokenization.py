@@ -1,7 +1,7 @@
 """WordPiece with BERT's normalizer: loads, builds and saves tokenizers.
 
 The rules are those of google-research/bert, tokenization.py, as implemented in the
-`tokenizers` library.
+`tokenizers` library. GPT's vocabularies are those of byte_pairs.py.
 """
 
 import json
@@ -18,6 +18,7 @@ from tokenizers import (
     processors,
 )
 
+from bert_jax import byte_pairs
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub, outside, storage
 from bert_jax.runtime.storage import Path
@@ -33,7 +34,7 @@ _CASED_FROM = 0.01
 
 
 class SpecialIds(NamedTuple):
-    """The ids of the special tokens."""
+    """The ids of the special tokens; GPT's <unk> <unk> _start_ _delimiter_ <unk>."""
 
     pad: int
     unk: int
@@ -48,11 +49,12 @@ def load(
     strip_accents: bool = True,
     special: Sequence[str] = SPECIAL_TOKENS,
 ) -> Tokenizer:
-    """Reads a vocabulary: a `vocab.txt`, or a `tokenizer.json` (known by its ending).
+    """Reads a vocabulary: a `vocab.txt`, a GPT's `vocab.json` with its merges.txt, or a
+    `tokenizer.json` (any other .json).
 
     Args:
-      path: a file with one piece per line, whose id is the line number from 0; or a
-        file that `tokenizers` saved, with its own normalizer.
+      path: a file with one piece per line, whose id is the line number from 0; the
+        vocab.json; or a file that `tokenizers` saved, with its own normalizer.
       lowercase: lower the case and, with `strip_accents`, strip accents, as the
         uncased models do. Not used for a tokenizer.json.
       special: the tokens that it must have.
@@ -77,12 +79,15 @@ def load(
             f"{path}:{line}: byte {error.start} is not UTF-8; "
             "convert the vocabulary, for instance with iconv"
         ) from error
-    if path.suffix == ".json":
+    if path.name == byte_pairs.VOCABULARY:
+        rules = bert_normalizer(lowercase, strip_accents)
+        tokenizer = byte_pairs.read(path, content, rules)
+    elif path.suffix == ".json":
         tokenizer = _from_json(path, content)
     else:
         tokenizer = build(_read_vocabulary(path, content), lowercase, strip_accents)
     _check_ids(path, tokenizer)
-    for token in special:
+    for token in () if byte_pairs.is_one(tokenizer) else special:
         if tokenizer.token_to_id(token) is None:
             raise UserError(
                 f"{path}: the vocabulary has no {token}; BERT needs "
@@ -108,11 +113,13 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
     if storage.in_bucket(folder):  # only work directories are read from buckets
         own = folder / "tokenizer.json"
         return load(own) if own.exists() else None
-    limit, names = outside.MAX_VOCABULARY_BYTES, ("tokenizer.json", "vocab.txt")
+    limit = outside.MAX_VOCABULARY_BYTES
+    names = ("tokenizer.json", "vocab.txt", byte_pairs.VOCABULARY)
     paths = (outside.inside(folder, name, limit) for name in names)
     path = next(filter(None, paths), None)
     if path is None:
         return None
+    outside.inside(folder, byte_pairs.MERGES, limit)
     fields: dict[str, Any] = {}
     if outside.inside(folder, "tokenizer_config.json") is not None:
         fields = outside.read_json(folder, "tokenizer_config.json")
@@ -135,8 +142,10 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
       UserError: see `load` and `of_folder`; `init_from` has none.
     """
     if config.tokenizer.vocab_file:
-        rules = config.tokenizer.lowercase, config.tokenizer.strip_accents
-        return load(config.tokenizer.vocab_file, *rules)
+        given = config.tokenizer
+        found = load(given.vocab_file, given.lowercase, given.strip_accents)
+        byte_pairs.check(found, config.model.architecture, given.vocab_file)
+        return found
     if not config.init_from:
         return None
     folder, _ = storage.numbered(hub.path(config.init_from), "checkpoints")
@@ -146,6 +155,7 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
             f"{config.init_from}: no vocab.txt or tokenizer.json beside the weights; "
             "name one with --config.tokenizer.vocab_file"
         )
+    byte_pairs.check(tokenizer, config.model.architecture, config.init_from)
     return tokenizer
 
 
@@ -182,7 +192,10 @@ def summary(tokenizer: Tokenizer) -> str:
 
 
 def files(tokenizer: Tokenizer) -> dict[str, str]:
-    """A tokenizer's files: the contents of `vocab.txt` and `tokenizer.json`."""
+    """A tokenizer's files: the contents of `vocab.txt` (or those of byte_pairs.py) and
+    `tokenizer.json`."""
+    if byte_pairs.is_one(tokenizer):
+        return byte_pairs.files(tokenizer)
     lines = "".join(f"{piece}\n" for piece in pieces_of(tokenizer))
     return {"vocab.txt": lines, "tokenizer.json": tokenizer.to_str(pretty=True)}
 
@@ -194,7 +207,9 @@ def save(tokenizer: Tokenizer, folder: str | Path) -> None:
 
 
 def special_ids(tokenizer: Tokenizer) -> SpecialIds:
-    """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
+    """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK], or of a GPT's."""
+    if byte_pairs.is_one(tokenizer):
+        return SpecialIds(*byte_pairs.special_ids(tokenizer))
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     return SpecialIds(*(vocabulary[token] for token in SPECIAL_TOKENS))
 
@@ -227,7 +242,7 @@ def _from_json(path: Path, content: str) -> Tokenizer:
     # This program truncates and pads by itself.
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return tokenizer
+    return byte_pairs.complete(tokenizer) if byte_pairs.is_one(tokenizer) else tokenizer
 
 
 def pieces_of(tokenizer: Tokenizer) -> list[str]:

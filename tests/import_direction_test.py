@@ -26,6 +26,7 @@ LINES = (
     ("convert", "tasks"),
     ("data", "workdir"),
     ("tokenization",),
+    ("byte_pairs",),
     ("models", "config", "runtime", "scores"),
     ("types", "errors"),
 )
@@ -60,7 +61,9 @@ RANK = {
 
 # Rooms that see less of bert_jax than their line would allow.
 SEES = {
-    "data": ("data", "tokenization", "config.phases", "runtime", "errors"),
+    "data": (
+        *("data", "tokenization", "byte_pairs", "config.phases", "runtime", "errors"),
+    ),
     "scores": ("scores", "errors"),
     "types": (),
     "errors": (),
@@ -73,7 +76,7 @@ ONLY = {
     "wandb": "workdir.trackers",
     "mlflow": "workdir.trackers",
 }
-WITHOUT_JAX = ("data", "scores", "config", "tokenization")
+WITHOUT_JAX = ("data", "scores", "config", "tokenization", "byte_pairs")
 JAX = ("jax", "jaxlib", "flax", "optax", "orbax", "tensorflow")
 MAX_LINES = 320
 

@@ -26,7 +26,10 @@ _NUMBERS = {
 # Fields that our config and theirs share, besides the activation.
 FIELDS = (*_INTEGERS, "type_vocab_size", *_NUMBERS)
 # Fields that must match for the parameters to be usable.
-DECISIVE = (*_INTEGERS, "type_vocab_size", "hidden_act", "layer_norm_eps", "causal")
+DECISIVE = (
+    *("architecture", *_INTEGERS, "type_vocab_size", "hidden_act", "layer_norm_eps"),
+    "causal",
+)
 _ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",

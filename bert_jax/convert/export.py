@@ -10,15 +10,16 @@ from typing import Any
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
+from bert_jax import byte_pairs, tokenization
 from bert_jax.convert import config as theirs
-from bert_jax.convert import huggingface, layout, model_card
+from bert_jax.convert import gpt, gpt_layout, huggingface, layout, model_card
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, temporary
 
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
 _FILES = {
     *("README.md", "config.json", "model.safetensors", "vocab.txt"),
+    *(byte_pairs.VOCABULARY, byte_pairs.MERGES),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
 }
 
@@ -70,7 +71,8 @@ def check_architecture(weights: layout.Weights) -> None:
             "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM, so it "
             "cannot be exported; ask it with --mode=predict"
         )
-    if weights.config.causal and weights.architecture not in layout.CAUSAL:
+    own = (*layout.CAUSAL, *gpt_layout.ARCHITECTURES)
+    if weights.config.causal and weights.architecture not in own:
         raise UserError(
             f"a left-to-right {weights.architecture} reads the last [SEP] here, but "
             "[CLS] in Hugging Face's, so it cannot be exported; ask it with "
@@ -115,6 +117,8 @@ def _write(
 
 def _tensors(weights: layout.Weights) -> dict[str, layout.Array]:
     config, architecture = weights.config, weights.architecture
+    if config.architecture == "gpt":
+        return gpt.tensors_of(weights)
     parts = ["bert", *layout.ARCHITECTURES[architecture]]
     parts += [part for part in ("decoder",) if part in weights.params]
     if architecture == "BertModel" and "pooler" not in weights.params["bert"]:
@@ -137,6 +141,19 @@ def _tensors(weights: layout.Weights) -> dict[str, layout.Array]:
 
 
 def _config(weights: layout.Weights, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    gpts = weights.config.architecture == "gpt"
+    fields = gpt.config_fields(weights) if gpts else _bert_fields(weights)
+    if tokenizer is not None:
+        fields["pad_token_id"] = tokenization.special_ids(tokenizer).pad
+    if weights.labels:
+        fields["id2label"] = {str(i): name for i, name in enumerate(weights.labels)}
+        fields["label2id"] = {name: i for i, name in enumerate(weights.labels)}
+    if weights.problem_type is not None:
+        fields["problem_type"] = weights.problem_type
+    return fields
+
+
+def _bert_fields(weights: layout.Weights) -> dict[str, Any]:
     config = weights.config
     fields: dict[str, Any] = {
         "architectures": [weights.architecture],
@@ -148,19 +165,15 @@ def _config(weights: layout.Weights, tokenizer: Tokenizer | None) -> dict[str, A
     }
     if config.causal:
         fields["is_decoder"] = True
-    if tokenizer is not None:
-        fields["pad_token_id"] = tokenization.special_ids(tokenizer).pad
-    if weights.labels:
-        fields["id2label"] = {str(i): name for i, name in enumerate(weights.labels)}
-        fields["label2id"] = {name: i for i, name in enumerate(weights.labels)}
-    if weights.problem_type is not None:
-        fields["problem_type"] = weights.problem_type
     return fields
 
 
 def _write_tokenizer(
     tokenizer: Tokenizer, weights: layout.Weights, folder: Path
 ) -> None:
+    if weights.config.architecture == "gpt":
+        _write_gpt_tokenizer(tokenizer, weights, folder)
+        return
     tokenization.save(_filled_up(tokenizer, weights.config.vocab_size), folder)
     normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
     special = {
@@ -182,6 +195,23 @@ def _write_tokenizer(
         },
     )
     _write_json(folder / "special_tokens_map.json", special)
+
+
+def _write_gpt_tokenizer(
+    tokenizer: Tokenizer, weights: layout.Weights, folder: Path
+) -> None:
+    # A language model goes on where the text ends; a classifier reads `_classify_`.
+    if not gpt_layout.ARCHITECTURES[weights.architecture]:
+        tokenizer = byte_pairs.bare(tokenizer)
+    tokenization.save(_filled_up(tokenizer, weights.config.vocab_size), folder)
+    fields = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": weights.config.max_position_embeddings,
+        **byte_pairs.NAMES,
+    }
+    _write_json(folder / "tokenizer_config.json", fields)
+    _write_json(folder / "special_tokens_map.json", byte_pairs.NAMES)
 
 
 def _filled_up(tokenizer: Tokenizer, vocab_size: int) -> Tokenizer:

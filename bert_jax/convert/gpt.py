@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax import byte_pairs, tokenization
 from bert_jax.convert import layout, reading
 from bert_jax.convert.config import bert_config
 from bert_jax.convert.gpt_layout import ARCHITECTURES, PREFIX, TABLE, parameters
@@ -102,6 +103,7 @@ def read(
         parameter
         for part in ("bert", *heads)
         for parameter in parameters(part, config, len(labels))
+        if parameter.huggingface
     ]
     params = reading.build(tensors, config, expected, _DIALECT, place)
     if "sequence_classification" in heads:
@@ -117,6 +119,21 @@ def read(
         problem_type=problem if isinstance(problem, str) else None,
         left_over=tuple(sorted(set(tensors.shapes) - known)),
     )
+
+
+def added(folder: Path, fields: Mapping[str, Any]) -> int:
+    """How many of GPT's special tokens the vocabulary has and the embeddings have not:
+    three in the released folder, none in an export of ours.
+
+    Raises:
+      UserError: the vocabulary is damaged.
+    """
+    tokenizer = tokenization.of_folder(folder)
+    rows = fields.get("vocab_size", _FIELDS["vocab_size"][1])
+    if tokenizer is None or not isinstance(rows, int):
+        return 0
+    more = tokenizer.get_vocab_size() - rows
+    return more if 0 < more <= len(byte_pairs.SPECIAL_TOKENS) else 0
 
 
 def read_config(fields: Mapping[str, Any], path: Path, added: int = 0) -> BertConfig:
@@ -184,6 +201,8 @@ def tensors_of(weights: layout.Weights) -> dict[str, layout.Array]:
     pieces: dict[str, list[layout.Array]] = {}
     for part in ("bert", *heads):
         for parameter in parameters(part, config, len(weights.labels)):
+            if not parameter.huggingface:
+                continue
             value: Any = params
             for key in parameter.path:
                 value = value[key]

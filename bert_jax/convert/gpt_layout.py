@@ -48,7 +48,7 @@ def parameters(
     part: str, config: BertConfig, labels: int = 0
 ) -> Iterator[layout.Parameter]:
     """The parameters of a part: `bert` (the whole trunk, whose name is the same), or a
-    head of ARCHITECTURES.
+    head of ARCHITECTURES. The classifier's bias has no name: `transformers` has none.
 
     Args:
       labels: outputs of `sequence_classification`.
@@ -69,9 +69,10 @@ def parameters(
                 )
             for index in range(config.num_hidden_layers):
                 yield from _layer(index, config)
-        case "sequence_classification":  # it has no bias there
+        case "sequence_classification":
             shape = (hidden, labels)
             yield layout.Parameter((part, "kernel"), shape, shape, "score.weight")
+            yield layout.Parameter((part, "bias"), (labels,), (labels,), "")
         case "multiple_choice":
             name, shape = "multiple_choice_head.summary", (hidden, 1)
             yield layout.Parameter((part, "kernel"), shape, shape, f"{name}.weight")

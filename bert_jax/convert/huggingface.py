@@ -1,8 +1,11 @@
 """Reads Hugging Face model folders: config.json, model.safetensors, tokenizer files.
 
+BERT's; gpt.py continues for a GPT's.
+
 Executes nothing from such a folder: it reads only JSON and safetensors.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_jax.convert import layout, reading
+from bert_jax.convert import gpt, layout, reading
 from bert_jax.convert.config import bert_config
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -46,10 +49,15 @@ def read(
       place: see `reading.build`.
 
     Raises:
-      UserError: a file is missing or damaged, or the model is not BERT.
+      UserError: a file is missing or damaged, or the model is not BERT or GPT.
     """
     path = folder / "config.json"
     fields = outside.read_json(folder, "config.json")
+    if fields.get("model_type") == gpt.MODEL_TYPE:
+        labels, rows = read_labels(fields, path), gpt.added(folder, fields)
+        found = gpt.read(_Tensors(folder), fields, path, labels, rows, place)
+        facts = _provenance(fields, path).get("task", {})
+        return dataclasses.replace(found, facts=facts)
     architecture = _architecture(fields, path)
     config = _bert_config(fields, path)
     labels = read_labels(fields, path)
@@ -85,9 +93,11 @@ def read(
 
 def read_config(folder: Path) -> BertConfig:
     """The model's sizes; raises UserError if they are wrong or not supported."""
-    return _bert_config(
-        outside.read_json(folder, "config.json"), folder / "config.json"
-    )
+    fields = outside.read_json(folder, "config.json")
+    if fields.get("model_type") == gpt.MODEL_TYPE:
+        rows = gpt.added(folder, fields)
+        return gpt.read_config(fields, folder / "config.json", rows)
+    return _bert_config(fields, folder / "config.json")
 
 
 def _bert_config(fields: dict[str, Any], path: Path) -> BertConfig:
@@ -136,7 +146,8 @@ def _architecture(fields: dict[str, Any], path: Path) -> str:
     kind = fields.get("model_type", "bert")
     if kind != "bert":
         raise UserError(
-            f"{path}: model_type is {outside.shown(kind)}; only BERT can be read"
+            f"{path}: model_type is {outside.shown(kind)}; only BERT and OpenAI's GPT "
+            "can be read"
         )
     named = fields.get("architectures") or ["BertModel"]
     architecture = named[0] if isinstance(named, list) else named
@@ -195,7 +206,7 @@ class _Tensors:
         for old, new in (("LayerNorm.gamma", "weight"), ("LayerNorm.beta", "bias")):
             if ours.endswith(old):
                 ours = ours.rpartition(".")[0] + f".{new}"
-        if ours == _BUFFER:
+        if ours == _BUFFER or gpt.BUFFER.fullmatch(ours):
             return
         if ours in self.shapes:
             raise UserError(f"{path}: has {outside.shown(name)} twice, under two names")

@@ -65,8 +65,10 @@ class Weights:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """The heads that have parameters."""
-        return tuple(k for k in self.params if k not in ("bert", "decoder", "bilstm"))
+        """The heads that the parameters have."""
+        own = tuple(k for k in self.params if k not in ("bert", "decoder", "bilstm"))
+        # A GPT's language model has no parameters of its own.
+        return ("masked_lm", *own) if self.config.architecture == "gpt" else own
 
 
 @dataclasses.dataclass(frozen=True)

@@ -78,7 +78,8 @@ def merge(
     if stacked:
         params = stack_layers(params, weights.config.num_hidden_layers)
     theirs, ours = flatten_dict(params), flatten_dict(initial)
-    for field in ("num_hidden_layers", "hidden_act", "layer_norm_eps", "causal"):
+    decisive = ("num_hidden_layers", "hidden_act", "layer_norm_eps", "causal")
+    for field in ("architecture", *decisive):
         mine, there = getattr(config, field), getattr(weights.config, field)
         if mine != there:
             raise UserError(

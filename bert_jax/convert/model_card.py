@@ -21,6 +21,10 @@ _PIPELINES = {
     "BertForTokenClassification": "token-classification",
     "BertForQuestionAnswering": "question-answering",
     "BertForMultipleChoice": "multiple-choice",
+    "OpenAIGPTModel": "feature-extraction",
+    "OpenAIGPTLMHeadModel": "text-generation",
+    "OpenAIGPTForSequenceClassification": "text-classification",
+    "OpenAIGPTDoubleHeadsModel": "multiple-choice",
 }
 # Fields of a run that a reader asks for first.
 _FIELDS = (
@@ -74,7 +78,8 @@ def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
 
 def _header(weights: Weights, provenance: Mapping[str, Any]) -> str:
     """The fields that the Hub reads, in YAML (of which JSON's strings are a part)."""
-    lines = ["library_name: transformers", "tags: [bert, bert_jax]"]
+    kind = {"bert": "bert", "gpt": "openai-gpt"}[weights.config.architecture]
+    lines = ["library_name: transformers", f"tags: [{kind}, bert_jax]"]
     if pipeline := _PIPELINES.get(weights.architecture):
         lines.append(f"pipeline_tag: {pipeline}")
     source = provenance.get("config", {}).get("init_from", "")

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenization
 from bert_jax.config import configuration
-from bert_jax.convert import layout
+from bert_jax.convert import gpt_layout, layout
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -58,7 +58,7 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
         params = {k: v for k, v in params.items() if k != "next_sentence"}
     own = params.keys() - _PARTS  # heads of the user's own
     params = {name: value for name, value in params.items() if name not in own}
-    architecture = _architecture(params, model_config.causal)
+    architecture = _architecture(params, model_config)
     params = _unstacked(params)
     _check_shapes(params, model_config, folder)
     # One of our own kernels computes the same as another; the user's own does not.
@@ -107,12 +107,13 @@ def scores(
 
 def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -> None:
     """Raises UserError if config.json describes another model than the checkpoint."""
+    table = gpt_layout if config.architecture == "gpt" else layout
     labelled = params.keys() & set(layout.LABELLED_HEADS)
     labels = [len(params[head]["bias"]) for head in labelled]
     by_config = {
         "/".join(parameter.path): parameter.shape
         for part in (*params, *({"pooler"} & params["bert"].keys()))
-        for parameter in layout.parameters(part, config, *labels)
+        for parameter in table.parameters(part, config, *labels)
     }
     there = {name: x.shape for name, x in flatten_dict(params, sep="/").items()}
     for name in sorted(by_config.keys() | there):
@@ -124,9 +125,12 @@ def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -
             )
 
 
-def _architecture(params: Mapping[str, Any], causal: bool) -> str:
+def _architecture(params: Mapping[str, Any], config: BertConfig) -> str:
     heads = set(params) - {"bert", "bilstm"}
-    if causal and heads == {"masked_lm"}:
+    if config.architecture == "gpt":
+        names = {frozenset(own): n for n, own in gpt_layout.ARCHITECTURES.items()}
+        return names[frozenset(heads)]
+    if config.causal and heads == {"masked_lm"}:
         return "BertLMHeadModel"
     for name, parts in layout.ARCHITECTURES.items():
         if set(parts) - {"pooler"} == heads:

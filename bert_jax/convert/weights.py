@@ -146,6 +146,7 @@ def export(source: Path, folder: Path, name: str = "", title: str = "") -> None:
     match _origin(source):
         case "workdir":
             found, step = runs.read(source, name)
+            config = workdir.read_config(source)
             own = [f"head {name}" for name in found.left_over]
             if found.config.attention != "einsum":
                 own.append(f"attention {found.config.attention}")
@@ -154,7 +155,12 @@ def export(source: Path, folder: Path, name: str = "", title: str = "") -> None:
                     f"{source}: the {' and '.join(own)} of your own cannot be "
                     "exported; Hugging Face's BERT has no such part"
                 )
-            config = workdir.read_config(source)
+            if config["task"].get("both_orders"):
+                raise UserError(
+                    f"{source}: config.task.both_orders=True adds the vectors of both "
+                    "orders of a pair; Hugging Face's GPT has no such part, so it "
+                    "cannot be exported; ask it with --mode=predict"
+                )
             provenance = {
                 "step": step,
                 "config": config,

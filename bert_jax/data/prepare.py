@@ -184,12 +184,16 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
         identity["strip_accents"] = False
     if config.corpus.clean:
         identity["cleaned"] = cleaned.clean(config).name
+    trainer = vocabulary.train
+    if config.model.architecture == "gpt":
+        identity["kind"], trainer = "byte pairs", vocabulary.train_byte_pairs
     folder = data_dir / f"vocabulary-{whole.fingerprint(identity)}"
     if not whole.is_whole(folder, "metadata.json"):
         writing.require(config.corpus)  # before the time that training takes
         with whole.made_whole(folder, "metadata.json") as temporary:
             training = enumerate(_training_texts(config))
-            vocabulary.write(training, settings, identity["seed"], identity, temporary)
+            seed = identity["seed"]
+            vocabulary.write(training, settings, seed, identity, temporary, trainer)
     return tokenization.load(folder / _TOKENIZER)
 
 
@@ -216,6 +220,8 @@ def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
 def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
     if max_seq_length < 5:  # [CLS] A [SEP] B [SEP]
         raise UserError(f"corpus.max_seq_length={max_seq_length}: must be at least 5")
+    if config.model.architecture == "gpt":
+        max_seq_length += 2  # its rows have no [CLS] and no [SEP], only text
     return pairs.Settings(
         max_seq_length, config.corpus.short_seq_prob, config.corpus.nsp
     )

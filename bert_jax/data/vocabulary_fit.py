@@ -14,7 +14,7 @@ from array_record.python.array_record_data_source import ArrayRecordDataSource
 from jaxtyping import Int
 from tokenizers import Tokenizer, models
 
-from bert_jax import tokenization
+from bert_jax import byte_pairs, tokenization
 from bert_jax.data import records
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import Rows
@@ -60,7 +60,7 @@ def measured(ids: Int[np.ndarray, " tokens"], tokenizer: Tokenizer) -> Fit:
     """
     known, places = np.unique(ids, return_inverse=True)
     pieces = [str(tokenizer.id_to_token(int(id_))) for id_ in known]
-    is_unknown = np.array([p == "[UNK]" for p in pieces])[places]
+    is_unknown = np.array([p in ("[UNK]", byte_pairs.UNKNOWN) for p in pieces])[places]
     unknown = int(np.count_nonzero(is_unknown))
     if not isinstance(tokenizer.model, models.WordPiece):
         return Fit(ids=len(ids), unknown=unknown)

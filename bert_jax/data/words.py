@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
+from bert_jax import byte_pairs
+
 # A punctuation character of ASCII, or what stands between two of them or spaces.
 _UNIT = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
 # Bounds the memory of the ids that are kept: about 50 MB for English.
@@ -16,8 +18,9 @@ _CHARACTERS = 2_000_000
 class Words:
     """Encodes sentences as the tokenizer does, special tokens treated as text.
 
-    BERT's tokenizer cuts at spaces and punctuation, and what stands between them has
-    the same ids everywhere. So their ids are kept, and most of a text is looked up.
+    BERT's tokenizer cuts at spaces and punctuation, GPT's too, and what stands between
+    them has the same ids everywhere. So their ids are kept, and most of a text is
+    looked up.
     Another kind of tokenizer gets the sentences as they are.
     """
 
@@ -69,14 +72,12 @@ def _as_bytes(ids: list[int]) -> bytes:
 
 def _cuts_at_spaces(tokenizer: Tokenizer) -> bool:
     parts = json.loads(tokenizer.to_str())
+    if parts["model"]["type"] != "WordPiece" and not byte_pairs.is_one(tokenizer):
+        return False
     kinds = [(parts[name] or {}).get("type") for name in _BERT]
     # Tokens that are not special are found before the text is cut.
     only_special = all(token["special"] for token in parts["added_tokens"])
     return kinds == list(_BERT.values()) and only_special
 
 
-_BERT = {
-    "normalizer": "BertNormalizer",
-    "pre_tokenizer": "BertPreTokenizer",
-    "model": "WordPiece",
-}
+_BERT = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}

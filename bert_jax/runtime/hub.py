@@ -26,6 +26,7 @@ _NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
 _FILES = (
     *("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "model.safetensors.index.json"),
+    *("vocab.json", "merges.txt"),
     *("model.safetensors", "model-*-of-*.safetensors"),
 )
 

@@ -7,7 +7,7 @@ checkpoint come from its recorded config. From the command line they take only
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -130,9 +130,12 @@ def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
     for override in first:
         configuration.override(config, override)
     own = weights.recorded(config.init_from)
-    config.model.update(_shape(config))
+    storage.check("--config.init_from", config.init_from)
+    config.model.update(weights.read_shape(config.init_from))
     if config.model.causal:
         config.task.objective = "ltr"
+    if config.model.architecture == "gpt":
+        config.corpus.nsp = False
     # Nothing is prepared or trained: the length only has to fit.
     positions = config.model.max_position_embeddings
     config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
@@ -232,6 +235,7 @@ def _shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Confi
         return config
     resumes = workdir.has_config(folder)  # the weights may be gone
     shape = _recorded(folder).model if resumes else _shape(config)
+    _check_architecture(config, shape)
     named = {field_of(override) for override in overrides}
     shaped, wrong = config.copy_and_resolve_references(), []
     for name in weights.SHAPE:
@@ -251,7 +255,23 @@ def _shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Confi
 def _shape(config: ConfigDict) -> dict[str, Any]:
     """The model sizes of the `init_from` weights."""
     storage.check("--config.init_from", config.init_from)
-    return weights.read_shape(config.init_from)
+    shape = weights.read_shape(config.init_from)
+    _check_architecture(config, shape)
+    return shape
+
+
+def _check_architecture(config: ConfigDict, shape: Mapping[str, Any]) -> None:
+    """Raises UserError if the weights are of BERT and the config of GPT, or reverse."""
+    names = {"bert": "BERT", "gpt": "GPT"}
+    there = shape.get("architecture", "bert")
+    if there != config.model.architecture:
+        ours = names[config.model.architecture]
+        hint = {"gpt": "add model=gpt to", "bert": "leave model=gpt out of"}[there]
+        raise UserError(
+            f"--config.init_from={config.init_from}: these weights are a "
+            f"{names[there]}'s, and the config is for a {ours}: {hint} the arguments "
+            "of --config"
+        )
 
 
 def beside(folder: Path, config: ConfigDict) -> str:
