@@ -176,9 +176,12 @@ def _task() -> ConfigDict:
 def _optimizer() -> ConfigDict:
     optimizer = ConfigDict()
     # bert_adam (as published: no bias correction), adamw, lamb, adagrad (as
-    # TensorFlow's, for ELMo), or one of your own (docs/extending.md).
+    # TensorFlow's, for ELMo), openai_adam (GPT's), or one of your own
+    # (docs/extending.md).
     optimizer.name = "bert_adam"
-    # Of the learning rate: polynomial (warm-up, then decay), or one of your own.
+    # Of the learning rate: polynomial (warm-up, then decay), GPT's openai_linear and
+    # openai_cosine (the same with another decay; see bert_jax/training/openai.py), or
+    # one of your own.
     optimizer.schedule = "polynomial"
     optimizer.learning_rate = 1e-4  # the peak
     # Steps of linear warm-up from 0; set this or warmup_fraction, the other one is 0.

@@ -24,6 +24,7 @@ PAGE = ROOT / "docs" / "config.md"
 _VARIANTS = {
     **{"base": "common", "large": "base", "lamb": "large", "tiny": "common"},
     "elmo": "common",
+    "gpt": "base",
 }
 _TYPES = {bool: "True or False", int: "integer", float: "number", str: "text"}
 _HEAD = """# Every config field
@@ -94,6 +95,11 @@ def _finetuning() -> Iterator[str]:
     yield f"{_FINETUNING}\n"
     yield _changes("finetune.common", "base")
     yield f"\nFields of every task:\n\n{_additions('finetune.common', 'common')}"
+    yield "\nFields that `model=gpt` adds to every task ([gpt.md](gpt.md)):\n\n"
+    common = _module("finetune.common")
+    there, gpts = _values("finetune.common"), common.get_config(model="gpt")
+    own = {name: v for name, v in fields.each(gpts) if name not in there}
+    yield _fields(own, _comments("finetune.common"))
     folder = Path(configuration.CONFIGS) / "finetune"
     for path in sorted(folder.glob("*.py")):
         name = f"finetune.{path.stem}"

@@ -65,11 +65,13 @@ def words_of(command):
 def every_field():
     """A config with the fields of every task."""
     config = configuration.defaults().unlock()
-    folder = configuration.CONFIGS
-    for path in (*(folder / "finetune").glob("*.py"), folder / "elmo.py"):
-        if path.stem not in ("__init__", "common"):
-            for name, value in configuration.load(str(path), []).task.items():
-                config.task[name] = value
+    folder = configuration.CONFIGS / "finetune"
+    files = {str(path) for path in folder.glob("*.py")}
+    files -= {str(folder / f"{name}.py") for name in ("__init__", "common")}
+    elmo = str(configuration.CONFIGS / "elmo.py")
+    for spec in (*files, elmo, f"{folder / 'text.py'}:model=gpt"):
+        for name, value in configuration.load(spec, []).task.items():
+            config.task[name] = value
     return config
 
 

@@ -42,7 +42,8 @@ RANKED = {
         ("seeds", "initial"),
         ("asked", "history", "due", "memory", "sharding"),
         ("optimizer", "step"),
-        ("anomaly",),
+        ("openai",),
+        ("anomaly", "rates"),
     ),
     "runtime": (
         ("failures",),

@@ -77,11 +77,12 @@ _TABLE: dict[str, rules.Rule] = {
     "task.objective": rules.one_of("mlm", "ltr"),
     "task.nsp_loss": rules.flag,
     "optimizer.name": rules.registered(
-        *("bert_adam", "adamw", "lamb", "adagrad"),
+        *("bert_adam", "adamw", "lamb", "adagrad", "openai_adam"),
         where="bert_jax.training.optimizer:OPTIMIZERS",
     ),
     "optimizer.schedule": rules.registered(
-        "polynomial", where="bert_jax.training.optimizer:SCHEDULES"
+        *("polynomial", "openai_linear", "openai_cosine"),
+        where="bert_jax.training.optimizer:SCHEDULES",
     ),
     "optimizer.learning_rate": rules.number(),
     "optimizer.warmup_steps": rules.whole(),
@@ -162,6 +163,8 @@ _TABLE: dict[str, rules.Rule] = {
     "task.unroll": rules.whole(1, rules.SIZE),
     "task.fresh": rules.number("[0, 1]"),
     "task.samples": rules.whole(1, rules.SIZE),
+    "task.lm_coef": rules.number(),
+    "task.both_orders": rules.flag,
 }
 
 _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")

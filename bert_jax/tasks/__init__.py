@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.data.glue import TASKS as GLUE
 from bert_jax.errors import UserError
+from bert_jax.tasks import gpt
 from bert_jax.tasks.elmo import Elmo
 from bert_jax.tasks.glue import Glue
 from bert_jax.tasks.ner import Ner
@@ -41,4 +42,7 @@ def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
         raise UserError(
             f"config.task.name={config.task.name!r}: choose one of {', '.join(TASKS)}"
         )
-    return TASKS[config.task.name](config, tokenizer)
+    found = TASKS[config.task.name]
+    if config.model.architecture == "gpt" and found is not Pretraining:
+        found = gpt.of(config.task.name, found)
+    return found(config, tokenizer)

@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from scipy import special
 from tokenizers import Tokenizer
 
+from bert_jax import byte_pairs
 from bert_jax.data.rows import Feature
 from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
@@ -79,6 +80,7 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         self.truncation = _choice(config, "truncation", TRUNCATIONS, "head")
         self.main_score = _MAIN_SCORES[self.kind]
         self.loss_name = f"{self.kind}_loss"
+        self._last = byte_pairs.last_id(self.tokenizer)
 
     @property
     def score_names(self) -> tuple[str, ...]:
@@ -245,6 +247,7 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         if b:
             segments[len(ids) :] = 1
             ids += [*b, self.special.sep]
+        ids[-1] = self._last
         return {"input_ids": np.array(ids, np.int32), "segment_ids": segments}
 
     def _target(self, example: TextExample) -> Any:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
+from bert_jax import byte_pairs, tokenization
 from bert_jax.data.rows import padded_length, sorted_groups
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -77,6 +77,7 @@ class Extractor(Predictor):
         # "[SEP]" inside a text is text, as in Google's tokenizer.
         self._tokenizer.encode_special_tokens = True
         self._special = tokenization.special_ids(tokenizer)
+        self._last = byte_pairs.last_id(tokenizer)
         self._pieces = tokenization.pieces_of(tokenizer)
         joined = len(self.layers) if self.combine == "concatenated" else 1
         size = joined * model.hidden_size
@@ -170,6 +171,7 @@ class Extractor(Predictor):
                 keeps = is_first or self.vectors == "words_mean"
                 owners.append(len(names) - 1 if keeps else _NONE)
             owners.append(_NONE)
+        ids[-1] = self._last
         match self.vectors:
             case "pieces":
                 owners = list(range(len(ids)))
@@ -180,7 +182,7 @@ class Extractor(Predictor):
                 owners = [0 if i == place else _NONE for i in range(len(ids))]
                 names = [self._pieces[ids[place]]]
             case "mean":
-                special = (self._special.cls, self._special.sep)
+                special = (self._special.cls, self._special.sep, self._last)
                 owners = [_NONE if id_ in special else 0 for id_ in ids]
                 names = ["[MEAN]"]
                 self._empty += 0 not in owners

@@ -15,6 +15,7 @@ from bert_jax import tokenization
 from bert_jax.data import loader, records
 from bert_jax.data.encodings import padded
 from bert_jax.data.rows import power_of_two, sorted_groups
+from bert_jax.models.gpt import GptForPreTraining
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.tasks.task import Outputs, Predictor, Questions
 
@@ -39,7 +40,7 @@ class FillMask(Predictor):
     def __init__(
         self,
         config: ConfigDict,
-        model: BertForPreTraining,
+        model: BertForPreTraining | GptForPreTraining,
         tokenizer: Tokenizer,
         *,
         judges_pairs: bool = True,

@@ -22,9 +22,11 @@ from bert_jax.data.writing import held_out
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.encoder import Packed
-from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.models.gpt import for_pretraining
+from bert_jax.models.heads import init_model
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
+from bert_jax.tasks import gpt_language_model
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.fill_mask import Continue, FillMask, printed
 from bert_jax.tasks.objectives import PREFIXES, Guesses, targets
@@ -71,7 +73,9 @@ class Pretraining(Task):
                 f"config.task.objective={objective}: config.model.causal=True is a "
                 "left-to-right model; set --config.task.objective=ltr"
             )
-        self.model = BertForPreTraining(self.model_config)
+        if self.model_config.architecture == "gpt":
+            gpt_language_model.check(config)
+        self.model = for_pretraining(self.model_config)
         if tuple(config.evaluate.splits) != ("dev",):
             raise UserError(
                 f"config.evaluate.splits={tuple(config.evaluate.splits)}: pre-training "
@@ -140,7 +144,7 @@ class Pretraining(Task):
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         """Initial parameters, boxed with their logical axis names."""
-        return init_pretraining(self.model_config, key)
+        return init_model(self.model, key, inputs=4)
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
         """The next sentence head and the pooler: filling masks does not need them."""
@@ -151,6 +155,8 @@ class Pretraining(Task):
     def predictor(self, missing: Collection[str] = ()) -> FillMask:
         """The predictor for `--mode=predict`."""
         kind = FillMask if self.config.task.objective == "mlm" else Continue
+        if self.model_config.architecture == "gpt":
+            kind = gpt_language_model.GptContinue
         judges = self._judges and not missing
         return kind(self.config, self.model, self.tokenizer, judges_pairs=judges)
 

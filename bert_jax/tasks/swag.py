@@ -9,6 +9,7 @@ import optax
 from jaxtyping import Array, Float
 from scipy import special
 
+from bert_jax import byte_pairs
 from bert_jax.data.rows import Feature
 from bert_jax.data.swag import CHOICES, Choices, read_choices
 from bert_jax.runtime.storage import Path, write_atomically
@@ -160,6 +161,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
 
     def _group(self, pairs: Sequence[Pair], most: int, split: str) -> dict[str, Any]:
         longest = self.config.task.max_seq_length
+        last = byte_pairs.last_id(self.tokenizer)
         sequences = []
         for a, b in pairs:
             if not b:
@@ -170,7 +172,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
                 ] += 1
             first, second = pair_lengths(len(a), len(b), longest - 3)
             ids = [self.special.cls, *a[:first], self.special.sep, *b[:second]]
-            sequences.append(([*ids, self.special.sep], first + 2))
+            sequences.append(([*ids, last], first + 2))
         length = max(len(ids) for ids, _ in sequences)
         input_ids = np.full((most, length), self.special.pad, np.int32)
         mask, segments = np.zeros((2, most, length), np.int32)

@@ -2,7 +2,6 @@
 2020, arXiv:1904.00962v5): schedule, clipping, decay by name."""
 
 import functools
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
+from bert_jax.training import openai, rates
 
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
 # stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
@@ -69,7 +69,10 @@ def polynomial(config: ConfigDict) -> optax.Schedule:
     Raises:
       UserError: a negative rate, a warm-up given twice or longer than the schedule.
     """
-    peak, power = _number(config, "learning_rate"), _number(config, "decay_power")
+    peak, power = (
+        rates.number(config, "learning_rate"),
+        rates.number(config, "decay_power"),
+    )
     num_steps, second = config.train.num_steps, config.phase2
     if num_steps < 1:
         raise UserError(f"config.train.num_steps={num_steps}: at least 1 is needed")
@@ -79,7 +82,9 @@ def polynomial(config: ConfigDict) -> optax.Schedule:
                 f"config.phase2.warmup_steps={second.warmup_steps} needs a schedule "
                 "for phase 2: set config.phase2.learning_rate too"
             )
-        return _rise_and_fall(peak, _warmup_steps(config, num_steps), num_steps, power)
+        return _rise_and_fall(
+            peak, rates.warmup_steps(config, num_steps), num_steps, power
+        )
     change = phase2_start(config)
     last = num_steps - change
     if not second.learning_rate > 0 or not last:
@@ -92,7 +97,7 @@ def polynomial(config: ConfigDict) -> optax.Schedule:
             f"config.phase2.warmup_steps={second.warmup_steps} is more than the "
             f"second phase's {last} steps"
         )
-    before = _rise_and_fall(peak, _warmup_steps(config, change), change, power)
+    before = _rise_and_fall(peak, rates.warmup_steps(config, change), change, power)
     after = _rise_and_fall(second.learning_rate, second.warmup_steps, last, power)
 
     def schedule(step: jax.typing.ArrayLike) -> jax.Array:
@@ -204,10 +209,10 @@ def make(
 ) -> optax.GradientTransformation:
     """The optimizer that `config.optimizer` names, with its schedule and clipping.
 
-    BERT was trained with `bert_adam`. `adamw` and `lamb` (the paper's algorithm 2)
-    correct the moments' bias. All first clip the gradients' global norm to `clip_norm`
-    (0: no clipping), and decay the weights that `decay_mask` selects, separately from
-    the moments. `update` needs the parameters.
+    BERT was trained with `bert_adam`, GPT with `openai_adam`, which as `adamw` and
+    `lamb` (the paper's algorithm 2) corrects the moments' bias. All first clip the
+    gradients' global norm to `clip_norm` (0: no clipping), and decay the weights that
+    `decay_mask` selects, separately from the moments. `update` needs the parameters.
 
     Args:
       unused: see `decay_mask`.
@@ -220,10 +225,10 @@ def make(
     optimizer = config.optimizer
     maker = _named(OPTIMIZERS, "name", optimizer.name)
     for field in ("beta1", "beta2"):
-        _number(config, field, below=1.0)
+        rates.number(config, field, below=1.0)
     for field in ("eps", "weight_decay"):
-        _number(config, field)
-    clip_norm = _number(config, "clip_norm")
+        rates.number(config, field)
+    clip_norm = rates.number(config, "clip_norm")
     schedule = learning_rate_schedule(config)
     if learning_rate is not None:
         schedule = lambda _: learning_rate  # noqa: E731
@@ -255,6 +260,13 @@ def _adamw(
     )
 
 
+def _openai_adam(
+    optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
+) -> optax.GradientTransformation:
+    beta1, beta2 = optimizer.beta1, optimizer.beta2
+    return _bert_adam(optimizer, openai.bias_corrected(schedule, beta1, beta2), mask)
+
+
 def _lamb(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
@@ -279,9 +291,17 @@ def _adagrad(
 # the fields of config.optimizer, the schedule and the mask of what decays.
 OPTIMIZERS: dict[
     str, Callable[[ConfigDict, optax.Schedule, Callable], optax.GradientTransformation]
-] = {"bert_adam": _bert_adam, "adamw": _adamw, "lamb": _lamb, "adagrad": _adagrad}
+] = {
+    "bert_adam": _bert_adam,
+    "adamw": _adamw,
+    "lamb": _lamb,
+    "adagrad": _adagrad,
+    "openai_adam": _openai_adam,
+}
 SCHEDULES: dict[str, Callable[[ConfigDict], optax.Schedule]] = {
-    "polynomial": polynomial
+    "polynomial": polynomial,
+    "openai_linear": openai.warmup_linear,
+    "openai_cosine": openai.warmup_cosine,
 }
 
 
@@ -291,30 +311,3 @@ def _named(registry: Mapping[str, Any], field: str, name: str) -> Any:
             f"config.optimizer.{field}={name}: choose one of {', '.join(registry)}"
         )
     return registry[name]
-
-
-def _warmup_steps(config: ConfigDict, num_steps: int) -> int:
-    steps = _number(config, "warmup_steps")
-    fraction = _number(config, "warmup_fraction")
-    if steps and fraction:
-        raise UserError(
-            f"config.optimizer.warmup_steps={steps} and "
-            f"config.optimizer.warmup_fraction={fraction}: one of them must be 0"
-        )
-    if fraction > 1:
-        raise UserError(f"config.optimizer.warmup_fraction={fraction}: at most 1")
-    if steps > num_steps:
-        raise UserError(
-            f"config.optimizer.warmup_steps={steps} is more than the schedule's "
-            f"{num_steps} steps"
-        )
-    return int(steps or fraction * num_steps)
-
-
-def _number(config: ConfigDict, field: str, below: float = math.inf) -> int | float:
-    """A field of `config.optimizer`, in [0, below)."""
-    value = config.optimizer[field]
-    if not 0 <= value < below:
-        limit = "" if below == math.inf else f" and less than {below}"
-        raise UserError(f"config.optimizer.{field}={value}: at least 0{limit}")
-    return value

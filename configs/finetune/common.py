@@ -7,16 +7,24 @@ needs `--config.tokenizer.vocab_file`.
 
 from ml_collections import ConfigDict
 
-from configs import base, tiny
+from configs import base, gpt, tiny
+
+MODELS = ("bert", "gpt")
 
 
-def get_config(size: str = "base") -> ConfigDict:
+def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     """The fields of all tasks.
 
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
+      model: bert, or gpt (configs/gpt.py).
     """
-    config = tiny.get_config() if size == "tiny" else base.get_config(size=size)
+    if model not in MODELS:
+        raise ValueError(f"model={model}: choose one of {', '.join(MODELS)}")
+    if model == "gpt":
+        config = gpt.get_config(size)
+    else:
+        config = tiny.get_config() if size == "tiny" else base.get_config(size=size)
     config.phase2.fraction = 0.0
 
     config.task = task = ConfigDict()
@@ -51,4 +59,21 @@ def get_config(size: str = "base") -> ConfigDict:
         optimizer.learning_rate = 5e-4
         config.model.hidden_dropout_prob = 0.1
         config.model.attention_probs_dropout_prob = 0.1
+    if model == "gpt":
+        _gpt(config, size)
     return config
+
+
+def _gpt(config: ConfigDict, size: str) -> None:
+    """GPT's own fields and values (openai/finetune-transformer-lm, train.py)."""
+    # Factor of the language model's loss on the same rows, which is added to the
+    # task's; 0: none.
+    config.task.lm_coef = 0.5
+    # Pairs: read both orders, and add their vectors (for similarity).
+    config.task.both_orders = False
+    optimizer = config.optimizer
+    optimizer.name = "openai_adam"
+    optimizer.schedule = "openai_linear"
+    optimizer.warmup_fraction = 0.002
+    if size != "tiny":
+        optimizer.learning_rate = 6.25e-5

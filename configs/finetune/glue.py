@@ -21,6 +21,8 @@ minutes on a CPU; the majority class reaches 50.9:
 
     python -m bert_jax.main --config=configs/finetune/glue.py:size=tiny,task=sst2 \
         --config.task.data_dir=glue_data/SST-2 --config.tokenizer.vocab_file=VOCAB
+
+With model=gpt the weights are a GPT's, fine-tuned as its paper does (docs/gpt.md).
 """
 
 from ml_collections import ConfigDict
@@ -30,21 +32,26 @@ from configs.finetune import common
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
 
-def get_config(size: str = "base", task: str = "mnli") -> ConfigDict:
+def get_config(
+    size: str = "base", task: str = "mnli", model: str = "bert"
+) -> ConfigDict:
     """A task of GLUE.
 
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
       task: one of the ten.
+      model: bert, or gpt (docs/gpt.md).
     """
     if task not in TASKS:
         raise ValueError(f"task={task}: choose one of {', '.join(TASKS)}")
-    config = common.get_config(size)
+    config = common.get_config(size, model)
     config.task.name = task
     # The folder of the task's files, hf:nyu-mll/glue or tfds:glue/NAME
     config.task.data_dir = ""
     # The classes; empty: in GLUE's usual order. Name them if the weights have another.
     config.task.labels = ()
+    if model == "gpt":
+        config.task.both_orders = task in ("mrpc", "qqp", "stsb")
     if size == "tiny" and task in ("mnli", "qqp", "qnli", "sst2"):
         config.train.num_epochs = 1.0  # of some hundred thousand records
     if task == "mnli":

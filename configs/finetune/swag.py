@@ -13,11 +13,12 @@ from ml_collections import ConfigDict
 from configs.finetune import common
 
 
-def get_config(size: str = "base") -> ConfigDict:
+def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     """Args:
     size: tiny (configs/tiny.py), or one of configs/base.py.
+    model: bert, or gpt (docs/gpt.md).
     """
-    config = common.get_config(size)
+    config = common.get_config(size, model)
     task = config.task
     task.name = "swag"
     # SWAG's official CSV; or JSON lines or tfds:NAME:SPLIT with `context`, `endings`
@@ -27,6 +28,8 @@ def get_config(size: str = "base") -> ConfigDict:
     task.test_file = ""  # the same; may be unlabelled
     task.max_seq_length = 128 if size != "tiny" else 64
     config.train.num_epochs = 3.0
+    if model == "gpt":  # as for all its tasks
+        return config
     config.train.batch_size = 16
     if size != "tiny":
         config.optimizer.learning_rate = 2e-5

@@ -16,11 +16,12 @@ from ml_collections import ConfigDict
 from configs.finetune import common
 
 
-def get_config(size: str = "base") -> ConfigDict:
+def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     """Args:
     size: tiny (configs/tiny.py), or one of configs/base.py.
+    model: bert, or gpt (docs/gpt.md).
     """
-    config = common.get_config(size)
+    config = common.get_config(size, model)
     task = config.task
     task.name = "text"
     # NAME.csv (quoted), NAME.tsv (not quoted) or NAME.jsonl, perhaps compressed (.gz,

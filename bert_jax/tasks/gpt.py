@@ -1,0 +1,180 @@
+"""GPT's fine-tuning (Radford et al. 2018, sections 3.2 and 3.3; train.py).
+
+A text is `_start_ a _classify_`, a pair `_start_ a _delimiter_ b _classify_`; a linear
+layer reads the vector of `_classify_`. The language model's loss on the same rows is
+added, half of it. Tasks stay as they are: `of` joins one with what differs here.
+"""
+
+import functools
+import math
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax.errors import UserError
+from bert_jax.models.architectures import BertWithHeads
+from bert_jax.models.config import encoder_flops
+from bert_jax.tasks.classification import Classification
+from bert_jax.tasks.cross_entropy import cross_entropy
+from bert_jax.tasks.finetuning import Finetuning
+from bert_jax.tasks.swag import Swag
+from bert_jax.tasks.task import Shapes, Task
+from bert_jax.types import Scalars
+
+# The language model's part of the loss, as it is added: times `task.lm_coef`.
+LM_LOSS = "auxiliary_lm_loss"
+
+
+class GptFinetuning(Finetuning[Any, Any]):
+    """Adds the language model's loss to that of a task.
+
+    Args:
+      config: reads from `config.task` also `lm_coef`, the factor of that loss.
+    """
+
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+        super().__init__(config, tokenizer)
+        if config.task.get("bilstm"):
+            raise UserError(
+                "config.task.bilstm=True: reads BERT's vectors, and "
+                "config.model.architecture=gpt is a GPT; leave it False"
+            )
+
+    @functools.cached_property
+    def _trained(self) -> BertWithHeads:
+        """The model with its language model, which training alone needs.
+
+        In the published code pieces and positions are rows of one table, and the
+        language model scores all of them.
+        """
+        return self.model.clone(
+            heads=(self.head, "masked_lm"),
+            scored_positions=self.config.task.max_seq_length,
+        )
+
+    @property
+    def _lm_coef(self) -> float:
+        return self.config.task.get("lm_coef", 0.0)
+
+    def loss(
+        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
+    ) -> Scalars:
+        """The task's loss and, unless its factor is 0, the language model's."""
+        if not self._lm_coef:
+            return super().loss(params, batch, key)
+        outputs = self._trained.apply(
+            {"params": params},
+            batch["input_ids"],
+            batch["input_mask"],
+            batch["segment_ids"],
+            key,
+        )
+        assert isinstance(outputs, dict)
+        own = jnp.sum(self.weights(batch) * self.losses(outputs, batch))
+        means = lm_losses(outputs["lm_logits"], batch)
+        total = jnp.sum(_sequences(batch) * means.reshape(*_rows(batch)))
+        return {self.loss_name: own, LM_LOSS: self._lm_coef * total}
+
+    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+        """Also the number of sequences: each counts the same, whatever its length."""
+        weights = super().loss_weights(batch)
+        if self._lm_coef:
+            weights[LM_LOSS] = jnp.sum(_sequences(batch))
+        return weights
+
+    def flops(self, shapes: Shapes) -> int:
+        """The encoder's and the language model's."""
+        *rows, length = shapes["input_ids"]
+        model = self.model_config
+        pieces = model.vocab_size + self.config.task.max_seq_length
+        scores = 3 * 2 * (length - 1) * model.hidden_size * pieces
+        each = encoder_flops(model, length) + (scores if self._lm_coef else 0)
+        return math.prod(rows) * each
+
+
+class GptClassification(GptFinetuning, Classification):
+    """A text, or a pair in one order or in both.
+
+    Args:
+      config: reads from `config.task` also `both_orders`: each pair is two sequences,
+        and the classifier reads the sum of their vectors (section 3.3, similarity).
+    """
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        length = self.config.task.max_seq_length
+        return (2, length) if self._both_orders else (length,)
+
+    @property
+    def _both_orders(self) -> bool:
+        return self.config.task.get("both_orders", False)
+
+    def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
+        one = super()._sequence(a, b, split)
+        if not self._both_orders:
+            return one
+        ids, segments = one["input_ids"], one["segment_ids"]
+        middle = int(np.sum(segments == 0))  # where the second text begins
+        other, owners = ids, segments  # a text alone is its own other order
+        if middle < len(ids):
+            first, second = ids[1 : middle - 1], ids[middle:-1]
+            start, delimiter, end = ids[:1], ids[middle - 1 : middle], ids[-1:]
+            other = np.concatenate([start, second, delimiter, first, end])
+            owners = (np.arange(len(ids)) > len(second) + 1).astype(np.int32)
+        return {
+            "input_ids": np.stack([ids, other]),
+            "segment_ids": np.stack([segments, owners]),
+        }
+
+
+def lm_losses(
+    logits: Float[Array, "sequences length rows"], batch: Mapping[str, Array]
+) -> Float[Array, "sequences"]:
+    """Each sequence's mean cross entropy of the next piece over its tokens, in nats
+    (train.py, lm_losses); 0 for one without tokens."""
+    length = batch["input_ids"].shape[-1]
+    ids, mask = (
+        batch[name].reshape(-1, length)[:, 1:] for name in ("input_ids", "input_mask")
+    )
+    losses = cross_entropy(logits[:, :-1], ids) * mask
+    return losses.sum(axis=1) / jnp.maximum(mask.sum(axis=1), 1)
+
+
+def _rows(batch: Mapping[str, Array]) -> tuple[int, ...]:
+    return batch["input_ids"].shape[:-1]
+
+
+def _sequences(batch: Mapping[str, Array]) -> Float[Array, "batch *sequences"]:
+    """1 for each sequence; 0 for padding rows and choices that a row does not have."""
+    real = jnp.any(batch["input_mask"] == 1, axis=-1).astype(jnp.float32)
+    weights = batch["row_weights"]
+    return real * weights.reshape(-1, *([1] * (real.ndim - 1)))
+
+
+def of(name: str, task: Any) -> type[Task]:
+    """A task as GPT does it.
+
+    Args:
+      name: of the task, for the error.
+      task: the class that `tasks.TASKS` has.
+
+    Raises:
+      UserError: it is none of those that GPT was fine-tuned on.
+    """
+    if isinstance(task, type) and issubclass(task, Classification):
+        base: type[GptFinetuning] = GptClassification
+    elif isinstance(task, type) and issubclass(task, Swag):
+        base = GptFinetuning
+    else:
+        raise UserError(
+            f"config.task.name={name}: config.model.architecture=gpt classifies texts "
+            "and pairs and chooses among endings (glue.py, text.py, imdb.py, swag.py); "
+            "take a BERT for this task"
+        )
+    return types.new_class(f"Gpt{task.__name__}", (base, task))

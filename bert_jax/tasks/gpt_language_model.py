@@ -1,0 +1,88 @@
+"""GPT's pre-training: what its config must be, and prediction of the next piece."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax import byte_pairs
+from bert_jax.errors import UserError
+from bert_jax.tasks.fill_mask import Continue, Parsed, Row
+
+
+def check(config: ConfigDict) -> None:
+    """Raises UserError if GPT cannot be pre-trained so."""
+    for field, value, why in (
+        ("task.objective", "ltr", "a GPT predicts each piece from those before it"),
+        ("corpus.nsp", False, "a GPT reads running text, not sentence pairs"),
+        ("corpus.packing", False, "running text fills the rows"),
+    ):
+        group, name = field.split(".")
+        if config[group][name] != value:
+            raise UserError(
+                f"config.{field}={config[group][name]}: {why}; set "
+                f"--config.{field}={value}, as configs/gpt.py does"
+            )
+
+
+class GptContinue(Continue):
+    """`{"text": ...}` -> the same with `next`: the guesses for the piece after it.
+
+    The text is read alone, as in pre-training: without `_start_`, which with the other
+    special tokens is never a guess.
+    """
+
+    def __init__(self, config: ConfigDict, model: Any, tokenizer: Tokenizer, **fields):
+        own = Tokenizer.from_str(tokenizer.to_str())
+        own.encode_special_tokens = True
+        super().__init__(config, model, own, **fields)
+        self._never = jnp.array(
+            [own.token_to_id(token) for token in byte_pairs.SPECIAL_TOKENS]
+        )
+
+    def parse(self, row: Row) -> Parsed:
+        """Checks and encodes a row.
+
+        Raises:
+          ValueError: it has no text, or a second one, or is longer than the model's
+            positions.
+        """
+        if not isinstance(row.get("text"), str):
+            raise ValueError('an object with a string "text" is required')
+        if row.get("text_b") is not None:
+            raise ValueError('"text_b": a GPT continues one text')
+        encoding = self._tokenizer.encode(row["text"], add_special_tokens=False)
+        length = len(encoding.ids)
+        if not 0 < length <= self._positions:
+            raise ValueError(
+                f"{length} tokens; at least 1, and at most the model's "
+                f"{self._positions} positions"
+            )
+        return Parsed(encoding, [length - 1], False)
+
+    def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The best pieces after each position.
+
+        Returns:
+          `ids` and `probabilities` [batch, positions, top_k].
+        """
+        outputs = self._model.apply(
+            {"params": params},
+            batch["input_ids"],
+            batch["input_mask"],
+            batch["segment_ids"],
+            batch["masked_lm_positions"],
+        )
+        assert isinstance(outputs, dict)
+        logits = outputs["lm_logits"][..., : self._tokenizer.get_vocab_size()]
+        logits = logits.at[..., self._never].set(-jnp.inf)
+        top_k = min(self._config.predict.top_k, logits.shape[-1])
+        probabilities, ids = jax.lax.top_k(jax.nn.softmax(logits), top_k)
+        return {"ids": ids, "probabilities": probabilities}
+
+    def _text(self, ids: list[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=False)

@@ -1,0 +1,80 @@
+"""GPT's schedules and Adam (openai/finetune-transformer-lm, opt.py)."""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from ml_collections import ConfigDict
+
+from bert_jax.errors import UserError
+from bert_jax.training import rates
+
+
+def warmup_linear(config: ConfigDict) -> optax.Schedule:
+    """From 0 to the peak in the warm-up, all of it times the share of steps that are
+    left.
+
+    Args:
+      config: as for `optimizer.polynomial`, with one phase.
+
+    Raises:
+      UserError: phase 2 has a rate of its own; see also `rates`.
+    """
+    return _scheduled(config, lambda risen, x, warmup: risen * (1 - x))
+
+
+def warmup_cosine(config: ConfigDict) -> optax.Schedule:
+    """As `warmup_linear`; after the warm-up half a period of a cosine, which began at
+    step 0."""
+
+    def shape(risen: jax.Array, x: jax.Array, warmup: float) -> jax.Array:
+        return jnp.where(x <= warmup, risen, 0.5 * (1 + jnp.cos(math.pi * x)))
+
+    return _scheduled(config, shape)
+
+
+def _scheduled(
+    config: ConfigDict, shape: Callable[[jax.Array, jax.Array, float], jax.Array]
+) -> optax.Schedule:
+    """The peak times `shape`, of what has risen (1 after the warm-up), the share of the
+    steps before this one and the warm-up's share."""
+    if config.phase2.learning_rate:
+        raise UserError(
+            f"config.phase2.learning_rate={config.phase2.learning_rate}: "
+            f"config.optimizer.schedule={config.optimizer.schedule} has one peak; "
+            "leave it 0"
+        )
+    steps, optimizer = config.train.num_steps, config.optimizer
+    if steps < 1:
+        raise UserError(f"config.train.num_steps={steps}: at least 1 is needed")
+    rates.warmup_steps(config, steps)  # checks both fields
+    warmup = optimizer.warmup_fraction or optimizer.warmup_steps / steps
+    peak = rates.number(config, "learning_rate")
+
+    def schedule(step: jax.typing.ArrayLike) -> jax.Array:
+        x = jnp.minimum(jnp.asarray(step), steps) / steps
+        risen = jnp.where(x <= warmup, x / warmup, 1.0) if warmup else jnp.ones_like(x)
+        return peak * shape(risen, x, warmup)
+
+    return schedule
+
+
+def bias_corrected(
+    schedule: optax.Schedule, beta1: float, beta2: float
+) -> optax.Schedule:
+    """The rate times Adam's correction of both moments, sqrt(1 - beta2^t) / (1 -
+    beta1^t) at update t: it then scales weight decay too, and `eps` is added to the
+    uncorrected root."""
+
+    def corrected(step: jax.typing.ArrayLike) -> jax.Array:
+        t = jnp.asarray(step, jnp.float32) + 1
+        # 1 - beta^t without the difference of two numbers close to 1.
+        both = (
+            -jnp.expm1(t * math.log(beta)) if beta else 1.0 for beta in (beta2, beta1)
+        )
+        second, first = both
+        return schedule(step) * jnp.sqrt(second) / first
+
+    return corrected

@@ -1,0 +1,307 @@
+"""Folders of openai-gpt in and out, against `transformers`."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import bert_jax
+from bert_jax import tokenization
+from bert_jax.config import configuration
+from bert_jax.convert import export, gpt, layout, weights
+from bert_jax.data import vocabulary
+from bert_jax.errors import UserError
+from bert_jax.models.architectures import BertWithHeads
+from bert_jax.training import asked, initial, sharding
+from bert_jax.workdir import folder as workdir
+
+TEXT = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
+CONFIG = {
+    "architectures": ["OpenAIGPTLMHeadModel"],
+    "model_type": "openai-gpt",
+    "vocab_size": 97,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 24,
+    "afn": "gelu",
+    "layer_norm_epsilon": 1e-5,
+}
+
+
+def drawn(labels=0):
+    """Tensors as released: names without a prefix, and each layer's mask."""
+    rng = np.random.default_rng(0)
+    shapes = {"tokens_embed.weight": (97, 32), "positions_embed.weight": (24, 32)}
+    for layer in range(2):
+        for name, shape in (
+            *(("attn.c_attn", (32, 96)), ("attn.c_proj", (32, 32))),
+            *(("mlp.c_fc", (32, 128)), ("mlp.c_proj", (128, 32))),
+        ):
+            shapes[f"h.{layer}.{name}.weight"] = shape
+            shapes[f"h.{layer}.{name}.bias"] = shape[1:]
+        for norm in ("ln_1", "ln_2"):
+            shapes |= {f"h.{layer}.{norm}.{x}": (32,) for x in ("weight", "bias")}
+        shapes[f"h.{layer}.attn.bias"] = (1, 1, 24, 24)
+    if labels:
+        shapes["score.weight"] = (labels, 32)
+    return {
+        name: rng.normal(0, 0.2, shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Writes a folder of openai-gpt."""
+
+    def folder(fields=None, change=None, vocabulary_too=True):
+        path = tmp_path / f"folder_{len(list(tmp_path.iterdir()))}"
+        path.mkdir()
+        tensors = drawn()
+        tensors = (change(tensors) or tensors) if change else tensors
+        save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+        (path / "config.json").write_text(json.dumps({**CONFIG, **(fields or {})}))
+        if vocabulary_too:
+            learnt = vocabulary.train_byte_pairs([TEXT] * 2, 100, lowercase=True)
+            tokenization.save(learnt, path)
+            (path / "tokenizer.json").unlink()
+        return path
+
+    return folder
+
+
+def theirs(name, folder):
+    torch = pytest.importorskip("torch", reason="needs the parity extra")
+    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+    model = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32)
+    return torch, transformers, model.eval()
+
+
+def inputs(rows=3, length=11):
+    ids = np.random.default_rng(1).integers(0, 97, (rows, length))
+    return ids, np.ones_like(ids), 0 * ids
+
+
+def test_a_released_folder_computes_what_torch_s_does(make):
+    folder = make()
+    model = bert_jax.load(folder)
+    found = model.apply(*inputs())
+    assert found["lm_logits"].shape == (3, 11, 100) and "pooled" not in found
+    torch, _, network = theirs("OpenAIGPTLMHeadModel", folder)
+    expected = network(torch.tensor(inputs()[0]), output_hidden_states=True)
+    np.testing.assert_allclose(
+        found["lm_logits"][..., :97], expected.logits.detach().numpy(), atol=1e-5
+    )
+    last = expected.hidden_states[-1].detach().numpy()
+    np.testing.assert_allclose(found["hidden_states"][-1], last, atol=1e-5)
+
+
+def test_the_special_tokens_get_rows_always_the_same(make):
+    folder = make()
+    one, two = (weights.read(folder) for _ in range(2))
+    table = one.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
+    other = two.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
+    np.testing.assert_array_equal(table, other)
+    assert table.shape == (100, 32) and one.left_over == ()
+    np.testing.assert_array_equal(table[:97], drawn()["tokens_embed.weight"])
+    assert 0.015 < table[97:].std() < 0.025
+    tokenizer = weights.read_tokenizer(folder, one.config)
+    assert tokenizer.encode("a dog").ids[0] == 97
+    bare = weights.read(make(vocabulary_too=False))
+    assert bare.config.vocab_size == 97
+    encoded = bert_jax.load(folder).encode(["the dog", "seven cats watch it"])
+    assert encoded["tokens"][0][0] == "_start_"
+
+
+def test_an_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path):
+    source, target = make(), tmp_path / "export"
+    weights.export(source, target)
+    names = {path.name for path in target.iterdir()}
+    assert {"vocab.json", "merges.txt", "tokenizer.json", "config.json"} <= names
+    assert "vocab.txt" not in names
+    one, two = weights.read(source), weights.read(target)
+    assert one.config == two.config and one.architecture == two.architecture
+    for name, value in gpt.tensors_of(one).items():
+        np.testing.assert_array_equal(value, gpt.tensors_of(two)[name], err_msg=name)
+    torch, transformers, network = theirs("OpenAIGPTLMHeadModel", target)
+    expected = network(torch.tensor(inputs()[0])).logits.detach().numpy()
+    found = bert_jax.load(source).apply(*inputs())["lm_logits"]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    # A language model's tokenizer adds nothing: the text goes on where it ends.
+    tokenizer = transformers.AutoTokenizer.from_pretrained(target)
+    ours = tokenization.of_folder(target)
+    text = "Seven DOGS jump over the fox"
+    assert tokenizer(text)["input_ids"] == ours.encode(text).ids[1:-1]
+    weights.export(source, target)  # replaces its own
+
+
+def finetuned(head, labels, source):
+    """As a run leaves it: the trunk of `source` and a head, its bias too."""
+    found = weights.read(source)
+    rng = np.random.default_rng(2)
+    outputs = max(1, len(labels))
+    own = {
+        "kernel": rng.normal(size=(32, outputs)).astype(np.float32),
+        "bias": rng.normal(size=outputs).astype(np.float32),
+    }
+    name = {
+        "sequence_classification": "OpenAIGPTForSequenceClassification",
+        "multiple_choice": "OpenAIGPTDoubleHeadsModel",
+    }[head]
+    return layout.Weights(found.config, {**found.params, head: own}, name, labels)
+
+
+@pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c")])
+def test_a_classifier_s_bias_is_in_the_last_layer_norm(make, tmp_path, labels):
+    source, target = make(), tmp_path / "export"
+    model = finetuned("sequence_classification", labels, source)
+    tokenizer = weights.read_tokenizer(source)
+    export.export(model, tokenizer, target, {})
+    _, transformers, network = theirs("OpenAIGPTForSequenceClassification", target)
+    pieces = transformers.AutoTokenizer.from_pretrained(target)
+    texts = ["the dog", "seven cats watch the lazy dog while it go", "a"]
+    given = pieces(texts, padding=True, return_tensors="pt")
+    assert (given["input_ids"][0] == 97).sum() == 1
+    expected = network(**given).logits.detach().numpy()
+    assert network.config.id2label == dict(enumerate(labels))
+    again = bert_jax.load(target)
+    assert again.labels == labels
+    for row, text in enumerate(texts):
+        ids = np.array([tokenizer.encode(text).ids])
+        logits = again.apply(ids, np.ones_like(ids), 0 * ids)["logits"][0]
+        np.testing.assert_allclose(logits, expected[row], atol=1e-5)
+        module = BertWithHeads(model.config, again.heads, len(labels))
+        columns = [jnp.asarray(x, jnp.int32) for x in (ids, 0 * ids + 1, 0 * ids)]
+        params = jax.tree.map(jnp.asarray, model.params)
+        own = module.apply({"params": params}, *columns)["logits"][0]
+        np.testing.assert_allclose(own, expected[row], atol=1e-5)
+
+
+def test_choices_are_torch_s_double_heads(make, tmp_path):
+    source, target = make(), tmp_path / "export"
+    model = finetuned("multiple_choice", (), source)
+    export.export(model, weights.read_tokenizer(source), target, {})
+    torch, _, network = theirs("OpenAIGPTDoubleHeadsModel", target)
+    ids = inputs(6)[0].reshape(3, 2, 11)
+    last = torch.full((3, 2), 10)
+    expected = network(torch.tensor(ids), mc_token_ids=last)
+    found = bert_jax.load(target).apply(ids, np.ones_like(ids), 0 * ids)
+    np.testing.assert_allclose(
+        found["logits"], expected.mc_logits.detach().numpy(), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        found["lm_logits"].reshape(3, 2, 11, -1),
+        expected.logits.detach().numpy(),
+        atol=1e-5,
+    )
+
+
+def without(name):
+    def change(tensors):
+        del tensors[name]
+
+    return change
+
+
+def untied(tensors):
+    tensors["lm_head.weight"] = 1 + tensors["tokens_embed.weight"]
+
+
+def tied(tensors):
+    prefixed = {f"transformer.{name}": value for name, value in tensors.items()}
+    head = tensors["tokens_embed.weight"].copy()
+    return {**prefixed, "lm_head.weight": head}
+
+
+def test_names_with_a_prefix_and_a_copy_of_the_tied_matrix(make):
+    one, two = weights.read(make()), weights.read(make(change=tied))
+    assert two.left_over == ()
+    for name, value in gpt.tensors_of(one).items():
+        np.testing.assert_array_equal(value, gpt.tensors_of(two)[name])
+
+
+@pytest.mark.parametrize(
+    ("fields", "change", "message"),
+    [
+        ({"afn": "silu"}, None, "afn='silu'; supported are gelu"),
+        ({"n_layer": 3}, None, "has 2 layers, but config.json has n_layer=3"),
+        ({"n_embd": "x"}, None, "hidden_size='x' is not a valid number"),
+        ({"n_embd": 48}, None, "has the shape (100, 32), but the config requires"),
+        ({"n_head": 5}, None, "does not divide"),
+        ({"architectures": ["GPT2Model"]}, None, "'GPT2Model' is not supported"),
+        ({"model_type": "gpt2"}, None, "only BERT and OpenAI's GPT can be read"),
+        (None, without("h.1.mlp.c_fc.bias"), "h.1.mlp.c_fc.bias is missing"),
+        (None, untied, "lm_head.weight differs from"),
+    ],
+)
+def test_a_wrong_folder_is_one_line(make, fields, change, message):
+    with pytest.raises(UserError) as error:
+        weights.read(make(fields, change))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_model_that_transformers_has_not_is_one_line(make, tmp_path):
+    found = weights.read(make())
+    for fields, message in (
+        ({"hidden_act": "gelu"}, "hidden_act=gelu: Hugging Face's GPT has"),
+        ({"intermediate_size": 64}, "intermediate_size=64: in Hugging Face's GPT"),
+    ):
+        other = dataclasses.replace(found.config, **fields)
+        with pytest.raises(UserError) as error:
+            gpt.config_fields(dataclasses.replace(found, config=other))
+        assert message in str(error.value)
+
+
+def test_the_weights_of_the_other_model_are_one_line(make, tmp_path, make_folder):
+    gpts, berts = make(), make_folder()
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\na dog,yes\na cat,no\n")
+    for spec, source, message in (
+        ("configs/finetune/text.py:size=tiny", gpts, "are a GPT's, and the config is"),
+        ("configs/finetune/text.py:size=tiny,model=gpt", berts, "are a BERT's, and"),
+        ("configs/tiny.py", gpts, "add model=gpt to the arguments of --config"),
+    ):
+        field = f"--config.init_from={source}"
+        given = configuration.load(spec, [field])
+        for asks in (False, True):
+            with pytest.raises(UserError) as error:
+                asked.config(tmp_path / "none", given, [field], asks=asks)
+            assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_run_starts_from_a_released_folder(make, tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\na dog,yes\na cat,no\n")
+    overrides = [
+        f"--config.init_from={make()}",
+        f"--config.task.train_file={rows}",
+        "--config.task.max_seq_length=16",
+    ]
+    spec = "configs/finetune/text.py:model=gpt"
+    given = configuration.load(spec, overrides)
+    config = asked.config(tmp_path / "run", given, overrides, asks=False)
+    assert config.model.vocab_size == 100 and config.model.hidden_size == 32
+    task = initial.resolve(config, tmp_path / "run", from_data=True)
+    assert not workdir.has_config(tmp_path / "run")
+    mesh = sharding.make_mesh(task.config, ())
+    abstract = sharding.abstract_params(task.init_params, mesh)
+    params, report = initial.read(task, abstract)
+    assert report.left_over == ()
+    assert report.missing == ("sequence_classification",)
+    kernel = params["bert"]["encoder"]["layer_1"]["attention"]["key"]["kernel"]
+    expected = drawn()["h.1.attn.c_attn.weight"][:, 32:64].reshape(32, 4, 8)
+    np.testing.assert_array_equal(jax.device_get(kernel), expected)
+
+
+def test_weights_without_safetensors_say_how_to_convert_them(make):
+    folder = make()
+    tensors = load_file(folder / "model.safetensors")
+    assert tensors
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="is a pickle, which can execute code"):
+        weights.read(folder)

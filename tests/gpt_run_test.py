@@ -1,0 +1,229 @@
+"""GPT through main: pre-trained, killed, on eight devices, fine-tuned, asked."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import runs
+from runs import MESH, finish, here, kill, losses, start, wait_for_lines
+
+import bert_jax
+from bert_jax import tokenization
+from bert_jax.config import configuration
+from bert_jax.convert import weights
+from bert_jax.data import loader
+from bert_jax.workdir import metrics
+
+PRETRAINING = """
+extends = "gpt:size=tiny"
+
+def get_config(config):
+    config.model.hidden_size = 32
+    config.model.num_attention_heads = 2
+    config.model.num_hidden_layers = 1
+    config.model.intermediate_size = 128
+    config.model.max_position_embeddings = 32
+    config.model.hidden_dropout_prob = 0.1
+    config.model.attention_probs_dropout_prob = 0.1
+    config.tokenizer.vocab_size = 100
+    config.corpus.sources = ("sentences:CORPUS",)
+    config.corpus.data_dir = "DATA"
+    config.corpus.max_seq_length = 32
+    config.corpus.dev_fraction = 0.2
+    config.train.num_steps = 20
+    config.train.batch_size = 16
+    config.train.log_every = 1
+    config.evaluate.batch_size = 16
+    config.checkpoint.save_every = 10
+    return config
+"""
+FINETUNING = """
+extends = "finetune/text:size=tiny,model=gpt"
+
+def get_config(config):
+    config.init_from = "PRETRAINED"
+    config.task.train_file = "FOLDER/train.jsonl"
+    config.task.dev_file = "FOLDER/dev.jsonl"
+    config.task.max_seq_length = 32
+    config.optimizer.learning_rate = 1e-2
+    config.train.num_steps = 30
+    config.train.batch_size = 16
+    config.train.log_every = 1
+    config.evaluate.batch_size = 16
+    config.checkpoint.save_every = 10
+    return config
+"""
+
+
+@pytest.fixture(scope="module")
+def micro_gpt(corpus, once):
+    def write(folder):
+        text = PRETRAINING.replace("CORPUS", str(corpus))
+        (folder / "gpt.py").write_text(text.replace("DATA", str(folder / "data")))
+
+    return once("micro_gpt", write) / "gpt.py"
+
+
+@pytest.fixture(scope="module")
+def pretrained(micro_gpt, once):
+    def train(folder):
+        finish(start(f"--config={micro_gpt}", f"--workdir={folder / 'run'}"))
+
+    return once("pretrained_gpt", train) / "run"
+
+
+@pytest.fixture(scope="module")
+def finetuned(pretrained, tmp_path_factory):
+    """A run on pairs of which the telling word decides, and its folder."""
+    folder = tmp_path_factory.mktemp("pairs")
+    words = ["the", "quick", "brown", "jumps", "over", "a", "dog", "while", "go"]
+    rng = random.Random(0)
+    for name, count in (("train", 160), ("dev", 37)):
+        rows = []
+        for _ in range(count):
+            label = rng.choice(["one", "two"])
+            first, second = (" ".join(rng.choices(words, k=4)) for _ in range(2))
+            second += " fox" if label == "one" else " cats"
+            rows.append({"text": first, "text_b": second, "label": label})
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(lines)
+    text = FINETUNING.replace("PRETRAINED", str(pretrained))
+    (folder / "own.py").write_text(text.replace("FOLDER", str(folder)))
+    out, err = runs.run(
+        folder / "own.py", folder / "run", "--config.task.text_b=text_b"
+    )
+    return folder, out, err
+
+
+def test_pre_training_reads_running_text(micro_gpt, pretrained):
+    config = json.loads((pretrained / "config.json").read_text())
+    assert config["model"]["architecture"] == "gpt" and config["model"]["causal"]
+    lines = metrics.read(pretrained, "train")
+    assert lines[-1]["lm_loss"] < lines[0]["lm_loss"] == lines[0]["loss"]
+    dev = metrics.read(pretrained, "dev")[-1]
+    assert {"perplexity", "lm_accuracy", "unigram_loss"} <= dev.keys()
+    assert (pretrained / "vocab.json").exists()
+    assert not (pretrained / "vocab.txt").exists()
+    batch = loader.batch_at(configuration.load(str(micro_gpt), []), 0)
+    assert batch["input_ids"].max() < 97  # the three special tokens come last
+    full = batch["input_mask"].all(axis=1)
+    assert full.mean() > 0.5 and batch["segment_ids"].max() == 0
+    tokenizer = tokenization.load(pretrained / "tokenizer.json")
+    row = tokenizer.decode(batch["input_ids"][full][0].tolist())
+    corpus = configuration.load(str(micro_gpt), []).corpus.sources[0].partition(":")[2]
+    with open(corpus, encoding="utf-8") as file:
+        text = " ".join(file.read().split())
+    assert " ".join(row.split()[1:-1]) in text
+
+
+def test_killed_and_started_again_it_is_the_same_run(micro_gpt, pretrained, tmp_path):
+    arguments = (f"--config={micro_gpt}", f"--workdir={tmp_path / 'run'}")
+    process = start(*arguments)
+    wait_for_lines(tmp_path / "run", 13, process)
+    kill(process)
+    finish(start(*arguments))
+    np.testing.assert_array_equal(losses(tmp_path / "run"), losses(pretrained))
+    one, two = (weights.read(path).params for path in (tmp_path / "run", pretrained))
+    found, expected = (x["bert"]["embeddings"]["word_embeddings"] for x in (one, two))
+    np.testing.assert_array_equal(found["embedding"], expected["embedding"])
+
+
+def test_eight_devices_have_the_same_losses(micro_gpt, pretrained, tmp_path):
+    scanned = "--config.model.scan_layers"
+    for name, more in (("mesh", MESH), ("scanned", (scanned,))):
+        run = tmp_path / name
+        arguments = (f"--config={micro_gpt}", f"--workdir={run}", *more)
+        finish(start(*arguments, devices=8 if name == "mesh" else 1))
+        np.testing.assert_allclose(losses(run), losses(pretrained), rtol=2e-5)
+
+
+def test_it_goes_on_from_a_text(pretrained, tmp_path):
+    rows = [{"text": "the quick"}, {"text": "a dog while"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    flags = (f"--workdir={pretrained}", f"--input={tmp_path / 'rows.jsonl'}")
+    out, _ = here("--mode=predict", *flags)
+    model = bert_jax.load(pretrained)
+    for line, row in zip(out.splitlines(), rows, strict=True):
+        ids = model.tokenizer.encode(row["text"], add_special_tokens=False).ids
+        columns = np.array([ids]), np.ones((1, len(ids))), np.zeros((1, len(ids)))
+        logits = np.asarray(model.apply(*columns)["lm_logits"])[0, -1]
+        guesses = json.loads(line)["next"]
+        assert guesses[0]["id"] == int(np.argmax(logits[:97]))
+        assert len(guesses) == 5 and all(guess["id"] < 97 for guess in guesses)
+    (tmp_path / "rows.jsonl").write_text('{"text": ""}\n')
+    _, err = here("--mode=predict", *flags, status=2)
+    assert "0 tokens; at least 1" in err and err.count("\n") == 1
+
+
+def test_fine_tuning_adds_the_language_model(finetuned):
+    folder, out, _ = finetuned
+    line = metrics.read(folder / "run", "train")[-1]
+    parts = line["classification_loss"] + line["auxiliary_lm_loss"]
+    assert line["loss"] == pytest.approx(parts)
+    first = metrics.read(folder / "run", "train")[0]
+    assert line["auxiliary_lm_loss"] < first["auxiliary_lm_loss"]
+    assert metrics.read(folder / "run", "dev")[-1]["accuracy"] > 0.9
+    assert "accuracy" in out
+
+
+def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
+    folder, _, _ = finetuned
+    at = f"--workdir={folder / 'run'}"
+    source = f"--input={folder / 'dev.jsonl'}"
+    out, _ = here("--mode=predict", at, source)
+    rows = [json.loads(line) for line in out.splitlines()]
+    gold = [json.loads(x)["label"] for x in (folder / "dev.jsonl").open()]
+    accuracy = np.mean([r["label"] == g for r, g in zip(rows, gold, strict=True)])
+    assert accuracy == pytest.approx(
+        metrics.read(folder / "run", "dev")[-1]["accuracy"]
+    )
+    here("--mode=evaluate", at)
+    kept = f"--config.predict.attentions={tmp_path / 'kept'}"
+    here("--mode=predict", at, source, f"--output={tmp_path / 'o.jsonl'}", kept)
+    assert (tmp_path / "kept.safetensors").exists()
+    vectors = "--config.predict.vectors=cls"
+    out, _ = here(
+        "--mode=extract", at, source, vectors, "--config.predict.layers=(-1,)"
+    )
+    assert json.loads(out.splitlines()[0])["features"][0]["token"] == "_classify_"
+    here("--mode=export", at, f"--output={tmp_path / 'model'}")
+    fields = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert fields["architectures"] == ["OpenAIGPTForSequenceClassification"]
+    model, again = bert_jax.load(folder / "run"), bert_jax.load(tmp_path / "model")
+    ids = np.array([model.tokenizer.encode("the dog", "a fox").ids])
+    columns = ids, np.ones_like(ids), 0 * ids
+    np.testing.assert_allclose(
+        model.apply(*columns)["logits"], again.apply(*columns)["logits"], atol=1e-5
+    )
+    predicted = again.predict([{"text": "the dog", "text_b": "a fox"}])
+    assert predicted[0]["label"] in ("one", "two")
+
+
+def test_both_orders_cannot_be_exported(finetuned, tmp_path):
+    folder, _, _ = finetuned
+    run, fields = tmp_path / "run", ("--config.train.num_steps=2",)
+    both = "--config.task.both_orders=True"
+    column = "--config.task.text_b=text_b"
+    runs.run(folder / "own.py", run, *fields, both, column)
+    out, _ = here("--mode=predict", f"--workdir={run}",
+                  f"--input={folder / 'dev.jsonl'}")  # fmt: skip
+    assert len(out.splitlines()) == 37
+    target = f"--output={tmp_path / 'model'}"
+    _, err = here("--mode=export", f"--workdir={run}", target, status=2)
+    assert "adds the vectors of both orders" in err and err.count("\n") == 1
+
+
+def test_what_does_not_fit_a_gpt_is_one_line(micro_gpt, tmp_path):
+    for field, message in (
+        ("corpus.nsp=True", "a GPT reads running text"),
+        ("corpus.packing=True", "running text fills the rows"),
+        ("model.causal=False", "config.model.causal must be True"),
+        ("model.architecture=rnn", "choose one of bert, gpt"),
+        ("task.objective=mlm", "is a left-to-right model"),
+    ):
+        _, err = runs.run(micro_gpt, tmp_path / "run", f"--config.{field}", status=2)
+        assert message in err and err.count("\n") == 1, err
+    _, err = here("--config=configs/tiny.py", f"--workdir={tmp_path / 'run'}",
+                  "--config.model.architecture=gpt", status=2)  # fmt: skip
+    assert err.count("\n") == 1 and "causal" in err

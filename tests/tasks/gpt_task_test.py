@@ -1,0 +1,241 @@
+"""GPT's fine-tuning against a NumPy transcription of the published train.py."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special
+
+from bert_jax import tasks, tokenization
+from bert_jax.config import configuration
+from bert_jax.convert import gpt, layout
+from bert_jax.data import vocabulary
+from bert_jax.data.rows import Rows
+from bert_jax.data.swag import Choices
+from bert_jax.errors import UserError
+from bert_jax.tasks.classification import TextExample
+from bert_jax.tasks.gpt import LM_LOSS
+
+TEXT = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "max_position_embeddings": 24,
+}
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pieces")
+    learnt = vocabulary.train_byte_pairs([TEXT] * 2, 120, lowercase=True)
+    tokenization.save(learnt, folder)
+    return folder / "vocab.json"
+
+
+@pytest.fixture
+def make(pieces):
+    def task(spec, *fields):
+        sizes = [f"--config.model.{name}={value}" for name, value in SIZES.items()]
+        own = (f"--config.tokenizer.vocab_file={pieces}", *sizes)
+        fields = ("--config.task.max_seq_length=20", *own, *fields)
+        spec = f"configs/finetune/{spec},model=gpt,size=tiny"
+        return tasks.create(configuration.load(spec, fields))
+
+    return task
+
+
+def ids_of(task, text):
+    task.tokenizer.encode_special_tokens = True
+    return task.tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def norm(x, g, b):
+    u = x.mean(-1, keepdims=True)
+    s = np.square(x - u).mean(-1, keepdims=True)
+    return (x - u) / np.sqrt(s + 1e-5) * g + b
+
+
+def published(t, X, M, n_layer, n_head):
+    """train.py's `model`: the vectors and the language model's losses.
+
+    Args:
+      t: tensors under Hugging Face's names, in the released layout.
+      X: pieces [sequences, n_ctx].
+      M: 1 for a token.
+    """
+    n_ctx = X.shape[1]
+    tokens, positions = (
+        t[f"transformer.{name}_embed.weight"] for name in ("tokens", "positions")
+    )
+    we = np.concatenate([tokens, positions[:n_ctx]])
+    h = we[X] + we[len(tokens) + np.arange(n_ctx)]
+    b = np.tril(np.ones((n_ctx, n_ctx)))
+    for layer in range(n_layer):
+        own = {k.removeprefix(f"transformer.h.{layer}."): v for k, v in t.items()}
+
+        def conv1d(x, name, own=own):
+            return x @ own[f"{name}.weight"] + own[f"{name}.bias"]
+
+        def split(x):
+            return x.reshape(*x.shape[:2], n_head, -1).transpose(0, 2, 1, 3)
+
+        q, k, v = map(split, np.split(conv1d(h, "attn.c_attn"), 3, axis=2))
+        w = q @ k.transpose(0, 1, 3, 2) / np.sqrt(v.shape[-1])
+        w = special.softmax(w * b + -1e9 * (1 - b), axis=-1)
+        a = (w @ v).transpose(0, 2, 1, 3).reshape(h.shape)
+        n = norm(h + conv1d(a, "attn.c_proj"), own["ln_1.weight"], own["ln_1.bias"])
+        x = conv1d(n, "mlp.c_fc")
+        x = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+        h = norm(n + conv1d(x, "mlp.c_proj"), own["ln_2.weight"], own["ln_2.bias"])
+    lm_logits = h[:, :-1] @ we.T
+    log_probs = special.log_softmax(lm_logits, axis=-1)
+    lm_losses = -np.take_along_axis(log_probs, X[:, 1:, None], axis=-1)[..., 0]
+    lm_losses = (lm_losses * M[:, 1:]).sum(1) / M[:, 1:].sum(1)
+    return h, lm_losses
+
+
+def compare(task, examples, groups):
+    """The loss of a batch, padded to the limit, against the published one's.
+
+    Args:
+      groups: sequences of each example.
+    """
+    features = task.encode(examples, "train")
+    rows = Rows(features, task.padding)
+    batch = rows.batch(np.arange(len(features) + 1), task.config.task.max_seq_length)
+    params = nn.meta.unbox(jax.jit(task.init_params)(jax.random.key(0)))
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda x: jnp.asarray(4 * x + 0.1 * rng.normal(size=x.shape), jnp.float32),
+        params,
+    )
+    placed = {name: jnp.asarray(column) for name, column in batch.items()}
+    sums = jax.jit(task.loss)(params, placed, None)
+    weights = jax.jit(task.loss_weights)(placed)
+    found = {name: float(sums[name] / weights[name]) for name in sums}
+
+    model = layout.Weights(task.model_config, params, "OpenAIGPTLMHeadModel")
+    t = {k: v.astype(np.float64) for k, v in gpt.tensors_of(model).items()}
+    count = len(examples) * groups
+    X = batch["input_ids"][:-1].reshape(count, -1)
+    M = batch["input_mask"][:-1].reshape(count, -1)
+    h, lm_losses = published(t, X, M, 2, 4)
+    clf_token = task.tokenizer.token_to_id("_classify_")
+    clf_h = h[np.arange(count), np.argmax(clf_token == X, 1)]
+    head = {
+        name: np.asarray(value, np.float64) for name, value in params[task.head].items()
+    }
+    assert lm_losses.std() > 0.1 and found.keys() == {task.loss_name, LM_LOSS}
+    assert found[LM_LOSS] == pytest.approx(0.5 * lm_losses.mean(), rel=1e-5)
+    return found[task.loss_name], clf_h, head, features
+
+
+def test_choices(make):
+    """As for ROCStories: each ending after the story, the softmax over both."""
+    task = make("swag.py:")
+    examples = [
+        Choices("the quick fox", ("jumps over it", "go"), 0),
+        Choices("seven cats watch the lazy dog while", ("it go", "the fox jumps"), 1),
+        Choices("a dog", ("brown", "quick lazy brown"), 1),
+    ]
+    loss, clf_h, head, features = compare(task, examples, 2)
+    logits = (clf_h @ head["kernel"] + head["bias"]).reshape(-1, 2)
+    labels = [example.label for example in examples]
+    expected = -special.log_softmax(logits, axis=1)[np.arange(3), labels].mean()
+    assert loss == pytest.approx(expected, rel=1e-5)
+    start, delimiter, end = 117, 118, 119
+    wanted = [start, *ids_of(task, "the quick fox"), delimiter]
+    wanted += [*ids_of(task, "jumps over it"), end]
+    assert features[0].columns["input_ids"][0].tolist() == wanted
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_pairs_in_one_order_and_in_both(make, both):
+    task = make("text.py:", f"--config.task.both_orders={both}",
+                "--config.task.labels=('no','yes','maybe')")  # fmt: skip
+    examples = [
+        TextExample(0, "the quick fox", "jumps over it", 2),
+        TextExample(1, "seven cats watch it go " * 3, "the lazy dog while " * 3, 0),
+        TextExample(2, "a dog", None, 1),
+    ]
+    loss, clf_h, head, features = compare(task, examples, 2 if both else 1)
+    if both:
+        clf_h = clf_h.reshape(3, 2, -1).sum(1)
+    logits = clf_h @ head["kernel"] + head["bias"]
+    labels = [example.label for example in examples]
+    expected = -special.log_softmax(logits, axis=1)[np.arange(3), labels].mean()
+    assert loss == pytest.approx(expected, rel=1e-5)
+    a, b = ids_of(task, "the quick fox"), ids_of(task, "jumps over it")
+    orders = [[117, *a, 118, *b, 119], [117, *b, 118, *a, 119]]
+    found = features[0].columns["input_ids"].tolist()
+    assert found == (orders if both else orders[0])
+    assert features[1].columns["input_ids"].shape[-1] == 20
+    alone = [117, *ids_of(task, "a dog"), 119]
+    found = features[2].columns["input_ids"].tolist()
+    assert found == ([alone, alone] if both else alone)
+    assert task.row_shape == ((2, 20) if both else (20,))
+
+
+def test_a_number_for_real_pairs(make, shared_data):
+    """STS-B, read in both orders; the longest rows are cut alike in both."""
+    task = make("glue.py:task=stsb", "--config.task.data_dir="
+                f"{shared_data('glue/STS-B')}")  # fmt: skip
+    assert task.config.task.both_orders and task.row_shape == (2, 20)
+    examples = task.read("dev")[:64]
+    loss, clf_h, head, features = compare(task, examples, 2)
+    scores = clf_h.reshape(64, 2, -1).sum(1) @ head["kernel"] + head["bias"]
+    labels = np.array([example.label for example in examples])
+    assert loss == pytest.approx(np.square(scores[:, 0] - labels).mean(), rel=1e-4)
+    for feature in features:
+        one, two = feature.columns["input_ids"].tolist()
+        assert sorted(one) == sorted(two) and one[0] == two[0] and one[-1] == two[-1]
+
+
+def test_without_the_language_model(make):
+    task = make("text.py:", "--config.task.lm_coef=0.0",
+                "--config.task.labels=('no','yes')")  # fmt: skip
+    features = task.encode([TextExample(0, "a dog", None, 1)], "train")
+    batch = Rows(features, task.padding).batch(np.array([0]), 20)
+    params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+    assert task.loss(params, batch, None).keys() == {"classification_loss"}
+    with_it = make("text.py:", "--config.task.labels=('no','yes')")
+    shapes = {"input_ids": (4, 20)}
+    more = with_it.flops(shapes) - task.flops(shapes)
+    assert more == 4 * 3 * 2 * 19 * 32 * (120 + 20)
+
+
+def test_what_a_gpt_was_not_fine_tuned_on_is_one_line(make, pieces):
+    gpts = ("--config.model.architecture=gpt", "--config.model.causal=True")
+    own = (f"--config.tokenizer.vocab_file={pieces}", *gpts)
+    for name in ("squad", "ner"):
+        config = configuration.load(f"configs/finetune/{name}.py", own)
+        with pytest.raises(UserError, match="take a BERT for this task"):
+            tasks.create(config)
+    with pytest.raises(UserError, match="leave it False"):
+        make("text.py:", "--config.task.bilstm=True")
+    with pytest.raises(UserError, match="unknown argument 'model'"):
+        configuration.load("configs/finetune/squad.py:model=gpt", [])
+    with pytest.raises(UserError, match="model=elmo: choose one of bert, gpt"):
+        configuration.load("configs/finetune/text.py:model=elmo", [])
+
+
+def test_the_published_values():
+    config = configuration.load("configs/finetune/glue.py:task=qqp,model=gpt", [])
+    optimizer, task = config.optimizer, config.task
+    assert (optimizer.learning_rate, optimizer.warmup_fraction) == (6.25e-5, 0.002)
+    assert (optimizer.name, optimizer.schedule) == ("openai_adam", "openai_linear")
+    assert (optimizer.eps, optimizer.weight_decay, optimizer.clip_norm) == (
+        1e-8,
+        0.01,
+        1,
+    )
+    assert (config.train.batch_size, config.train.num_epochs) == (32, 3.0)
+    assert (task.lm_coef, task.both_orders) == (0.5, True)
+    for name in ("text.py:", "swag.py:", "imdb.py:", "glue.py:task=rte,"):
+        other = configuration.load(f"configs/finetune/{name}model=gpt", [])
+        assert other.optimizer.learning_rate == 6.25e-5
+        assert (other.train.batch_size, other.train.num_epochs) == (32, 3.0)
+        assert not other.task.both_orders
