@@ -76,8 +76,9 @@ class GptFinetuning(Finetuning[Any, Any]):
             key,
         )
         assert isinstance(outputs, dict)
-        own = jnp.sum(self.weights(batch) * self.losses(outputs, batch))
-        means = lm_losses(outputs["lm_logits"], batch)
+        logits = {k: v for k, v in outputs.items() if k.endswith("logits")}
+        own = jnp.sum(self.weights(batch) * self.losses(logits, batch))
+        means = lm_losses(logits["lm_logits"], batch)
         total = jnp.sum(_sequences(batch) * means.reshape(*_rows(batch)))
         return {self.loss_name: own, LM_LOSS: self._lm_coef * total}
 
