@@ -75,7 +75,7 @@ def complete(tokenizer: Tokenizer) -> Tokenizer:
     """Adds the special tokens that are missing, and their places around texts:
     `_start_ a _classify_`, or `_start_ a _delimiter_ b _classify_`."""
     tokenizer.add_special_tokens([UNKNOWN, *SPECIAL_TOKENS])
-    ids = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
+    ids = {token: _id(tokenizer, token) for token in SPECIAL_TOKENS}
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{START} $A {CLASSIFY}",
         pair=f"{START} $A {DELIMITER} $B:0 {CLASSIFY}",
@@ -164,13 +164,20 @@ def check(tokenizer: Tokenizer, architecture: str, where: str) -> None:
 def special_ids(tokenizer: Tokenizer) -> tuple[int, int, int, int, int]:
     """The ids of what BERT has as [PAD], [UNK], [CLS], [SEP] and [MASK]; `<unk>` stands
     for the first and the last, which no GPT ever sees."""
-    unknown, start, delimiter = map(tokenizer.token_to_id, (UNKNOWN, START, DELIMITER))
+    unknown = _id(tokenizer, UNKNOWN)
+    start, delimiter = _id(tokenizer, START), _id(tokenizer, DELIMITER)
     return unknown, unknown, start, delimiter, unknown
 
 
 def last_id(tokenizer: Tokenizer) -> int:
     """The id of the token that ends a row: `_classify_`, or a BERT's [SEP]."""
-    return tokenizer.token_to_id(CLASSIFY if is_one(tokenizer) else "[SEP]")
+    return _id(tokenizer, CLASSIFY if is_one(tokenizer) else "[SEP]")
+
+
+def _id(tokenizer: Tokenizer, token: str) -> int:
+    found = tokenizer.token_to_id(token)
+    assert found is not None, token  # checked when it was loaded
+    return found
 
 
 def files(tokenizer: Tokenizer) -> dict[str, str]:

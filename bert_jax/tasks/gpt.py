@@ -168,14 +168,16 @@ def of(name: str, task: Any) -> type[Task]:
     Raises:
       UserError: it is none of those that GPT was fine-tuned on.
     """
-    if isinstance(task, type) and issubclass(task, Classification):
-        base: type[GptFinetuning] = GptClassification
-    elif isinstance(task, type) and issubclass(task, Swag):
-        base = GptFinetuning
-    else:
+    kinds = ((Classification, GptClassification), (Swag, GptFinetuning))
+    bases = [
+        ours
+        for kind, ours in kinds
+        if isinstance(task, type) and issubclass(task, kind)
+    ]
+    if not bases:
         raise UserError(
             f"config.task.name={name}: config.model.architecture=gpt classifies texts "
             "and pairs and chooses among endings (glue.py, text.py, imdb.py, swag.py); "
             "take a BERT for this task"
         )
-    return types.new_class(f"Gpt{task.__name__}", (base, task))
+    return types.new_class(f"Gpt{task.__name__}", (bases[0], task))

@@ -112,6 +112,7 @@ def _what_next(task: Task, folder: Path) -> str:
     rows, finetune = "ROWS.jsonl", []
     if task.config.task.name == "pretraining":
         config = "configs/finetune/glue.py:task=mrpc"
+        config += ",model=gpt" if task.model_config.architecture == "gpt" else ""
         rows = "TEXTS.txt"
         finetune = [f"{run} --config={config} --config.init_from={place}"]
     lines = [
@@ -119,7 +120,9 @@ def _what_next(task: Task, folder: Path) -> str:
         f"{run} --workdir={place} --mode=predict --input={rows}",
         *finetune,
     ]
-    if not task.config.task.get("bilstm", False):  # Hugging Face has no such model
+    own = task.config.task
+    # Hugging Face has no such models.
+    if not own.get("bilstm", False) and not own.get("both_orders", False):
         lines.append(export)
     return "\n".join(lines)
 
