@@ -164,8 +164,8 @@ def required(config: ConfigDict) -> Tokenizer:
     tokenizer = of_config(config)
     if tokenizer is None:
         raise UserError(
-            "config.tokenizer.vocab_file is empty: name a vocab.txt, or start from "
-            "weights with a vocabulary, with --config.init_from"
+            "config.tokenizer.vocab_file is empty: name a vocab.txt (for GPT a "
+            "vocab.json), or start from weights with a vocabulary: --config.init_from"
         )
     return tokenizer
 
