@@ -26,7 +26,6 @@ LINES = (
     ("convert", "tasks"),
     ("data", "workdir"),
     ("tokenization",),
-    ("byte_pairs",),
     ("models", "config", "runtime", "scores"),
     ("types", "errors"),
 )
@@ -62,9 +61,7 @@ RANK = {
 
 # Rooms that see less of bert_jax than their line would allow.
 SEES = {
-    "data": (
-        *("data", "tokenization", "byte_pairs", "config.phases", "runtime", "errors"),
-    ),
+    "data": ("data", "tokenization", "config.phases", "runtime", "errors"),
     "scores": ("scores", "errors"),
     "types": (),
     "errors": (),
@@ -77,7 +74,7 @@ ONLY = {
     "wandb": "workdir.trackers",
     "mlflow": "workdir.trackers",
 }
-WITHOUT_JAX = ("data", "scores", "config", "tokenization", "byte_pairs")
+WITHOUT_JAX = ("data", "scores", "config", "tokenization")
 JAX = ("jax", "jaxlib", "flax", "optax", "orbax", "tensorflow")
 MAX_LINES = 320
 

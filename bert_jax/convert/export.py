@@ -10,11 +10,12 @@ from typing import Any
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from bert_jax import byte_pairs, tokenization
+from bert_jax import tokenization
 from bert_jax.convert import config as theirs
 from bert_jax.convert import gpt, gpt_layout, huggingface, layout, model_card
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, temporary
+from bert_jax.tokenization import byte_pairs
 
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
 _FILES = {

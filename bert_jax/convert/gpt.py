@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import byte_pairs, tokenization
+from bert_jax import tokenization
 from bert_jax.convert import layout, reading
 from bert_jax.convert.config import bert_config
 from bert_jax.convert.gpt_layout import ARCHITECTURES, PREFIX, TABLE, parameters
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import outside
+from bert_jax.tokenization import byte_pairs
 
 MODEL_TYPE = "openai-gpt"
 # The causal mask, which old versions saved in every layer.

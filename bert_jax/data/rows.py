@@ -174,6 +174,13 @@ class Rows:
         return itertools.islice(padded.reshape(-1, size), None)
 
 
+def scaled(rows: RowIndex, whole: int, size: int) -> RowIndex:
+    """Scales row indices from a batch of `whole` rows to one of `size` rows."""
+    held = np.zeros(whole, bool)
+    held[rows] = True
+    return np.flatnonzero(held[np.arange(size) * whole // size])
+
+
 def padded_length(longest: int, limit: int) -> int:
     """The first of LENGTHS that `longest` tokens fit in, or the limit."""
     return next((n for n in LENGTHS if longest <= n < limit), limit)

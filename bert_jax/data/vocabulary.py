@@ -13,8 +13,9 @@ from typing import Any
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from bert_jax import byte_pairs, tokenization
+from bert_jax import tokenization
 from bert_jax.errors import UserError
+from bert_jax.tokenization import byte_pairs
 
 # The released vocabularies have [PAD] at 0 and the other special tokens from here on.
 RELEASED_FIRST_SPECIAL = 100

@@ -14,10 +14,11 @@ from array_record.python.array_record_data_source import ArrayRecordDataSource
 from jaxtyping import Int
 from tokenizers import Tokenizer, models
 
-from bert_jax import byte_pairs, tokenization
+from bert_jax import tokenization
 from bert_jax.data import records
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import Rows
+from bert_jax.tokenization import byte_pairs
 
 # Of the words. Measured (docs/languages.md): at most 12% where the vocabulary has the
 # text's script, at least 65% where it has not.

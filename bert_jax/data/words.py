@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
-from bert_jax import byte_pairs
+from bert_jax.tokenization import byte_pairs
 
 # A punctuation character of ASCII, or what stands between two of them or spaces.
 _UNIT = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")

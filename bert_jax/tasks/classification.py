@@ -16,13 +16,13 @@ from ml_collections import ConfigDict
 from scipy import special
 from tokenizers import Tokenizer
 
-from bert_jax import byte_pairs
 from bert_jax.data.rows import Feature
 from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
 from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.tokenization import byte_pairs
 
 SCORES: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import byte_pairs, tokenization
+from bert_jax import tokenization
 from bert_jax.data.rows import padded_length, sorted_groups
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -22,6 +22,7 @@ from bert_jax.models.encoder import Encoded
 from bert_jax.models.gpt import trunk
 from bert_jax.tasks.classification import pair_lengths
 from bert_jax.tasks.task import Outputs, Predictor, Questions
+from bert_jax.tokenization import byte_pairs
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import byte_pairs
 from bert_jax.errors import UserError
 from bert_jax.tasks.fill_mask import Continue, Parsed, Row
+from bert_jax.tokenization import byte_pairs
 
 
 def check(config: ConfigDict) -> None:

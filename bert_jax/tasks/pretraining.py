@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import loader, records, vocabulary_fit
-from bert_jax.data.rows import RowIndex
+from bert_jax.data.rows import RowIndex, scaled
 from bert_jax.data.run_data import RunData
 from bert_jax.data.writing import held_out
 from bert_jax.errors import UserError
@@ -166,7 +166,7 @@ class Pretraining(Task):
         config.seed = seed
         for phase in loader.phases(config):
             if step < phase.end_step:
-                own = _share(rows, config.train.batch_size, phase.batch_size)
+                own = scaled(rows, config.train.batch_size, phase.batch_size)
                 data = self._data.of(phase.max_seq_length)
                 yield from loader.batches(config, phase, data, step, own)
                 step = phase.end_step
@@ -316,10 +316,3 @@ class Pretraining(Task):
 def _real(batch: Mapping[str, Array]) -> Float[Array, "batch *pairs"]:
     """1 for a real pair, 0 where one only pads the batch or the row."""
     return (batch["next_sentence_labels"] != records.PADDING_LABEL).astype(jnp.float32)
-
-
-def _share(rows: RowIndex, whole: int, size: int) -> RowIndex:
-    """Scales row indices from a batch of `whole` rows to one of `size` rows."""
-    held = np.zeros(whole, bool)
-    held[rows] = True
-    return np.flatnonzero(held[np.arange(size) * whole // size])

@@ -9,13 +9,13 @@ import optax
 from jaxtyping import Array, Float
 from scipy import special
 
-from bert_jax import byte_pairs
 from bert_jax.data.rows import Feature
 from bert_jax.data.swag import CHOICES, Choices, read_choices
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
 from bert_jax.tasks.classification import pair_lengths
 from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.tokenization import byte_pairs
 
 Pair = tuple[list[int], list[int]]
 # Examples tokenized at a time, to bound the memory of the tokenizer's objects.

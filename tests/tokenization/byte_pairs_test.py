@@ -7,10 +7,11 @@ import shutil
 
 import pytest
 
-from bert_jax import byte_pairs, tokenization
+from bert_jax import tokenization
 from bert_jax.data import vocabulary
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
+from bert_jax.tokenization import byte_pairs
 from configs import common
 
 ODD = (

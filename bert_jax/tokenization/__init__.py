@@ -18,10 +18,10 @@ from tokenizers import (
     processors,
 )
 
-from bert_jax import byte_pairs
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub, outside, storage
 from bert_jax.runtime.storage import Path
+from bert_jax.tokenization import byte_pairs, checks
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Longer words become [UNK]: WordpieceTokenizer in tokenization.py.
@@ -85,8 +85,8 @@ def load(
     elif path.suffix == ".json":
         tokenizer = _from_json(path, content)
     else:
-        tokenizer = build(_read_vocabulary(path, content), lowercase, strip_accents)
-    _check_ids(path, tokenizer)
+        tokenizer = build(checks.pieces(path, content), lowercase, strip_accents)
+    checks.ids(path, tokenizer)
     for token in () if byte_pairs.is_one(tokenizer) else special:
         if tokenizer.token_to_id(token) is None:
             raise UserError(
@@ -214,23 +214,6 @@ def special_ids(tokenizer: Tokenizer) -> SpecialIds:
     return SpecialIds(*(vocabulary[token] for token in SPECIAL_TOKENS))
 
 
-def _read_vocabulary(path: Path, content: str) -> list[str]:
-    # Split at "\n" only: U+2028 is a piece in the Chinese vocabulary.
-    pieces = [line.removesuffix("\r") for line in content.split("\n")]
-    if not pieces[-1]:
-        pieces.pop()
-    if not pieces:
-        raise UserError(f"{path}: the vocabulary is empty; write one piece per line")
-    lines: dict[str, int] = {}
-    for number, piece in enumerate(pieces, 1):
-        if (first := lines.setdefault(piece, number)) != number:
-            raise UserError(
-                f"{path}:{number}: {piece!r} is already in line {first}; remove one of "
-                "the two"
-            )
-    return pieces
-
-
 def _from_json(path: Path, content: str) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_str(content)
@@ -249,22 +232,6 @@ def pieces_of(tokenizer: Tokenizer) -> list[str]:
     """The vocabulary as a list; a piece's index is its id."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     return sorted(vocabulary, key=lambda piece: vocabulary[piece])
-
-
-def _check_ids(path: Path, tokenizer: Tokenizer) -> None:
-    """Raises UserError if an id would have no row in the embeddings."""
-    ids = tokenizer.get_vocab(with_added_tokens=True).values()
-    if sorted(ids) != list(range(len(ids))):
-        raise UserError(
-            f"{path}: the ids of its {len(ids)} pieces must be 0 to {len(ids) - 1}, "
-            "each once; renumber them"
-        )
-    added = tokenizer.encode("", "").ids  # what the post-processor adds to texts
-    if any(index >= len(ids) for index in added):
-        raise UserError(
-            f"{path}: its post_processor adds the id {max(added)}, but there are "
-            f"{len(ids)} pieces; correct it"
-        )
 
 
 def _is_cased(tokenizer: Tokenizer) -> bool:

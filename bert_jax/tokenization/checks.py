@@ -1,0 +1,40 @@
+"""What a vocabulary's file must be."""
+
+from tokenizers import Tokenizer
+
+from bert_jax.errors import UserError
+from bert_jax.runtime.storage import Path
+
+
+def pieces(path: Path, content: str) -> list[str]:
+    """The lines of a vocab.txt; raises UserError if it is empty or a piece repeats."""
+    # Split at "\n" only: U+2028 is a piece in the Chinese vocabulary.
+    found = [line.removesuffix("\r") for line in content.split("\n")]
+    if not found[-1]:
+        found.pop()
+    if not found:
+        raise UserError(f"{path}: the vocabulary is empty; write one piece per line")
+    lines: dict[str, int] = {}
+    for number, piece in enumerate(found, 1):
+        if (first := lines.setdefault(piece, number)) != number:
+            raise UserError(
+                f"{path}:{number}: {piece!r} is already in line {first}; remove one of "
+                "the two"
+            )
+    return found
+
+
+def ids(path: Path, tokenizer: Tokenizer) -> None:
+    """Raises UserError if an id would have no row in the embeddings."""
+    every = tokenizer.get_vocab(with_added_tokens=True).values()
+    if sorted(every) != list(range(len(every))):
+        raise UserError(
+            f"{path}: the ids of its {len(every)} pieces must be 0 to {len(every) - 1}, "
+            "each once; renumber them"
+        )
+    added = tokenizer.encode("", "").ids  # what the post-processor adds to texts
+    if any(index >= len(every) for index in added):
+        raise UserError(
+            f"{path}: its post_processor adds the id {max(added)}, but there are "
+            f"{len(every)} pieces; correct it"
+        )
