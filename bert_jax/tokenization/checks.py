@@ -29,8 +29,8 @@ def ids(path: Path, tokenizer: Tokenizer) -> None:
     every = tokenizer.get_vocab(with_added_tokens=True).values()
     if sorted(every) != list(range(len(every))):
         raise UserError(
-            f"{path}: the ids of its {len(every)} pieces must be 0 to {len(every) - 1}, "
-            "each once; renumber them"
+            f"{path}: the ids of its {len(every)} pieces must be 0 to "
+            f"{len(every) - 1}, each once; renumber them"
         )
     added = tokenizer.encode("", "").ids  # what the post-processor adds to texts
     if any(index >= len(every) for index in added):
