@@ -21,13 +21,15 @@ of several words (2-3) and of words that are not in the text (8.1) are skipped.
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bert_jax.data import tables
 from bert_jax.data.lines import read_lines, uncompressed
 from bert_jax.errors import UserError
 
+TAGS = ("ner_tags", "ner", "tags")  # a row's column of tags, the first that is there
 _DOCUMENT = "-DOCSTART-"
 _BLANK = " \t"
 _NAMED = re.compile(r"# *[\w.:-]+ *= ")  # a comment such as `# sent_id = 7`
@@ -65,10 +67,12 @@ class ColumnFile(NamedTuple):
 def read_columns(
     path: str | Path, *, token_column: int, tag_column: int, labelled: bool
 ) -> ColumnFile:
-    """Reads a file of columns.
+    """Reads a file of columns, or a data set by name (hf:eriktks/conll2003:train,
+    tfds:conll2003:train), whose rows have `tokens` and one of TAGS.
 
     Args:
-      token_column: from 0; negative ones count from the last column, which is -1.
+      token_column: from 0; negative ones count from the last column, which is -1. Not
+        for a data set by name.
       tag_column: likewise.
       labelled: tags are required. Otherwise a file without a tag column, or with
         words only, has no tags.
@@ -77,9 +81,12 @@ def read_columns(
       UserError: a column is missing; a line has more or fewer columns than the others,
         or no word or tag; the file has no sentence; see also `read_lines`.
     """
-    lines = tuple(line for _, line in read_lines(path))
+    if by_name := str(path).startswith(tables.BY_NAME):
+        lines, token_column, tag_column = tuple(_of_rows(str(path))), 0, -1
+    else:
+        lines = tuple(line for _, line in read_lines(path))
     form = _Form.of(lines, token_column)
-    if form.words_first and uncompressed(str(path)).endswith(".conllu"):
+    if form.words_first and not by_name and uncompressed(str(path)).endswith(".conllu"):
         raise UserError(
             f"{path}: in CoNLL-U the words are column 1: set config.task.token_column=1"
             ", and for parts of speech config.task.tag_column=3 (UPOS) or 4 (XPOS)"
@@ -120,6 +127,23 @@ def read_columns(
     return ColumnFile(
         lines, form.separator, tuple(found), documents, frozenset(skipped)
     )
+
+
+def _of_rows(source: str) -> Iterator[str]:
+    """The rows of a data set by name as lines of a word, a tab and its tag."""
+    for where, fields in tables.read_rows(source, tables.Wanted(("tokens",))):
+        words = fields["tokens"]
+        tags = next((fields[name] for name in TAGS if name in fields), None)
+        if not isinstance(words, list) or not isinstance(tags, list | None):
+            raise UserError(f"{where}: the words and the tags must be lists")
+        if tags is not None and len(tags) != len(words):
+            raise UserError(f"{where}: {len(words)} words, but {len(tags)} tags")
+        for place, word in enumerate(words):
+            cells = [word] if tags is None else [word, tags[place]]
+            if not all(isinstance(cell, str) and cell.strip() for cell in cells):
+                raise UserError(f"{where}: word {place} is {cells!r:.60}, not text")
+            yield "\t".join(" ".join(cell.split()) for cell in cells)
+        yield ""
 
 
 class _Form(NamedTuple):

@@ -116,7 +116,9 @@ def rows(
         raise UserError(f"{path}: cannot be read as parquet ({reason})") from error
 
 
-def _class_name(value: int | None, classes: list[str]) -> str | None:
+def _class_name(value: Any, classes: list[str]) -> Any:
+    if isinstance(value, list):
+        return [_class_name(one, classes) for one in value]
     if value is None or not 0 <= value < len(classes):
         return None
     return classes[value]
@@ -130,11 +132,14 @@ def _decoded(value: Any) -> Any:
 
 
 def _class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
-    """The names of each ClassLabel column, from what `datasets` writes."""
+    """The names of each column of classes, or of lists of them, from what `datasets`
+    writes."""
     about = json.loads(metadata.get(b"huggingface", b"{}"))
     features = about.get("info", {}).get("features", {})
-    return {
-        column: feature["names"]
-        for column, feature in features.items()
-        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
-    }
+    found = {}
+    for column, feature in features.items():
+        if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):
+            feature = feature["feature"]
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
+            found[column] = feature["names"]
+    return found

@@ -258,6 +258,7 @@ def _read_parquet(path: str, numbers: Sequence[str]) -> Numbered:
 
 def _plain(feature: Any, value: Any) -> Any:
     """Converts a TFDS value to a JSON value."""
+    each = getattr(feature, "feature", None)  # of a sequence
     if isinstance(feature, tfds.features.ClassLabel):
         return feature.int2str(int(value)) if value >= 0 else None
     if isinstance(value, bytes):
@@ -265,7 +266,7 @@ def _plain(feature: Any, value: Any) -> Any:
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, list):
-        return [_plain(None, item) for item in value]
+        return [_plain(each, item) for item in value]
     if isinstance(value, dict):
         return {name: _plain(None, item) for name, item in value.items()}
     return value.item() if isinstance(value, np.generic) else value

@@ -30,7 +30,8 @@ def get_config(size: str = "base") -> ConfigDict:
     task = config.task
     task.name = "ner"
     # One word per line, in columns; an empty line between sentences; -DOCSTART- lines
-    # between documents. Comments (# sent_id = 7) are skipped.
+    # between documents. Comments (# sent_id = 7) are skipped. Or by name:
+    # hf:eriktks/conll2003:train, tfds:conll2003:train.
     task.train_file = ""
     task.dev_file = ""  # the same, to score
     task.test_file = ""  # the same; may have no tags

@@ -3,6 +3,7 @@
 import gzip
 
 import pytest
+import tensorflow_datasets as tfds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -275,3 +276,20 @@ def test_wnut17(shared_data, name, sentences, words):
     theirs = path.read_text("utf-8").split("\n")
     for mine, line in zip(ours, theirs, strict=True):
         assert mine == (f"{line}\t{line.split(chr(9))[1]}" if line.strip() else "")
+
+
+def test_conll_from_tfds(tmp_path, make_builder):
+    features = {
+        "tokens": tfds.features.Sequence(tfds.features.Text()),
+        "ner": tfds.features.Sequence(tfds.features.ClassLabel(names=["O", "B-ORG"])),
+    }
+    rows = [
+        {"tokens": ["EU", "rejects"], "ner": ["B-ORG", "O"]},
+        {"tokens": ["#", "1"], "ner": ["O", "O"]},
+    ]
+    source = f"tfds:{make_builder(tmp_path, 'conll2003', rows, features)}:train"
+    file = read_columns(source, token_column=5, tag_column=3, labelled=True)
+    assert file.sentences == (
+        Sentence(("EU", "rejects"), ("B-ORG", "O"), line=1),
+        Sentence(("#", "1"), ("O", "O"), line=4),
+    )

@@ -11,7 +11,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from bert_jax.data import corpus, glue, hub_source, squad, swag
+from bert_jax.data import conll, corpus, glue, hub_source, squad, swag
 from bert_jax.data.tables import Wanted, read_table
 from bert_jax.errors import UserError
 
@@ -170,6 +170,46 @@ def test_choices_are_those_of_swags_own_file(fake_hub, shared_data):
     fake_hub.models[NAME] = {"main": {name: content}}
     found = swag.read_choices(f"hf:{NAME}:regular:train", labelled=True)
     assert found == swag.read_choices(str(official), labelled=True) != []
+
+
+@pytest.mark.parametrize("kind", ["Sequence", "List"])
+def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind):
+    official = str(shared_data("ner/emerging.dev.conll"))
+    given = {"token_column": 0, "tag_column": -1, "labelled": True}
+    expected = conll.read_columns(official, **given).sentences
+    names = sorted({tag for sentence in expected for tag in sentence.tags})
+    rows = [
+        {"tokens": list(one.words), "ner_tags": [names.index(tag) for tag in one.tags]}
+        for one in expected
+    ]
+    classes = {"_type": kind, "feature": {"_type": "ClassLabel", "names": names}}
+    about = json.dumps({"info": {"features": {"ner_tags": classes}}})
+    table = pyarrow.Table.from_pylist(rows)
+    file = io.BytesIO()
+    parquet.write_table(table.replace_schema_metadata({"huggingface": about}), file)
+    fake_hub.models[NAME] = {"main": {"data/validation-0.parquet": file.getvalue()}}
+    found = conll.read_columns(f"hf:{NAME}:validation", **given)
+    assert [(x.words, x.tags) for x in found.sentences] == [
+        (x.words, x.tags) for x in expected
+    ]
+    written = conll.with_column(found, [x.tags for x in expected]).splitlines()
+    assert written[0].split("\t") == [expected[0].words[0], *[expected[0].tags[0]] * 2]
+
+
+def test_tagged_words_that_do_not_fit_are_one_line(fake_hub):
+    for row, words in (
+        ({"tokens": ["a", "b"], "tags": ["O"]}, "2 words, but 1 tags"),
+        ({"tokens": "a b", "tags": ["O"]}, "must be lists"),
+        ({"tokens": ["a"], "tags": [1]}, "word 0 is .* not text"),
+        ({"tokens": [" "], "tags": ["O"]}, "word 0 is .* not text"),
+        ({"words": ["a"], "tags": ["O"]}, "tokens"),
+    ):
+        sent = {"data/train-0.parquet": as_parquet([row])}
+        fake_hub.models[NAME] = {str(len(words)): sent}
+        source = f"hf:{NAME}@{len(words)}:train"
+        with pytest.raises(UserError, match=words) as caught:
+            conll.read_columns(source, token_column=0, tag_column=-1, labelled=True)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_question_without_an_answer_is_impossible(fake_hub):
