@@ -224,6 +224,8 @@ def _filled_up(tokenizer: Tokenizer, vocab_size: int) -> Tokenizer:
     free = (f"[unused{n}]" for n in range(2 * vocab_size))
     spare = [piece for piece in free if piece not in pieces][:missing]
     form = json.loads(tokenizer.to_str())
+    # Tokens that are only added to a vocabulary would be numbered after the spare ones.
+    form["model"]["vocab"] |= pieces
     last = len(pieces)
     form["model"]["vocab"] |= {piece: last + n for n, piece in enumerate(spare)}
     return Tokenizer.from_str(json.dumps(form))

@@ -1,10 +1,11 @@
 """Sources seen more or less often than others, by `config.corpus.weights`.
 
 A pass over the mix takes `weight` times the rows of each source, rounded to a whole row
-(at least one). Each source goes through all its rows, reshuffled, before any comes
-again; the next pass over the mix goes on where the last one ended. So a weight of 2 is
-exactly two epochs a pass and 0.5 half of one, and which record a place in the training
-order has follows from (weights, seed, place) alone.
+(at least one), all reshuffled. Over the passes each source's rows come equally often;
+within one, with a weight above 1, a row may come twice before another comes. The next
+pass over the mix goes on where the last one ended. So a weight of 2 is exactly two
+epochs a pass and 0.5 half of one, and which record a place in the training order has
+follows from (weights, seed, place) alone.
 """
 
 from collections.abc import Mapping, Sequence

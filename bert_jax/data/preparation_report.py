@@ -18,6 +18,7 @@ from bert_jax.data import records
 from bert_jax.data.cleaning import cleaned
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
+from bert_jax.tokenization import byte_pairs
 
 EXAMPLES = 10
 BINS = 8  # of the lengths
@@ -37,6 +38,7 @@ class Contents(NamedTuple):
     """What the report tells."""
 
     report: dict[str, Any]  # preparation.json
+    special: int  # special tokens of a text: 2, or a GPT's none
     unknown: float  # share of [UNK] among train's tokens
     lengths: Int[np.ndarray, " rows"]  # tokens of train's rows, special ones too
     examples: list[Example]  # of train, drawn at random
@@ -44,7 +46,8 @@ class Contents(NamedTuple):
     @property
     def limit(self) -> int:
         """Tokens of the longest row that could be."""
-        return int(self.report["settings"]["max_seq_length"])
+        # Where rows have no special tokens, the length of pairs that have two.
+        return int(self.report["settings"]["max_seq_length"]) - 2 + self.special
 
 
 def contents(folder: storage.Path) -> Contents:
@@ -60,7 +63,9 @@ def contents(folder: storage.Path) -> Contents:
         shards = sorted(str(path) for path in folder.glob("*-train.array_record-*"))
         source = ArrayRecordDataSource(shards)
         step = -(-len(source) // _ROWS)
-        lengths = [_lengths(source, i, step) for i in range(0, len(source), step << 12)]
+        special = 0 if byte_pairs.is_one(tokenizer) else 2
+        starts = range(0, len(source), step << 12)
+        lengths = [_lengths(source, i, step) + special for i in starts]
         chosen = random.Random(0).sample(range(len(source)), min(EXAMPLES, len(source)))
         rows = source.__getitems__(sorted(chosen))
     except (OSError, ValueError, RuntimeError) as error:
@@ -70,7 +75,7 @@ def contents(folder: storage.Path) -> Contents:
         ) from error
     unknown = counts[tokenization.special_ids(tokenizer).unk] / max(1, counts.sum())
     examples = [_example(tokenizer, row) for row in rows]
-    return Contents(report, float(unknown), np.concatenate(lengths), examples)
+    return Contents(report, special, float(unknown), np.concatenate(lengths), examples)
 
 
 def histogram(found: Contents) -> list[tuple[int, int, float]]:
@@ -115,10 +120,10 @@ def _cut(text: str) -> str:
 def _lengths(
     source: ArrayRecordDataSource, first: int, step: int
 ) -> Int[np.ndarray, " rows"]:
-    """Of every `step`-th row, 4,096 of them."""
+    """Of every `step`-th row, 4,096 of them; without a text's two special tokens."""
     indices = range(first, min(len(source), first + (step << 12)), step)
     pairs = records.parse(source.__getitems__(list(indices)))
-    return pairs.lengths.sum(axis=1) + 2 + (pairs.lengths[:, 1] > 0)
+    return pairs.lengths.sum(axis=1) + (pairs.lengths[:, 1] > 0)
 
 
 def _example(tokenizer: Tokenizer, row: bytes) -> Example:
@@ -128,5 +133,8 @@ def _example(tokenizer: Tokenizer, row: bytes) -> Example:
         " ".join(tokenizer.id_to_token(int(token)) or "" for token in part)
         for part in parts
     )
-    one, other = (text.replace(" ##", "") for text in words)
+    if byte_pairs.is_one(tokenizer):
+        joined = (text.replace(" ", "") for text in words)
+        words = (text.replace(byte_pairs.SUFFIX, " ") for text in joined)
+    one, other = (text.replace(" ##", "").strip() for text in words)
     return Example(one, other, bool(pairs.is_random_next[0]))

@@ -59,7 +59,7 @@ class Prepared(NamedTuple):
 
     def fits(self, config: ConfigDict, max_seq_length: int) -> bool:
         """Whether the config has these settings; does not compare the text."""
-        settings = _identity(config, max_seq_length)
+        settings = {"clean": None} | _identity(config, max_seq_length)
         return all(self.report.get(name) == settings[name] for name in settings)
 
 

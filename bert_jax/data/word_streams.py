@@ -23,6 +23,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bert_jax import tokenization
 from bert_jax.data import characters, chunks, corpus, overlap, whole
+from bert_jax.data.cleaning import cleaned
+from bert_jax.data.cleaning import settings as clean_settings
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
@@ -91,7 +93,8 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
         )
     if recorded and whole.is_whole(data_dir / recorded, _REPORT):
         found = _opened(data_dir / recorded)
-        if all(found.report.get(name) == settings[name] for name in settings):
+        asked = {"clean": None} | settings
+        if all(found.report.get(name) == asked[name] for name in asked):
             return found
     identity = settings | {
         "format": FORMAT,
@@ -100,6 +103,8 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
         ],
     }
+    if config.corpus.clean:
+        identity["cleaned"] = cleaned.clean(config).name
     folder = data_dir / f"words-{whole.fingerprint(identity)}"
     if recorded and folder.name != recorded:
         raise UserError(
@@ -137,7 +142,7 @@ def _rules(config: ConfigDict) -> tuple[Any, Any]:
 
 
 def _settings(config: ConfigDict) -> dict[str, Any]:
-    return {
+    found = {
         "words": config.task.words,
         "lowercase": config.tokenizer.lowercase,
         "strip_accents": config.tokenizer.strip_accents,
@@ -146,6 +151,9 @@ def _settings(config: ConfigDict) -> dict[str, Any]:
         "language": config.corpus.language,
         "seed": config.corpus.seed,
     }
+    if config.corpus.clean:
+        found["clean"] = clean_settings.of(config).identity()
+    return found
 
 
 def _opened(folder: storage.Path) -> Prepared:

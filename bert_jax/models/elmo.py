@@ -257,7 +257,8 @@ def scalar_mix(
         axes = (0, 2, 3)
         mean = jnp.where(real, layers, 0.0).sum(axes, keepdims=True) / count
         squares = jnp.where(real, layers - mean, 0.0) ** 2
-        layers = (layers - mean) / jnp.sqrt(squares.sum(axes, keepdims=True) / count)
+        variance = squares.sum(axes, keepdims=True) / count
+        layers = (layers - mean) / jnp.sqrt(variance + 1e-12)
     return gamma * jnp.einsum("l,blwd->bwd", jax.nn.softmax(weights), layers)
 
 

@@ -145,8 +145,8 @@ class Elmo(Task):
         The gradient is that of a row's loss, not of a word's: bilm multiplies by the
         words of a window, and its clipping and its rate are for that.
         """
-        keys = (None,) * 3 if key is None else tuple(jax.random.split(key, 3))
-        carry = self._afresh(carry, key)
+        keys = (None,) * 4 if key is None else tuple(jax.random.split(key, 4))
+        carry = self._afresh(carry, keys[3])
         found, after = self._apply(
             params,
             *(batch[f"characters{name}"] for name in _DIRECTIONS),
@@ -154,7 +154,7 @@ class Elmo(Task):
             keys[0],
         )
         total = jnp.float32(0)
-        for hidden, name, own in zip(found[-1], _DIRECTIONS, keys[1:], strict=True):
+        for hidden, name, own in zip(found[-1], _DIRECTIONS, keys[1:3], strict=True):
             flat = hidden.reshape(-1, hidden.shape[-1])
             targets = batch[f"targets{name}"].reshape(-1)
             total += jnp.sum(self._losses(params["softmax"], flat, targets, own))
@@ -254,7 +254,7 @@ class Elmo(Task):
         if key is None or not rate:
             return carry
         rows = next(iter(carry.values())).shape[0]
-        goes_on = ~jax.random.bernoulli(jax.random.fold_in(key, 1), rate, (rows, 1, 1))
+        goes_on = ~jax.random.bernoulli(key, rate, (rows, 1, 1))
         return {name: state * goes_on for name, state in carry.items()}
 
     def _windows(self, split: str) -> Windows:

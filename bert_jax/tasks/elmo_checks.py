@@ -15,6 +15,11 @@ def refuse(config: ConfigDict) -> None:
         ),
         "model.dtype": (config.model.dtype, "float32", "ELMo is float32"),
         "corpus.packing": (config.corpus.packing, False, "there are no rows to pack"),
+        "corpus.weights": (
+            *(tuple(config.corpus.weights), ()),
+            "an epoch has every sentence once",
+        ),
+        "corpus.runner": (config.corpus.runner, "", "one process counts the words"),
         "phase2.fraction": (config.phase2.fraction, 0.0, "there is one phase"),
         "train.micro_batches": (
             *(config.train.micro_batches, 1),
@@ -28,5 +33,10 @@ def refuse(config: ConfigDict) -> None:
     for name, (value, only, why) in wrong.items():
         if value != only:
             raise UserError(f"config.{name}={value}: {why}; leave it at {only!r}")
+    if config.tokenizer.vocab_size < 4:
+        raise UserError(
+            f"config.tokenizer.vocab_size={config.tokenizer.vocab_size}: at least 4, "
+            "three marks and a word"
+        )
     if not config.train.num_steps:
         raise UserError("config.train.num_steps=0: an ELMo counts steps, not epochs")

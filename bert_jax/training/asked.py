@@ -260,7 +260,9 @@ def _shape(config: ConfigDict) -> dict[str, Any]:
     return shape
 
 
-def _check_architecture(config: ConfigDict, shape: Mapping[str, Any]) -> None:
+def _check_architecture(
+    config: ConfigDict, shape: Mapping[str, Any] | ConfigDict
+) -> None:
     """Raises UserError if the weights are of BERT and the config of GPT, or reverse."""
     names = {"bert": "BERT", "gpt": "GPT"}
     there = shape.get("architecture", "bert")

@@ -39,7 +39,7 @@ def trace_step(
       state. The rate is an argument, so that runs which differ in it share a program.
     """
 
-    def update(state: Any, batch: Any, seeds_array: Any, learning_rate: Any) -> Any:
+    def train_step(state: Any, batch: Any, numbers: Any, learning_rate: Any) -> Any:
         one_seed = functools.partial(
             step.train_step,
             learning_rate=learning_rate,
@@ -49,10 +49,10 @@ def trace_step(
             micro_batches=micro_batches,
             spike_factor=float(task.config.train.spike_factor),
         )
-        return seeds.each(one_seed)(state, batch, seeds_array)
+        return seeds.each(one_seed)(state, batch, numbers)
 
     jitted = jax.jit(
-        update,
+        train_step,
         donate_argnums=0,
         out_shardings=(sharding.shardings_of(state), sharding.replicated(mesh)),
     )

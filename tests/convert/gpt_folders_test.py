@@ -118,6 +118,21 @@ def test_the_special_tokens_get_rows_always_the_same(make):
     assert encoded["tokens"][0][0] == "_start_"
 
 
+def test_spare_rows_come_after_the_special_tokens(make, tmp_path):
+    folder = make()
+    source = weights.read(folder)
+    own = weights.read_tokenizer(folder, source.config)
+    filled = export._filled_up(own, 104)
+    (tmp_path / "vocabulary").mkdir()
+    tokenization.save(filled, tmp_path / "vocabulary")
+    found = tokenization.of_folder(tmp_path / "vocabulary")
+    assert found.get_vocab_size() == 104
+    for text in ("a dog", "the quick fox"):
+        assert found.encode(text, text).ids == own.encode(text, text).ids
+    for token in ("_start_", "_delimiter_", "_classify_", "<unk>"):
+        assert found.token_to_id(token) == own.token_to_id(token)
+
+
 def test_an_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path):
     source, target = make(), tmp_path / "export"
     weights.export(source, target)

@@ -1,7 +1,9 @@
 """Words of a text as 64-bit hashes, and hashes of several words in a row."""
 
+import functools
 import hashlib
 import re
+import unicodedata
 
 import numpy as np
 from jaxtyping import UInt64
@@ -10,7 +12,9 @@ from bert_jax.data import overlap
 
 # Chinese and Japanese are written without spaces: each character counts as a word, as
 # for BERT's tokenizer.
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_UNSPACED = re.compile(
+    "[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
 _KEPT = 1 << 20  # hashes of words in memory: some 150 MB at the most
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
@@ -31,10 +35,22 @@ _hashes = _Hashes()
 
 def words(text: str) -> UInt64[np.ndarray, " words"]:
     """A hash of each word; case, spaces and punctuation do not matter."""
-    if not text.isascii():
-        text = _UNSPACED.sub(r" \g<0> ", text)
-    found = overlap.words(text).split()
+    if text.isascii():
+        found = overlap.words(text.replace("_", " ")).split()
+    else:
+        text = _UNSPACED.sub(r" \g<0> ", unicodedata.normalize("NFC", text))
+        parts = _word().findall(text.lower())
+        found = [part.encode("utf-8", "surrogatepass") for part in parts]
     return np.fromiter(map(_hashes.__getitem__, found), np.uint64, len(found))
+
+
+@functools.cache
+def _word() -> re.Pattern:
+    """Letters, digits and the marks on them, which Python's `\\w` has not: the vowels
+    of Indian scripts."""
+    every = map(chr, range(0x300, 0x20000))
+    marks = "".join(c for c in every if unicodedata.category(c)[0] == "M")
+    return re.compile(rf"(?:[^\W_]|[{marks}])+")
 
 
 def grams(

@@ -4,7 +4,8 @@ A document's signature has, for each of 112 orders of all sequences, the first o
 own. Two documents agree in one with a chance that is their Jaccard similarity (Broder
 1997; five words in a row and clusters as in Lee et al. 2022, section 4.2). Those that
 agree in all 8 numbers of one of 14 bands are compared (as in FineWeb, Penedo et al.
-2024): 92% of the pairs at a similarity of 0.8, 99.9% at 0.9.
+2024): 92% of the pairs at a similarity of 0.8, 99.9% at 0.9. Of these the estimate by
+all 112 numbers decides: at 0.8 it reaches 0.8 in half of them.
 """
 
 import numpy as np

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 
 from bert_jax.data.corpus import Document
 
-# The end of a sentence (in Latin, Chinese, Indian, Arabic, Ethiopian and Armenian
-# script) or of broken speech (a dash), closing quotes and brackets, and a citation such
-# as [12].
+# The end of a sentence (in Latin, Chinese, Indian, Arabic, Ethiopian, Armenian, Khmer,
+# Burmese and Tibetan script; Thai has none) or of broken speech (a dash), closing
+# quotes and brackets, and a citation such as [12].
 _END = re.compile(
-    r"""[.!?\u2026\u3002\uff01\uff1f\uff61\u0964\u0965\u061f\u06d4\u1362\u0589"""
-    r"""\"'\u201d\u2019\xbb\u300d\u300f\u2013\u2014-]"""
-    r"""[)\]\"'\u201d\u2019\xbb\u300d\u300f*_]*(\[[\w ]{1,8}\])*\s*$"""
+    r"""[.!?\u2026\u3002\uff01\uff1f\uff61\u0964\u0965\u061f\u06d4\u1362\u0589\uff0e\u17d4\u104b\u0f0d"""
+    r"""\"'\u201c\u201d\u2018\u2019\xab\xbb\u2039\u203a\u300b\u300d\u300f\u2013\u2014-]"""
+    r"""[)\]\"'\u201c\u201d\u2018\u2019\xab\xbb\u2039\u203a\u300b\u300d\u300f\u3011\uff09*_]*"""
+    r"""(\[[\w ]{1,20}\])*\s*$"""
 )
 _HEADING = 200  # characters; C4 drops longer lines too, unfinished speech for instance
 # A bullet, a number or a letter in brackets, before the text of an item.
@@ -39,7 +40,7 @@ _CLOSING = re.compile(
     r"|^\s*End of (the )?Project Gutenberg's\b",
     re.I,
 )
-_BLANK = re.compile(r"\n[ \t]*\n")
+_BLANK = re.compile(r"\n[ \t\r]*\n")
 
 
 def split(document: Document) -> list[str]:
@@ -59,12 +60,15 @@ def boilerplate(parts: Sequence[str]) -> list[bool]:
     """Which are no part of the text: what web pages say about themselves, and Project
     Gutenberg's words before and after a book."""
     found = [len(p) <= _NOTICE and bool(_PHRASES.search(p)) for p in parts]
-    opening = (i for i, part in enumerate(parts) if _OPENING.search(part))
-    first = next(opening, -1) + 1
-    closing = (i for i in range(first, len(parts)) if _CLOSING.search(parts[i]))
-    last = next(closing, len(parts))
-    found[:first] = [True] * first
-    found[last:] = [True] * (len(parts) - last)
+    begun, outside = 0, False  # where the last book ended, and whether one has
+    for number, part in enumerate(parts):
+        if _OPENING.search(part):
+            found[begun : number + 1] = [True] * (number + 1 - begun)
+            outside = False
+        elif _CLOSING.search(part) and not outside:
+            begun, outside = number, True
+    if outside:
+        found[begun:] = [True] * (len(parts) - begun)
     return found
 
 

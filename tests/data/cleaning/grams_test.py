@@ -53,3 +53,16 @@ def test_mixed_is_one_to_one():
     assert len(np.unique(found)) == len(numbers)
     ones = np.unpackbits(found.view(np.uint8)).mean()  # each bit is as often 0 as 1
     assert abs(ones - 0.5) < 0.001
+
+
+def test_words_of_other_scripts():
+    boy, girl = (grams.words(text) for text in ("लड़का गया", "लड़की गयी"))
+    assert len(boy) == len(girl) == 2 and not (boy == girl).any()
+    assert len(grams.words("हिन्दी भाषा में")) == 3
+    for one, other in (
+        ("cafe\u0301s", "caf\xe9s"),
+        ("_Hamlet_ \xe9", "Hamlet, \xe9"),
+        ("_Hamlet_", "hamlet"),
+    ):
+        np.testing.assert_array_equal(grams.words(one), grams.words(other))
+    assert len(grams.words("\U00020000\U00020001")) == 2

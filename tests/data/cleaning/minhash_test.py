@@ -18,7 +18,7 @@ def changed(rng, words, share):
 
 
 def signature(words):
-    return minhash.signature(grams.words(" ".join(words).replace(".", "_")))
+    return minhash.signature(grams.words(" ".join(words).replace(".", "q")))
 
 
 def jaccard(one, other):
