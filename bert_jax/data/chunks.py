@@ -2,12 +2,14 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax.data import pieces, vocabulary
 from bert_jax.data.cleaning import cleaned
+from bert_jax.data.cleaning import settings as clean_settings
 from bert_jax.data.corpus import Document
 from bert_jax.data.shards import Chunk
 from bert_jax.errors import UserError
@@ -29,6 +31,22 @@ def documents(config: ConfigDict) -> Iterator[list[Document]]:
     settings = config.corpus
     found = cleaned.documents(config)
     return pieces.read(found, settings.max_document_bytes, settings.language)
+
+
+def identity(config: ConfigDict) -> dict[str, Any]:
+    """The settings that shape the documents and their splits, besides the text."""
+    settings = config.corpus
+    names = ("dev_fraction", "max_document_bytes", "language", "seed")
+    found = {name: settings[name] for name in names}
+    if settings.clean:
+        found["clean"] = clean_settings.of(config).identity()
+    return found
+
+
+def fits(report: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Whether a prepared folder's report has these settings, `identity` among them."""
+    asked = {"clean": None, **settings}  # a cleaned folder does not do for all the text
+    return all(report.get(name) == asked[name] for name in asked)
 
 
 def split_rule(config: ConfigDict) -> Callable[[int], str]:

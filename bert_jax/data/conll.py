@@ -81,12 +81,12 @@ def read_columns(
       UserError: a column is missing; a line has more or fewer columns than the others,
         or no word or tag; the file has no sentence; see also `read_lines`.
     """
-    if by_name := str(path).startswith(tables.BY_NAME):
+    if str(path).startswith(tables.BY_NAME):
         lines, token_column, tag_column = tuple(_of_rows(str(path))), 0, -1
     else:
         lines = tuple(line for _, line in read_lines(path))
     form = _Form.of(lines, token_column)
-    if form.words_first and not by_name and uncompressed(str(path)).endswith(".conllu"):
+    if form.words_first and uncompressed(str(path)).endswith(".conllu"):
         raise UserError(
             f"{path}: in CoNLL-U the words are column 1: set config.task.token_column=1"
             ", and for parts of speech config.task.tag_column=3 (UPOS) or 4 (XPOS)"
@@ -112,11 +112,7 @@ def read_columns(
             tags.extend(tag)
             continue
         if words:
-            first, *_, last = (*words, max(words))
-            gaps = tuple(n for n in range(first, last) if n not in words)
-            known = tuple(tags) if tags else None
-            sentence = Sentence(tuple(words.values()), known, document, first, gaps)
-            found.append(sentence)
+            found.append(_sentence(words, tags, document))
             words, tags = {}, []
         if fields:
             document += 1
@@ -127,6 +123,14 @@ def read_columns(
     return ColumnFile(
         lines, form.separator, tuple(found), documents, frozenset(skipped)
     )
+
+
+def _sentence(words: dict[int, str], tags: list[str], document: int) -> Sentence:
+    """A sentence of the words by their lines, in order."""
+    first, *_, last = (*words, max(words))
+    gaps = tuple(n for n in range(first, last) if n not in words)
+    known = tuple(tags) if tags else None
+    return Sentence(tuple(words.values()), known, document, first, gaps)
 
 
 def _of_rows(source: str) -> Iterator[str]:

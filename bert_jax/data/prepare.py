@@ -33,7 +33,6 @@ from bert_jax.data import (
     writing,
 )
 from bert_jax.data.cleaning import cleaned
-from bert_jax.data.cleaning import settings as clean_settings
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
@@ -59,8 +58,7 @@ class Prepared(NamedTuple):
 
     def fits(self, config: ConfigDict, max_seq_length: int) -> bool:
         """Whether the config has these settings; does not compare the text."""
-        settings = {"clean": None} | _identity(config, max_seq_length)
-        return all(self.report.get(name) == settings[name] for name in settings)
+        return chunks.fits(self.report, _identity(config, max_seq_length))
 
 
 def prepare(
@@ -203,17 +201,10 @@ def _digest(tokenizer: Tokenizer) -> str:
 
 def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
     """The settings that shape the pairs, besides text, vocabulary and libraries."""
-    found = {
-        "settings": _settings(config, max_seq_length)._asdict(),
-        "dev_fraction": config.corpus.dev_fraction,
-        "max_document_bytes": config.corpus.max_document_bytes,
-        "language": config.corpus.language,
-        "seed": config.corpus.seed,
-    }
+    shape = {"settings": _settings(config, max_seq_length)._asdict()}
+    found = shape | chunks.identity(config)
     if config.corpus.weights:  # their values matter to the loader only
         found["by_source"] = True
-    if config.corpus.clean:
-        found["clean"] = clean_settings.of(config).identity()
     return found
 
 

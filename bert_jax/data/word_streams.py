@@ -24,7 +24,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from bert_jax import tokenization
 from bert_jax.data import characters, chunks, corpus, overlap, whole
 from bert_jax.data.cleaning import cleaned
-from bert_jax.data.cleaning import settings as clean_settings
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
@@ -93,8 +92,7 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
         )
     if recorded and whole.is_whole(data_dir / recorded, _REPORT):
         found = _opened(data_dir / recorded)
-        asked = {"clean": None} | settings
-        if all(found.report.get(name) == asked[name] for name in asked):
+        if chunks.fits(found.report, settings):
             return found
     identity = settings | {
         "format": FORMAT,
@@ -142,18 +140,12 @@ def _rules(config: ConfigDict) -> tuple[Any, Any]:
 
 
 def _settings(config: ConfigDict) -> dict[str, Any]:
-    found = {
+    return {
         "words": config.task.words,
         "lowercase": config.tokenizer.lowercase,
         "strip_accents": config.tokenizer.strip_accents,
-        "dev_fraction": config.corpus.dev_fraction,
-        "max_document_bytes": config.corpus.max_document_bytes,
-        "language": config.corpus.language,
-        "seed": config.corpus.seed,
+        **chunks.identity(config),
     }
-    if config.corpus.clean:
-        found["clean"] = clean_settings.of(config).identity()
-    return found
 
 
 def _opened(folder: storage.Path) -> Prepared:

@@ -66,8 +66,7 @@ class BertWithHeads(nn.Module):
 
         Args:
           input_ids: [batch, length]; [batch, choices, length] with `multiple_choice`,
-            which encodes each choice as a row, and for a GPT's classification of
-            several sequences, whose vectors are added.
+            each choice a row, and for a GPT that adds several sequences' vectors.
           input_mask: 1 for a token, 0 for padding.
           segment_ids: 0 for the first sentence, 1 for the second.
           key: for dropout; None for evaluation.

@@ -174,6 +174,15 @@ class Packed(NamedTuple):
         return cls(*(batch[name] for name in cls._fields))
 
 
+def at_last_token(
+    sequence: Float[Array, "batch length hidden"],
+    input_mask: Int[Array, "batch length"],
+) -> Float[Array, "batch hidden"]:
+    """The vector of each row's last token; padding follows the tokens."""
+    last = jnp.maximum(jnp.sum(input_mask, axis=1) - 1, 0)
+    return jnp.take_along_axis(sequence, last[:, None, None], axis=1)[:, 0]
+
+
 class Encoded(NamedTuple):
     """BERT's outputs for a batch."""
 
@@ -238,8 +247,7 @@ class Bert(nn.Module):
             places = packed.cls_positions[:, :, None]
             first = jnp.take_along_axis(sequence, places, axis=1)
         elif self.config.causal:
-            last = jnp.maximum(jnp.sum(input_mask, axis=1) - 1, 0)
-            first = jnp.take_along_axis(sequence, last[:, None, None], axis=1)[:, 0]
+            first = at_last_token(sequence, input_mask)
         else:
             first = sequence[:, 0]
         return jnp.tanh(self.pooler(first))

@@ -12,7 +12,14 @@ from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.attention import Seen
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Encoded, Encoder, Packed, constrain
+from bert_jax.models.encoder import (
+    Bert,
+    Encoded,
+    Encoder,
+    Packed,
+    at_last_token,
+    constrain,
+)
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.layers import Embedding, dropout
 from bert_jax.models.products import product
@@ -92,8 +99,7 @@ class Gpt(nn.Module):
         input_mask: Int[Array, "batch length"],
     ) -> Float[Array, "batch hidden"]:
         """The vector of the last token, `_classify_` in fine-tuning."""
-        last = jnp.maximum(jnp.sum(input_mask, axis=1) - 1, 0)
-        return jnp.take_along_axis(sequence, last[:, None, None], axis=1)[:, 0]
+        return at_last_token(sequence, input_mask)
 
 
 def trunk(config: BertConfig, name: str | None = None) -> Bert | Gpt:

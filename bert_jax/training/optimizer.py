@@ -231,7 +231,7 @@ def make(
     clip_norm = rates.number(config, "clip_norm")
     schedule = learning_rate_schedule(config)
     if learning_rate is not None:
-        schedule = lambda _: learning_rate  # noqa: E731
+        schedule = optax.constant_schedule(learning_rate)
     clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
     mask = functools.partial(decay_mask, unused=unused)
     return optax.chain(clip, maker(optimizer, schedule, mask))
