@@ -132,6 +132,11 @@ class FillMask(Predictor):
         Returns:
           `ids` and `probabilities` [batch, masks, top_k], `is_next` [batch].
         """
+        outputs = self._outputs(params, batch)
+        is_next = jax.nn.softmax(outputs["next_sentence_logits"])[:, 0]
+        return {**self._best(outputs["masked_lm_logits"]), "is_next": is_next}
+
+    def _outputs(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
         outputs = self._model.apply(
             {"params": params},
             batch["input_ids"],
@@ -140,12 +145,17 @@ class FillMask(Predictor):
             batch["masked_lm_positions"],
         )
         assert isinstance(outputs, dict)
+        return outputs
+
+    def _best(self, logits: Array, never: Array | None = None) -> dict[str, Array]:
+        """The likeliest pieces, without those of the ids `never`."""
         # An embedding matrix may have more rows than the vocabulary has pieces.
-        logits = outputs["masked_lm_logits"][..., : self._tokenizer.get_vocab_size()]
+        logits = logits[..., : self._tokenizer.get_vocab_size()]
+        if never is not None:
+            logits = logits.at[..., never].set(-np.inf)
         top_k = min(self._config.predict.top_k, logits.shape[-1])
         probabilities, ids = jax.lax.top_k(jax.nn.softmax(logits), top_k)
-        is_next = jax.nn.softmax(outputs["next_sentence_logits"])[:, 0]
-        return {"ids": ids, "probabilities": probabilities, "is_next": is_next}
+        return {"ids": ids, "probabilities": probabilities}
 
     def examples(
         self, batch: loader.Batch, count: int

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 from ml_collections import ConfigDict
@@ -70,19 +69,7 @@ class GptContinue(Continue):
         Returns:
           `ids` and `probabilities` [batch, positions, top_k].
         """
-        outputs = self._model.apply(
-            {"params": params},
-            batch["input_ids"],
-            batch["input_mask"],
-            batch["segment_ids"],
-            batch["masked_lm_positions"],
-        )
-        assert isinstance(outputs, dict)
-        logits = outputs["lm_logits"][..., : self._tokenizer.get_vocab_size()]
-        logits = logits.at[..., self._never].set(-jnp.inf)
-        top_k = min(self._config.predict.top_k, logits.shape[-1])
-        probabilities, ids = jax.lax.top_k(jax.nn.softmax(logits), top_k)
-        return {"ids": ids, "probabilities": probabilities}
+        return self._best(self._outputs(params, batch)["lm_logits"], self._never)
 
     def _text(self, ids: list[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=False)
