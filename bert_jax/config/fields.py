@@ -28,7 +28,7 @@ _TABLE: dict[str, rules.Rule] = {
     "model.layer_norm_eps": rules.number("(0, inf)"),
     "model.dtype": rules.one_of("float32", "bfloat16"),
     "model.attention": rules.registered(
-        "einsum", "fused", where="bert_jax.models.attention:ATTENTIONS"
+        *("einsum", "fused", "cudnn"), where="bert_jax.models.attention:ATTENTIONS"
     ),
     "model.remat": rules.one_of("none", "full", "dots"),
     "model.scan_layers": rules.flag,

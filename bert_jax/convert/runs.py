@@ -16,7 +16,7 @@ from bert_jax.config import configuration
 from bert_jax.convert import gpt_layout, layout
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
-from bert_jax.models.config import BertConfig
+from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
@@ -62,7 +62,7 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
     params = _unstacked(params)
     _check_shapes(params, model_config, folder)
     # One of our own kernels computes the same as another; the user's own does not.
-    ours = model_config.attention in ("einsum", "fused")
+    ours = model_config.attention in ("einsum", *KERNELS)
     attention = "einsum" if ours else model_config.attention
     found = Weights(
         config=dataclasses.replace(

@@ -9,10 +9,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.errors import UserError
-from bert_jax.models.config import BertConfig
+from bert_jax.models import split
+from bert_jax.models.config import KERNELS, BertConfig
+from bert_jax.models.cudnn_attention import cudnn_attention
 from bert_jax.models.fused_attention import HIDDEN, fused_attention
 from bert_jax.models.layers import Dense, dropout
 from bert_jax.models.products import product
+from bert_jax.models.splash_attention import splash_attention
+
+# The one kernel with dropout, and where.
+_DROPS = ("fused", "gpu")
 
 
 class Seen(NamedTuple):
@@ -64,9 +70,36 @@ def einsum_attention(
 
 
 def _fused(
-    query: Float[Array, "batch length heads head_dim"], *rest: Any
+    query: Float[Array, "batch length heads head_dim"],
+    keys: Float[Array, "batch length heads head_dim"],
+    value: Float[Array, "batch length heads head_dim"],
+    seen: Seen,
+    rate: float,
+    key: Key[Array, ""] | None,
+    causal: bool = False,
 ) -> tuple[Float[Array, "batch length heads head_dim"], None]:
-    return fused_attention(query, *rest), None
+    if split.platform() != "tpu":
+        return fused_attention(query, keys, value, seen, rate, key, causal), None
+    _require_no_dropout("fused", rate, key)
+    return splash_attention(query, keys, value, seen, causal), None
+
+
+def _cudnn(
+    query: Float[Array, "batch length heads head_dim"],
+    keys: Float[Array, "batch length heads head_dim"],
+    value: Float[Array, "batch length heads head_dim"],
+    seen: Seen,
+    rate: float,
+    key: Key[Array, ""] | None,
+    causal: bool = False,
+) -> tuple[Float[Array, "batch length heads head_dim"], None]:
+    _require_no_dropout("cudnn", rate, key)
+    return cudnn_attention(query, keys, value, seen, causal), None
+
+
+def _require_no_dropout(name: str, rate: float, key: Any) -> None:
+    if rate > 0 and key is not None:
+        raise ValueError(f"attention {name}: has no dropout here; rate={rate}")
 
 
 # By name; your own config file can add to it (docs/extending.md). Each takes the
@@ -74,7 +107,41 @@ def _fused(
 ATTENTIONS: dict[str, Callable[..., tuple[Array, Array | None]]] = {
     "einsum": einsum_attention,
     "fused": _fused,
+    "cudnn": _cudnn,
 }
+
+
+def check(model: Any, platform: str, *, trains: bool, packed: bool) -> None:
+    """Checks that a config's attention can be computed as the config asks.
+
+    Args:
+      model: `config.model`.
+      platform: of the devices: gpu, tpu or cpu.
+      trains: the model is trained, with dropout.
+      packed: the rows of training hold several sequences.
+
+    Raises:
+      UserError: it cannot.
+    """
+    name, rate = model.attention, model.attention_probs_dropout_prob
+    devices = KERNELS.get(name, (platform,))
+    fault = ""
+    if platform not in devices:
+        wanted = " or a ".join(device.upper() for device in devices)
+        fault = f"needs a {wanted}, and this is a {platform};"
+    elif trains and rate > 0 and name in KERNELS and (name, platform) != _DROPS:
+        where = " on a TPU" if platform == "tpu" else ""
+        field = "config.model.attention_probs_dropout_prob"
+        fault = f"has no dropout{where}, and {field}={rate}; set that to 0, or"
+    elif name == "cudnn" and model.dtype != "bfloat16":
+        fault = (
+            f"needs config.model.dtype=bfloat16, and it is {model.dtype}; set it, or"
+        )
+    elif name == "cudnn" and trains and packed:
+        fault = "cannot keep the sequences of config.corpus.packing=True apart;"
+    if fault:
+        other = "fused" if name == "cudnn" and platform == "gpu" else "einsum"
+        raise UserError(f"config.model.attention={name}: {fault} choose {other}")
 
 
 class SelfAttention(nn.Module):

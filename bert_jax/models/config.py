@@ -8,7 +8,13 @@ from typing import Any
 from bert_jax.errors import UserError
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
-FUSED_HEADS = (16, 32, 64, 128)  # Triton's blocks are powers of 2
+# Those of `model.attention` that are kernels, which compute what einsum does and keep
+# no probabilities: the devices that have them, and the sizes of heads that they take.
+KERNELS = {"fused": ("gpu", "tpu"), "cudnn": ("gpu",)}
+HEADS = {
+    "fused": (16, 32, 64, 128),  # Triton's blocks are powers of 2
+    "cudnn": tuple(range(8, 129, 8)),  # on any GPU; newer ones take larger
+}
 DTYPES = ("float32", "bfloat16")
 REMATS = ("none", "full", "dots")
 ARCHITECTURES = ("bert", "gpt")
@@ -78,11 +84,12 @@ class BertConfig:
                 f"config.model.num_attention_heads={self.num_attention_heads} does not "
                 f"divide config.model.hidden_size={self.hidden_size}"
             )
-        if self.attention == "fused" and self.head_dim not in FUSED_HEADS:
+        heads = HEADS.get(self.attention, (self.head_dim,))
+        if self.head_dim not in heads:
             raise UserError(
-                "config.model.attention=fused: heads (config.model.hidden_size / "
-                f"num_attention_heads) of {self.head_dim}, but it computes those of "
-                f"{', '.join(map(str, FUSED_HEADS))} only; choose einsum"
+                f"config.model.attention={self.attention}: heads (config.model."
+                f"hidden_size / num_attention_heads) of {self.head_dim}, but it "
+                f"computes those of {', '.join(map(str, heads))} only; choose einsum"
             )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0 <= getattr(self, name) < 1:

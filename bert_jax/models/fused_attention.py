@@ -13,13 +13,14 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.layers import hash_column, row_keys
+from bert_jax.models.split import IDS, VECTORS, WORDS, on_mesh
 
 BLOCKS = (64, 32, 16)  # queries or keys of a block; Triton multiplies 16 at least
 _PARAMS = triton.CompilerParams(num_warps=4, num_stages=2)
+_SPECS = (VECTORS, VECTORS, VECTORS, IDS, IDS, WORDS)
 HIDDEN = -1e4  # added to the scores of keys that a query does not see (modeling.py)
 
 
@@ -47,7 +48,7 @@ def fused_attention(
     """Softmax attention of each query over the keys with its id.
 
     Args:
-      query: head_dim is one of `config.FUSED_HEADS`.
+      query: head_dim is one of `config.HEADS`.
       seen: the ids of queries and keys.
       rate: of dropout of the probabilities.
       key: for dropout; None for evaluation.
@@ -72,26 +73,9 @@ def fused_attention(
     block = next(size for size in BLOCKS if (length + padded) % size == 0)
     rate = rate if words else 0.0
     setting = _Setting(size**-0.5, causal, rate, block, interpret)
-    found = _on_mesh(setting)(query, keys, value, query_ids, key_ids, words)
+    attend = on_mesh(functools.partial(_attend, setting), _SPECS)
+    found = attend(query, keys, value, query_ids, key_ids, words)
     return found[:, :length]
-
-
-def _on_mesh(setting: _Setting) -> Any:
-    """The attention with its rows and heads split as the mesh in use splits them: the
-    compiler does not know how to split a kernel."""
-    attend = functools.partial(_attend, setting)
-    mesh = jax.sharding.get_abstract_mesh()
-    if mesh.empty or mesh.size == 1:
-        return attend
-    rows = ("data", "fsdp")
-    heads_last = PartitionSpec(rows, None, "tensor", None)
-    ids, words = PartitionSpec(rows), PartitionSpec(rows, "tensor")
-    return jax.shard_map(
-        attend,
-        in_specs=(heads_last, heads_last, heads_last, ids, ids, words),
-        out_specs=heads_last,
-        check_vma=False,
-    )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

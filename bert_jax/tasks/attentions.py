@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float16, Int
 
 from bert_jax.errors import UserError
-from bert_jax.models.config import BertConfig
+from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.models.gpt import trunk
 from bert_jax.tasks.task import Batch, Outputs, Predictor, Questions
 
@@ -52,9 +52,9 @@ class WithAttentions(Predictor):
         if "encoder" not in params.get("bert", {}):
             raise UserError(f"{FIELD}: this model's encoder is not BERT; leave it out")
         self._inner = predictor
-        # That kernel keeps no probabilities; the answers still come from it. A user's
-        # own attention computes others than einsum.
-        own = "einsum" if config.attention == "fused" else config.attention
+        # A kernel keeps no probabilities; the answers still come from it. A user's own
+        # attention computes others than einsum.
+        own = "einsum" if config.attention in KERNELS else config.attention
         self._attention = own
         self._bert = trunk(dataclasses.replace(config, attention=own, remat="none"))
         self._rows = 0  # encoded so far

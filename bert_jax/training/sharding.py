@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
+from bert_jax.models import attention
 from bert_jax.training.step import TrainState, init_state
 
 AXES = ("data", "fsdp", "tensor")
@@ -69,7 +70,7 @@ def make_mesh(
     Raises:
       UserError: sizes that do not multiply to the number of devices, a batch that
         does not divide over them, an unknown `optimizer`, or an attention that these
-        devices do not have.
+        devices cannot compute.
     """
     if config.mesh.optimizer not in OPTIMIZERS:
         raise UserError(
@@ -77,7 +78,12 @@ def make_mesh(
             f"{', '.join(OPTIMIZERS)}"
         )
     devices = jax.devices() if devices is None else devices
-    _check_attention(config.model.attention, devices[0].platform)
+    attention.check(
+        config.model,
+        devices[0].platform,
+        trains="train" in uses,
+        packed=config.corpus.packing,
+    )
     count = len(devices)
     sizes = {axis: config.mesh[axis] for axis in AXES}
     given = math.prod(size for size in sizes.values() if size != -1)
@@ -123,14 +129,6 @@ def _check_batches(
                 f"config.{name} = {value} does not divide over the {shards} device(s) "
                 f"of mesh data={sizes['data']} fsdp={sizes['fsdp']}"
             )
-
-
-def _check_attention(name: str, platform: str) -> None:
-    if name == "fused" and platform != "gpu":
-        raise UserError(
-            f"config.model.attention=fused: needs a GPU, and this is a {platform}; "
-            "choose einsum"
-        )
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

@@ -264,7 +264,9 @@ def test_a_wrong_field_is_named(field, value):
 def test_an_attention_that_does_not_exist_is_named():
     ids = jnp.ones((1, 8), jnp.int32)
     params, config = random_params(CONFIG), dataclasses.replace(CONFIG, attention="x")
-    with pytest.raises(UserError, match=r"attention=x: choose one of einsum, fused"):
+    with pytest.raises(
+        UserError, match=r"attention=x: choose one of einsum, fused, cudnn"
+    ):
         apply(config, params, ids, ids, ids, ids[:, :1])
 
 

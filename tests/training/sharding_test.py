@@ -77,7 +77,9 @@ def test_what_does_not_fit_is_named(group, field, value, message):
 def test_a_kernel_for_gpus_is_refused_elsewhere():
     config = small_config()
     config.model.attention = "fused"
-    with pytest.raises(UserError, match="fused: needs a GPU, and this is a cpu"):
+    with pytest.raises(
+        UserError, match="fused: needs a GPU or a TPU, and this is a cpu"
+    ):
         sharding.make_mesh(config)
 
 

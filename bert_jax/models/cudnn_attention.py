@@ -1,0 +1,38 @@
+"""Attention by cuDNN's own kernel, for NVIDIA's GPUs.
+
+JAX calls it (jax.nn.dot_product_attention). It has a dropout that JAX keeps private,
+whose bits a resumed run could not draw again, so it trains only models whose attention
+drops nothing; and it takes a length for each row, so no packed ones. A mask would be
+an array of length x length, which cuDNN reads and differentiates.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+def cudnn_attention(
+    query: Float[Array, "batch length heads head_dim"],
+    keys: Float[Array, "batch length heads head_dim"],
+    value: Float[Array, "batch length heads head_dim"],
+    seen: tuple[Int[Array, "batch 1"], Int[Array, "batch length"]],
+    causal: bool = False,
+) -> Float[Array, "batch length heads head_dim"]:
+    """Softmax attention of every query over a row's tokens, without dropout.
+
+    Args:
+      query: bfloat16, as keys and values; head_dim is one of `config.HEADS`.
+      seen: the id of a row's tokens, which come before its padding, and each key's. A
+        row of padding alone sees its first position.
+      causal: a query attends to no position after its own.
+    """
+    lengths = jnp.sum(seen[1] == seen[0], axis=1, dtype=jnp.int32)
+    return jax.nn.dot_product_attention(
+        query,
+        keys,
+        value,
+        is_causal=causal,
+        # All queries are computed, those of padding too, as everywhere else.
+        key_value_seq_lengths=jnp.maximum(lengths, 1),
+        implementation="cudnn",
+    )

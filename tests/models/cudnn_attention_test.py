@@ -1,0 +1,174 @@
+"""What cuDNN's attention is given; nothing here runs it.
+
+In its place JAX's own attention takes the same arguments, and the program for CUDA is
+lowered, not compiled.
+"""
+
+import json
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src.cudnn import fused_attention_stablehlo as cudnn
+from micro import bert_config
+
+from bert_jax.errors import UserError
+from bert_jax.models import attention
+from bert_jax.models.attention import Seen, einsum_attention
+from bert_jax.models.cudnn_attention import cudnn_attention
+
+
+def results(attend, given, gradient):
+    output, pull = jax.vjp(attend, *given)
+    return output, *pull(gradient)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_it_is_given_means_what_einsum_computes(monkeypatch, causal):
+    """Scale, lengths, causality and layout; at the places of padding too."""
+    taken = []
+    own = jax.nn.dot_product_attention
+
+    def by_xla(*given, implementation, **named):
+        taken.append((implementation, named["key_value_seq_lengths"].tolist()))
+        return own(*given, implementation="xla", **named)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", by_xla)
+    rng = np.random.default_rng(0)
+    *given, gradient = (
+        jnp.asarray(rng.normal(size=(4, 21, 3, 16)), jnp.float32) for _ in range(4)
+    )
+    ends = np.array([[21], [1], [13], [0]])
+    seen = Seen.tokens(jnp.asarray(np.arange(21) < ends, jnp.int32))
+    # No loss depends on a row of padding alone.
+    gradient = gradient.at[3].set(0)
+    found = results(
+        lambda *three: cudnn_attention(*three, seen, causal), given, gradient
+    )
+    expected = results(
+        lambda *three: einsum_attention(*three, seen, 0.0, None, causal)[0],
+        given,
+        gradient,
+    )
+    assert taken == [("cudnn", [21, 1, 13, 1])]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one[:3], other[:3], rtol=0, atol=1e-5)
+        assert np.isfinite(one[3]).all()
+
+
+@pytest.mark.parametrize(
+    ("causal", "mask"), [(False, "PADDING"), (True, "PADDING_CAUSAL")]
+)
+def test_the_program_for_cuda_calls_cudnn(monkeypatch, causal, mask):
+    # JAX asks the library for its version when it traces.
+    monkeypatch.setattr(cudnn, "check_cudnn_version", lambda: 91000)
+    seen = Seen.tokens(jnp.ones((2, 24), jnp.int32))
+
+    def loss(query, keys, value):
+        mixed, probs = attention.ATTENTIONS["cudnn"](
+            query, keys, value, seen, 0.1, None, causal
+        )
+        assert probs is None
+        return jnp.sum(mixed.astype(jnp.float32))
+
+    shape = jax.ShapeDtypeStruct((2, 24, 3, 40), jnp.bfloat16)
+    traced = jax.jit(jax.grad(loss, (0, 1, 2))).trace(shape, shape, shape)
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    calls = re.findall(r"@__cudnn\$(\w+)\(.*?backend_config = \"(.*?)\", operand", text)
+    assert [name for name, _ in calls] == ["fmhaSoftmax", "fmhaSoftmaxBackward"]
+    for _, settings in calls:
+        own = json.loads(settings.replace(r"\22", '"'))["cudnn_fmha_backend_config"]
+        assert own["mask_type"] == mask and own["dropout_rate"] == 0
+        assert own["fmha_scale"] == pytest.approx(40**-0.5)
+        assert own["intermediate_tensor_shape"]["dimensions"] == ["2", "3", "24", "24"]
+    assert "24x24" not in text  # neither a mask nor scores
+
+
+def test_dropout_is_never_left_out_in_silence():
+    x, seen = jnp.ones((1, 8, 1, 16)), Seen.tokens(jnp.ones((1, 8), jnp.int32))
+    with pytest.raises(ValueError, match=r"cudnn: has no dropout here; rate=0\.1"):
+        attention.ATTENTIONS["cudnn"](x, x, x, seen, 0.1, jax.random.key(0))
+
+
+def test_heads_that_it_cannot_take_are_refused():
+    fields = {"vocab_size": 50, "num_attention_heads": 2, "attention": "cudnn"}
+    with pytest.raises(UserError, match="of 132, but it computes those of 8, 16, 24"):
+        bert_config(**fields, hidden_size=264)
+    assert bert_config(**fields, hidden_size=96).head_dim == 48
+
+
+CHECK = partial(attention.check, trains=True, packed=False)
+
+
+def fields(**changes):
+    return bert_config(
+        **{"vocab_size": 50, "hidden_size": 32, "num_attention_heads": 2},
+        **{"dtype": "bfloat16", "attention_probs_dropout_prob": 0.0, **changes},
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "platform", "named", "message"),
+    [
+        ({}, "cpu", {}, "cudnn: needs a GPU, and this is a cpu; choose einsum"),
+        ({}, "tpu", {}, "cudnn: needs a GPU, and this is a tpu; choose einsum"),
+        (
+            {"attention_probs_dropout_prob": 0.1},
+            *("gpu", {}),
+            "cudnn: has no dropout, and config.model.attention_probs_dropout_prob=0.1; "
+            "set that to 0, or choose fused",
+        ),
+        (
+            {"dtype": "float32"},
+            *("gpu", {"trains": False}),
+            "cudnn: needs config.model.dtype=bfloat16, and it is float32; set it, or "
+            "choose fused",
+        ),
+        (
+            *({}, "gpu", {"packed": True}),
+            "cudnn: cannot keep the sequences of config.corpus.packing=True apart; "
+            "choose fused",
+        ),
+        (
+            {"attention": "fused"},
+            *("cpu", {}),
+            "fused: needs a GPU or a TPU, and this is a cpu; choose einsum",
+        ),
+        (
+            {"attention": "fused", "attention_probs_dropout_prob": 0.1},
+            *("tpu", {}),
+            "fused: has no dropout on a TPU, and config.model."
+            "attention_probs_dropout_prob=0.1; set that to 0, or choose einsum",
+        ),
+    ],
+)
+def test_what_the_devices_cannot_do_is_refused(changes, platform, named, message):
+    with pytest.raises(UserError) as raised:
+        CHECK(fields(**{"attention": "cudnn", **changes}), platform, **named)
+    assert str(raised.value) == f"config.model.attention={message}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "platform", "named"),
+    [
+        ({}, "gpu", {}),
+        # Evaluation drops nothing, and packs nothing.
+        (
+            {"attention_probs_dropout_prob": 0.1},
+            *("gpu", {"trains": False, "packed": True}),
+        ),
+        ({"attention": "fused", "attention_probs_dropout_prob": 0.1}, "gpu", {}),
+        ({"attention": "fused"}, "tpu", {"packed": True}),
+        (
+            {"attention": "fused", "attention_probs_dropout_prob": 0.1},
+            *("tpu", {"trains": False}),
+        ),
+        ({"attention": "einsum", "attention_probs_dropout_prob": 0.1}, "tpu", {}),
+        ({"attention": "window", "attention_probs_dropout_prob": 0.1}, "cpu", {}),
+    ],
+)
+def test_what_they_can_do_is_not(changes, platform, named):
+    CHECK(fields(**{"attention": "cudnn", **changes}), platform, **named)

@@ -1,0 +1,106 @@
+"""The TPU's kernel, interpreted, beside the einsum attention."""
+
+import dataclasses
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+from micro import bert_config
+
+from bert_jax.models import attention, split
+from bert_jax.models.attention import Seen, einsum_attention
+from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.models.splash_attention import splash_attention
+
+interpreted = partial(splash_attention, interpret=True)
+
+
+def sees(kind: str, batch: int, length: int) -> Seen:
+    rng = np.random.default_rng(1)
+    if kind == "packed":
+        ids = np.sort(rng.integers(0, 4, (batch, length)), axis=1).astype(np.int32)
+        return Seen(jnp.asarray(ids), jnp.asarray(ids))
+    ends = rng.integers(1, length + 1, (batch, 1))
+    return Seen.tokens(jnp.asarray(np.arange(length) < ends, jnp.int32))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "causal"),
+    [
+        ((2, 128, 2, 64), "packed", False),
+        ((1, 600, 1, 64), "packed", True),  # padded to 640: five blocks
+        ((3, 7, 2, 32), "padded", False),
+        ((2, 7, 2, 32), "padded", True),
+    ],
+)
+def test_outputs_and_gradients_are_the_einsum_s(shape, kind, causal):
+    rng = np.random.default_rng(0)
+    given = [jnp.asarray(rng.normal(size=shape), jnp.float32) for _ in range(3)]
+    gradient = jnp.asarray(rng.normal(size=shape), jnp.float32)
+    seen = sees(kind, *shape[:2])
+
+    def results(attend):
+        output, pull = jax.vjp(attend, *given)
+        return output, *pull(gradient)
+
+    found = results(lambda *three: interpreted(*three, seen, causal))
+    expected = results(
+        lambda *three: einsum_attention(*three, seen, 0.0, None, causal)[0]
+    )
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
+def test_a_row_of_padding_alone_is_finite():
+    rng = np.random.default_rng(0)
+    given = [jnp.asarray(rng.normal(size=(1, 8, 1, 16)), jnp.float32) for _ in "qkv"]
+    seen = Seen.tokens(jnp.zeros((1, 8), jnp.int32))
+    output, pull = jax.vjp(lambda *three: interpreted(*three, seen), *given)
+    mean = given[2].sum(axis=1, keepdims=True) / 128  # with the kernel's own padding
+    np.testing.assert_allclose(output, jnp.broadcast_to(mean, output.shape), atol=1e-6)
+    assert not any(jnp.any(gradient) for gradient in pull(jnp.zeros_like(output)))
+
+
+@pytest.fixture
+def as_on_a_tpu(monkeypatch):
+    monkeypatch.setattr(split, "platform", lambda: "tpu")
+    monkeypatch.setattr(attention, "splash_attention", interpreted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("axes", [(2, 2, 2), (8, 1, 1)])
+def test_fused_is_this_kernel_on_a_mesh_of_tpus(as_on_a_tpu, axes):
+    """The whole model's gradients, split over devices: those of einsum on one."""
+    fields = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2}
+    fields |= {"num_attention_heads": 2, "intermediate_size": 64}
+    config = bert_config(**fields, attention_probs_dropout_prob=0.0)
+    params = nn.meta.unbox(init_pretraining(config, jax.random.key(0)))
+    ids = jax.random.randint(jax.random.key(1), (8, 24), 5, 50)
+    mask = (jnp.arange(24) < 20).astype(jnp.int32) * jnp.ones_like(ids)
+
+    def loss(params, attention):
+        model = BertForPreTraining(dataclasses.replace(config, attention=attention))
+        inputs = (ids, mask, jnp.zeros_like(ids), ids[:, :2] % 20, jax.random.key(2))
+        return sum(
+            jnp.sum(x**2) for x in model.apply({"params": params}, *inputs).values()
+        )
+
+    expected = jax.grad(loss)(params, "einsum")
+    mesh = jax.make_mesh(axes, ("data", "fsdp", "tensor"), (AxisType.Auto,) * 3)
+    with jax.set_mesh(mesh):
+        found = jax.jit(jax.grad(loss), static_argnums=1)(params, "fused")
+    scale = max(float(jnp.abs(x).max()) for x in jax.tree.leaves(expected))
+    for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * scale)
+
+
+def test_dropout_is_never_left_out_in_silence(as_on_a_tpu):
+    x, seen = jnp.ones((1, 8, 1, 16)), Seen.tokens(jnp.ones((1, 8), jnp.int32))
+    fused = attention.ATTENTIONS["fused"]
+    with pytest.raises(ValueError, match=r"fused: has no dropout here; rate=0\.1"):
+        fused(x, x, x, seen, 0.1, jax.random.key(0))
+    assert fused(x, x, x, seen, 0.1, None)[0].shape == x.shape
