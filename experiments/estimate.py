@@ -16,11 +16,11 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from bert_jax.errors import UserError
+from bert_jax.models import attention
 from bert_jax.training import optimizer, sharding
 from bert_jax.training.memory import bytes_per_device
 from bert_jax.training.step import TrainState
-from experiments import columns, programs
+from experiments import columns, described, programs
 
 # Values of config.model.remat.
 NO_REMAT, FULL_REMAT = "none", "full"
@@ -54,10 +54,12 @@ def mesh_of(config: ConfigDict, kind: str) -> Mesh:
       UserError: it does not fit them, or they do not have the config's attention.
     """
     own = config.copy_and_resolve_references()
+    platform = "gpu" if kind == "cuda" else kind
+    packed = own.corpus.packing
+    attention.check(own.model, platform, trains=True, packed=packed)
     if kind == "cuda":
-        own.model.attention = "einsum"  # the simulated devices are no GPUs
-    elif own.model.attention == "fused":
-        raise UserError("config.model.attention=fused: needs a GPU; choose einsum")
+        described.trace_without_cudnn()
+    own.model.attention = "einsum"  # the simulated devices are of another kind
     return sharding.make_mesh(own)
 
 

@@ -17,6 +17,7 @@ import runs
 
 from bert_jax.config.phases import phases
 from bert_jax.data import loader
+from bert_jax.models import attention
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime import environment
 from experiments.benchmarks import (
@@ -295,6 +296,20 @@ def test_each_part_for_a_gpu_has_its_cases():
     labels = [gpu_cases.label(case) for case in second]
     assert "remat full" in labels and "attention fused, packing True" in labels
     assert f"flags {gpu_cases.FLAGS[0]}" in labels
+    dry = "attention dropout 0.0"
+    for name in ("attention fused, ", "attention cudnn, ", ""):
+        assert labels.count(f"{name}{dry}") >= 2
+
+
+@pytest.mark.parametrize("part", [1, 2])
+def test_no_case_for_a_gpu_is_refused(part):
+    for case in gpu_cases.cases(part):
+        model = SimpleNamespace(
+            attention=case["attention"],
+            attention_probs_dropout_prob=case["attention_dropout"],
+            dtype=case["dtype"],
+        )
+        attention.check(model, "gpu", trains=True, packed=case["packing"])
 
 
 def test_a_packed_step_counts_its_pairs():
