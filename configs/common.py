@@ -50,8 +50,10 @@ def _model() -> ConfigDict:
     # Of the matrix products: float32, or bfloat16 (faster on TPUs and GPUs; parameters,
     # softmax and losses stay float32).
     model.dtype = "float32"
-    # Its implementation: einsum, or fused (one kernel, for GPUs: faster, takes less
-    # memory, the same numbers but for rounding).
+    # Its implementation, with the same numbers but for rounding: einsum; fused (one
+    # kernel, which takes less memory: on GPUs, and on TPUs where
+    # attention_probs_dropout_prob is 0); or cudnn (NVIDIA's, in bfloat16, likewise
+    # without dropout).
     model.attention = "einsum"
     # What the backward pass recomputes, to save memory: none; full (all of each
     # layer); dots (everything between its matrix products, and attention).

@@ -194,16 +194,43 @@ def test_other_steps_compile(device, spec, mode):
     assert not list(wide_products(done))
 
 
-def test_packing_compiles_with_each_attention():
-    for device, attention in ((SLICE, "einsum"), (GPU, "fused")):
-        fields = ("corpus.packing=True", f"model.attention={attention}")
-        _, done = built(device, *BASE, *fields)
-        own = "__gpu$xla.gpu.triton" in done.as_text()
-        assert own == (attention == "fused")
-    with pytest.raises(
-        UserError, match="needs a GPU, and this is a tpu; choose einsum"
-    ):
+NO_DROPOUT = "model.attention_probs_dropout_prob=0.0"
+TRITON, SPLASH = "__gpu$xla.gpu.triton", "splash_mha_fwd_segmented"
+CUDNN = ("__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward")
+
+
+@pytest.mark.parametrize(
+    ("device", "fields", "kernels"),
+    [
+        (SLICE, ("corpus.packing=True",), ()),
+        (GPU, ("corpus.packing=True", "model.attention=fused"), (TRITON,)),
+        # Rows over eight devices, heads over two.
+        (
+            SLICE,
+            (
+                *("corpus.packing=True", "mesh.data=8", "mesh.tensor=2"),
+                *("model.attention=fused", NO_DROPOUT),
+            ),
+            (SPLASH, "splash_mha_dkv_segmented"),
+        ),
+        (GPU, ("model.attention=cudnn", NO_DROPOUT), CUDNN),
+    ],
+)
+def test_each_attention_compiles(device, fields, kernels):
+    program, done = built(device, *BASE, *fields)
+    text = done.as_text()
+    found = {name for name in (TRITON, SPLASH, *CUDNN) if name in text}
+    assert found == {name for name in kernels if name in (TRITON, SPLASH, *CUDNN)}
+    assert all(name in text for name in kernels)
+    if device == SLICE:
+        assert all(kind == SUM for kind, _ in exchanges(program, done))
+
+
+def test_an_attention_that_devices_lack_is_refused():
+    with pytest.raises(UserError, match="fused: has no dropout on a TPU, and config"):
         built(SLICE, *BASE, "model.attention=fused")
+    with pytest.raises(UserError, match="cudnn: needs a GPU, and this is a tpu"):
+        built(SLICE, *BASE, NO_DROPOUT, "model.attention=cudnn")
 
 
 def test_a_program_that_does_not_fit_says_so():
