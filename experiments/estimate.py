@@ -55,8 +55,8 @@ def mesh_of(config: ConfigDict, kind: str) -> Mesh:
     """
     own = config.copy_and_resolve_references()
     platform = "gpu" if kind == "cuda" else kind
-    packed = own.corpus.packing
-    attention.check(own.model, platform, trains=True, packed=packed)
+    packed, seeds = own.corpus.packing, own.train.seeds
+    attention.check(own.model, platform, trains=True, packed=packed, seeds=seeds)
     if kind == "cuda":
         described.trace_without_cudnn()
     own.model.attention = "einsum"  # the simulated devices are of another kind

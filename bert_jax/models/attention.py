@@ -111,7 +111,9 @@ ATTENTIONS: dict[str, Callable[..., tuple[Array, Array | None]]] = {
 }
 
 
-def check(model: Any, platform: str, *, trains: bool, packed: bool) -> None:
+def check(
+    model: Any, platform: str, *, trains: bool, packed: bool, seeds: int = 1
+) -> None:
     """Checks that a config's attention can be computed as the config asks.
 
     Args:
@@ -119,6 +121,7 @@ def check(model: Any, platform: str, *, trains: bool, packed: bool) -> None:
       platform: of the devices: gpu, tpu or cpu.
       trains: the model is trained, with dropout.
       packed: the rows of training hold several sequences.
+      seeds: models that are trained in one program.
 
     Raises:
       UserError: it cannot.
@@ -139,6 +142,8 @@ def check(model: Any, platform: str, *, trains: bool, packed: bool) -> None:
         )
     elif name == "cudnn" and trains and packed:
         fault = "cannot keep the sequences of config.corpus.packing=True apart;"
+    elif name == "cudnn" and trains and seeds > 1:
+        fault = f"cannot train the models of config.train.seeds={seeds} together;"
     if fault:
         other = "fused" if name == "cudnn" and platform == "gpu" else "einsum"
         raise UserError(f"config.model.attention={name}: {fault} choose {other}")

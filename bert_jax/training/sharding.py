@@ -83,6 +83,7 @@ def make_mesh(
         devices[0].platform,
         trains="train" in uses,
         packed=config.corpus.packing,
+        seeds=config.train.seeds,
     )
     count = len(devices)
     sizes = {axis: config.mesh[axis] for axis in AXES}

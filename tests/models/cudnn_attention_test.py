@@ -133,6 +133,11 @@ def fields(**changes):
             "choose fused",
         ),
         (
+            *({}, "gpu", {"seeds": 2}),
+            "cudnn: cannot train the models of config.train.seeds=2 together; "
+            "choose fused",
+        ),
+        (
             {"attention": "fused"},
             *("cpu", {}),
             "fused: needs a GPU or a TPU, and this is a cpu; choose einsum",
@@ -158,7 +163,7 @@ def test_what_the_devices_cannot_do_is_refused(changes, platform, named, message
         # Evaluation drops nothing, and packs nothing.
         (
             {"attention_probs_dropout_prob": 0.1},
-            *("gpu", {"trains": False, "packed": True}),
+            *("gpu", {"trains": False, "packed": True, "seeds": 2}),
         ),
         ({"attention": "fused", "attention_probs_dropout_prob": 0.1}, "gpu", {}),
         ({"attention": "fused"}, "tpu", {"packed": True}),
