@@ -33,7 +33,7 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
             f"config.predict.attentions={name}: is for --mode=predict; extract writes "
             "vectors"
         )
-    if task.config.task.name == "elmo":
+    if task.config.task.name == "elmo" or task.config.model.architecture == "elmo":
         raise UserError(
             "--mode=extract: writes BERT's vectors; --mode=export writes an ELMo's "
             "weights, and bert_jax.elmo.load gives its vectors"

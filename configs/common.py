@@ -60,7 +60,8 @@ def _model() -> ConfigDict:
     model.remat = "none"
     # Compile one layer and loop over it: compiles faster, may run slower.
     model.scan_layers = False
-    # bert, or gpt: configs/gpt.py, and configs/finetune/ with model=gpt, set it.
+    # bert, gpt (configs/gpt.py and configs/finetune/ with model=gpt set it) or elmo
+    # (configs/finetune/ with model=elmo).
     model.architecture = "bert"
     # Each position sees only those before it. task.objective=ltr sets it, and a run
     # from such weights takes it from them; leave it as it is.
@@ -195,6 +196,9 @@ def _optimizer() -> ConfigDict:
     optimizer.beta2 = 0.999  # decay of the squared gradients' running mean
     optimizer.eps = 1e-6  # added to the root of the squares' mean
     optimizer.clip_norm = 1.0  # largest norm of the whole gradient; 0: no clipping
+    # Parameters that do not learn, by the beginning of their path: ("bert/embeddings",
+    # "bert/encoder/layer_0"). They have no moments, and no part in the gradient's norm.
+    optimizer.frozen = ()
     return optimizer
 
 

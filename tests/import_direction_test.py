@@ -41,7 +41,7 @@ RANKED = {
         ("seeds", "initial"),
         ("asked", "history", "due", "memory", "sharding"),
         ("optimizer", "step"),
-        ("openai",),
+        ("openai", "frozen"),
         ("anomaly", "rates"),
     ),
     "runtime": (

@@ -33,7 +33,7 @@ _TABLE: dict[str, rules.Rule] = {
     "model.remat": rules.one_of("none", "full", "dots"),
     "model.scan_layers": rules.flag,
     "model.causal": rules.flag,
-    "model.architecture": rules.one_of("bert", "gpt"),
+    "model.architecture": rules.one_of("bert", "gpt", "elmo"),
     "tokenizer.vocab_file": rules.text,
     "tokenizer.vocab_size": rules.whole(1),
     "tokenizer.lowercase": rules.flag,
@@ -93,6 +93,7 @@ _TABLE: dict[str, rules.Rule] = {
     "optimizer.beta2": rules.number("[0, 1)"),
     "optimizer.eps": rules.number(),
     "optimizer.clip_norm": rules.number(),
+    "optimizer.frozen": rules.texts,
     "train.num_steps": rules.whole(),
     "train.num_epochs": rules.number("[0, 1000000]"),
     "train.extend": rules.flag,
@@ -165,6 +166,13 @@ _TABLE: dict[str, rules.Rule] = {
     "task.samples": rules.whole(1, rules.SIZE),
     "task.lm_coef": rules.number(),
     "task.both_orders": rules.flag,
+    # Fields of configs/finetune/ with model=elmo.
+    "task.elmo_system": rules.one_of("attention", "finetuned"),
+    "task.lstm_size": rules.whole(1, rules.SIZE),
+    "task.lstm_layers": rules.whole(1, 100),
+    "task.elmo_dropout": rules.number("[0, 1)"),
+    "task.dropout": rules.number("[0, 1)"),
+    "task.classifier_size": rules.whole(0, rules.SIZE),
 }
 
 _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")

@@ -77,7 +77,6 @@ def merge(
     params = weights.params
     if stacked:
         params = stack_layers(params, weights.config.num_hidden_layers)
-    theirs, ours = flatten_dict(params), flatten_dict(initial)
     decisive = ("num_hidden_layers", "hidden_act", "layer_norm_eps", "causal")
     for field in ("architecture", *decisive):
         mine, there = getattr(config, field), getattr(weights.config, field)
@@ -91,6 +90,25 @@ def merge(
             f"{source}: its masked LM has its own output matrix; here it is the "
             "embeddings', so pre-training cannot start from it"
         )
+    left_over, facts = weights.left_over, weights.facts
+    return take(initial, params, source, weights.architecture, left_over, facts)
+
+
+def take(
+    initial: Mapping[str, Any],
+    params: Mapping[str, Any],
+    source: str | Path,
+    architecture: str,
+    left_over: Collection[str] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, Any], Report]:
+    """As `merge`, of any model; compares shapes only.
+
+    Args:
+      params: what was read, by the same names.
+      architecture: a name for it, for errors and the report.
+    """
+    theirs, ours = flatten_dict(params), flatten_dict(initial)
     _check_shapes(ours, theirs, source)
     taken = []
     merged = dict(ours)
@@ -100,11 +118,11 @@ def merge(
             merged[path] = _placed(theirs.pop(path), leaf.sharding)
     report = Report(
         source=str(source),
-        architecture=weights.architecture,
+        architecture=architecture,
         taken=tuple(taken),
         initialised=tuple(n for n in map("/".join, ours) if n not in taken),
-        left_over=(*("/".join(path) for path in theirs), *weights.left_over),
-        facts=weights.facts,
+        left_over=(*("/".join(path) for path in theirs), *left_over),
+        facts=facts or {},
     )
     return unflatten_dict(merged), report
 

@@ -7,8 +7,8 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.convert import config as theirs
+from bert_jax.convert import elmo_sources, google, huggingface, layout, reading, runs
 from bert_jax.convert import export as huggingface_export
-from bert_jax.convert import google, huggingface, layout, reading, runs
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -18,6 +18,7 @@ from bert_jax.workdir import folder as workdir
 
 # The fields of `config.model` that must match for weights to be usable.
 SHAPE = theirs.DECISIVE
+ELMO_SHAPE = elmo_sources.FIELDS  # by `GROUP.NAME`
 _WEIGHT_FILES = (
     *(huggingface.WEIGHTS, huggingface.INDEX, huggingface.PICKLE),
     f"{huggingface.PICKLE}.index.json",
@@ -48,14 +49,31 @@ def read(
             return google.read(folder, place)
         case "huggingface":
             return huggingface.read(folder, place)
+        case "elmo":
+            raise _elmos(folder)
         case _:
             return runs.read(folder, name, step)[0]
+
+
+def read_elmo(path: str | Path, name: str = "") -> elmo_sources.Found:
+    """Reads an ELMo; arguments as in `read`.
+
+    Raises:
+      UserError: it is none, or damaged.
+    """
+    folder, step = _located(path)
+    if _origin(folder) != "elmo":
+        raise UserError(
+            f"{folder}: not an ELMo's weights; name a folder with options.json and "
+            "weights.hdf5, or a run of configs/elmo.py"
+        )
+    return elmo_sources.read(folder, name, step)
 
 
 def check(path: str | Path) -> None:
     """Raises UserError if `path` is not a folder of weights."""
     folder, step = _located(path)
-    if _origin(folder) == "workdir" and step is not None:
+    if _origin(folder) in ("workdir", "elmo") and step is not None:
         from bert_jax.workdir.checkpoint import Checkpoints
 
         with Checkpoints.of_another(folder, only=step):
@@ -90,9 +108,9 @@ def read_tokenizer(
 def read_labels(path: str | Path) -> tuple[str, ...]:
     """The names of a fine-tuned model's outputs, if the folder has any."""
     folder, _ = _located(path)
+    if workdir.has_config(folder) and _origin(folder) in ("workdir", "elmo"):
+        return tuple(workdir.read_config(folder)["task"].get("labels", ()))
     match _origin(folder):
-        case "workdir":
-            return tuple(workdir.read_config(folder)["task"].get("labels", ()))
         case "huggingface":
             fields = outside.read_json(folder, "config.json")
             return huggingface.read_labels(fields, folder / "config.json")
@@ -111,6 +129,8 @@ def read_shape(path: str | Path) -> dict[str, Any]:
         case "workdir":
             fields = workdir.read_config(folder)["model"]
             return {name: fields[name] for name in SHAPE if name in fields}
+        case "elmo":
+            return {"architecture": "elmo"}
         case "huggingface":
             model = huggingface.read_config(folder)
         case _:
@@ -118,12 +138,17 @@ def read_shape(path: str | Path) -> dict[str, Any]:
     return {name: getattr(model, name) for name in SHAPE}
 
 
+def read_elmo_shape(path: str | Path) -> dict[str, Any]:
+    """An ELMo's fields; see `elmo_sources.shape`."""
+    return elmo_sources.shape(_located(path)[0])
+
+
 def recorded(path: str | Path) -> dict[str, Any] | None:
     """The config of the run that wrote these weights; None if unknown."""
     folder, _ = _located(path)
+    if workdir.has_config(folder) and _origin(folder) in ("workdir", "elmo"):
+        return workdir.read_config(folder)
     match _origin(folder):
-        case "workdir":
-            return workdir.read_config(folder)
         case "huggingface":
             return huggingface.provenance(folder).get("config")
         case _:
@@ -144,6 +169,8 @@ def export(source: Path, folder: Path, name: str = "", title: str = "") -> None:
     """
     huggingface_export.check_target(folder.absolute())
     match _origin(source):
+        case "elmo":
+            raise _elmos(source)
         case "workdir":
             found, step = runs.read(source, name)
             config = workdir.read_config(source)
@@ -181,7 +208,8 @@ def _located(path: str | Path) -> tuple[Path, int | None]:
 
 
 def _origin(folder: Path) -> str:
-    """The kind of a folder: "workdir", "huggingface" or "google".
+    """The kind of a folder: "workdir", "huggingface", "google"; or "elmo", which may be
+    a work directory too.
 
     Raises:
       UserError: it is none of these.
@@ -202,13 +230,28 @@ def _origin(folder: Path) -> str:
         return "huggingface"
     if google.CONFIG in names:
         return "google"
-    if "options.json" in names:
-        raise UserError(f"{folder}: ELMo's weights; bert_jax.elmo.load opens them")
+    if elmo_sources.is_folder(names):
+        return "elmo"
     if "config.json" not in names:
         missing = google.CONFIG if list(folder.glob("*.ckpt*")) else "config.json"
         raise UserError(f"{folder}: has no {missing}")
     if runs.CHECKPOINTS in names:
-        return "workdir"
+        is_elmo = elmo_sources.is_run(workdir.read_config(folder))
+        return "elmo" if is_elmo else "workdir"
     raise UserError(
         f"{folder}: has no {huggingface.WEIGHTS} and no {runs.CHECKPOINTS}/"
+    )
+
+
+def _elmos(folder: Path) -> UserError:
+    if workdir.has_config(folder):
+        name = workdir.read_config(folder)["task"].get("name")
+        if name != "elmo":
+            return UserError(
+                f"{folder}: {name} with an ELMo; Hugging Face has no such model, so it "
+                "is neither exported nor loaded; ask it with --mode=predict"
+            )
+    return UserError(
+        f"{folder}: ELMo's weights; bert_jax.elmo.load opens them, and configs of "
+        "configs/finetune/ with model=elmo start from them"
     )

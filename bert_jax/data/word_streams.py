@@ -68,7 +68,7 @@ class Prepared(NamedTuple):
         vocabulary = {word: index for index, word in enumerate(kept)}
         # The stubs of `tokenizers` leave the arguments out.
         found = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL[2]))  # type: ignore[call-arg]
-        found.normalizer, found.pre_tokenizer = _rules(config)
+        found.normalizer, found.pre_tokenizer = rules(config)
         return found
 
 
@@ -118,7 +118,7 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
 
 def cutter(config: ConfigDict) -> Cut:
     """What cuts a text into words as `config.task.words` says."""
-    normalizer, pre_tokenizer = _rules(config)
+    normalizer, pre_tokenizer = rules(config)
 
     def cut(text: str) -> list[str]:
         normal = normalizer.normalize_str(text)
@@ -127,7 +127,12 @@ def cutter(config: ConfigDict) -> Cut:
     return cut
 
 
-def _rules(config: ConfigDict) -> tuple[Any, Any]:
+def rules(config: ConfigDict) -> tuple[Any, Any]:
+    """A normalizer, and what cuts a text: `config.tokenizer` and `task.words`.
+
+    Raises:
+      UserError: `task.words` is not one of CUTS.
+    """
     if config.task.words not in CUTS:
         raise UserError(
             f"config.task.words={config.task.words}: choose one of {', '.join(CUTS)}"

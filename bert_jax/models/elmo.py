@@ -89,6 +89,7 @@ class Lstm(nn.Module):
         cell: Float[Array, "batch 2 inner"],
         hidden: Float[Array, "batch 2 outputs"],
         real: Bool[Array, "2 batch words"] | None = None,
+        fresh: Bool[Array, "2 batch words"] | None = None,
     ) -> tuple[Float[Array, "2 batch words outputs"], tuple[Array, Array]]:
         """Every word's output, and the last word's cell and output.
 
@@ -97,6 +98,8 @@ class Lstm(nn.Module):
           cell: after the word before; 0 at the beginning.
           hidden: the output after the word before.
           real: False for padding, which changes neither; None: there is none.
+          fresh: True for a word before which a direction's state is set to 0; None:
+            there is none.
         """
         config, inputs = self.config, x.shape[-1]
         size, inner = config.hidden_size, config.intermediate_size
@@ -116,11 +119,16 @@ class Lstm(nn.Module):
         given = given + bias[:, None]
         recurrent = kernel[:, inputs:]
         is_word = None if real is None else real.transpose(2, 0, 1)[..., None]
+        goes_on = None if fresh is None else ~fresh.transpose(2, 0, 1)[..., None]
 
         def step(
-            state: tuple[Array, Array], given: tuple[Array, Array | None]
+            state: tuple[Array, Array],
+            given: tuple[Array, Array | None, Array | None],
         ) -> tuple:
-            (cell, hidden), (gates, is_word) = state, given
+            gates, is_word, goes_on = given
+            if goes_on is not None:
+                state = (state[0] * goes_on, state[1] * goes_on)
+            cell, hidden = state
             gates = gates + jnp.einsum("dbo,dogk->dbgk", hidden, recurrent)
             enter, new, keep, leave = (gates[:, :, gate] for gate in range(GATES))
             cell = jax.nn.sigmoid(keep + FORGET_BIAS) * cell
@@ -137,7 +145,7 @@ class Lstm(nn.Module):
 
         outputs: Array
         first = (cell.swapaxes(0, 1), hidden.swapaxes(0, 1))
-        (cell, hidden), outputs = jax.lax.scan(step, first, (given, is_word))
+        (cell, hidden), outputs = jax.lax.scan(step, first, (given, is_word, goes_on))
         last = (cell.swapaxes(0, 1), hidden.swapaxes(0, 1))
         return outputs.transpose(1, 2, 0, 3), last
 
@@ -182,40 +190,60 @@ class Elmo(nn.Module):
           key: for dropout; None for evaluation.
           real: False for padding at the rows' ends; None: there is none.
         """
-        rate, count = self.config.dropout, len(self.lstms)
-        keys = [None] * (count + 1) if key is None else jax.random.split(key, count + 1)
-        carry = carry or zero_carry(self.config, forward.shape[0])
         both = None if real is None else jnp.stack([real, real])
         x = jnp.stack([self.cnn(forward), self.cnn(backward)])
-        found, carried = [x], dict(carry)
-        for i, lstm in enumerate(self.lstms):
-            x = dropout(x, rate, keys[i])
-            before = (carry[f"cell_{i}"], carry[f"hidden_{i}"])
-            y, (cell, hidden) = lstm(x, *before, both)
-            carried |= {f"cell_{i}": cell, f"hidden_{i}": hidden}
-            x = x + y if i and self.config.skip else y
-            found.append(x)
-        found[-1] = dropout(found[-1], rate, keys[-1])
-        return found, carried
+        carry = carry or zero_carry(self.config, forward.shape[0])
+        return self._read(x, carry, key, both)
 
     def layers(
         self,
         characters: Int[Array, "batch words characters"],
         carry: Carry | None = None,
+        fresh: Bool[Array, "2 batch words"] | None = None,
+        key: Key[Array, ""] | None = None,
     ) -> tuple[Float[Array, "batch layers words both"], Carry]:
         """What ELMo mixes: words' vectors (twice) and the layers, directions joined.
 
         Args:
           characters: of whole sentences, with their marks; 0 pads their ends.
+          fresh: where each direction begins anew, in the order of the text: it has
+            read nothing before. A row may so have several texts.
+          key: for dropout, as `__call__` has it; None for evaluation.
         """
         real = (characters > 0).any(-1)
         places = reversing(real.sum(-1), characters.shape[1])
-        backward = jnp.take_along_axis(characters, places[..., None], axis=1)
-        found, carry = self(characters, backward, carry, real=real)
+        words = self.cnn(characters)
+        x = jnp.stack([words, jnp.take_along_axis(words, places[..., None], axis=1)])
+        if fresh is not None:
+            backward = jnp.take_along_axis(fresh[1], places, axis=1)
+            fresh = jnp.stack([fresh[0], backward])
+        carry = carry or zero_carry(self.config, len(characters))
+        found, carry = self._read(x, carry, key, jnp.stack([real, real]), fresh)
         both = jnp.stack(found)  # [layers, 2, batch, words, hidden]
         back = jnp.take_along_axis(both[:, 1], places[None, ..., None], axis=2)
         joined = jnp.concatenate([both[:, 0], back], axis=-1)
         return joined.swapaxes(0, 1), carry
+
+    def _read(
+        self,
+        x: Float[Array, "2 batch words hidden"],
+        carry: Carry,
+        key: Key[Array, ""] | None,
+        real: Bool[Array, "2 batch words"] | None,
+        fresh: Bool[Array, "2 batch words"] | None = None,
+    ) -> tuple[list[Float[Array, "2 batch words hidden"]], Carry]:
+        rate, count = self.config.dropout, len(self.lstms)
+        keys = [None] * (count + 1) if key is None else jax.random.split(key, count + 1)
+        found, carried = [x], dict(carry)
+        for i, lstm in enumerate(self.lstms):
+            x = dropout(x, rate, keys[i])
+            before = (carry[f"cell_{i}"], carry[f"hidden_{i}"])
+            y, (cell, hidden) = lstm(x, *before, real, fresh)
+            carried |= {f"cell_{i}": cell, f"hidden_{i}": hidden}
+            x = x + y if i and self.config.skip else y
+            found.append(x)
+        found[-1] = dropout(found[-1], rate, keys[-1])
+        return found, carried
 
 
 def zero_carry(config: ElmoConfig, rows: int) -> dict[str, Float[Array, "batch 2 _"]]:

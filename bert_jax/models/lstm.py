@@ -4,7 +4,7 @@ sections 5.1 and 5.3."""
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from bert_jax.models.layers import dropout
 
@@ -28,12 +28,15 @@ class BiLstm(nn.Module):
         x: Float[Array, "batch length inputs"],
         mask: Int[Array, "batch length"],
         key: Key[Array, ""] | None = None,
+        fresh: Bool[Array, "2 batch length"] | None = None,
     ) -> Float[Array, "batch length outputs"]:
-        """Both directions' outputs, one beside the other; 0 at padding.
+        """Both directions' outputs, one beside the other; 0 where `mask` is 0.
 
         Args:
-          mask: 1 for a token, 0 for padding after the tokens, which is never read.
+          mask: 1 for a token, 0 for what is never read, such as padding.
           key: for dropout; None for evaluation.
+          fresh: True where a direction begins anew: before it reads this place, its
+            state is 0. None: nowhere within a row.
         """
         x = x.astype(jnp.float32)
         for layer in range(self.layers):
@@ -44,6 +47,7 @@ class BiLstm(nn.Module):
             x = _run(
                 x,
                 mask,
+                fresh,
                 self._values(f"kernel{suffix}", inputs, _GATES, size),
                 self._values(f"recurrent_kernel{suffix}", size, _GATES, size),
                 self._values(f"bias{suffix}", _GATES, size),
@@ -65,6 +69,7 @@ class BiLstm(nn.Module):
 def _run(
     x: Float[Array, "batch length inputs"],
     mask: Int[Array, "batch length"],
+    fresh: Bool[Array, "2 batch length"] | None,
     kernel: Float[Array, "2 inputs gates size"],
     recurrent: Float[Array, "2 size gates size"],
     bias: Float[Array, "2 gates size"],
@@ -73,10 +78,18 @@ def _run(
     both = jnp.stack([x, x[:, ::-1]])
     from_inputs = jnp.einsum("dbli,digh->ldbgh", both, kernel) + bias[:, None]
     real = jnp.stack([mask, mask[:, ::-1]]).transpose(2, 0, 1)[..., None] > 0
+    goes_on = None
+    if fresh is not None:
+        ordered = jnp.stack([fresh[0], fresh[1, :, ::-1]])
+        goes_on = ~ordered.transpose(2, 0, 1)[..., None]
 
-    def step(state: tuple[Array, Array], given: tuple[Array, Array]) -> tuple:
+    def step(
+        state: tuple[Array, Array], given: tuple[Array, Array, Array | None]
+    ) -> tuple:
+        gates, is_token, goes_on = given
+        if goes_on is not None:
+            state = (state[0] * goes_on, state[1] * goes_on)
         hidden, cell = state
-        gates, is_token = given
         gates = gates + jnp.einsum("dbh,dhgk->dbgk", hidden, recurrent)
         enter, keep, leave = (jax.nn.sigmoid(gates[:, :, gate]) for gate in (0, 1, 3))
         new_cell = keep * cell + enter * jnp.tanh(gates[:, :, 2])
@@ -86,6 +99,6 @@ def _run(
 
     zeros = jnp.zeros((2, x.shape[0], bias.shape[-1]), jnp.float32)
     outputs: Array
-    _, outputs = jax.lax.scan(step, (zeros, zeros), (from_inputs, real))
+    _, outputs = jax.lax.scan(step, (zeros, zeros), (from_inputs, real, goes_on))
     joined = jnp.concatenate([outputs[:, 0], outputs[::-1, 1]], axis=-1)
     return joined.swapaxes(0, 1) * mask[..., None]

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.data.glue import TASKS as GLUE
 from bert_jax.errors import UserError
-from bert_jax.tasks import gpt
+from bert_jax.tasks import elmo_tasks, gpt
 from bert_jax.tasks.elmo import Elmo
 from bert_jax.tasks.glue import Glue
 from bert_jax.tasks.ner import Ner
@@ -45,4 +45,6 @@ def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
     found = TASKS[config.task.name]
     if config.model.architecture == "gpt" and found is not Pretraining:
         found = gpt.of(config.task.name, found)
+    if config.model.architecture == "elmo" and found is not Elmo:
+        found = elmo_tasks.of(config.task.name, found)
     return found(config, tokenizer)

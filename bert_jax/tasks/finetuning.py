@@ -54,14 +54,12 @@ class Finetuning(Task, Generic[Example, Answer]):
         self._examples: dict[str, Sequence[Example]] = {}
         self._encoded: dict[str, list[Feature]] = {}
         self._tables: dict[str, Rows] = {}
-        self.model_config = BertConfig.create(
-            config.model, self.tokenizer.get_vocab_size()
-        )
-        limit = self.model_config.max_position_embeddings
-        if not 5 <= config.task.max_seq_length <= limit:
+        self.model_config = self.sizes()
+        limit, length = config.model.max_position_embeddings, config.task.max_seq_length
+        if not 5 <= length <= limit:
             raise UserError(
-                f"config.task.max_seq_length={config.task.max_seq_length}: must be at "
-                f"least 5 and at most config.model.max_position_embeddings={limit}"
+                f"config.task.max_seq_length={length}: must be at least 5 and at most "
+                f"config.model.max_position_embeddings={limit}"
             )
 
     # A task defines these.
@@ -149,6 +147,13 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     # All tasks share these.
 
+    def sizes(self) -> BertConfig:
+        """The model's."""
+        return BertConfig.create(self.config.model, self.tokenizer.get_vocab_size())
+
+    def table(self, features: Sequence[Feature]) -> Rows:
+        return Rows(features, self.padding)
+
     def resolve(self) -> None:
         super().resolve()
         config = self.config
@@ -203,8 +208,8 @@ class Finetuning(Task, Generic[Example, Answer]):
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
         del step
-        size, table = self.config.evaluate.batch_size, self._rows(split)
-        return table.each_once(size, rows, **self._lengths)
+        size = self.config.evaluate.batch_size
+        return self._rows(split).each_once(size, rows, **self._lengths)
 
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
@@ -222,9 +227,8 @@ class Finetuning(Task, Generic[Example, Answer]):
         key: Key[Array, ""] | None = None,
     ) -> dict[str, Array]:
         """The head's logits for a batch, float32."""
-        columns = ("input_ids", "input_mask", "segment_ids")
-        inputs = (batch[name] for name in columns)
-        outputs = self.model.apply({"params": params}, *inputs, key)
+        given = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
+        outputs = self.model.apply({"params": params}, *given, key)
         assert isinstance(outputs, dict)
         return {k: v for k, v in outputs.items() if k.endswith("logits")}
 
@@ -306,7 +310,7 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     def _rows(self, split: str) -> Rows:
         if split not in self._tables:
-            self._tables[split] = Rows(self.features(split), self.padding)
+            self._tables[split] = self.table(self.features(split))
             if split == "train":  # only evaluation needs the features again
                 del self._encoded[split]
         return self._tables[split]

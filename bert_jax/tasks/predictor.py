@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxtyping import Array
 
-from bert_jax.data.rows import Feature, Rows
+from bert_jax.data.rows import Feature
 from bert_jax.tasks.task import Outputs, Predictor, Questions
 
 
@@ -29,7 +29,7 @@ class TaskPredictor(Predictor):
         """Encodes the rows as for evaluation."""
         task = self._task
         features = task.encode(parsed, "predict")
-        table, windows = Rows(features, task.padding), _windows(features)
+        table, windows = task.table(features), _windows(features)
         # Full batches only: `Ask` fills up the last one itself.
         groups = [indices[indices < len(table)] for indices in table.by_length(size)]
         batches = [

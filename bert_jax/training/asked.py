@@ -7,7 +7,7 @@ checkpoint come from its recorded config. From the command line they take only
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -131,7 +131,14 @@ def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
         configuration.override(config, override)
     own = weights.recorded(config.init_from)
     storage.check("--config.init_from", config.init_from)
-    config.model.update(weights.read_shape(config.init_from))
+    shape = weights.read_shape(config.init_from)
+    if shape.get("architecture") == "elmo" and own is None:
+        raise UserError(
+            f"--config.init_from={config.init_from}: ELMo's weights answer no rows; "
+            "bert_jax.elmo.load gives their vectors, and a config of "
+            "configs/finetune/ with model=elmo trains with them"
+        )
+    config.model.update(shape)
     if config.model.causal:
         config.task.objective = "ltr"
     if config.model.architecture == "gpt":
@@ -200,9 +207,9 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
         return config
     named = {field_of(override) for override in overrides}
     asked = config.copy_and_resolve_references()
-    for name, value in _shape(config).items():
-        if f"model.{name}" not in named:
-            asked.model[name] = value
+    for field, value in _shape(config).items():
+        if field not in named:
+            _set(asked, field, value)
     own = weights.recorded(config.init_from)
     if own is None:
         return asked
@@ -234,45 +241,58 @@ def _shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Confi
     if not config.init_from:
         return config
     resumes = workdir.has_config(folder)  # the weights may be gone
-    shape = _recorded(folder).model if resumes else _shape(config)
-    _check_architecture(config, shape)
+    if resumes:
+        recorded = dict(fields.each(_recorded(folder)))
+        _check_architecture(config, recorded["model.architecture"])
+        elmos = config.model.architecture == "elmo"
+        names = weights.ELMO_SHAPE if elmos else [f"model.{n}" for n in weights.SHAPE]
+        shape = {name: recorded[name] for name in names}
+    else:
+        shape = _shape(config)
     named = {field_of(override) for override in overrides}
     shaped, wrong = config.copy_and_resolve_references(), []
-    for name in weights.SHAPE:
-        if config.model[name] == shape.get(name, config.model[name]):
+    ours = dict(fields.each(config))
+    for field, value in shape.items():
+        if ours[field] == value:
             continue
-        if f"model.{name}" in named:
-            wrong.append(f"{name}={config.model[name]} (there {shape[name]})")
-        shaped.model[name] = shape[name]
+        if field in named:
+            wrong.append(f"{field}={ours[field]} (there {value})")
+        _set(shaped, field, value)
     if wrong and not resumes:
         raise UserError(
-            f"config.model: {', '.join(wrong)}: {config.init_from} has other sizes; "
+            f"config.{', '.join(wrong)}: {config.init_from} has other sizes; "
             "leave these flags out"
         )
     return config if resumes and wrong else shaped
 
 
 def _shape(config: ConfigDict) -> dict[str, Any]:
-    """The model sizes of the `init_from` weights."""
+    """The model sizes of the `init_from` weights, by `GROUP.NAME`."""
     storage.check("--config.init_from", config.init_from)
     shape = weights.read_shape(config.init_from)
-    _check_architecture(config, shape)
-    return shape
+    _check_architecture(config, shape.get("architecture", "bert"))
+    if config.model.architecture == "elmo":
+        return weights.read_elmo_shape(config.init_from)
+    return {f"model.{name}": value for name, value in shape.items()}
 
 
-def _check_architecture(
-    config: ConfigDict, shape: Mapping[str, Any] | ConfigDict
-) -> None:
-    """Raises UserError if the weights are of BERT and the config of GPT, or reverse."""
-    names = {"bert": "BERT", "gpt": "GPT"}
-    there = shape.get("architecture", "bert")
-    if there != config.model.architecture:
-        ours = names[config.model.architecture]
-        hint = {"gpt": "add model=gpt to", "bert": "leave model=gpt out of"}[there]
+def _set(config: ConfigDict, field: str, value: Any) -> None:
+    group, name = field.split(".")
+    config[group][name] = value
+
+
+def _check_architecture(config: ConfigDict, there: str) -> None:
+    """Raises UserError if the weights are of another architecture than the config."""
+    ours = config.model.architecture
+    if config.task.name == "elmo":
+        return  # which starts from no weights, and says so
+    if there != ours:
+        names = {"bert": "a BERT", "gpt": "a GPT", "elmo": "an ELMo"}
+        add, leave = f"add model={there} to", f"leave model={ours} out of"
         raise UserError(
-            f"--config.init_from={config.init_from}: these weights are a "
-            f"{names[there]}'s, and the config is for a {ours}: {hint} the arguments "
-            "of --config"
+            f"--config.init_from={config.init_from}: these weights are "
+            f"{names[there]}'s, and the config is for {names[ours]}: "
+            f"{leave if there == 'bert' else add} the arguments of --config"
         )
 
 

@@ -13,7 +13,7 @@ from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
 from bert_jax.tasks.task import Task
-from bert_jax.training import memory, sharding, step
+from bert_jax.training import frozen, memory, sharding, step
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.seeds import Seeds
 from bert_jax.types import Batch
@@ -39,11 +39,13 @@ def trace_step(
       state. The rate is an argument, so that runs which differ in it share a program.
     """
 
+    loss = task.carried_loss if state.carry else task.loss
+
     def train_step(state: Any, batch: Any, numbers: Any, learning_rate: Any) -> Any:
         one_seed = functools.partial(
             step.train_step,
             learning_rate=learning_rate,
-            loss=task.carried_loss if state.carry else task.loss,
+            loss=frozen.loss_of_the_rest(loss, tuple(task.config.optimizer.frozen)),
             loss_weights=task.loss_weights,
             optimizer=optimizers.make(task.config, task.unused(), learning_rate),
             micro_batches=micro_batches,

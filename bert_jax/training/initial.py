@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tasks, tokenization
 from bert_jax.convert import layout, weights
-from bert_jax.convert.merge import Report, check_tokenizer, merge, whole
+from bert_jax.convert.merge import Report, check_tokenizer, merge, take, whole
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
@@ -42,7 +42,11 @@ def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     words = config.task.name == "elmo"  # without BERT's special tokens
     trained = (config.task.name == "pretraining" or words) and not config.init_from
     keeps = not (from_data and trained)
-    if keeps and workdir.has_config(folder) and own.exists():
+    if config.model.architecture == "elmo":  # the task has a rule, not a vocabulary
+        if config.init_from and not workdir.has_config(folder):
+            weights.check(config.init_from)
+        tokenizer = None
+    elif keeps and workdir.has_config(folder) and own.exists():
         needs = () if words else tokenization.SPECIAL_TOKENS
         tokenizer = tokenization.load(own, special=needs)
     else:
@@ -79,6 +83,8 @@ def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Report] | None
     source = task.config.init_from
     if not source:
         return None
+    if task.config.model.architecture == "elmo":
+        return _read_elmo(task, abstract, name)
     found = weights.read(source, name=name)
     theirs = weights.read_tokenizer(source, found.config)
     check_tokenizer(task.tokenizer, theirs, source)
@@ -86,6 +92,18 @@ def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Report] | None
     if labels and not _same(found.labels, labels):
         found = _without(found, layout.LABELLED_HEADS)
     return merge(abstract, found, task.model_config, hub.resolved(source))
+
+
+def _read_elmo(task: Task, abstract: Any, name: str) -> tuple[Any, Report]:
+    """As `read`, of an ELMo, below other layers or alone."""
+    source = task.config.init_from
+    found = weights.read_elmo(source, name)
+    params, left_over = dict(found.params), []
+    if tuple(task.config.task.get("labels", ())) != found.labels:
+        left_over = [f"{head} (of other labels)" for head in layout.LABELLED_HEADS
+                     if params.pop(head, None)]  # fmt: skip
+    resolved = hub.resolved(source)
+    return take(abstract, params, resolved, "ELMo", left_over, found.facts)
 
 
 class Restored(NamedTuple):

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
-from bert_jax.training import openai, rates
+from bert_jax.training import frozen, openai, rates
 
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
 # stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
@@ -234,7 +234,8 @@ def make(
         schedule = optax.constant_schedule(learning_rate)
     clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
     mask = functools.partial(decay_mask, unused=unused)
-    return optax.chain(clip, maker(optimizer, schedule, mask))
+    whole = optax.chain(clip, maker(optimizer, schedule, mask))
+    return frozen.leaving_out(whole, tuple(optimizer.frozen))
 
 
 def _bert_adam(

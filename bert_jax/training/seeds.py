@@ -203,11 +203,11 @@ def _stacked(batches: Sequence[Batch], padding: Mapping[str, int]) -> Batch:
     for name, first in batches[0].items():
         columns = [batch[name] for batch in batches]
         if first.ndim > 1:
-            length = max(column.shape[-1] for column in columns)
+            whole = np.max([column.shape for column in columns], axis=0)
             columns = [
                 np.pad(
                     column,
-                    [(0, 0)] * (column.ndim - 1) + [(0, length - column.shape[-1])],
+                    [(0, size) for size in whole - column.shape],
                     constant_values=padding.get(name, 0),
                 )
                 for column in columns

@@ -255,12 +255,19 @@ def abstract_state(
         nn.meta.unbox(boxed),
     )
     zero1 = moments == "zero1"
+
+    def place(leaf: Any, own: NamedSharding) -> Any:
+        if _is_frozen(leaf):
+            return leaf
+        return _over_data(own, leaf.shape) if zero1 else own
+
     opt_shardings = optax.tree.map_params(
         optimizer,
-        lambda leaf, own: _over_data(own, leaf.shape) if zero1 else own,
+        place,
         state.opt_state,
         shardings,
         transform_non_params=lambda _: whole,
+        is_leaf=_is_frozen,
     )
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(
@@ -275,6 +282,11 @@ def abstract_state(
             carry=jax.tree.map(lambda _: batch_sharding(mesh), state.carry),
         ),
     )
+
+
+def _is_frozen(leaf: Any) -> bool:
+    """Whether it stands for the moments of a parameter that has none."""
+    return isinstance(leaf, optax.MaskedNode)
 
 
 def _over_data(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:

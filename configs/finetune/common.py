@@ -7,9 +7,9 @@ needs `--config.tokenizer.vocab_file`.
 
 from ml_collections import ConfigDict
 
-from configs import base, gpt, tiny
+from configs import base, elmo, gpt, tiny
 
-MODELS = ("bert", "gpt")
+MODELS = ("bert", "gpt", "elmo")
 
 
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
@@ -17,16 +17,19 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
 
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
-      model: bert, or gpt (configs/gpt.py).
+      model: bert, gpt (configs/gpt.py) or elmo (configs/elmo.py).
     """
     if model not in MODELS:
         raise ValueError(f"model={model}: choose one of {', '.join(MODELS)}")
     if model == "gpt":
         config = gpt.get_config(size)
+    elif model == "elmo":
+        config = elmo.get_config("tiny" if size == "tiny" else "released")
     else:
         config = tiny.get_config() if size == "tiny" else base.get_config(size=size)
     config.phase2.fraction = 0.0
 
+    sizes = config.task
     config.task = task = ConfigDict()
     task.name = ""
     # Tokens, [CLS] and [SEP] included; what is longer is cut, or read in windows.
@@ -61,6 +64,8 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
         config.model.attention_probs_dropout_prob = 0.1
     if model == "gpt":
         _gpt(config, size)
+    if model == "elmo":
+        _elmo(config, size, sizes)
     return config
 
 
@@ -77,3 +82,49 @@ def _gpt(config: ConfigDict, size: str) -> None:
     optimizer.warmup_fraction = 0.002
     if size != "tiny":
         optimizer.learning_rate = 6.25e-5
+
+
+def _elmo(config: ConfigDict, size: str, sizes: ConfigDict) -> None:
+    """ELMo's own fields and values (nyu-mll/GLUE-baselines, src/final_exps.sh)."""
+    config.model.architecture = "elmo"
+    config.model.vocab_size = 1  # words are read by their characters
+    config.model.max_position_embeddings = 100_000  # words; LSTMs have no limit
+    task, optimizer, train = config.task, config.optimizer, config.train
+    # attention: ELMo is frozen, and its layers' mix learnt; a BiLSTM reads the mix,
+    # and each text of a pair the other one. finetuned: all of ELMo learns, and the
+    # classifier is linear.
+    task.elmo_system = "attention"
+    task.lstm_size = 1500  # of each direction of the BiLSTMs
+    task.lstm_layers = 2  # of the first BiLSTM; that after the attention has one
+    task.elmo_dropout = 0.5  # of ELMo's vectors: AllenNLP's default
+    # Of each BiLSTM's input and output; finetuned: of the classifier's input.
+    task.dropout = 0.2
+    # The classifier's hidden layer; 0: none, as for a number.
+    task.classifier_size = 512
+    # Where a word ends: punctuation (and spaces; as the released weights read), or
+    # spaces. init_from, if it is a run of configs/elmo.py, decides.
+    task.words = "punctuation"
+    for name in _ELMO_SIZES:  # init_from decides
+        task[name] = sizes[name]
+    optimizer.name = "adamw"  # without decay: Adam
+    optimizer.learning_rate = 1e-4
+    optimizer.warmup_fraction = 0.0
+    optimizer.decay_power = 0.0  # a constant rate
+    optimizer.weight_decay = 0.0
+    optimizer.eps = 1e-8
+    optimizer.clip_norm = 5.0
+    train.batch_size = 128
+    train.num_epochs = 10.0
+    train.early_stop = 5
+    config.evaluate.checkpoint = "best"
+    if size == "tiny":
+        task.lstm_size = 64
+        task.classifier_size = 64
+        optimizer.learning_rate = 1e-3
+        train.batch_size = 32
+
+
+_ELMO_SIZES = (
+    *("max_characters", "character_size", "filters", "activation", "highways"),
+    *("skip", "cell_clip", "projection_clip"),
+)

@@ -22,7 +22,7 @@ from configs.finetune import common
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     """Args:
     size: tiny (configs/tiny.py), or one of configs/base.py.
-    model: bert, or gpt (docs/gpt.md).
+    model: bert, gpt (docs/gpt.md) or elmo (docs/elmo.md).
     """
     config = common.get_config(size, model)
     task = config.task
@@ -36,7 +36,7 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     # The part of a long review to keep: head, tail or head_tail (of 510 pieces the
     # first 128 and the last 382; Sun et al. 2019, section 5.3.1).
     task.truncation = "head_tail"
-    if model == "gpt":  # as for all its tasks
+    if model != "bert":  # as for all its tasks
         return config
     config.train.num_epochs = 4.0
     config.train.batch_size = 24
