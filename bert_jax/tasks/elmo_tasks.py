@@ -1,7 +1,6 @@
 """Tasks as ELMo's systems do them: classification of a text or a pair."""
 
 import types
-
 from typing import Any
 
 import numpy as np

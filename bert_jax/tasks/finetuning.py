@@ -1,7 +1,6 @@
 """The parts that all fine-tuning tasks share: rows, batches, model, evaluation.
 
-A task is one file: a subclass of Finetuning that defines how to read records, how they
-become features, the loss, and how outputs become answers (README, "Your own task").
+A task is one file: a subclass of Finetuning (README, "Your own task").
 """
 
 import abc

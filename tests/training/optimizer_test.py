@@ -30,6 +30,7 @@ def make_config(**fields) -> ConfigDict:
         "eps": 1e-6,
         "decay_power": 1.0,
         "clip_norm": 1.0,
+        "frozen": (),
     }
     second = {"fraction": 0.0, "learning_rate": 0.0, "warmup_steps": 0}
     second |= fields.pop("phase2", {})
