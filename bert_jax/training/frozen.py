@@ -73,6 +73,8 @@ def leaving_out(
 
 def _check(params: Any, prefixes: Collection[str]) -> None:
     paths = [_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+    if not paths:  # `optax.tree.map_params` asks with a placeholder
+        return
     for prefix in prefixes:
         if not any(f"{path}/".startswith(f"{prefix}/") for path in paths):
             raise UserError(

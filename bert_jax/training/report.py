@@ -122,7 +122,8 @@ def _what_next(task: Task, folder: Path) -> str:
     ]
     own = task.config.task
     # Hugging Face has no such models.
-    if not own.get("bilstm", False) and not own.get("both_orders", False):
+    elmo = task.config.model.architecture == "elmo"
+    if not own.get("bilstm", False) and not own.get("both_orders", False) and not elmo:
         lines.append(export)
     return "\n".join(lines)
 
@@ -168,6 +169,11 @@ def _asking_few(function: Step, params: Any, mesh: Mesh) -> Ask:
 
 def _tokenizer_line(task: Task, fit: Fit) -> str:
     """Describes the tokenizer; warns if much of the text is [UNK] or letters."""
+    if task.config.model.architecture == "elmo":
+        cased = "uncased" if task.config.tokenizer.lowercase else "cased"
+        return (
+            f"words: read by their characters, cut at {task.config.task.words}, {cased}"
+        )
     summary = tokenization.summary(task.tokenizer)
     line = f"tokenizer: {summary}; {fit.unknown_share:.2%} [UNK]"
     texts = task.config.task.get("train_file") or task.config.task.get("data_dir")

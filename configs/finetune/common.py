@@ -119,9 +119,13 @@ def _elmo(config: ConfigDict, size: str, sizes: ConfigDict) -> None:
     config.evaluate.checkpoint = "best"
     if size == "tiny":
         task.lstm_size = 64
+        task.elmo_dropout = task.dropout = 0.1
         task.classifier_size = 64
         optimizer.learning_rate = 1e-3
         train.batch_size = 32
+        # So that train.seeds may be several.
+        train.early_stop = 0
+        config.evaluate.checkpoint = "last"
 
 
 _ELMO_SIZES = (
