@@ -95,11 +95,13 @@ def _finetuning() -> Iterator[str]:
     yield f"{_FINETUNING}\n"
     yield _changes("finetune.common", "base")
     yield f"\nFields of every task:\n\n{_additions('finetune.common', 'common')}"
-    yield "\nFields that `model=gpt` adds to every task ([gpt.md](gpt.md)):\n\n"
-    common = _module("finetune.common")
-    there, gpts = _values("finetune.common"), common.get_config(model="gpt")
-    own = {name: v for name, v in fields.each(gpts) if name not in there}
-    yield _fields(own, _comments("finetune.common"))
+    common, there = _module("finetune.common"), _values("finetune.common")
+    for model in common.MODELS[1:]:
+        yield f"\nFields that `model={model}` adds to every task"
+        yield f" ([{model}.md]({model}.md)):\n\n"
+        theirs = common.get_config(model=model)
+        own = {name: v for name, v in fields.each(theirs) if name not in there}
+        yield _fields(own, _comments("finetune.common"))
     folder = Path(configuration.CONFIGS) / "finetune"
     for path in sorted(folder.glob("*.py")):
         name = f"finetune.{path.stem}"

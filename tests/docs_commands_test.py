@@ -69,7 +69,8 @@ def every_field():
     files = {str(path) for path in folder.glob("*.py")}
     files -= {str(folder / f"{name}.py") for name in ("__init__", "common")}
     elmo = str(configuration.CONFIGS / "elmo.py")
-    for spec in (*files, elmo, f"{folder / 'text.py'}:model=gpt"):
+    others = [f"{folder / 'text.py'}:model={name}" for name in ("gpt", "elmo")]
+    for spec in (*files, elmo, *others):
         for name, value in configuration.load(spec, []).task.items():
             config.task[name] = value
     return config

@@ -65,7 +65,8 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     if model == "gpt":
         _gpt(config, size)
     if model == "elmo":
-        _elmo(config, size, sizes)
+        _elmo(config, size)
+        _elmo_sizes(task, sizes)
     return config
 
 
@@ -84,7 +85,7 @@ def _gpt(config: ConfigDict, size: str) -> None:
         optimizer.learning_rate = 6.25e-5
 
 
-def _elmo(config: ConfigDict, size: str, sizes: ConfigDict) -> None:
+def _elmo(config: ConfigDict, size: str) -> None:
     """ELMo's own fields and values (nyu-mll/GLUE-baselines, src/final_exps.sh)."""
     config.model.architecture = "elmo"
     config.model.vocab_size = 1  # words are read by their characters
@@ -104,8 +105,6 @@ def _elmo(config: ConfigDict, size: str, sizes: ConfigDict) -> None:
     # Where a word ends: punctuation (and spaces; as the released weights read), or
     # spaces. init_from, if it is a run of configs/elmo.py, decides.
     task.words = "punctuation"
-    for name in _ELMO_SIZES:  # init_from decides
-        task[name] = sizes[name]
     optimizer.name = "adamw"  # without decay: Adam
     optimizer.learning_rate = 1e-4
     optimizer.warmup_fraction = 0.0
@@ -128,7 +127,14 @@ def _elmo(config: ConfigDict, size: str, sizes: ConfigDict) -> None:
         config.evaluate.checkpoint = "last"
 
 
-_ELMO_SIZES = (
-    *("max_characters", "character_size", "filters", "activation", "highways"),
-    *("skip", "cell_clip", "projection_clip"),
-)
+def _elmo_sizes(task: ConfigDict, sizes: ConfigDict) -> None:
+    """Those of configs/elmo.py; the weights of `init_from` decide."""
+    task.max_characters = sizes.max_characters  # ids of a word; longer words are cut
+    task.character_size = sizes.character_size  # numbers in each character's vector
+    # Convolutions over a word's characters, WIDTH:NUMBER each.
+    task.filters = sizes.filters
+    task.activation = sizes.activation  # of the convolutions: relu or tanh
+    task.highways = sizes.highways  # layers between the convolutions and the projection
+    task.skip = sizes.skip  # from the second LSTM on, add its input to its output
+    task.cell_clip = sizes.cell_clip  # bound of each LSTM's cell; 0: none
+    task.projection_clip = sizes.projection_clip  # bound of its output; 0: none
