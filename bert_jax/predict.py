@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from tokenizers import Tokenizer
 
 from bert_jax.data.vocabulary_fit import Watch
+from bert_jax.errors import UserError
 from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import attention_files, row_files, streaming
@@ -40,6 +41,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         predictor = task.predictor(found.missing)
         rows = task.config.predict.batch_size
         if name := task.config.predict.attentions:
+            _require_attention(task, name)
             kept = stack.enter_context(_attentions(name, task, source, target))
             config = task.model_config
             predictor = WithAttentions(predictor, config, found.params)
@@ -55,6 +57,14 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
             for row, answer in some:
                 write({**row, **row_files.rounded(answer)})
             output.flush()
+
+
+def _require_attention(task: Task, name: str) -> None:
+    if task.config.model.architecture == "elmo":
+        raise UserError(
+            f"config.predict.attentions={name}: shows a Transformer's attention, and "
+            "this model is an ELMo; leave it empty"
+        )
 
 
 @contextlib.contextmanager

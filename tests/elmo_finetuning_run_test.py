@@ -142,8 +142,11 @@ def test_killed_and_resumed_it_is_the_same_to_the_last_bit(folder, trained, tmp_
 
 @pytest.mark.parametrize("fields", [(), MESH])
 def test_eight_devices_give_the_losses_of_one(folder, trained, tmp_path, fields):
-    run(folder / "own.py", tmp_path / "run", PAIRS, *fields)
-    np.testing.assert_allclose(losses(tmp_path / "run"), losses(trained[0]), rtol=2e-4)
+    """While rounding has not grown."""
+    given = (PAIRS, *fields, "--config.train.num_steps=10")
+    run(folder / "own.py", tmp_path / "run", *given)
+    expected = losses(trained[0])[:10]
+    np.testing.assert_allclose(losses(tmp_path / "run"), expected, rtol=1e-4)
 
 
 def test_several_seeds_in_one_program(folder, tmp_path):
@@ -171,6 +174,15 @@ def test_it_is_asked_as_evaluation_asks(folder, trained, tmp_path):
         assert answer["label"] == line["label"]
         for name, share in line["scores"].items():
             assert answer["scores"][name] == pytest.approx(share, abs=1e-5)
+    fields = (f"--config.init_from={workdir}", f"--input={folder / 'dev.jsonl'}")
+    again, _ = here("--mode=predict", *fields, f"--workdir={tmp_path / 'none'}")
+    assert [json.loads(line)["label"] for line in again.splitlines()] == [
+        answer["label"] for answer in answers
+    ]
+    _, error = here(f"--workdir={workdir}", "--mode=predict", fields[1],
+                    f"--config.predict.attentions={tmp_path / 'page'}",
+                    status=2)  # fmt: skip
+    assert "this model is an ELMo" in error and error.count("\n") == 1
     alone = tmp_path / "alone.jsonl"
     alone.write_text(json.dumps({"text": ""}) + "\n" + json.dumps({"text": "go"}))
     out, _ = here(f"--workdir={workdir}", "--mode=predict", f"--input={alone}")

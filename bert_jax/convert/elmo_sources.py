@@ -17,9 +17,9 @@ Fields = dict[str, Any]
 # Those that a fine-tuning run takes from its weights.
 FIELDS = (
     *("model.hidden_size", "model.intermediate_size", "model.num_hidden_layers"),
-    *("model.hidden_dropout_prob", "task.filters", "task.activation", "task.highways"),
-    *("task.character_size", "task.max_characters", "task.cell_clip"),
-    *("task.projection_clip", "task.skip", "task.words"),
+    *("task.filters", "task.activation", "task.highways", "task.character_size"),
+    *("task.max_characters", "task.cell_clip", "task.projection_clip"),
+    *("task.skip", "task.words"),
     *("tokenizer.lowercase", "tokenizer.strip_accents"),
 )
 
@@ -111,7 +111,6 @@ def _fields(config: ElmoConfig) -> Fields:
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
         "num_hidden_layers": config.num_hidden_layers,
-        "hidden_dropout_prob": config.dropout,
     }
     task = {
         "filters": tuple(f"{width}:{number}" for width, number in config.filters),

@@ -149,7 +149,8 @@ def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
     if own is not None:
         recorded = configuration.complete(own, config.init_from)
         recorded.init_from, recorded.mesh = config.init_from, config.mesh
-        recorded.tokenizer = config.tokenizer
+        if recorded.model.architecture != "elmo":  # whose words it says
+            recorded.tokenizer = config.tokenizer
         config = recorded
     for override in overrides:
         configuration.override(config, override)
@@ -284,15 +285,14 @@ def _set(config: ConfigDict, field: str, value: Any) -> None:
 def _check_architecture(config: ConfigDict, there: str) -> None:
     """Raises UserError if the weights are of another architecture than the config."""
     ours = config.model.architecture
-    if config.task.name == "elmo":
-        return  # which starts from no weights, and says so
-    if there != ours:
+    # A config of ELMo's pre-training starts from no weights, and says so.
+    if there != ours and config.task.name != "elmo":
         names = {"bert": "a BERT", "gpt": "a GPT", "elmo": "an ELMo"}
         add, leave = f"add model={there} to", f"leave model={ours} out of"
         raise UserError(
-            f"--config.init_from={config.init_from}: these weights are "
-            f"{names[there]}'s, and the config is for {names[ours]}: "
-            f"{leave if there == 'bert' else add} the arguments of --config"
+            f"--config.init_from={config.init_from}: these weights are {names[there]}'s,"
+            f" and the config is for {names[ours]}: {leave if there == 'bert' else add} "
+            "the arguments of --config"
         )
 
 

@@ -219,8 +219,8 @@ def test_what_a_gpt_was_not_fine_tuned_on_is_one_line(make, pieces):
         make("text.py:", "--config.task.bilstm=True")
     with pytest.raises(UserError, match="unknown argument 'model'"):
         configuration.load("configs/finetune/squad.py:model=gpt", [])
-    with pytest.raises(UserError, match="model=elmo: choose one of bert, gpt"):
-        configuration.load("configs/finetune/text.py:model=elmo", [])
+    with pytest.raises(UserError, match="model=t5: choose one of bert, gpt, elmo"):
+        configuration.load("configs/finetune/text.py:model=t5", [])
 
 
 def test_the_published_values():
