@@ -289,10 +289,11 @@ def _check_architecture(config: ConfigDict, there: str) -> None:
     if there != ours and config.task.name != "elmo":
         names = {"bert": "a BERT", "gpt": "a GPT", "elmo": "an ELMo"}
         add, leave = f"add model={there} to", f"leave model={ours} out of"
+        hint = leave if there == "bert" else add
         raise UserError(
-            f"--config.init_from={config.init_from}: these weights are {names[there]}'s,"
-            f" and the config is for {names[ours]}: {leave if there == 'bert' else add} "
-            "the arguments of --config"
+            f"--config.init_from={config.init_from}: these weights are {names[there]}"
+            f"'s, and the config is for {names[ours]}: {hint} the arguments of "
+            "--config"
         )
 
 
