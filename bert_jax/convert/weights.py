@@ -18,7 +18,6 @@ from bert_jax.workdir import folder as workdir
 
 # The fields of `config.model` that must match for weights to be usable.
 SHAPE = theirs.DECISIVE
-ELMO_SHAPE = elmo_sources.FIELDS  # by `GROUP.NAME`
 _WEIGHT_FILES = (
     *(huggingface.WEIGHTS, huggingface.INDEX, huggingface.PICKLE),
     f"{huggingface.PICKLE}.index.json",
@@ -136,6 +135,13 @@ def read_shape(path: str | Path) -> dict[str, Any]:
         case _:
             model = google.read_config(folder)
     return {name: getattr(model, name) for name in SHAPE}
+
+
+def decisive(architecture: str) -> tuple[str, ...]:
+    """The fields, by `GROUP.NAME`, that a run takes from its weights."""
+    if architecture == "elmo":
+        return elmo_sources.FIELDS
+    return tuple(f"model.{name}" for name in SHAPE)
 
 
 def read_elmo_shape(path: str | Path) -> dict[str, Any]:

@@ -245,8 +245,7 @@ def _shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Confi
     if resumes:
         recorded = dict(fields.each(_recorded(folder)))
         _check_architecture(config, recorded["model.architecture"])
-        elmos = config.model.architecture == "elmo"
-        names = weights.ELMO_SHAPE if elmos else [f"model.{n}" for n in weights.SHAPE]
+        names = weights.decisive(config.model.architecture)
         shape = {name: recorded[name] for name in names}
     else:
         shape = _shape(config)
