@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -99,9 +100,15 @@ def _read_elmo(task: Task, abstract: Any, name: str) -> tuple[Any, Report]:
     source = task.config.init_from
     found = weights.read_elmo(source, name)
     params, left_over = dict(found.params), []
-    if tuple(task.config.task.get("labels", ())) != found.labels:
-        left_over = [f"{head} (of other labels)" for head in layout.LABELLED_HEADS
-                     if params.pop(head, None)]  # fmt: skip
+    others = tuple(task.config.task.get("labels", ())) != found.labels
+    for part in sorted(found.params.keys() & abstract.keys() - {"elmo"}):
+        ours, theirs = (
+            jax.tree.map(lambda leaf: leaf.shape, tree[part])
+            for tree in (abstract, params)
+        )
+        if ours != theirs or (others and part in layout.LABELLED_HEADS):
+            params.pop(part)
+            left_over.append(f"{part} (of another task or system)")
     resolved = hub.resolved(source)
     return take(abstract, params, resolved, "ELMo", left_over, found.facts)
 
