@@ -72,6 +72,11 @@ def check_architecture(weights: layout.Weights) -> None:
             "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM, so it "
             "cannot be exported; ask it with --mode=predict"
         )
+    if weights.architecture in gpt_layout.OURS:
+        raise UserError(
+            f"Hugging Face has no {weights.architecture}, so it cannot be exported; "
+            "ask it with --mode=predict"
+        )
     own = (*layout.CAUSAL, *gpt_layout.ARCHITECTURES)
     if weights.config.causal and weights.architecture not in own:
         raise UserError(

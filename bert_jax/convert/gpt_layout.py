@@ -20,6 +20,11 @@ ARCHITECTURES: dict[str, tuple[str, ...]] = {
     "OpenAIGPTForSequenceClassification": ("sequence_classification",),
     "OpenAIGPTDoubleHeadsModel": ("multiple_choice",),
 }
+# Ours, named like BERT's; `transformers` has no such classes for a GPT.
+OURS: dict[str, tuple[str, ...]] = {
+    "OpenAIGPTForTokenClassification": ("token_classification",),
+    "OpenAIGPTForQuestionAnswering": ("question_answering",),
+}
 PREFIX = "transformer."
 TABLE = f"{PREFIX}tokens_embed.weight"
 _NORMS = {"attention_layer_norm": "ln_1", "layer_norm": "ln_2"}
@@ -48,10 +53,11 @@ def parameters(
     part: str, config: BertConfig, labels: int = 0
 ) -> Iterator[layout.Parameter]:
     """The parameters of a part: `bert` (the whole trunk, whose name is the same), or a
-    head of ARCHITECTURES. The classifier's bias has no name: `transformers` has none.
+    head of ARCHITECTURES or OURS. What `transformers` has not has no name: the
+    classifier's bias, and OURS.
 
     Args:
-      labels: outputs of `sequence_classification`.
+      labels: outputs of `sequence_classification` or `token_classification`.
     """
     hidden = config.hidden_size
     match part:
@@ -77,6 +83,10 @@ def parameters(
             name, shape = "multiple_choice_head.summary", (hidden, 1)
             yield layout.Parameter((part, "kernel"), shape, shape, f"{name}.weight")
             yield layout.Parameter((part, "bias"), (1,), (1,), f"{name}.bias")
+        case "token_classification" | "question_answering":
+            size = 2 if part == "question_answering" else labels
+            yield layout.Parameter((part, "kernel"), (hidden, size), (hidden, size), "")
+            yield layout.Parameter((part, "bias"), (size,), (size,), "")
         case _:
             raise ValueError(part)
 

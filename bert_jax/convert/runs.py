@@ -128,7 +128,8 @@ def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -
 def _architecture(params: Mapping[str, Any], config: BertConfig) -> str:
     heads = set(params) - {"bert", "bilstm"}
     if config.architecture == "gpt":
-        names = {frozenset(own): n for n, own in gpt_layout.ARCHITECTURES.items()}
+        known = gpt_layout.ARCHITECTURES | gpt_layout.OURS
+        names = {frozenset(own): n for n, own in known.items()}
         return names[frozenset(heads)]
     if config.causal and heads == {"masked_lm"}:
         return "BertLMHeadModel"

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-SPECIAL = 3  # [CLS] question [SEP] context [SEP]
 # What Google's code treats as white space; it keeps other kinds inside words.
 _SPACES = " \t\r\n\u202f"
 
@@ -22,13 +21,32 @@ class Span(NamedTuple):
     length: int
 
 
+class Marks(NamedTuple):
+    """The tokens around a question and its context."""
+
+    first: int  # [CLS]
+    between: tuple[int, ...]  # [SEP]
+    last: int  # [SEP]
+    # A position sees those before it only, so that the last one stands for "no answer".
+    causal: bool = False
+
+    @property
+    def count(self) -> int:
+        """Their number."""
+        return 2 + len(self.between)
+
+
 class Window(NamedTuple):
-    """Describes a row [CLS] question [SEP] part of the context [SEP]."""
+    """Describes a row [CLS] question [SEP] part of the context [SEP].
+
+    Other models' rows have other marks there, see `Marks`.
+    """
 
     span: Span  # the context's tokens in it
     first: int  # the row position of the first of them
     owned: Bool[np.ndarray, "length"]  # this window has the most context for the token
     offsets: Int[np.ndarray, "tokens 2"]  # of all tokens: characters of the context
+    null: int = 0  # the row position that stands for "no answer": that of [CLS]
 
 
 def spans(tokens: int, room: int, stride: int) -> list[Span]:
@@ -110,8 +128,7 @@ def rows(
     ids: Int[np.ndarray, "tokens"],
     offsets: Int[np.ndarray, "tokens 2"],
     *,
-    cls: int,
-    sep: int,
+    marks: Marks,
     max_seq_length: int,
     stride: int,
 ) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"], Window]]:
@@ -122,25 +139,26 @@ def rows(
       ids: of the context.
       offsets: of the context: each token's first character and the one past its last.
     """
-    first = len(question) + 2
-    found = spans(len(ids), max_seq_length - len(question) - SPECIAL, stride)
-    before = np.array([cls, *question, sep], np.int32)
+    found = spans(len(ids), max_seq_length - len(question) - marks.count, stride)
+    before = np.array([marks.first, *question, *marks.between], np.int32)
+    first, own_segment = len(before), len(question) + 2  # the first mark after it
     for span, own in zip(found, owned(found, len(ids)), strict=True):
         part = ids[span.start : sum(span)]
-        segments = np.repeat(np.array([0, 1], np.int32), [first, len(part) + 1])
+        row = np.concatenate([before, part, [marks.last]], dtype=np.int32)
+        null = len(row) - 1 if marks.causal else 0
         yield (
-            np.concatenate([before, part, [sep]], dtype=np.int32),
-            segments,
-            Window(span, first, own, offsets),
+            row,
+            (np.arange(len(row)) >= own_segment).astype(np.int32),
+            Window(span, first, own, offsets, null),
         )
 
 
 def positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int]:
-    """The row positions of an answer's first and last token; those of [CLS] where the
-    window does not have the whole answer, or there is no answer."""
+    """The row positions of an answer's first and last token; `null` where the window
+    does not have the whole answer, or there is no answer."""
     if answer is None:
-        return 0, 0
+        return window.null, window.null
     start, end = (token - window.span.start for token in answer)
     if start < 0 or end >= window.span.length:
-        return 0, 0
+        return window.null, window.null
     return start + window.first, end + window.first

@@ -3,6 +3,11 @@
 A text is `_start_ a _classify_`, a pair `_start_ a _delimiter_ b _classify_`; a linear
 layer reads the vector of `_classify_`. The language model's loss on the same rows is
 added, half of it. Tasks stay as they are: `of` joins one with what differs here.
+
+SQuAD and NER are ours: the paper has neither. A question stands before its context, so
+that the context's pieces have seen it; a word is tagged at its last piece, and "no
+answer" is scored at `_classify_`, which alone has
+seen all of them.
 """
 
 import functools
@@ -23,12 +28,15 @@ from bert_jax.models.config import encoder_flops
 from bert_jax.tasks.classification import Classification
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.finetuning import Finetuning
+from bert_jax.tasks.ner import Ner
+from bert_jax.tasks.squad import Squad
 from bert_jax.tasks.swag import Swag
 from bert_jax.tasks.task import Shapes, Task
 from bert_jax.types import Scalars
 
 # The language model's part of the loss, as it is added: times `task.lm_coef`.
 LM_LOSS = "auxiliary_lm_loss"
+_KINDS = (Classification, Swag, Ner, Squad)
 
 
 class GptFinetuning(Finetuning[Any, Any]):
@@ -37,6 +45,8 @@ class GptFinetuning(Finetuning[Any, Any]):
     Args:
       config: reads from `config.task` also `lm_coef`, the factor of that loss.
     """
+
+    causal = True  # see Ner and Squad
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
@@ -168,16 +178,12 @@ def of(name: str, task: Any) -> type[Task]:
     Raises:
       UserError: it is none of those that GPT was fine-tuned on.
     """
-    kinds = ((Classification, GptClassification), (Swag, GptFinetuning))
-    bases = [
-        ours
-        for kind, ours in kinds
-        if isinstance(task, type) and issubclass(task, kind)
-    ]
-    if not bases:
+    known = isinstance(task, type) and issubclass(task, _KINDS)
+    if not known:
         raise UserError(
             f"config.task.name={name}: config.model.architecture=gpt classifies texts "
-            "and pairs and chooses among endings (glue.py, text.py, imdb.py, swag.py); "
-            "take a BERT for this task"
+            "and pairs, chooses among endings, tags words and finds answers (glue.py, "
+            "text.py, imdb.py, swag.py, ner.py, squad.py); take a BERT for this task"
         )
-    return types.new_class(f"Gpt{task.__name__}", (bases[0], task))
+    ours = GptClassification if issubclass(task, Classification) else GptFinetuning
+    return types.new_class(f"Gpt{task.__name__}", (ours, task))

@@ -1,6 +1,7 @@
 """Tags of words: named entities (section 5.3), parts of speech.
 
-Classifies the first piece of each word, without a CRF. The data are column files
+Classifies the first piece of each word (in a causal model the last, which alone has
+seen the whole word), without a CRF. The data are column files
 (bert_jax/data/conll.py).
 """
 
@@ -23,6 +24,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import entities as scores
 from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.tokenization import byte_pairs
 
 SCHEMES = ("entities", "none")
 _NO_LABEL = -1  # for pieces that are not tagged
@@ -44,6 +46,7 @@ class Ner(Finetuning[Example, Tags]):
     head = "token_classification"
     loss_name = "tagging_loss"
     fill: Mapping[str, int] = {"labels": _NO_LABEL}
+    causal = False  # a token's vector has seen what is before it only
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
@@ -91,14 +94,15 @@ class Ner(Finetuning[Example, Tags]):
         with as many words of its document as fit, equally many on both sides if there
         are enough.
 
-        `labels` has the tag of a word at its first piece; `info` has the positions of
-        these pieces.
+        `labels` has the tag of a word at its first piece (its last, if `causal`);
+        `info` has the positions of these pieces.
         """
         pieces = self._pieces(examples, split)
         sizes = [len(ids) for ids in pieces]
         room = self.config.task.max_seq_length - 2
-        ends = list(itertools.accumulate(len(e.sentence.words) for e in examples))
-        bounds = list(itertools.pairwise([0, *ends]))
+        ends_with = byte_pairs.last_id(self.tokenizer)
+        counts = itertools.accumulate(len(e.sentence.words) for e in examples)
+        bounds = list(itertools.pairwise([0, *counts]))
         around = self._documents(examples, bounds, split)
         known = {label: index for index, label in enumerate(self.labels)}
         labelled = all(example.sentence.tags is not None for example in examples)
@@ -111,11 +115,15 @@ class Ner(Finetuning[Example, Tags]):
                 what = f"{split}: sentences longer than max_seq_length, split"
                 self.notices[what] += 1
             for first, last in cut:
-                left, right = widen(sizes, (first, last), around[index], room)
+                begins, goes_on = around[index]
+                # A causal model sees no word that comes after.
+                context = (begins, last if self.causal else goes_on)
+                left, right = widen(sizes, (first, last), context, room)
                 ids = itertools.chain.from_iterable(pieces[left:right])
-                input_ids = [self.special.cls, *ids, self.special.sep]
-                starts = 1 + np.cumsum([0, *sizes[left:right]])[:-1]
-                positions = starts[first - left : last - left]
+                input_ids = [self.special.cls, *ids, ends_with]
+                ends = np.cumsum(sizes[left:right])
+                tagged = ends if self.causal else 1 + ends - sizes[left:right]
+                positions = tagged[first - left : last - left]
                 columns = {
                     "input_ids": input_ids,
                     "segment_ids": np.zeros(len(input_ids), np.int32),
@@ -136,7 +144,7 @@ class Ner(Finetuning[Example, Tags]):
         )
 
     def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch length"]:
-        """1 for the first piece of each word, so all words weigh the same."""
+        """1 for one piece of each word, so all words weigh the same."""
         return (batch["labels"] != _NO_LABEL) * batch["row_weights"][:, None]
 
     def answers(

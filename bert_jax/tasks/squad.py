@@ -23,6 +23,7 @@ from bert_jax.scores import squad as scores
 from bert_jax.tasks import squad_answers, squad_features
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.squad_answers import Prediction
+from bert_jax.tokenization import byte_pairs
 
 log = logging.getLogger(__name__)
 
@@ -37,22 +38,27 @@ class Squad(Finetuning[Example, Prediction]):
     head = "question_answering"
     loss_name = "span_loss"
     main_score = "f1"
+    causal = False  # a token's vector has seen what is before it only
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
         task = config.task
         for field in ("doc_stride", "n_best_size", "max_answer_length"):
-            if task[field] < 1:
-                raise UserError(
-                    f"config.task.{field}={task[field]}: must be at least 1"
-                )
-        room = task.max_seq_length - squad_windows.SPECIAL - 1
+            if (value := task[field]) < 1:
+                raise UserError(f"config.task.{field}={value}: must be at least 1")
+        room = task.max_seq_length - self.marks.count - 1
         if not 0 <= task.max_query_length <= room:
             raise UserError(
                 f"config.task.max_query_length={task.max_query_length}: must be from 0 "
-                f"to config.task.max_seq_length - 4 = {room}, to leave room for the "
-                "context"
+                f"to config.task.max_seq_length - {self.marks.count + 1} = {room}, to "
+                "leave room for the context"
             )
+
+    @functools.cached_property
+    def marks(self) -> squad_windows.Marks:
+        """What stands around a question and its context."""
+        special, last = self.special, byte_pairs.last_id(self.tokenizer)
+        return squad_windows.Marks(special.cls, (special.sep,), last, self.causal)
 
     def read(self, split: str) -> Sequence[Example] | None:
         path = self.config.task.get(f"{split}_file", "")
@@ -87,8 +93,7 @@ class Squad(Finetuning[Example, Prediction]):
                 question,
                 ids,
                 offsets,
-                cls=self.special.cls,
-                sep=self.special.sep,
+                marks=self.marks,
                 max_seq_length=task.max_seq_length,
                 stride=task.doc_stride,
             )
@@ -102,10 +107,7 @@ class Squad(Finetuning[Example, Prediction]):
                     continue
                 answer = found.tokens
             for inputs, segments, window in rows:
-                columns: dict[str, Any] = {
-                    "input_ids": inputs,
-                    "segment_ids": segments,
-                }
+                columns: dict[str, Any] = {"input_ids": inputs, "segment_ids": segments}
                 if training:
                     start, end = squad_windows.positions(window, answer)
                     columns |= {"start_positions": start, "end_positions": end}

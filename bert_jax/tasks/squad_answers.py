@@ -32,7 +32,7 @@ class Prediction(NamedTuple):
     """A model's answers to a question."""
 
     guesses: tuple[Guess, ...]  # best first, at least one
-    null_score: float  # start + end logit of [CLS], the minimum over windows
+    null_score: float  # start + end logit of "no answer", the least of any window
 
     @property
     def best(self) -> Guess:
@@ -82,7 +82,10 @@ def predict(
     """
     # Sums in double precision, like Google's Python floats.
     pairs = [(s.astype(np.float64), e.astype(np.float64)) for s, e in logits]
-    nulls = [(float(starts[0]), float(ends[0])) for starts, ends in pairs]
+    nulls = [
+        (float(starts[window.null]), float(ends[window.null]))
+        for window, (starts, ends) in zip(windows, pairs, strict=True)
+    ]
     null = min(nulls, key=sum)
     found = [
         _spans(window, starts, ends, n_best_size, max_answer_length)

@@ -10,7 +10,7 @@ On CoNLL-2003 the paper reports F1 of 96.4 on dev and 92.4 on test for Base, 96.
 no rate, batch or epochs; these are from appendix A.3.
 
 size=tiny learns from random values in a few minutes on a CPU; it needs
---config.tokenizer.vocab_file.
+--config.tokenizer.vocab_file. With model=gpt the weights are a GPT's (docs/gpt.md).
 """
 
 from ml_collections import ConfigDict
@@ -18,14 +18,15 @@ from ml_collections import ConfigDict
 from configs.finetune import common
 
 
-def get_config(size: str = "base") -> ConfigDict:
+def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     """The fields of token tagging.
 
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
+      model: bert, or gpt (docs/gpt.md).
     """
-    config = common.get_config(size)
-    config.tokenizer.lowercase = False
+    config = common.get_config(size, model)
+    config.tokenizer.lowercase = model == "gpt"  # the released one is uncased
 
     task = config.task
     task.name = "ner"
@@ -47,6 +48,8 @@ def get_config(size: str = "base") -> ConfigDict:
     task.document_context = False
     task.labels = ()  # the tags; empty: those of the training data
 
+    if model == "gpt":  # as for all its tasks
+        return config
     config.optimizer.learning_rate = 5e-5
     if size == "tiny":
         config.optimizer.learning_rate = 1e-3

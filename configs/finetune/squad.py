@@ -22,6 +22,8 @@ run's weights:
         --config.task.dev_file=dev-v1.1.json \
         --config.init_from=runs/triviaqa --workdir=runs/squad1
 
+With model=gpt the weights are a GPT's (docs/gpt.md).
+
 An ensemble of such runs: `python -m experiments.squad_ensemble --help`. docs/squad.md
 has the whole recipe, with the seven systems.
 """
@@ -31,16 +33,19 @@ from ml_collections import ConfigDict
 from configs.finetune import common
 
 
-def get_config(size: str = "base", version: str = "1.1") -> ConfigDict:
+def get_config(
+    size: str = "base", version: str = "1.1", model: str = "bert"
+) -> ConfigDict:
     """The paper's values.
 
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
       version: 1.1; or 2.0, where a question may have no answer.
+      model: bert, or gpt (docs/gpt.md).
     """
     if version not in ("1.1", "2.0"):
         raise ValueError(f"version={version}: choose one of 1.1, 2.0")
-    config = common.get_config(size)
+    config = common.get_config(size, model)
     task = config.task
     task.name = "squad"
     # SQuAD's JSON, that of a set in its form, hf:rajpurkar/squad:train or
@@ -57,6 +62,7 @@ def get_config(size: str = "base", version: str = "1.1") -> ConfigDict:
     if size == "tiny":
         task.max_seq_length = 192  # most paragraphs fit in one or two windows
         task.doc_stride = 64
+    if size == "tiny" or model == "gpt":  # GPT: as for all its tasks
         return config
     config.optimizer.learning_rate = 5e-5
     if task.null_answers:

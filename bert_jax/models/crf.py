@@ -1,0 +1,132 @@
+"""A conditional random field over a chain of tags (Lafferty et al. 2001), in float32.
+
+The score of a sentence's tags is the sum of each tag's own score, of each transition's
+from a tag to the next, and of the first and the last tag's. Its probability is the
+score's share among all sequences of tags. As in AllenNLP
+(modules/conditional_random_field) and its crf_tagger.
+"""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+_FORBIDDEN = -10_000.0
+
+
+class Transitions(NamedTuple):
+    """What a CRF learns."""
+
+    between: Float[Array, "from_tag to_tag"]
+    first: Float[Array, "tag"]
+    last: Float[Array, "tag"]
+
+    def within(self, allowed: "Allowed") -> "Transitions":
+        """These, and 10,000 less for each transition that is not allowed."""
+        both = zip(self, allowed, strict=True)
+        return Transitions(*(x + jnp.where(a, 0.0, _FORBIDDEN) for x, a in both))
+
+
+class Allowed(NamedTuple):
+    """Which transitions may be guessed."""
+
+    between: Bool[Array, "from_tag to_tag"]
+    first: Bool[Array, "tag"]
+    last: Bool[Array, "tag"]
+
+
+class Crf(nn.Module):
+    """The parameters; they begin as AllenNLP's do."""
+
+    tags: int
+
+    @nn.compact
+    def __call__(self) -> Transitions:
+        draws = nn.initializers.normal(1.0)
+        return Transitions(
+            self._value("between", nn.initializers.xavier_normal(), 2),
+            self._value("first", draws, 1),
+            self._value("last", draws, 1),
+        )
+
+    def _value(
+        self, name: str, init: nn.initializers.Initializer, axes: int
+    ) -> Float[Array, "..."]:
+        boxed = nn.with_logical_partitioning(init, (None,) * axes)
+        return jnp.asarray(self.param(name, boxed, (self.tags,) * axes))
+
+
+def log_likelihood(
+    scores: Float[Array, "batch words tags"],
+    tags: Int[Array, "batch words"],
+    mask: Int[Array, "batch words"],
+    transitions: Transitions,
+) -> Float[Array, "batch"]:
+    """The log of the probability of each sentence's tags, in nats; 0 without a word.
+
+    Args:
+      tags: of each word, from 0; anything where `mask` is 0.
+      mask: 1 for a word of the sentence. What is 0 is left out, wherever it stands: the
+        words before and after it are neighbours.
+    """
+    between, first, last = transitions
+    batch = scores.shape[0]
+
+    def step(state: tuple, given: tuple) -> tuple:
+        forward, path, before, begun = state
+        own, tag, is_word = given
+        total = jax.nn.logsumexp(forward[:, :, None] + between, axis=1)
+        total = own + jnp.where(begun[:, None], total, first)
+        gained = jnp.where(begun, between[before, tag], first[tag])
+        gained += jnp.take_along_axis(own, tag[:, None], axis=1)[:, 0]
+        after = (
+            jnp.where(is_word[:, None], total, forward),
+            path + jnp.where(is_word, gained, 0.0),
+            jnp.where(is_word, tag, before),
+            begun | is_word,
+        )
+        return after, None
+
+    none = jnp.zeros(batch, jnp.int32)
+    state = (jnp.zeros_like(scores[:, 0]), jnp.zeros(batch), none, none > 0)
+    state, _ = jax.lax.scan(step, state, _by_word(scores, jnp.maximum(tags, 0), mask))
+    forward, path, before, begun = state
+    whole = jax.nn.logsumexp(forward + last, axis=1)
+    return jnp.where(begun, path + last[before] - whole, 0.0)
+
+
+def viterbi(
+    scores: Float[Array, "batch words tags"],
+    mask: Int[Array, "batch words"],
+    transitions: Transitions,
+) -> Int[Array, "batch words"]:
+    """The most probable tags of each sentence; 0 where `mask` is 0."""
+    between, first, last = transitions
+    batch, _, size = scores.shape
+    same = jnp.broadcast_to(jnp.arange(size), (batch, size))
+
+    def step(state: tuple, given: tuple) -> tuple:
+        best, begun = state
+        own, is_word = given
+        paths = best[:, :, None] + between
+        goes_on = (is_word & begun)[:, None]
+        came_from = jnp.where(goes_on, jnp.argmax(paths, axis=1), same)
+        found = own + jnp.where(goes_on, jnp.max(paths, axis=1), first)
+        return (jnp.where(is_word[:, None], found, best), begun | is_word), came_from
+
+    def back(tag: Array, came_from: Array) -> tuple[Array, Array]:
+        return jnp.take_along_axis(came_from, tag[:, None], axis=1)[:, 0], tag
+
+    state = (jnp.zeros_like(scores[:, 0]), jnp.zeros(batch, bool))
+    (best, _), came_from = jax.lax.scan(step, state, _by_word(scores, mask))
+    tag = jnp.argmax(best + last, axis=1)
+    _, tags = jax.lax.scan(back, tag, came_from, reverse=True)
+    return jnp.where(mask > 0, tags.T, 0)
+
+
+def _by_word(scores: Array, *columns: Array) -> tuple[Array, ...]:
+    """The arrays with words first; the last column, a mask, as True and False."""
+    *others, mask = (column.T for column in columns)
+    return (scores.swapaxes(0, 1), *others, mask > 0)
