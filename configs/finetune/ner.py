@@ -10,7 +10,8 @@ On CoNLL-2003 the paper reports F1 of 96.4 on dev and 92.4 on test for Base, 96.
 no rate, batch or epochs; these are from appendix A.3.
 
 size=tiny learns from random values in a few minutes on a CPU; it needs
---config.tokenizer.vocab_file. With model=gpt the weights are a GPT's (docs/gpt.md).
+--config.tokenizer.vocab_file. With model=gpt the weights are a GPT's (docs/gpt.md); with
+model=elmo an ELMo's, below a BiLSTM and a CRF (docs/elmo.md).
 """
 
 from ml_collections import ConfigDict
@@ -23,7 +24,7 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
 
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
-      model: bert, or gpt (docs/gpt.md).
+      model: bert, gpt (docs/gpt.md) or elmo (docs/elmo.md).
     """
     config = common.get_config(size, model)
     config.tokenizer.lowercase = model == "gpt"  # the released one is uncased
@@ -48,10 +49,29 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     task.document_context = False
     task.labels = ()  # the tags; empty: those of the training data
 
-    if model == "gpt":  # as for all its tasks
+    if model == "elmo":
+        _elmo(config, size)
+    if model != "bert":  # GPT: as for all its tasks
         return config
     config.optimizer.learning_rate = 5e-5
     if size == "tiny":
         config.optimizer.learning_rate = 1e-3
         config.train.num_epochs = 6.0
     return config
+
+
+def _elmo(config: ConfigDict, size: str) -> None:
+    """AllenNLP's values (training_config/ner_elmo.jsonnet)."""
+    task = config.task
+    # A guess keeps to the rules of BIO (IOB2), IOB1 or BIOES; none: to no rules. Empty:
+    # those to which the training data keep.
+    task.tag_scheme = ""
+    task.lstm_size = 200
+    task.lstm_layers = 2
+    task.elmo_dropout = 0.0
+    task.dropout = 0.5
+    task.classifier_size = 0  # not used
+    config.optimizer.learning_rate = 1e-3
+    config.train.batch_size = 64
+    config.train.num_epochs = 75.0 if size != "tiny" else 15.0
+    config.train.early_stop = 25
