@@ -33,6 +33,7 @@ class System:
     pairs: bool = False  # rows have two texts, which read each other
     lstm_size: int = 1500  # of each direction of the BiLSTMs
     lstm_layers: int = 2  # of the first BiLSTM
+    lstm_dropout: float = 0.0  # between its layers
     elmo_dropout: float = 0.5  # of the mix
     dropout: float = 0.2  # of each BiLSTM's input and output
     classifier_size: int = 512  # of the hidden layer; 0: there is none
@@ -148,8 +149,8 @@ class Reader(nn.Module):
         keys = (None,) * 3 if key is None else tuple(jax.random.split(key, 3))
         mask = marks.words.astype(jnp.int32)
         size, layers = self.system.lstm_size, self.system.lstm_layers
-        first = BiLstm(size, layers, name="bilstm")
-        y = first(dropout(x, rate, keys[0]), mask, None, marks.fresh)
+        first = BiLstm(size, layers, self.system.lstm_dropout, name="bilstm")
+        y = first(dropout(x, rate, keys[0]), mask, keys[0], marks.fresh)
         if self.system.pairs:
             y = jnp.concatenate([y, attended(y, marks)], axis=-1)
             second = BiLstm(size, name="modeling")

@@ -16,7 +16,10 @@ from bert_jax.tasks.classification import (
     truncated,
 )
 from bert_jax.tasks.elmo_finetuning import ElmoFinetuning
+from bert_jax.tasks.elmo_words import ElmoNer, ElmoSquad
 from bert_jax.tasks.glue import Glue
+from bert_jax.tasks.ner import Ner
+from bert_jax.tasks.squad import Squad
 from bert_jax.tasks.task import Task
 
 
@@ -78,6 +81,8 @@ class ElmoClassification(ElmoFinetuning, Classification):
 # The kinds of tasks that there are for ELMo, and what joins them.
 KINDS: tuple[tuple[type, type[ElmoFinetuning]], ...] = (
     (Classification, ElmoClassification),
+    (Ner, ElmoNer),
+    (Squad, ElmoSquad),
 )
 
 
@@ -99,6 +104,7 @@ def of(name: str, task: Any) -> type[Task]:
     if not bases:
         raise UserError(
             f"config.task.name={name}: config.model.architecture=elmo classifies texts "
-            "and pairs (glue.py, text.py, imdb.py); take a BERT for this task"
+            "and pairs, tags words and finds answers (glue.py, text.py, imdb.py, "
+            "ner.py, squad.py); take a BERT for this task"
         )
     return types.new_class(f"Elmo{task.__name__}", (bases[0], task))

@@ -10,8 +10,8 @@ On CoNLL-2003 the paper reports F1 of 96.4 on dev and 92.4 on test for Base, 96.
 no rate, batch or epochs; these are from appendix A.3.
 
 size=tiny learns from random values in a few minutes on a CPU; it needs
---config.tokenizer.vocab_file. With model=gpt the weights are a GPT's (docs/gpt.md); with
-model=elmo an ELMo's, below a BiLSTM and a CRF (docs/elmo.md).
+--config.tokenizer.vocab_file. With model=gpt the weights are a GPT's (docs/gpt.md);
+with model=elmo an ELMo's, below a BiLSTM and a CRF (docs/elmo.md).
 """
 
 from ml_collections import ConfigDict
