@@ -23,13 +23,13 @@ def get_config(config):
     config.task.dev_file = "FOLDER/dev.KIND"
     config.task.max_seq_length = 32
     config.optimizer.learning_rate = 1e-2
-    config.train.num_steps = 20
+    config.train.num_steps = 40
     config.train.batch_size = 16
     config.train.log_every = 1
     config.train.early_stop = 0
     config.evaluate.batch_size = 16
     config.evaluate.checkpoint = "last"
-    config.checkpoint.save_every = 10
+    config.checkpoint.save_every = 20
     config.checkpoint.keep = 2
 OWN
     return config
@@ -46,7 +46,10 @@ ELMO = """
     config.model.hidden_size = 8
     config.model.intermediate_size = 16
     config.task.filters = ("1:8", "2:8")
-    config.task.lstm_size = 16
+    config.task.activation = "tanh"  # larger random values
+    config.task.lstm_size = 32
+    config.task.dropout = 0.1
+    config.optimizer.learning_rate = 2e-2
     config.task.max_characters = 12
 """
 SQUAD = """
@@ -105,7 +108,7 @@ def test_a_run(folder, tmp_path, task, model):
 
     again = tmp_path / "again"
     shutil.copytree(run, again)
-    shutil.rmtree(again / "checkpoints" / "20")
+    shutil.rmtree(again / "checkpoints" / "40")
     runs.run(config, again, *MESH)
     np.testing.assert_array_equal(losses(again), losses(run))
     names = sorted(path.name for path in (run / "predictions").iterdir())

@@ -73,5 +73,8 @@ def _elmo(config: ConfigDict, size: str) -> None:
     task.classifier_size = 0  # not used
     config.optimizer.learning_rate = 1e-3
     config.train.batch_size = 64
-    config.train.num_epochs = 75.0 if size != "tiny" else 15.0
+    config.train.num_epochs = 75.0
+    if size == "tiny":
+        config.train.num_epochs = 15.0
+        return
     config.train.early_stop = 25

@@ -87,5 +87,8 @@ def _elmo(config: ConfigDict, size: str) -> None:
     config.optimizer.learning_rate = 1e-3
     config.optimizer.beta2 = 0.9
     config.train.batch_size = 40
-    config.train.num_epochs = 20.0 if size != "tiny" else 6.0
+    config.train.num_epochs = 20.0
+    if size == "tiny":
+        config.train.num_epochs = 6.0
+        return
     config.train.early_stop = 10
