@@ -119,6 +119,7 @@ def viterbi(
     def back(tag: Array, came_from: Array) -> tuple[Array, Array]:
         return jnp.take_along_axis(came_from, tag[:, None], axis=1)[:, 0], tag
 
+    came_from: Array
     state = (jnp.zeros_like(scores[:, 0]), jnp.zeros(batch, bool))
     (best, _), came_from = jax.lax.scan(step, state, _by_word(scores, mask))
     tag = jnp.argmax(best + last, axis=1)

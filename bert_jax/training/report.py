@@ -15,6 +15,7 @@ import jax
 from jax.sharding import Mesh
 
 from bert_jax import tokenization
+from bert_jax.convert import gpt_layout
 from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
@@ -122,8 +123,9 @@ def _what_next(task: Task, folder: Path) -> str:
     ]
     own = task.config.task
     # Hugging Face has no such models.
-    elmo = task.config.model.architecture == "elmo"
-    if not own.get("bilstm", False) and not own.get("both_orders", False) and not elmo:
+    kind, head = task.config.model.architecture, getattr(task, "head", "")
+    refused = kind == "elmo" or (kind == "gpt" and (head,) in gpt_layout.OURS.values())
+    if not (refused or own.get("bilstm", False) or own.get("both_orders", False)):
         lines.append(export)
     return "\n".join(lines)
 
