@@ -327,8 +327,8 @@ def test_what_a_gpt_was_not_fine_tuned_on_is_one_line(make):
         gpt_tasks.of("own", Pretraining)
     with pytest.raises(UserError, match="leave it False"):
         make("text.py:", "--config.task.bilstm=True")
-    with pytest.raises(UserError, match="model=elmo: choose one of bert, gpt"):
-        configuration.load("configs/finetune/text.py:model=elmo", [])
+    with pytest.raises(UserError, match="model=t5: choose one of bert, gpt, elmo"):
+        configuration.load("configs/finetune/text.py:model=t5", [])
 
 
 def test_the_published_values():
