@@ -27,7 +27,7 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
       model: bert, gpt (docs/gpt.md) or elmo (docs/elmo.md).
     """
     config = common.get_config(size, model)
-    config.tokenizer.lowercase = model == "gpt"  # the released one is uncased
+    config.tokenizer.lowercase = model == "gpt"  # GPT's is uncased
 
     task = config.task
     task.name = "ner"
