@@ -140,23 +140,20 @@ def test_killed_and_resumed_it_is_the_same_to_the_last_bit(folder, trained, tmp_
     )
 
 
-@pytest.mark.parametrize("fields", [(), MESH])
-def test_eight_devices_give_the_losses_of_one(folder, trained, tmp_path, fields):
+def test_eight_devices_give_the_losses_of_one(folder, trained, tmp_path):
     """While rounding has not grown."""
-    given = (PAIRS, *fields, "--config.train.num_steps=10")
+    given = (PAIRS, *MESH, "--config.train.num_steps=10")
     run(folder / "own.py", tmp_path / "run", *given)
     expected = losses(trained[0])[:10]
     np.testing.assert_allclose(losses(tmp_path / "run"), expected, rtol=1e-4)
 
 
-def test_several_seeds_in_one_program(folder, tmp_path):
+def test_several_seeds_in_one_program(folder, trained, tmp_path):
     few = ("--config.train.num_steps=2", "--config.train.seeds=2")
     run(folder / "own.py", tmp_path / "both", PAIRS, *few)
-    alone = ("--config.train.num_steps=2", "--config.seed=1")
-    run(folder / "own.py", tmp_path / "one", PAIRS, *alone)
-    np.testing.assert_allclose(
-        losses(tmp_path / "both" / "seed_1"), losses(tmp_path / "one"), rtol=1e-4
-    )
+    first, second = (losses(tmp_path / "both" / f"seed_{n}") for n in (0, 1))
+    np.testing.assert_allclose(first, losses(trained[0])[:2], rtol=1e-4)
+    assert (first != second).any()
 
 
 def test_it_is_asked_as_evaluation_asks(folder, trained, tmp_path):
