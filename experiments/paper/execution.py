@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,11 +15,12 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import temporary, terminal
 from bert_jax.runtime.storage import make_folder, write_atomically
 from experiments import running
-from experiments.paper import progress
+from experiments.paper import budget, progress
 from experiments.paper import runs as planned
 from experiments.paper.runs import Run
 
 MAIN = running.PROGRAM
+BUDGET = (sys.executable, "-m", "experiments.paper.budget")
 # SIGHUP, Ctrl-C and SIGTERM: the run has saved; the same command goes on there. Less
 # than 0: the signal came as Python started or ended.
 _STOPPED = {**{n: n for n in (129, 130, 143)}, -1: 129, -2: 130, -15: 143}
@@ -80,10 +82,13 @@ def run_all(runs: Sequence[Run], errors: dict[Path, str], lock: int) -> int:
 
 
 def command(run: Run) -> list[str]:
-    """What is run."""
+    """What is run; its steps are missing until its budget is known."""
     if run.kind == "features":
         return [*planned.FEATURES, *run.arguments, f"--output={run.folder}"]
-    return [*MAIN, *run.arguments, f"--workdir={run.folder}"]
+    steps: tuple[str, ...] = ()
+    if run.budget.exists():
+        steps = (f"--config.train.num_steps={budget.read(run.budget).steps}",)
+    return [*MAIN, *run.arguments, *steps, f"--workdir={run.folder}"]
 
 
 def _run(run: Run, lock: int) -> tuple[int, str]:
@@ -91,8 +96,13 @@ def _run(run: Run, lock: int) -> tuple[int, str]:
     failed, log = run.beside(".failed.json"), run.beside(".log")
     failed.unlink(missing_ok=True)
     logged = log.stat().st_size if log.exists() else 0
-    start = time.monotonic()
-    status = running.wait(command(run), log, [lock])
+    start, status = time.monotonic(), 0
+    if run.words and not run.budget.exists():
+        first = [*BUDGET, *run.arguments, f"--words={run.words}"]
+        status = running.wait([*first, f"--output={run.budget}"], log, [lock])
+        start = time.monotonic()
+    if not status:
+        status = running.wait(command(run), log, [lock])
     seconds = time.monotonic() - start
     text = log.read_bytes()[logged:]
     if status in _STOPPED:

@@ -1,6 +1,7 @@
 """The command line of experiments.paper, checked before anything runs."""
 
 import argparse
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -13,7 +14,7 @@ from bert_jax.data.corpus import FILE_KINDS
 from bert_jax.data.lines import COMPRESSED
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
-from experiments.paper import tables, tasks
+from experiments.paper import beside, tables, tasks
 from experiments.paper.systems import Table
 from experiments.running import ROOT
 
@@ -29,6 +30,10 @@ _SET_FINETUNING = (
     *("train.seeds", "train.restarts", "train.early_stop"),
     *("evaluate.checkpoint", "evaluate.splits"),
 )
+# Where systems are compared; --words gives the steps.
+_SET_BESIDE = ("train.num_steps", "corpus.packing", "corpus.weights")
+# Words that each of them reads unless --words says so: some minutes each on a CPU.
+_WORDS = {"tiny": 2_000_000}
 # Of table 6, which compares them.
 _SHAPE = (
     "num_hidden_layers",
@@ -49,19 +54,23 @@ class Options(NamedTuple):
 
     Attributes:
       table: the table at the size.
-      config: the spec of the pre-training config.
+      systems: bert, or those of `beside.SYSTEMS` to compare.
+      words: that each of several systems reads; 0: the configs' steps.
+      configs: the spec of each system's pre-training config.
       corpus: its sources; empty: the config's own.
       output: the folder of everything.
       seeds: fine-tuning runs of each system and task.
       found: the data of the tasks that run, by name.
       missing: why the table's other tasks do not run, by name.
       fields: of pre-training, `finetuning` of fine-tuning: --config.FIELD=VALUE.
-      resolved: the pre-training config with its fields.
+      resolved: the (first system's) pre-training config with its fields.
     """
 
     table: Table
     size: str
-    config: str
+    systems: tuple[str, ...]
+    words: int
+    configs: dict[str, str]
     corpus: tuple[str, ...]
     output: Path
     seeds: int
@@ -81,7 +90,9 @@ def parse(argv: Sequence[str]) -> Options:
         task; the corpus is missing or too small.
     """
     given, rest = _parser().parse_known_args(argv)
-    table = tables.build(given.table, given.size)
+    systems = beside.chosen(given.systems)
+    table = beside.build(given.table, given.size, systems)
+    words = _words(given, systems)
     fields, finetuning = _fields(rest, table)
     if given.seeds < 1:
         raise UserError(f"--seeds={given.seeds}: at least 1 is required")
@@ -92,38 +103,50 @@ def parse(argv: Sequence[str]) -> Options:
         raise UserError("--config: a config of yours goes with any --size but large")
     if given.config and _compares_shapes(table):
         raise UserError(f"--config: {table.name} takes its models from --size")
-    config = given.config or _config(given.size)
+    if given.config and systems != beside.ALONE:
+        raise UserError("--config: a config of yours is one system's; leave --systems")
+    configs = {name: pretraining_config(name, given.size) for name in systems}
+    if given.config:
+        configs = {"bert": given.config}
     corpus = tuple(filter(None, given.corpus.split(",")))
     overrides = list(fields)
     if corpus:
         overrides.append(f"--config.corpus.sources={corpus!r}")
-    resolved = configuration.load(config, overrides)
-    if resolved.train.num_steps < len(tables.SHARES):
-        raise UserError(
-            f"--config.train.num_steps={resolved.train.num_steps}: at least "
-            f"{len(tables.SHARES)} are needed, because figure 5 divides them"
-        )
-    warmup = resolved.optimizer.warmup_steps
-    if warmup >= resolved.train.num_steps:
-        raise UserError(
-            f"--config.train.num_steps={resolved.train.num_steps}: all of them are "
-            f"warm-up; set --config.optimizer.warmup_steps as well, now {warmup} (the "
-            "paper: a hundredth of the steps)"
-        )
-    _check_corpus(resolved, given.size)
-    for data in found.values():
+    resolved, *_ = (configuration.load(spec, overrides) for spec in configs.values())
+    if words:  # all systems read the same
+        corpus = tuple(resolved.corpus.sources)
+    _check_steps(resolved)
+    _check_corpus(resolved, given.size, words)
+    for system, data in itertools.product(systems, found.values()):
         if data.config:
-            spec = finetuning_config(data, given.size)
+            spec = finetuning_config(data, given.size, system)
             configuration.load(spec, list(finetuning))
     return Options(
-        *(table, given.size, config, corpus, given.output, given.seeds, found),
-        *(missing, fields, finetuning, given.plan, resolved),
+        *(table, given.size, systems, words, configs, corpus, given.output),
+        *(given.seeds, found, missing, fields, finetuning, given.plan, resolved),
     )
 
 
-def finetuning_config(data: tasks.Found, size: str) -> str:
+def _words(given: argparse.Namespace, systems: tuple[str, ...]) -> int:
+    """The words that each system reads; 0 for BERT alone."""
+    if systems == beside.ALONE:
+        if given.words is not None:
+            raise UserError("--words: goes with --systems; BERT alone takes its steps")
+        return 0
+    words = _WORDS.get(given.size, 0) if given.words is None else given.words
+    if words < 1:
+        raise UserError(
+            f"--words: at size={given.size} say how many words each system reads, 1 or "
+            "more; the paper's steps of Base read some 4e10"
+        )
+    return words
+
+
+def finetuning_config(data: tasks.Found, size: str, system: str = "bert") -> str:
     """The spec of a task's config."""
     file, *arguments = data.config
+    if system != "bert":
+        arguments.append(f"model={system}")
     spec = ",".join([f"size={size}", *arguments])
     return f"{ROOT / 'configs' / 'finetune' / file}:{spec}"
 
@@ -143,6 +166,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("table", help=", ".join(tables.TABLES))
     parser.add_argument("--size", default="base", choices=tuple(tables.SIZES))
+    parser.add_argument("--systems", default="bert", help="table1: bert,gpt,elmo")
+    parser.add_argument("--words", type=int, help="with --systems: that each reads")
     parser.add_argument("--corpus", default="", help="sources, between commas")
     parser.add_argument("--data", default="", help="folders, between commas")
     parser.add_argument("--tasks", default="", help="of the table; all that --data has")
@@ -153,8 +178,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _config(size: str) -> str:
+def pretraining_config(system: str, size: str) -> str:
+    """The spec of a system's config."""
     folder = ROOT / "configs"
+    if system == "elmo":
+        return f"{folder}/elmo.py:size={'tiny' if size == 'tiny' else 'released'}"
+    if system == "gpt":
+        return f"{folder}/gpt.py:size={size}"
     return (
         str(folder / "tiny.py") if size == "tiny" else f"{folder}/base.py:size={size}"
     )
@@ -170,6 +200,7 @@ def _set(table: Table) -> tuple[str, ...]:
     shape = _SHAPE if _compares_shapes(table) else ()
     return (
         *_SET,
+        *(_SET_BESIDE if table.averaged else ()),
         *(field.partition("=")[0] for field in own),
         *(f"model.{name}" for name in shape),
     )
@@ -233,7 +264,23 @@ def _data(
     return found, missing
 
 
-def _check_corpus(config: ConfigDict, size: str) -> None:
+def _check_steps(config: ConfigDict) -> None:
+    """Raises UserError where the steps are too few."""
+    steps, warmup = config.train.num_steps, config.optimizer.warmup_steps
+    if steps < len(tables.SHARES):
+        raise UserError(
+            f"--config.train.num_steps={steps}: at least {len(tables.SHARES)} are "
+            "needed, because figure 5 divides them"
+        )
+    if warmup >= steps:
+        raise UserError(
+            f"--config.train.num_steps={steps}: all of them are warm-up; set --config."
+            f"optimizer.warmup_steps as well, now {warmup} (the paper: a hundredth of "
+            "the steps)"
+        )
+
+
+def _check_corpus(config: ConfigDict, size: str, to_read: int) -> None:
     """Weighs the text in files.
 
     Raises:
@@ -258,11 +305,13 @@ def _check_corpus(config: ConfigDict, size: str) -> None:
             total += int(about.state[1]) * (_GZIP if name.endswith(packed) else 1)
     words = total / _WORD
     read = config.train.num_steps * config.train.batch_size
-    read *= config.corpus.max_seq_length
+    read = to_read or read * config.corpus.max_seq_length
     if read > _MOST_READINGS * words:
+        what, less = f"{config.train.num_steps:,} steps of", "--config.train.num_steps"
+        if to_read:
+            what, less = f"{to_read:,} words at", "--words"
         raise UserError(
-            f"--corpus: some {words:,.0f} words, which {config.train.num_steps:,} "
-            f"steps of size={size} would read {read / max(words, 1):,.0f} times (the "
-            f"paper: {_PAPER_READINGS}); name more text, a smaller --size or fewer "
-            "--config.train.num_steps"
+            f"--corpus: some {words:,.0f} words, which {what} size={size} would read "
+            f"{read / max(words, 1):,.0f} times (the paper: {_PAPER_READINGS}); name "
+            f"more text, a smaller --size or fewer {less}"
         )

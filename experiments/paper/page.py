@@ -8,10 +8,12 @@ from experiments.paper import plots
 from experiments.paper.progress import duration
 from experiments.paper.results import Results
 from experiments.paper.text import (
+    COSTS,
     HOW_TO_READ,
-    PERPLEXITIES,
+    cost_rows,
     loss_rows,
     part_line,
+    perplexities,
     published_rows,
     score_rows,
 )
@@ -59,7 +61,10 @@ def page(found: Results) -> str:
         body += ["<h2>As published</h2>", _scores(*context)]
     if any(found.losses.values()):
         body += ["<h2>Pre-training, on held-out text</h2>", _scores(*loss_rows(found))]
-        body.append(f'<p class="small">{escape(PERPLEXITIES)}</p>')
+        body.append(f'<p class="small">{escape(perplexities(found))}</p>')
+    if any(found.costs.values()):
+        body += ["<h2>What pre-training took</h2>", _scores(*cost_rows(found))]
+        body.append(f'<p class="small">{escape(COSTS)}</p>')
     for said, figures in plots.every(found):
         body.append(_figure("".join(map(plots.svg, figures)), said))
     body.append("<h2>Claims of the paper</h2>")

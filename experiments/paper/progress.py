@@ -1,6 +1,7 @@
 """How far a table's runs are, and how long the rest takes, by their own logs."""
 
 import itertools
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +14,14 @@ from bert_jax.config.phases import phases
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.runtime import terminal
 from bert_jax.workdir import metrics
+from experiments.paper import budget
 from experiments.paper.runs import Run, read_json
 
 # FLOPs in a second of training, roughly: of tiny on two cores of a Xeon 0.8e11, of an
 # EPYC 1.7e11 (README); of NVIDIA's Large on an A100, published, 1.5e14.
+# Of English, in a run that has not begun: 0.9 of a small BERT's and of a GPT's pieces
+# are words; BERT pads.
+_WORDS_A_POSITION = 0.9
 _RATES = {"two CPU cores": 1e11, "a data-centre GPU in bfloat16": 1e14}
 
 
@@ -72,6 +77,10 @@ def scale(runs: Sequence[Run]) -> str:
     for run in runs:
         spec, *fields = run.arguments
         config = configuration.load(spec.removeprefix("--config="), fields)
+        if run.words:
+            lengths.append(f"{run.words:,} words")
+            total += _flops_of_words(run, config)
+            continue
         steps = config.train.num_steps
         warmup = config.optimizer.warmup_steps
         warmup = warmup or round(config.optimizer.warmup_fraction * steps)
@@ -85,6 +94,22 @@ def scale(runs: Sequence[Run]) -> str:
         f"pre-training: {len(runs)} of {', '.join(dict.fromkeys(lengths))}, "
         f"{total:.1e} FLOPs in all: roughly {', '.join(times)}"
     )
+
+
+def _flops_of_words(run: Run, config: ConfigDict) -> float:
+    """Model FLOPs of reading a run's words; before its data is there, roughly."""
+    if run.budget.exists():
+        return budget.read(run.budget).flops
+    from bert_jax import tasks  # JAX, which nothing else here needs
+
+    task = tasks.create(config)
+    each = [
+        (phase.steps * math.prod(phase.shapes["input_ids"]), phase)
+        for phase in task.phases()
+    ]
+    flops = sum(phase.steps * task.flops(phase.shapes) for _, phase in each)
+    words = _WORDS_A_POSITION * sum(positions for positions, _ in each)
+    return flops * run.words / words
 
 
 def duration(seconds: float | None) -> str:
@@ -103,7 +128,7 @@ def duration(seconds: float | None) -> str:
 
 def states(runs: Sequence[Run]) -> dict[Path, State]:
     """Where each run is, and how long it will still take by the runs' own speeds."""
-    own = {run.folder: _seconds(run) for run in runs}
+    own = {run.folder: seconds(run) for run in runs}
     totals: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         total = own[run.folder]
@@ -130,7 +155,7 @@ def _state(run: Run, total: float | None) -> State:
     return State("begun" if done else "to do", left)
 
 
-def _seconds(run: Run) -> float | None:
+def seconds(run: Run) -> float | None:
     """How long the whole run takes: its FLOPs at the pace of its log, or, if it is
     done, what it took where the log is too short."""
     config = _config(run)
@@ -139,13 +164,12 @@ def _seconds(run: Run) -> float | None:
     if config is None:
         return took
     paces = [
-        (b["time"] - a["time"])
-        / (_flops(config, b["step"]) - _flops(config, a["step"]))
+        (b["time"] - a["time"]) / (_work(config, b["step"]) - _work(config, a["step"]))
         for a, b in itertools.pairwise(metrics.read(run.folder, "train"))
         if b["step"] > a["step"]
     ]
     steps = config.train.num_steps
-    by_pace = statistics.median(paces) * _flops(config, steps) if paces else None
+    by_pace = statistics.median(paces) * _work(config, steps) if paces else None
     # A resumed run took longer than its last process, but not less than its steps.
     return max(filter(None, (took, by_pace)), default=None)
 
@@ -156,7 +180,7 @@ def _share(run: Run) -> float:
     lines = metrics.read(run.folder, "train") if config is not None else []
     if config is None or not lines:
         return 0.0
-    return _flops(config, lines[-1]["step"]) / _flops(config, config.train.num_steps)
+    return _work(config, lines[-1]["step"]) / _work(config, config.train.num_steps)
 
 
 def _config(run: Run) -> ConfigDict | None:
@@ -165,9 +189,13 @@ def _config(run: Run) -> ConfigDict | None:
     return ConfigDict(read_json(path, "train", "model")) if path.exists() else None
 
 
+def _work(config: ConfigDict, end: float) -> float:
+    """A run's steps before `end`, weighed by their FLOPs where they are not alike."""
+    return _flops(config, end) if config.phase2.fraction else end
+
+
 def _flops(config: ConfigDict, end: float) -> float:
-    """Model FLOPs of a run's steps before `end`. Of fine-tuning too, where only their
-    proportions count: all its steps are alike."""
+    """Model FLOPs of a pre-training's steps before `end`."""
     model = BertConfig.create(config.model, config.tokenizer.vocab_size)
     total = 0.0
     for phase in phases(config):

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.runtime.storage import write_atomically
-from experiments.paper import execution, runs
+from experiments.paper import budget, execution, progress, runs
 from experiments.paper.options import Options
 from experiments.paper.runs import Run
-from experiments.paper.systems import Column, System, Table
+from experiments.paper.systems import AVERAGE, Column, System, Table
 from experiments.paper.verdicts import Scores, Verdict, interval, judge
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "tokenizers", "bert-jax")
@@ -48,6 +48,7 @@ class Results(NamedTuple):
       cells: by system and column.
       baselines: the majority class's scores by column, where they mean something.
       losses: each system's pre-training: its last numbers on held-out text.
+      costs: where systems are compared, what their pre-training read and took.
       about: the circumstances, by name.
       runs: of each run: folder, kind, state, seconds, command, error.
     """
@@ -58,6 +59,7 @@ class Results(NamedTuple):
     cells: Mapping[tuple[str, str], Cell]
     baselines: Mapping[str, float]
     losses: Mapping[str, Mapping[str, float]]
+    costs: Mapping[str, Mapping[str, float]]
     verdicts: tuple[Verdict, ...]
     about: Mapping[str, str]
     runs: tuple[Mapping[str, Any], ...]
@@ -77,6 +79,12 @@ def collect(
         for system in table.systems
         for column in columns
     }
+    averaged = [column.key for column in columns if column.key in table.averaged]
+    if len(averaged) > 1:  # they stand before the others
+        columns = (*columns[: len(averaged)], AVERAGE, *columns[len(averaged) :])
+        for system in table.systems:
+            each = [cells[system.name, key] for key in averaged]
+            cells[system.name, AVERAGE.key] = mean_of(each)
     scores: Scores = {key: cell.seeds for key, cell in cells.items()}
     keys = [column.key for column in columns]
     judged = tuple(judge(claim, scores, keys, options.seeds) for claim in table.claims)
@@ -87,11 +95,37 @@ def collect(
         for system in table.systems
         if not system.choice
     }
-    majority = {column.key: runs.baseline(options, column) for column in columns}
+    single = [column for column in columns if column != AVERAGE]
+    majority = {column.key: runs.baseline(options, column) for column in single}
     known = {key: value for key, value in majority.items() if value is not None}
+    if len(averaged) > 1 and known.keys() >= set(averaged):
+        known[AVERAGE.key] = statistics.fmean(known[key] for key in averaged)
+    costs = {s.name: _cost(options, s) for s in table.systems}
     return Results(
-        *(table, options.size, columns, cells, known, losses, judged, about, said)
+        *(table, options.size, columns, cells, known, losses, costs, judged, about),
+        said,
     )
+
+
+def mean_of(cells: Sequence[Cell]) -> Cell:
+    """The mean of several columns by seed, of the seeds that have all of them."""
+    seeds = set.intersection(*(set(cell.seeds) for cell in cells))
+    means = {
+        s: statistics.fmean(cell.seeds[s] for cell in cells) for s in sorted(seeds)
+    }
+    papers = [cell.paper for cell in cells if cell.paper is not None]
+    paper = statistics.fmean(papers) if len(papers) == len(cells) else None
+    return Cell(means, paper)
+
+
+def _cost(options: Options, system: System) -> Mapping[str, float]:
+    """Words, steps and FLOPs of a pre-training that has ended, and its seconds."""
+    run = runs.pretraining(options, system.pretraining)
+    if not (run.words and (run.folder / "result.json").exists()):
+        return {}
+    took = progress.seconds(run)
+    known = {} if took is None else {"seconds": took}
+    return {**budget.read(run.budget)._asdict(), **known}
 
 
 def _loss(options: Options, system: System) -> Mapping[str, float]:
@@ -115,8 +149,11 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             versions.append(f"{package} (from its folder)")
     config = options.resolved
-    lengths = f"{config.train.num_steps:,} steps of {config.train.batch_size}"
+    given = f"{config.train.num_steps:,} steps of {config.train.batch_size} sequences"
+    if options.words:
+        given = f"{options.words:,} words of text for each system"
     corpus = ", ".join(config.corpus.sources)
+    configs = ", ".join(Path(spec).name for spec in options.configs.values())
     now = datetime.datetime.now(datetime.UTC)
     return {
         "command": shlex.join(["python", "-m", "experiments.paper", *sys.argv[1:]]),
@@ -125,7 +162,7 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
         "devices": ", ".join(sorted(filter(None, devices))) or "none yet",
         "versions": ", ".join(versions),
         "size": options.size,
-        "pre-training": f"{lengths} sequences, config {Path(options.config).name}",
+        "pre-training": f"{given}, config {configs}",
         "fields of pre-training": " ".join(options.fields) or "none",
         "corpus": corpus,
         "fine-tuning": f"{options.seeds} seeds of each, 0 to {options.seeds - 1}",
@@ -190,7 +227,9 @@ def plain(found: Results) -> dict[str, Any]:
             for cell in [found.cells[system.name, column.key]]
         ],
         "majority": dict(found.baselines),
-        "pretraining": {name: dict(last) for name, last in found.losses.items()},
+        "pretraining": {
+            name: {**last, **found.costs[name]} for name, last in found.losses.items()
+        },
         "claims": [
             {
                 "claim": verdict.claim.text,

@@ -7,7 +7,8 @@ A folder is named after what shapes its run, so tables share what they have in c
     OUTPUT/features/mlm-cased-77ab0e31/ner-5seeds-...
 
 `result.json` in a run's folder says that it has ended well; `NAME.failed.json` beside
-the folder has the error of one that has not, and `NAME.log` what it printed.
+the folder has the error of one that has not, `NAME.log` what it printed, and
+`NAME.budget.json` the steps that read the words it is to read.
 """
 
 import hashlib
@@ -42,6 +43,7 @@ class Run(NamedTuple):
       arguments: of bert_jax.main, or of experiments.features, but for the folder.
       model: its size; runs of one kind and model take about equally long.
       needs: the folder of the pre-training run that it starts from.
+      words: that it is to read; its steps follow from the data. 0: those of its config.
     """
 
     kind: str
@@ -49,6 +51,12 @@ class Run(NamedTuple):
     arguments: tuple[str, ...]
     model: str
     needs: Path | None = None
+    words: int = 0
+
+    @property
+    def budget(self) -> Path:
+        """What `experiments.paper.budget` writes."""
+        return self.beside(".budget.json")
 
     def beside(self, end: str) -> Path:
         return self.folder.with_name(self.folder.name + end)
@@ -69,12 +77,14 @@ def plan(options: Options) -> list[Run]:
 
 def pretraining(options: Options, run: Pretraining) -> Run:
     """The pre-training run."""
-    spec, fields = options.config, list(options.fields)
+    spec, fields = options.configs[run.model], list(options.fields)
     if run.size:
         spec = spec.replace(f"size={options.size}", f"size={run.size}")
     if options.corpus:
         fields.append(f"--config.corpus.sources={options.corpus!r}")
     model = run.size or options.size
+    if run.model != "bert":
+        model = f"{run.model}, {model}"
     if run.shape:
         layers, hidden, heads = run.shape
         model = f"{layers}/{hidden}/{heads}"
@@ -90,10 +100,12 @@ def pretraining(options: Options, run: Pretraining) -> Run:
         fields.append(f"--config.checkpoint.keep_every={keep}")
         fields.append(f"--config.checkpoint.save_every={save}")
     fields += [f"--config.{field}" for field in run.fields]
-    name = f"{run.name}-{digest(Path(spec).name, *fields, *_own(spec))}"
+    words = (f"words={options.words}",) if options.words else ()
+    name = f"{run.name}-{digest(Path(spec).name, *fields, *_own(spec), *words)}"
     data = f"--config.corpus.data_dir={options.output / 'prepared'}"
     folder = options.output / "pretraining" / name
-    return Run("pre-training", folder, (f"--config={spec}", *fields, data), model)
+    arguments = (f"--config={spec}", *fields, data)
+    return Run("pre-training", folder, arguments, model, words=options.words)
 
 
 def _own(spec: str) -> tuple[str, ...]:
@@ -131,8 +143,10 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
         choice = "" if system.choice else tables.best_features(options.size)
         return [_features(options, first, data.fields, choice)]
     size = system.pretraining.size or options.size
-    spec = finetuning_config(data, size)
-    context = _CONTEXT if task == "ner" and size in _APART else ()
+    spec = finetuning_config(data, size, system.pretraining.model)
+    # Compared with others, which read sentences, BERT does too.
+    alone = task == "ner" and size in _APART and not options.words
+    context = _CONTEXT if alone else ()
     fields = [f"--config.{field}" for field in (*data.fields, *context, *system.fields)]
     fields += options.finetuning
     parent = options.output / "finetuning" / first.folder.name
@@ -150,6 +164,7 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
             folder=folder / f"seed_{seed}",
             arguments=(*arguments, f"--config.seed={seed}"),
             needs=first.folder,
+            words=0,
         )
         for seed in range(seeds)
     ]

@@ -22,6 +22,7 @@ class Pretraining(NamedTuple):
       shape: layers, hidden size and heads; None: those of the size.
       size: in place of the size that was asked for, if not empty.
       kept: checkpoints along the run stay, for figure 5.
+      model: bert, gpt or elmo: whose config it takes.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Pretraining(NamedTuple):
     shape: tuple[int, int, int] | None = None
     size: str = ""
     kept: bool = False
+    model: str = "bert"
 
 
 class System(NamedTuple):
@@ -61,6 +63,8 @@ class Column(NamedTuple):
 
     @property
     def title(self) -> str:
+        if self == AVERAGE:
+            return "average"
         task = TASKS[self.task].title
         if self.split == "dev_mismatched":
             task = "MNLI-mm"
@@ -73,8 +77,15 @@ class Column(NamedTuple):
         return 1.0 if self.task.startswith("squad") else 100.0
 
 
+# The mean of several columns, which no task gives by itself.
+AVERAGE = Column("average", "", "")
+
+
 class Table(NamedTuple):
-    """A table or figure of the paper; `columns` beyond `usual` run only if asked."""
+    """A table or figure of the paper; `columns` beyond `usual` run only if asked.
+
+    Of the columns in `averaged` a column more has the mean.
+    """
 
     name: str
     published: Published
@@ -83,6 +94,7 @@ class Table(NamedTuple):
     claims: tuple[Claim, ...]
     usual: tuple[str, ...] = ()
     note: str = ""
+    averaged: tuple[str, ...] = ()
 
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(column.task for column in self.columns))

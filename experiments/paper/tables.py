@@ -293,13 +293,13 @@ _BOTH = Published(
     },
 )
 # WNLI is none of table 1's columns.
-_TABLE_1 = (
+TABLE_1 = (
     _column("mnli"),
     Column("mnli_mismatched", "mnli", "accuracy", "dev_mismatched"),
     *map(_column, ("qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte")),
 )
 TABLES = {
-    "table1": _whole(published.TABLE_1, *_TABLE_1, source="section 4.1"),
+    "table1": _whole(published.TABLE_1, *TABLE_1, source="section 4.1"),
     "table2": _whole(published.TABLE_2, *_SQUAD, source="table 2, by its figures"),
     "table3": _whole(published.TABLE_3, *_SQUAD2),
     "table4": _whole(

@@ -4,6 +4,7 @@ import math
 
 from bert_jax.runtime import terminal
 from experiments import published
+from experiments.paper.progress import duration
 from experiments.paper.results import Cell, Results
 from experiments.paper.verdicts import Part
 
@@ -20,7 +21,9 @@ def report(found: Results) -> str:
     if context := published_rows(found):
         parts.append(f"as published:\n{terminal.table(*context)}")
     if any(found.losses.values()):
-        parts.append(f"{terminal.table(*loss_rows(found))}\n{PERPLEXITIES}")
+        parts.append(f"{terminal.table(*loss_rows(found))}\n{perplexities(found)}")
+    if any(found.costs.values()):
+        parts.append(f"{terminal.table(*cost_rows(found))}\n{COSTS}")
     for verdict in found.verdicts:
         claim, lines = verdict.claim, map(part_line, verdict.parts)
         parts.append(
@@ -36,9 +39,12 @@ def report(found: Results) -> str:
     return "\n\n".join(parts)
 
 
-PERPLEXITIES = (
-    "Of masked pieces, which see both sides, and (left to right) of every piece: the "
-    "two do not compare."
+COSTS = (
+    "Every system reads the same number of words of the same text; a word is what all "
+    "three cut text into before they look inside it. Positions are those computed, "
+    "padding and special tokens too; parameters those that fine-tuning takes over; "
+    "FLOPs by formula; time the whole run's, evaluation and compilation too, by its "
+    "log."
 )
 HOW_TO_READ = (
     "A claim's comparisons subtract two systems' scores seed by seed; the interval is "
@@ -104,6 +110,32 @@ def loss_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
             nsp = "-" if accuracy is None else f"{100 * accuracy:.1f}"
             rows.append((system.name, ours, nsp, f"{last['step']:,}"))
     return rows, ("pre-training", "perplexity", "next sentence, %", "steps")
+
+
+def perplexities(found: Results) -> str:
+    """What the perplexities are of."""
+    own = ", and ELMo's of every word, the mean of both directions" * bool(
+        found.costs.get("ELMo")
+    )
+    return (
+        "Of masked pieces, which see both sides, and (left to right) of every piece"
+        f"{own}: they do not compare."
+    )
+
+
+def cost_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """What the pre-training of systems that are compared read and took."""
+    rows: list[tuple[str, ...]] = []
+    for name, cost in found.costs.items():
+        if cost:
+            took = duration(cost.get("seconds"))
+            rows.append(
+                (name, f"{cost['words']:,.0f}", f"{cost['steps']:,}",
+                 f"{cost['positions']:,}", f"{cost['parameters']:,}",
+                 f"{cost['flops']:.2g}", took)
+            )  # fmt: skip
+    header = ("words", "steps", "positions", "parameters", "FLOPs", "time")
+    return rows, ("pre-training", *header)
 
 
 def part_line(part: Part) -> str:

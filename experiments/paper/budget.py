@@ -1,0 +1,164 @@
+"""How many steps of a pre-training run read so many words of text.
+
+    python -m experiments.paper.budget --config=FILE --words=N --output=FILE \
+        [--config.FIELD=VALUE ...]
+
+prepares the run's data and writes the steps, and what they cost, as JSON. experiments.
+paper starts it before the runs of table1 with --systems.
+
+The systems cut text into the same words and punctuation marks before they look into
+them: BERT and GPT into pieces, ELMo into characters. So a word is the same for all
+three, padding, special tokens and ELMo's marks of sentences are none, and the words of
+a step are a mean over an epoch, in which each row of the data comes once.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from bert_jax.errors import UserError
+from bert_jax.runtime import outside
+from bert_jax.runtime.storage import write_atomically
+from experiments import ending
+
+
+class Budget(NamedTuple):
+    """What a pre-training run reads and costs.
+
+    Attributes:
+      words: read in all steps, on average over the data's order.
+      positions: that the model computes, padding and special tokens too.
+      parameters: of what fine-tuning takes over, without heads and softmax.
+      flops: of all steps, by formula: matrix products, 3 x forward.
+    """
+
+    steps: int
+    words: float
+    positions: int
+    parameters: int
+    flops: float
+
+
+def read(path: Path) -> Budget:
+    """What `main` wrote.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    found = outside.read_object(path, "; delete it")
+    try:
+        return Budget(**found)
+    except TypeError:
+        raise UserError(f"{path}: damaged: it has other fields; delete it") from None
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    return ending.status(lambda: _main(argv), "stopped")
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = _Parser(prog="experiments.paper.budget", allow_abbrev=False)
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--words", type=int, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    given, fields = parser.parse_known_args(argv)
+    found = of(given.config, fields, given.words)
+    write_atomically(given.output, json.dumps(found._asdict(), indent=2) + "\n")
+    return 0
+
+
+def of(spec: str, fields: Sequence[str], words: int) -> Budget:
+    """The budget of a run; prepares its data where that is missing.
+
+    Args:
+      spec: of the config.
+      fields: --config.FIELD=VALUE.
+      words: to read, at least.
+
+    Raises:
+      UserError: see `configuration.load` and the task's `training_data`; all steps are
+        warm-up.
+    """
+    import jax  # slow, and `read` does without
+
+    from bert_jax.config import configuration
+    from bert_jax.models.heads import count_parameters
+    from bert_jax.training import initial
+
+    config = configuration.load(spec, fields)
+    task = initial.resolve(config, Path(), from_data=True)
+    a_step = _words_a_step(task)
+    config.train.num_steps = steps = math.ceil(words / a_step)
+    if steps <= config.optimizer.warmup_steps:
+        raise UserError(
+            f"--words={words:,} are {steps:,} steps of {Path(spec).name}, all of them "
+            "warm-up; set --config.optimizer.warmup_steps as well, now "
+            f"{config.optimizer.warmup_steps:,}, or give more words"
+        )
+    task = initial.resolve(config, Path(), from_data=True)
+    params = jax.eval_shape(task.init_params, jax.random.key(0))
+    trunk = params.get("bert") or params["elmo"]
+    phases = [(phase.steps, phase.shapes) for phase in task.phases()]
+    return Budget(
+        steps,
+        steps * a_step,
+        sum(count * math.prod(shapes["input_ids"]) for count, shapes in phases),
+        count_parameters(trunk),
+        float(sum(count * task.flops(shapes) for count, shapes in phases)),
+    )
+
+
+def _words_a_step(task: Any) -> float:
+    """The words of a step, on average over the data and the phases."""
+    config, data = task.config, task.training_data()
+    place = Path(config.corpus.data_dir)
+    total = 0.0
+    for phase in task.phases():
+        rows, length = phase.shapes["input_ids"]
+        if config.task.name == "elmo":
+            # A row's places are words, and one mark for each sentence.
+            its = _totals(place / data.record["folder"])
+            share = its["words"] / (its["words"] + its["sentences"])
+            words = rows * length * share
+        else:
+            folder = place / data.record["folders"][str(length)]
+            its = _totals(folder)
+            words = rows * its["tokens"] / its["pairs"] * _words_a_piece(folder)
+        total += words * phase.steps
+    return total / config.train.num_steps
+
+
+def _totals(folder: Path) -> dict[str, int]:
+    report = outside.read_object(folder / "preparation.json", "; delete its folder")
+    return report["totals"]["train"]
+
+
+def _words_a_piece(folder: Path) -> float:
+    """The share of the text's pieces that begin a word (BERT) or end one (GPT)."""
+    import numpy as np
+
+    from bert_jax import tokenization
+    from bert_jax.tokenization import byte_pairs
+
+    counts = np.load(folder / "token_counts.npy")
+    tokenizer = tokenization.load(folder / "tokenizer.json")
+    pieces = [tokenizer.id_to_token(i) or "" for i in range(len(counts))]
+    if byte_pairs.is_one(tokenizer):
+        is_word = [piece.endswith(byte_pairs.SUFFIX) for piece in pieces]
+    else:
+        is_word = [not piece.startswith("##") for piece in pieces]
+    return float(counts[np.array(is_word)].sum() / max(1, counts.sum()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
