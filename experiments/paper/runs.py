@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.config import configuration
+from bert_jax.config.configuration import field_of
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside
 from bert_jax.workdir import metrics
 from experiments.paper import tables
 from experiments.paper.options import Options, finetuning_config
 from experiments.paper.systems import Column, Pretraining, System
+from experiments.paper.tasks import Found
 from experiments.running import ROOT
 
 FEATURES = (sys.executable, "-m", "experiments.features")
@@ -144,10 +146,10 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
         return [_features(options, first, data.fields, choice)]
     size = system.pretraining.size or options.size
     spec = finetuning_config(data, size, system.pretraining.model)
-    # Compared with others, which read sentences, BERT does too.
-    alone = task == "ner" and size in _APART and not options.words
-    context = _CONTEXT if alone else ()
-    fields = [f"--config.{field}" for field in (*data.fields, *context, *system.fields)]
+    shared = _CONTEXT if task == "ner" and size in _APART else ()
+    if options.words:
+        shared = _alike(options, data)
+    fields = [f"--config.{field}" for field in (*data.fields, *shared, *system.fields)]
     fields += options.finetuning
     parent = options.output / "finetuning" / first.folder.name
     share = "" if system.share == 100 else f"-{system.share}percent"
@@ -168,6 +170,20 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
         )
         for seed in range(seeds)
     ]
+
+
+def _alike(options: Options, data: Found) -> tuple[str, ...]:
+    """What systems that are compared take from BERT's config of a task, so that they
+    read the same rows as often; and their last step, as BERT does."""
+    train = configuration.load(finetuning_config(data, options.size), []).train
+    fields = {
+        "train.batch_size": train.batch_size,
+        "train.num_epochs": train.num_epochs,
+        "train.early_stop": 0,
+        "evaluate.checkpoint": "last",
+    }
+    given = {field_of(text) for text in options.finetuning}
+    return tuple(f"{k}={v}" for k, v in fields.items() if k not in given)
 
 
 def _features(options: Options, first: Run, fields: Sequence[str], choice: str) -> Run:
