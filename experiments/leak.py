@@ -177,7 +177,9 @@ def train(model: nn.Module, learnt: Rows, held_out: Rows, steps: int) -> Result:
         return optax.apply_updates(params, change), state
 
     judge, losses = jax.jit(loss), {}
-    for number, (ids, places) in zip(range(steps + 1), _batches(learnt, rng)):
+    for number, (ids, places) in zip(
+        range(steps + 1), _batches(learnt, rng), strict=False
+    ):
         if number % every == 0 or number == steps:
             losses[number] = float(judge(params, *asked))
         params, state = step(params, state, ids, places)

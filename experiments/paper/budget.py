@@ -133,7 +133,7 @@ def _words_a_step(task: Any) -> float:
         else:
             folder = place / data.record["folders"][str(length)]
             its = _totals(folder)
-            words = rows * its["tokens"] / its["pairs"] * _words_a_piece(folder)
+            words = rows * _words_of(folder) / its["pairs"]
         total += words * phase.steps
     return total / config.train.num_steps
 
@@ -143,8 +143,8 @@ def _totals(folder: Path) -> dict[str, int]:
     return report["totals"]["train"]
 
 
-def _words_a_piece(folder: Path) -> float:
-    """The share of the text's pieces that begin a word (BERT) or end one (GPT)."""
+def _words_of(folder: Path) -> int:
+    """The pieces of all rows that begin a word (BERT) or end one (GPT)."""
     import numpy as np
 
     from bert_jax import tokenization
@@ -157,7 +157,7 @@ def _words_a_piece(folder: Path) -> float:
         is_word = [piece.endswith(byte_pairs.SUFFIX) for piece in pieces]
     else:
         is_word = [not piece.startswith("##") for piece in pieces]
-    return float(counts[np.array(is_word)].sum() / max(1, counts.sum()))
+    return int(counts[np.array(is_word)].sum())
 
 
 if __name__ == "__main__":

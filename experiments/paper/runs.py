@@ -146,7 +146,7 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
         return [_features(options, first, data.fields, choice)]
     size = system.pretraining.size or options.size
     spec = finetuning_config(data, size, system.pretraining.model)
-    shared = _CONTEXT if task == "ner" and size in _APART else ()
+    shared: tuple[str, ...] = _CONTEXT if task == "ner" and size in _APART else ()
     if options.words:
         shared = _alike(options, data)
     fields = [f"--config.{field}" for field in (*data.fields, *shared, *system.fields)]

@@ -1,0 +1,232 @@
+"""Table 1 with GPT and ELMo beside BERT: planned, run, judged, refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from paper_runs import command, data, kinds, planned
+
+from bert_jax.config import configuration
+from bert_jax.data import loader, word_streams
+from experiments.paper import __main__ as paper
+from experiments.paper import beside, budget, options, progress, results
+
+__all__ = ["command", "data"]  # fixtures
+
+ALL = ("--systems=bert,gpt,elmo", "--tasks=sst2,mrpc,qnli,ner,squad")
+
+
+def test_each_system_is_pretrained_and_tuned_on_the_same(data):
+    plan = planned(data, *ALL, "--seeds=3", table="table1")
+    assert kinds(plan) == ["pre-training", "qnli", "sst2", "mrpc", "squad", "ner"] * 3
+    first = [run for run in plan if run.needs is None]
+    assert [run.folder.name.partition("-")[0] for run in first] == [
+        "mlm",
+        "gpt",
+        "elmo",
+    ]
+    assert all(run.words == 2_000_000 for run in first)
+    assert all("--config.corpus.sources=('pydocs',)" in run.arguments for run in first)
+    assert len({run.model for run in first}) == 3  # whose times do not compare
+    given = [set(run.arguments[2:]) for run in plan if run.needs]
+    assert given[:5] == given[5:10] == given[10:]  # all but the config and the weights
+    for fields in given:
+        assert {"--config.train.seeds=3", "--config.train.early_stop=0"} <= fields
+    specs = [run.arguments[0].partition(":")[2] for run in plan if run.kind == "ner"]
+    assert specs == ["size=tiny", "size=tiny,model=gpt", "size=tiny,model=elmo"]
+
+
+def test_bert_alone_is_the_table_as_ever(data):
+    assert planned(data, "--systems=bert", table="table1") == planned(
+        data, table="table1"
+    )
+
+
+def test_words_name_the_folder_and_fields_reach_every_system(data):
+    two = ("--systems=bert,gpt", "--tasks=sst2")
+    one = planned(data, *two, "--words=1000", table="table1")
+    assert (
+        one[0].folder != planned(data, *two, "--words=2000", table="table1")[0].folder
+    )
+    plan = planned(data, *two, "--config.seed=4", table="table1")
+    assert ["--config.seed=4" in run.arguments for run in plan] == [True, False] * 2
+    plan = planned(data, *two, "--finetuning.train.num_epochs=9", table="table1")
+    tuned = [run.arguments for run in plan if run.needs]
+    assert all(
+        [a for a in arguments if "num_epochs" in a] == ["--config.train.num_epochs=9"]
+        for arguments in tuned
+    )
+
+
+def test_the_plan_says_words_and_flops(data):
+    said = progress.overview(planned(data, *ALL, table="table1"))
+    # By the data 8.0e12, 1.9e13 and 2.5e13: see docs/paper.md.
+    assert "pre-training: 3 of 2,000,000 words, 5.3e+13 FLOPs in all" in said
+
+
+def test_the_budget_comes_before_the_run_and_stays(command, monkeypatch):
+    two = ("--systems=gpt,bert", "--tasks=sst2,mrpc,squad", "--seeds=3")
+    monkeypatch.setenv("BREAK", "gpt-")
+    status, ran, *_ = command("table1", *two)
+    assert status == 2
+    assert [line.partition("-")[0] for line in ran if "tuning" not in line] == [
+        *("budget of mlm", "pretraining/mlm", "budget of gpt", "pretraining/gpt"),
+    ]
+    monkeypatch.delenv("BREAK")
+    status, ran, out, _ = command("table1", *two)
+    assert status == 0 and not any(line.startswith("budget") for line in ran)
+    assert (
+        "2,000,005" in out and "REPRODUCED: On average over GLUE BERT is above" in out
+    )
+    folder = command.output / "table1-bert-gpt-tiny"
+    found = json.loads((folder / "results.json").read_text())
+    scores = {(s["system"], s["column"]): s for s in found["scores"]}
+    assert scores["GPT", "average"]["mean"] == pytest.approx(61.0)
+    assert scores["BERT", "average"]["paper"] == pytest.approx((93.5 + 88.9) / 2)
+    assert scores["GPT", "squad"]["paper"] is None
+    assert found["pretraining"]["GPT"]["words"] == 2_000_005
+    commands = [
+        run["command"] for run in found["runs"] if run["kind"] == "pre-training"
+    ]
+    assert all("--config.train.num_steps=40" in text for text in commands)
+    html = (folder / "report.html").read_text()
+    assert "What pre-training took" in html and "BiLSTM+ELMo+Attn" in html
+
+
+def test_a_budget_that_cannot_be_made_is_the_runs_error(command, monkeypatch):
+    monkeypatch.setenv("BREAK", "budget")
+    status, ran, out, _ = command("table1", "--systems=bert,gpt", "--tasks=sst2")
+    assert status == 2 and not ran
+    assert "failed:" in out and out.count(": no text") == 2
+
+
+def test_a_damaged_budget_is_one_line(command):
+    command("table1", "--systems=gpt", "--tasks=sst2", "--seeds=2")
+    (path,) = (command.output / "pretraining").glob("*.budget.json")
+    for text, said in (("{", "delete it"), ("{}", "it has other fields")):
+        path.write_text(text)
+        *_, err = command("table1", "--systems=gpt", "--tasks=sst2", "--seeds=2")
+        assert err.splitlines()[-1].startswith("error: ") and said in err
+
+
+def test_claims_are_of_the_systems_that_are_there():
+    pairs = {"bert,gpt": 3, "bert,elmo": 3, "gpt,elmo": 1, "gpt": 0, "bert,gpt,elmo": 5}
+    for names, count in pairs.items():
+        table = beside.build("table1", "tiny", beside.chosen(names))
+        assert len(table.claims) == count, names
+        keys = {column.key for column in table.columns} | {"average"}
+        systems = {system.name for system in table.systems}
+        for claim in table.claims:
+            for pair in claim.pairs:
+                assert {pair.first, pair.second} <= systems and pair.column in keys
+    rows = table.published.rows
+    assert (
+        rows["BERT-Base"]["squad"] == 88.5 and rows["BiLSTM+ELMo+Attn"]["ner"] == 95.7
+    )
+    assert "BERT is above GPT (the paper's: by 4.5)" in table.claims[2].text
+    assert beside.build("table1", "large", ("bert", "gpt")).systems[0].paper == (
+        "BERT-Large"
+    )
+
+
+def test_a_mean_is_of_the_seeds_that_have_all():
+    one, other = results.Cell({0: 1.0, 1: 3.0}, 5.0), results.Cell({1: 5.0}, None)
+    assert results.mean_of([one, other]) == results.Cell({1: 4.0}, None)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--systems=bert,xlnet",), "no system 'xlnet'; choose of bert, gpt, elmo"),
+        (("--systems=",), "name one of bert, gpt, elmo at least"),
+        (("--words=5",), "--words: goes with --systems"),
+        (("--systems=gpt", "--words=0"), "say how many words each system reads"),
+        (("--systems=bert,gpt", "--size=mini"), "--words: at size=mini say how many"),
+        (("--systems=elmo", "--size=mini"), "elmo has no size mini"),
+        (("--systems=gpt", "--config=x.py"), "a config of yours is one system's"),
+        (
+            ("--systems=gpt", "--config.train.num_steps=9"),
+            "sets train.num_steps itself",
+        ),
+        (("--systems=gpt", "--tasks=swag"), "table1-gpt has no task 'swag'"),
+    ],
+)
+def test_what_systems_do_not_take(data, tmp_path, capfd, args, message):
+    given = ["table1", f"--data={data}", "--size=tiny", "--corpus=pydocs"]
+    assert paper.main([*given, f"--output={tmp_path / 'out'}", *args]) == 2
+    error = capfd.readouterr().err
+    assert message in error and error.count("\n") == 1, error
+
+
+def test_other_tables_are_of_bert_alone(data, capfd):
+    given = ["table5", f"--data={data}", "--size=tiny", "--corpus=pydocs"]
+    assert paper.main([*given, "--systems=bert,gpt"]) == 2
+    assert "table5 is of BERT alone; table1 compares" in capfd.readouterr().err
+
+
+def test_too_few_words_of_text(data, tmp_path):
+    text = tmp_path / "small.txt"
+    text.write_text("A few words. " * 1000)
+    given = ["table1", f"--data={data}", f"--corpus=text:{text}", "--size=tiny"]
+    given += ["--tasks=sst2", "--systems=bert,gpt"]
+    with pytest.raises(options.UserError, match=r"3,000,000 words at size=tiny would"):
+        options.parse([*given, "--words=3000000"])
+
+
+WORDS = "Alice was beginning to get very tired of sitting by her sister on the bank"
+
+
+@pytest.mark.parametrize("name", ["tiny.py", "gpt.py:size=tiny", "elmo.py:size=tiny"])
+def test_a_budget_is_what_the_batches_of_an_epoch_have(name, tmp_path):
+    """Counted here in the batches themselves."""
+    rng, words = np.random.default_rng(0), WORDS.split()
+    lines = [" ".join(rng.choice(words, 9)).capitalize() + "." for _ in range(160)]
+    text = "".join(line + "\n" * (1 + (i % 20 == 19)) for i, line in enumerate(lines))
+    (tmp_path / "text.txt").write_text(text)
+    spec = str(Path(options.__file__).parents[2] / "configs" / name)
+    fields = [
+        f"--config.corpus.sources=('sentences:{tmp_path}/text.txt',)",
+        f"--config.corpus.data_dir={tmp_path / 'prepared'}",
+        *("--config.tokenizer.vocab_size=70", "--config.corpus.dev_fraction=0.2"),
+        *("--config.train.batch_size=2", "--config.corpus.max_seq_length=32"),
+    ]
+    if "elmo" in name:
+        fields[2] = "--config.tokenizer.vocab_size=16"
+    found = budget.of(spec, fields, 5000)
+    assert found.words / found.steps * (found.steps - 1) < 5000 <= found.words
+    config = configuration.load(spec, fields)
+    if "elmo" in name:
+        ids = word_streams.prepare(config).stream("train").ids
+        share = float(np.mean(ids != 0))
+        assert found.words / found.steps == pytest.approx(2 * 20 * share)
+        return
+    config.train.num_steps = found.steps
+    (place,) = (tmp_path / "prepared").glob("pairs-*")
+    totals = json.loads((place / "preparation.json").read_text())["totals"]["train"]
+    epoch = totals["pairs"] // 2
+    counts = []
+    for step in range(epoch):
+        batch = loader.batch_at(config, step)
+        counts.append(int(_words(batch, place)))
+    assert found.words / found.steps == pytest.approx(np.mean(counts))
+
+
+def _words(batch, place):
+    """Pieces that begin a word, or end it, masked ones by what stood there."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(place / "tokenizer.json"))
+    ids = batch["input_ids"].copy()
+    for row, (places, its) in enumerate(
+        zip(batch["masked_lm_positions"], batch["masked_lm_ids"], strict=True)
+        if "masked_lm_ids" in batch
+        else ()
+    ):
+        real = batch["masked_lm_weights"][row] > 0
+        ids[row, places[real]] = its[real]
+    pieces = [tokenizer.id_to_token(i) for i in ids[batch["input_mask"] > 0]]
+    if "masked_lm_ids" not in batch:
+        return sum(piece.endswith("</w>") for piece in pieces)
+    marks = ("##", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
+    return sum(not piece.startswith(marks) for piece in pieces)
