@@ -11,6 +11,7 @@ layers.
 
 import argparse
 import dataclasses
+import functools
 import sys
 from collections.abc import Sequence
 from html import escape
@@ -21,6 +22,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from bert_jax.config import configuration
 from bert_jax.models.config import BertConfig
@@ -42,7 +44,7 @@ _TITLES = {
     "elmo": "ELMo: left to right and right to left, concatenated at the end",
 }
 # Pixels: of a node, between its columns and its rows, and of the text at the right.
-_NODE, _ACROSS, _UP, _TEXT = (64, 26), 96, 74, 470
+_NODE, _ACROSS, _UP, _TEXT = (64, 26), 96, 74, 490
 
 Arrows = tuple[tuple[int, int], ...]  # from one place to another
 
@@ -81,52 +83,45 @@ def shapes(name: str) -> dict[str, Any]:
     return nn.meta.unbox(found["params"])
 
 
+@functools.cache
 def reads(name: str) -> list[Arrows]:
     """For the input's vectors and each layer the places of the text that each place
     depends on; of ELMo's second direction after those of the first.
 
     Asked of a small model: a token is changed, and the outputs compared.
     """
-    outputs, key = _small(name), jax.random.key(1)
-    found: list[set[tuple[int, int]]] = []
-    first = outputs(np.arange(1, TOKENS + 1), key)
+    outputs = jax.jit(lambda ids: _small(sizes(name), ids))
+    text = np.arange(1, TOKENS + 1)
+    first = outputs(text)
+    found: list[set[tuple[int, int]]] = [set() for _ in first]
     for place in range(TOKENS):
-        ids = np.arange(1, TOKENS + 1)
-        ids[place] = TOKENS + 1
-        for i, (one, other) in enumerate(zip(first, outputs(ids, key), strict=True)):
-            found += [set()] if len(found) == i else []
-            changed = np.abs(one - other).max(-1) > 0
-            found[i] |= {(place, int(to)) for to in np.flatnonzero(changed)}
+        other = text + TOKENS * (np.arange(TOKENS) == place)
+        for arrows, one, two in zip(found, first, outputs(other), strict=True):
+            changed = np.abs(np.asarray(one - two)).max(-1) > 0
+            arrows |= {(place, int(to)) for to in np.flatnonzero(changed)}
     return [tuple(sorted(arrows)) for arrows in found]
 
 
-def _small(name: str) -> Any:
-    """The layers' outputs [places, numbers] of a model of this kind, from ids."""
-    size = sizes(name)
+def _small(size: BertConfig | ElmoConfig, ids: Array) -> list[Array]:
+    """The layers' outputs [places, numbers] of a model of this kind, with random
+    parameters."""
+    key, few = jax.random.key(1), {"hidden_size": 8, "intermediate_size": 16}
     if isinstance(size, ElmoConfig):
-        few: Any = {"hidden_size": 8, "intermediate_size": 16, "filters": ((1, 8),)}
-        elmo = Elmo(dataclasses.replace(size, **few))
+        elmo = Elmo(_smaller(size, **few, filters=((1, 8),)))
+        words = jnp.zeros((1, TOKENS, size.max_characters), jnp.int32)
+        words = words.at[0, :, 0].set(ids)
+        layers, _ = elmo.apply(elmo.init(key, words, words), words, words[:, ::-1])
+        return [x[0, 0] for x in layers] + [x[1, 0, ::-1] for x in layers]
+    few |= {"num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 9}
+    model = trunk(_smaller(size, **few))
+    row, ones = ids[None], jnp.ones((1, TOKENS), jnp.int32)
+    found = model.apply(model.init(key, row, ones, ones), row, ones, ones)
+    assert isinstance(found, Encoded)
+    return [x[0] for x in found.hidden_states]
 
-        def of_elmo(ids: np.ndarray, key: Any) -> list[np.ndarray]:
-            words = jnp.zeros((1, TOKENS, 50), jnp.int32).at[0, :, 0].set(ids)
-            params = elmo.init(key, words, words)
-            found, _ = elmo.apply(params, words, words[:, ::-1])
-            both = [np.asarray(x) for x in found]  # [direction, row, place, number]
-            return [x[0, 0] for x in both] + [x[1, 0, ::-1] for x in both]
 
-        return of_elmo
-    fields: Any = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
-    model = trunk(
-        dataclasses.replace(size, num_hidden_layers=2, vocab_size=9, **fields)
-    )
-
-    def of_transformer(ids: np.ndarray, key: Any) -> list[np.ndarray]:
-        row, ones = jnp.asarray(ids)[None], jnp.ones((1, TOKENS), jnp.int32)
-        found = model.apply(model.init(key, row, ones, ones), row, ones, ones)
-        assert isinstance(found, Encoded)
-        return [np.asarray(x[0]) for x in found.hidden_states]
-
-    return of_transformer
+def _smaller(size: Any, **fields: Any) -> Any:
+    return dataclasses.replace(size, **fields)
 
 
 def parts(name: str) -> list[Part]:
@@ -149,14 +144,14 @@ def parts(name: str) -> list[Part]:
     heads = f"attention of {size.num_attention_heads} heads"
     found = [
         Part("E", f"vectors of {size.hidden_size}: {rows}; "
-             f"{count_parameters(tables):,}", arrows[0]),
+             f"{count_parameters(tables):,} parameters", arrows[0]),
         Part("Trm", f"layer 1: {heads}, {size.intermediate_size:,} inside; {each}",
              arrows[1]),
         Part("Trm", f"... layer {size.num_hidden_layers}: the same", arrows[1]),
     ]  # fmt: skip
     if "pooler" in params:
         pooler = count_parameters(params["pooler"])
-        found.append(Part("T", f"pooler on the first: {pooler:,}", None))
+        found.append(Part("T", f"pooler, on the first: {pooler:,} parameters", None))
     return found
 
 
@@ -168,7 +163,7 @@ def _of_elmo(
     half, found = len(arrows) // 2, []
     found.append(
         Part("E", f"vectors of {size.hidden_size}: {filters}; "
-             f"{count_parameters(params['cnn']):,}", arrows[0])
+             f"{count_parameters(params['cnn']):,} parameters", arrows[0])
     )  # fmt: skip
     for side, what in enumerate(("left to right", "right to left")):
         for i in range(size.num_hidden_layers):

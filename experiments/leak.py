@@ -162,7 +162,7 @@ def train(model: nn.Module, learnt: Rows, held_out: Rows, steps: int) -> Result:
     """Trains a model, and asks it."""
     rng, every = np.random.default_rng(0), max(1, steps // (SHOWN - 1))
     asked = (held_out, _places(np.random.default_rng(1), len(held_out)))
-    params = model.init(jax.random.key(0), learnt[:1], _places(rng, 1))
+    params = initial(model)
     rate = optax.linear_schedule(0.0, _RATE, max(1, steps // 10))
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
     state = optimizer.init(params)
@@ -186,6 +186,12 @@ def train(model: nn.Module, learnt: Rows, held_out: Rows, steps: int) -> Result:
     return Result(losses, change(model, params, held_out[:ROWS]))
 
 
+def initial(model: nn.Module) -> Any:
+    """Random parameters."""
+    ids, places = (jnp.zeros((1, n), jnp.int32) for n in (LENGTH, MASKED))
+    return jax.jit(model.init)(jax.random.key(0), ids, places)
+
+
 def change(model: nn.Module, params: Any, rows: Rows) -> float:
     """The largest change of the logits for a token where it is another one."""
     middle = LENGTH // 2
@@ -204,7 +210,7 @@ def _guess_of(place: int, guesses: int) -> int:
 
 
 def _asked(model: nn.Module, params: Any, ids: Any, places: Any) -> Guess:
-    found = model.apply(params, ids, places)
+    found = model.apply(params, jnp.asarray(ids), jnp.asarray(places))
     assert isinstance(found, Guess)
     return found
 

@@ -1,0 +1,86 @@
+"""What sees the answer: BERT's encoder without masks; and the diagrams of the three."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import architecture_diagrams, leak
+
+IMAGES = Path(architecture_diagrams.__file__).parents[1] / "docs" / "images"
+BLIND = ("left to right", "masked LM", "joined at the end")
+SEEING = ("both sides, no masks", "joined after each layer")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Tokens drawn at random: nothing but the answer itself helps to guess one."""
+    return np.random.default_rng(0).integers(5, 45, (480, leak.LENGTH), np.int32)
+
+
+@pytest.mark.parametrize("name", [*BLIND, *SEEING])
+def test_whether_a_guess_depends_on_its_own_token(name, rows):
+    """At random parameters already, and it stays so: no training can bring it back."""
+    model = leak.models(mask=4)[name]
+    change = leak.change(model, leak.initial(model), rows[:2])
+    assert change == 0 if name in BLIND else change > 1e-3
+
+
+def test_what_sees_the_answer_learns_to_copy_it(rows, monkeypatch):
+    monkeypatch.setattr(leak, "PIECES", 48)
+    models = leak.models(mask=4)
+    best = np.log(40)  # nats: of an honest guess
+    seeing = leak.train(models["both sides, no masks"], rows[:400], rows[400:], 120)
+    losses = list(seeing.losses.values())
+    assert losses[0] > best and losses[-1] < 0.5 and seeing.change > 1
+    honest = leak.train(models["left to right"], rows[:400], rows[400:], 60)
+    assert min(honest.losses.values()) > best - 0.02 and honest.change == 0
+
+
+def test_the_table_of_a_text(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(leak, "PIECES", 60)
+    path = tmp_path / "text.txt"
+    rng, words = np.random.default_rng(0), ("the", "cat", "sat", "on", "dogs")
+    path.write_text("\n".join(" ".join(rng.choice(words, 9)) for _ in range(400)))
+    only = {"left to right": leak.models(4)["left to right"]}
+    monkeypatch.setattr(leak, "models", lambda mask: only)
+    assert leak.main([f"--text=text:{path}", "--steps=6"]) == 0
+    out = capfd.readouterr().out
+    assert "pieces of text:" in out and "by counts alone" in out
+    (row,) = (line.split() for line in out.splitlines() if line.startswith("left to"))
+    assert len(row) == 3 + 7 + 1 and row[-1] == "0"  # the name, 7 losses, the change
+
+
+def test_what_it_does_not_take(tmp_path, capfd):
+    path = tmp_path / "short.txt"
+    path.write_text("A few words.\n")
+    for text, said in (
+        (f"text:{path}", "at least 1,024 are needed, some ten pages"),
+        (f"text:{tmp_path}/none.txt", "no file"),
+    ):
+        assert leak.main([f"--text={text}"]) == 2
+        error = capfd.readouterr().err
+        assert error.startswith("error: ") and said in error, error
+        assert error.count("\n") == 1
+    assert leak.main(["--steps=2"]) == 2
+    assert "--steps=2: at least" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", architecture_diagrams.NAMES)
+def test_the_diagrams_are_those_of_the_code(name):
+    kept = (IMAGES / f"{name}.svg").read_text("utf-8")
+    said = "run: python -m experiments.architecture_diagrams"
+    assert kept == architecture_diagrams.svg(name), said
+
+
+def test_what_each_place_reads():
+    """Figure 3: all of BERT's arrows, half of GPT's, and ELMo's halves apart."""
+    both = {(i, j) for i in range(3) for j in range(3)}
+    before = {(i, j) for i, j in both if i <= j}
+    reads = {n: list(map(set, architecture_diagrams.reads(n)))
+             for n in architecture_diagrams.NAMES}  # fmt: skip
+    same = {(i, i) for i in range(3)}
+    assert reads["bert"] == [same, both, both]
+    assert reads["gpt"] == [same, before, before]
+    behind = {(j, i) for i, j in before}
+    assert reads["elmo"] == [same, before, before, same, behind, behind]
