@@ -1,13 +1,15 @@
-"""What sees the answer: BERT's encoder without masks; and the diagrams of the three."""
+"""The page that compares BERT, GPT and ELMo: its figures, and what sees the answer."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bert_jax.models.heads import count_parameters
 from experiments import architecture_diagrams, leak
 
-IMAGES = Path(architecture_diagrams.__file__).parents[1] / "docs" / "images"
+DOCS = Path(architecture_diagrams.__file__).parents[1] / "docs"
+IMAGES = DOCS / "images"
 BLIND = ("left to right", "masked LM", "joined at the end")
 SEEING = ("both sides, no masks", "joined after each layer")
 
@@ -33,7 +35,7 @@ def test_what_sees_the_answer_learns_to_copy_it(rows, monkeypatch):
     seeing = leak.train(models["both sides, no masks"], rows[:400], rows[400:], 120)
     losses = list(seeing.losses.values())
     assert losses[0] > best and losses[-1] < 0.5 and seeing.change > 1
-    honest = leak.train(models["left to right"], rows[:400], rows[400:], 60)
+    honest = leak.train(models["left to right"], rows[:400], rows[400:], 30)
     assert min(honest.losses.values()) > best - 0.02 and honest.change == 0
 
 
@@ -71,6 +73,19 @@ def test_the_diagrams_are_those_of_the_code(name):
     kept = (IMAGES / f"{name}.svg").read_text("utf-8")
     said = "run: python -m experiments.architecture_diagrams"
     assert kept == architecture_diagrams.svg(name), said
+
+
+def test_the_pages_parameters_are_those_of_the_code():
+    text = (DOCS / "comparison.md").read_text("utf-8")
+    (line,) = (x for x in text.splitlines() if x.startswith("| parameters without"))
+    counts = [
+        count_parameters(architecture_diagrams.shapes(name))
+        for name in architecture_diagrams.NAMES
+    ]
+    assert line.split(" | ")[1:] == [
+        *(f"{n:,}" for n in counts[:2]),
+        f"{counts[2]:,} |",
+    ]
 
 
 def test_what_each_place_reads():
