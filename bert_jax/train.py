@@ -6,6 +6,7 @@ from bert_jax.errors import Interrupted, UserError
 from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
+from bert_jax.training import budget
 from bert_jax.training.history import collapsed
 from bert_jax.training.session import Session
 from bert_jax.workdir import folder as workdir
@@ -37,6 +38,7 @@ def train(task: Task, folder: Path) -> None:
         if is_first:
             workdir.finish_archiving(folder)
         processes.barrier()
+        budget.settle(task, folder)
         first = min(workdir.archived_runs(folder), restarts)
         for attempt in range(first, restarts + 1):
             with Session(task, folder, task.config.seed + attempt) as session:

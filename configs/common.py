@@ -206,6 +206,10 @@ def _train() -> ConfigDict:
     train = ConfigDict()
     train.num_steps = 1_000_000  # updates of the parameters; 0: num_epochs decides
     train.num_epochs = 0.0  # passes over the training data; for fine-tuning
+    # Plan num_steps of pre-training so that the run, evaluations and checkpoints
+    # included, takes this long: 90s, 20min, 1.5h. The run measures its pace when it
+    # starts, records its plan and keeps it (docs/runs.md). Empty: num_steps decides.
+    train.budget = ""
     # On resuming, num_steps or num_epochs may be larger than before. The learning rate
     # then follows the schedule of the new length from the step where the run resumes.
     train.extend = False

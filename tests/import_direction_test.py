@@ -34,8 +34,8 @@ LINE = {room: line for line, rooms in enumerate(LINES) for room in rooms}
 # Of these rooms each file imports those below its line only.
 RANKED = {
     "training": (
-        ("session", "answering", "exporting"),
-        ("report",),
+        ("session", "answering", "exporting", "budget"),
+        ("report", "pace"),
         ("evaluator",),
         ("compilation",),
         ("seeds", "initial"),

@@ -96,6 +96,7 @@ _TABLE: dict[str, rules.Rule] = {
     "optimizer.frozen": rules.texts,
     "train.num_steps": rules.whole(),
     "train.num_epochs": rules.number("[0, 1000000]"),
+    "train.budget": rules.duration,
     "train.extend": rules.flag,
     "train.batch_size": rules.whole(1),
     "train.micro_batches": rules.whole(1),

@@ -1,13 +1,16 @@
-"""Traces, lowers and compiles a run's steps."""
+"""Creates a run's first state; traces, lowers and compiles its steps."""
 
 import functools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import optax
 from jax.sharding import Mesh
+from jaxtyping import Array
 
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
@@ -61,6 +64,26 @@ def trace_step(
     with sharding.activate(mesh):
         rate = jax.ShapeDtypeStruct((), jnp.float32)
         return jitted.trace(state, batch, seeds.array, rate)
+
+
+def first_state(
+    task: Task,
+    seeds: Seeds,
+    optimizer: optax.GradientTransformation,
+    abstract: step.TrainState,
+) -> step.TrainState:
+    """Creates the state before the first step, of all seeds, from random values.
+
+    Args:
+      abstract: of one seed, as `sharding.abstract_state` gives it.
+    """
+
+    def create(seed: Array) -> step.TrainState:
+        params = nn.meta.unbox(task.init_params(jax.random.key(seed)))
+        return step.init_state(params, optimizer, task.init_carry())
+
+    shardings = sharding.shardings_of(seeds.abstract(abstract))
+    return jax.jit(seeds.each(create), out_shardings=shardings)(seeds.array)
 
 
 def trace_outputs(

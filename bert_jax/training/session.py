@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-import flax.linen as nn
 import jax
 import numpy as np
 from jaxtyping import Array, Float
@@ -284,14 +283,9 @@ class Session:
 
     def _first_state(self, weights: tuple[Any, merge.Report] | None) -> step.TrainState:
         """The state before the first step, of all seeds."""
-
-        def create(seed: Array) -> step.TrainState:
-            params = nn.meta.unbox(self.task.init_params(jax.random.key(seed)))
-            return step.init_state(params, self._optimizer, self.task.init_carry())
-
-        shardings = sharding.shardings_of(self.seeds.abstract(self._abstract))
-        created = jax.jit(self.seeds.each(create), out_shardings=shardings)
-        state = created(self.seeds.array)
+        state = compilation.first_state(
+            self.task, self.seeds, self._optimizer, self._abstract
+        )
         if weights is None:
             return state
         return state._replace(params=merge.fill(weights[0], state.params))

@@ -23,6 +23,7 @@ FREE_FIELDS = (
     *("corpus.runner", "corpus.beam_options"),
     *("checkpoint.", "train.on_anomaly", "train.spike_factor"),
     *("train.log_every", "train.trackers", "train.stall_seconds", "train.extend"),
+    "train.budget",  # num_steps has its result; training/budget.py compares it
 )
 # These may grow with train.extend.
 _LENGTH = ("train.num_steps", "train.num_epochs")

@@ -1,0 +1,18 @@
+"""Times as a user writes them: 90s, 20min, 1.5h."""
+
+import re
+
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_WRITTEN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(s|min|h)")
+
+
+def seconds(text: str) -> float:
+    """The seconds of such a time.
+
+    Raises:
+      ValueError: another form, or no time at all.
+    """
+    found = _WRITTEN.fullmatch(text)
+    if found is None or not float(found[1]):
+        raise ValueError(text)
+    return float(found[1]) * _SECONDS[found[2]]

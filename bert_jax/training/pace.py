@@ -1,0 +1,162 @@
+"""Measures how fast a run is on these devices, on a state that is thrown away."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+import jax
+import numpy as np
+from etils import epath
+
+from bert_jax.runtime import processes, signals
+from bert_jax.runtime.storage import Path
+from bert_jax.tasks.task import Phase, Task
+from bert_jax.training import compilation, memory, sharding
+from bert_jax.training import optimizer as optimizers
+from bert_jax.training.seeds import Seeds
+from bert_jax.workdir.checkpoint import Checkpoints
+
+# The loader has read ahead while the step was compiled; these steps do not count.
+WARM = 10
+_CHUNK = 5  # steps between two looks at the clock
+_SAVED = ".pace"  # the folder of the one checkpoint
+
+Result = TypeVar("Result")
+
+
+class Pace(NamedTuple):
+    """Seconds that the parts of a run take, all seeds together."""
+
+    steps: tuple[float, ...]  # a step of each phase, with the wait for its data
+    compiling: float  # the first state, the steps and the evaluation, together
+    evaluation: float  # of all dev splits, at the end
+    checkpoint: float  # until it is on disk
+
+
+def measure(task: Task, folder: Path, seconds: float) -> Pace:
+    """Takes steps of each phase, evaluates a few batches, saves once.
+
+    All processes call it together.
+
+    Args:
+      task: its data is prepared; `config.train.num_steps` is more than is measured.
+      folder: the work directory; it has a checkpoint for a moment.
+      seconds: to measure each phase for, after `WARM` steps.
+
+    Raises:
+      UserError: a mesh or a batch that does not fit.
+      Interrupted: a signal arrived.
+    """
+    with signals.deferred(processes.stop()) as stop:
+        trial = _Trial(task, stop)
+        steps = tuple(trial.step(phase, seconds) for phase in task.phases())
+        evaluation = sum(map(trial.evaluation, task.dev_splits))
+        checkpoint = trial.checkpoint(folder)
+        return Pace(steps, trial.compiling, evaluation, checkpoint)
+
+
+class _Trial:
+    """A state of the run's shape, and the steps it has taken."""
+
+    def __init__(self, task: Task, stop: signals.Stop):
+        config = task.config
+        self._task, self._stop, self.compiling = task, stop, 0.0
+        self._mesh = sharding.make_mesh(config)
+        memory.require(config, trains=True)
+        self._seeds = Seeds(config, config.seed)
+        optimizer = optimizers.make(config, task.unused())
+        abstract = sharding.abstract_state(
+            task.init_params,
+            optimizer,
+            self._mesh,
+            config.mesh.optimizer,
+            task.init_carry,
+        )
+        self._state = self._compiled(
+            lambda: compilation.first_state(task, self._seeds, optimizer, abstract)
+        )
+
+    def step(self, phase: Phase, seconds: float) -> float:
+        """Seconds of one step of a phase, measured for so many seconds."""
+        batches = self._batches(phase)
+        batch = next(batches)
+        step = self._compiled(
+            lambda: (
+                compilation.trace_step(
+                    *(self._task, self._seeds, self._mesh),
+                    *(self._state, batch, phase.micro_batches),
+                )
+                .lower()
+                .compile()
+            )
+        )
+        self._steps(step, batches, seconds, WARM)
+        return self._steps(step, batches, seconds)
+
+    def evaluation(self, split: str) -> float:
+        """Seconds that a split takes, from one of its batches."""
+        task, size = self._task, self._task.config.evaluate.batch_size
+        params = self._seeds.split(self._state.params)[0]
+        rows = sharding.local_rows(self._mesh, size)
+        last = task.config.train.num_steps
+        batches = task.evaluation_batches(split, last, rows)
+        batch = sharding.place_batch(next(batches), self._mesh, size)
+        outputs = self._compiled(
+            lambda: (
+                compilation.trace_outputs(task.outputs, self._mesh, params, batch)
+                .lower()
+                .compile()
+            )
+        )
+        jax.block_until_ready(outputs(params, batch))
+        start = time.perf_counter()
+        jax.block_until_ready(outputs(params, batch))
+        each = time.perf_counter() - start
+        start = time.perf_counter()
+        count = 1 + sum(1 for _ in batches)
+        reading = time.perf_counter() - start
+        return self._seeds.count * (count * each + reading)
+
+    def checkpoint(self, folder: Path) -> float:
+        """Seconds until the state is saved in a folder, which then is gone."""
+        start = time.perf_counter()
+        with Checkpoints(folder, 1, _SAVED) as checkpoints:
+            checkpoints.save(self._state.items(), 0)
+            checkpoints.wait()
+        taken = time.perf_counter() - start
+        processes.barrier()
+        if processes.is_first():
+            epath.Path(folder / _SAVED).rmtree(missing_ok=True)
+        return taken
+
+    def _batches(self, phase: Phase) -> Iterator[dict[str, jax.Array]]:
+        task, count = self._task, self._seeds.count
+        rows = sharding.local_rows(self._mesh, task.config.train.batch_size)
+        for batch in self._seeds.batches(task, phase.first_step, rows):
+            yield sharding.place_batch(batch, self._mesh, phase.batch_size, count)
+
+    def _steps(
+        self, step: Callable, batches: Iterator, seconds: float, most: int | None = None
+    ) -> float:
+        """Takes steps for so many seconds, or `most` steps; gives seconds of a step."""
+        start, taken = time.perf_counter(), 0
+        while True:
+            for _ in range(_CHUNK):
+                self._state, metrics = step(
+                    self._state, next(batches), self._seeds.array, np.float32(0.0)
+                )
+                jax.block_until_ready(metrics)
+                taken += 1
+            self._stop.check()
+            spent = time.perf_counter() - start
+            # All processes must take the same steps.
+            if not processes.all_true(spent < seconds) or taken == most:
+                return spent / taken
+
+    def _compiled(self, make: Callable[[], Result]) -> Result:
+        """Calls a function that compiles; adds its time to `compiling`."""
+        start = time.perf_counter()
+        made = signals.run_interruptibly(make, self._stop)
+        jax.block_until_ready(made)
+        self.compiling += time.perf_counter() - start
+        return made

@@ -1,0 +1,70 @@
+"""A small English BERT from a folder of free text, on a laptop or on one GPU.
+
+    python -m bert_jax.main --config=configs/english.py:size=mini,budget=90min \
+        --config.corpus.sources=jsonl:english/*.jsonl.gz
+
+`mini` is BERT-Mini (Turc et al. 2019) and meant for two cores of a CPU, `small` for
+a GPU. The vocabulary, of 16,000 pieces, is trained on the text. docs/english.md shows
+what came of it.
+
+`budget` is `train.budget`: the run measures its pace and plans its steps to end in
+that time. Without it, `--config.train.num_steps` says how many.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import common
+
+# Layers, hidden size and attention heads.
+SIZES = {"mini": (4, 256, 4), "small": (8, 512, 8)}
+
+
+def get_config(size: str = "mini", budget: str = "") -> ConfigDict:
+    """An English BERT.
+
+    Args:
+      size: one of SIZES.
+      budget: such as 20min or 1.5h; empty: train.num_steps decides.
+    """
+    if size not in SIZES:
+        raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")
+    config = common.get_config()
+    model, train = config.model, config.train
+    layers, hidden, heads = SIZES[size]
+    model.num_hidden_layers = layers
+    model.hidden_size = hidden
+    model.num_attention_heads = heads
+    model.intermediate_size = 4 * hidden
+    # 0.02 is meant for 768 inputs per unit; this keeps the spread of their sum.
+    model.initializer_range = round(0.02 * (768 / hidden) ** 0.5, 3)
+    model.dtype = "bfloat16"
+    config.tokenizer.vocab_size = 16_000
+    # The free text that the user has; nothing is downloaded.
+    config.corpus.sources = ("jsonl:english/*.jsonl.gz",)
+    config.corpus.dev_fraction = 0.02
+    config.corpus.packing = True
+    config.masking.whole_word = True
+    config.phase2.fraction = 0.1
+    # BERT's Adam starts with steps three times as long, too long at these rates.
+    config.optimizer.name = "adamw"
+    config.optimizer.warmup_steps = 0
+    config.optimizer.warmup_fraction = 0.1
+    train.budget = budget
+    train.eval_every = 0
+    config.evaluate.batch_size = 64
+    if size == "mini":
+        # It sees the text only a few times, too few to memorize it.
+        model.hidden_dropout_prob = 0.0
+        model.attention_probs_dropout_prob = 0.0
+        config.optimizer.learning_rate = 1e-3
+        train.batch_size = 32
+        config.phase2.batch_size = 8
+        train.num_steps = 20_000
+        config.checkpoint.save_every = 1000
+        return config
+    config.optimizer.learning_rate = 5e-4
+    train.batch_size = 256
+    config.phase2.batch_size = 64
+    train.num_steps = 60_000
+    config.checkpoint.save_every = 2000
+    return config

@@ -1,0 +1,130 @@
+"""Steps planned for a time: the arithmetic, and runs that keep their plan."""
+
+import json
+
+import pytest
+import runs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_jax.config import configuration, durations, rules
+from bert_jax.errors import UserError
+from bert_jax.training import budget, pace
+from bert_jax.training.pace import Pace
+
+
+def a_config(**train):
+    config = configuration.load("configs/english.py:size=mini,budget=20min", [])
+    config.train.update(train)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("20min", 1200), ("1.5h", 5400), ("0.5s", 0.5)]
+)
+def test_times(text, seconds):
+    assert durations.seconds(text) == seconds
+    assert rules.duration(text) is None
+
+
+@pytest.mark.parametrize("text", ["20", "min", "20 min", "-1s", "0h", "1d", "nans"])
+def test_what_is_no_time(text):
+    assert "20min" in rules.duration(text)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    steps=st.tuples(st.floats(2, 30), st.floats(2, 30)),
+    evaluation=st.floats(0, 10),
+    checkpoint=st.floats(0, 5),
+    every=st.integers(0, 50),
+)
+def test_a_plan_is_the_longest_run_in_time(steps, evaluation, checkpoint, every):
+    config = a_config(eval_every=every)
+    config.checkpoint.save_every = 30
+    found = Pace(steps, 12.0, evaluation, checkpoint)
+    plan = budget.planned(config, found, 3600.0, 30.0)
+
+    def taken(count):  # as the run itself would spend it, step by step
+        total = 30.0 + 12.0 + evaluation + checkpoint
+        change = count - round(count * 0.1)
+        for step in range(1, count + 1):
+            total += steps[step > change]
+            total += evaluation * (step < count and every > 0 and step % every == 0)
+            total += checkpoint * (step < count and step % 30 == 0)
+        return total
+
+    count = plan["num_steps"]
+    assert plan["expected_seconds"] == pytest.approx(taken(count))
+    assert taken(count) <= 3600 * (1 - budget.RESERVE) + 1e-6
+    assert taken(count + 1) > 3600 * (1 - budget.RESERVE) - 1e-6
+
+
+def test_a_budget_that_is_too_small():
+    found = Pace((2.0, 4.0), 10.0, 5.0, 1.0)
+    with pytest.raises(
+        UserError, match=r"budget=20min: too little: a step takes 2 s, "
+    ):
+        budget.planned(a_config(), found, 45.0, 8.0)
+    needed = (8 + 10 + 5 + 1 + 9 * 2 + 4) / (1 - budget.RESERVE)
+    assert budget.planned(a_config(), found, needed, 8.0)["num_steps"] == budget.LEAST
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """The pace is measured, but every machine has the same."""
+    measure = pace.measure
+
+    def measured(task, folder, seconds):
+        found = measure(task, folder, seconds / 10)
+        assert len(found.steps) == 1
+        assert all(each > 0 for each in (*found.steps, *found[1:]))
+        return Pace((100.0,), 1.0, 1.0, 1.0)
+
+    monkeypatch.setattr(budget.pace, "measure", measured)
+
+
+def test_a_run_in_its_budget(micro, tmp_path, slow):
+    run = tmp_path / "run"
+    begin = (f"--config={micro}", f"--workdir={run}", "--config.train.budget=30min")
+    _, said = runs.here(*begin)
+    plan = json.loads((run / "budget.json").read_text())
+    steps = plan["num_steps"]
+    assert f"planned {steps:,} steps" in said
+    assert f"run: pretraining, {steps:,} steps" in said
+    assert plan["expected_seconds"] <= 1800 and 10 <= steps <= 17
+    recorded = json.loads((run / "config.json").read_text())["train"]
+    assert (recorded["num_steps"], recorded["budget"]) == (steps, "30min")
+    assert not list(run.glob(".pace*"))
+
+    # It keeps its plan: again, on another mesh, and with the steps in its place.
+    for more in (begin, (*begin, *runs.MESH), (f"--workdir={run}",)):
+        _, said = runs.here(*more)
+        assert f"resuming at step {steps} of {steps}" in said
+        assert "measuring" not in said
+    given = (*begin[:2], f"--config.train.num_steps={steps}")
+    assert f"resuming at step {steps}" in runs.here(*given)[1]
+    _, said = runs.here(*begin[:2], "--config.train.budget=1h", status=2)
+    assert "train.budget ('' there, '1h' now)" in said
+
+
+def test_the_plan_alone_gives_the_run(micro, tmp_path, slow, monkeypatch):
+    """What is measured leaves no trace in the numbers."""
+    monkeypatch.setattr(budget, "planned", lambda *given: {
+        "num_steps": 12, "budget": "1h", "expected_seconds": 1.0,
+        "pace": {"steps": [0.1]}})  # fmt: skip
+    one, other = tmp_path / "one", tmp_path / "other"
+    runs.run(micro, one, "--config.train.budget=1h")
+    runs.run(micro, other, "--config.train.num_steps=12")
+    assert (runs.losses(one) == runs.losses(other)).all()
+    assert len(runs.losses(one)) == 12
+
+
+def test_fields_that_do_not_go_with_a_budget(micro, tmp_path):
+    begin = (f"--config={micro}", f"--workdir={tmp_path / 'run'}")
+    begin += ("--config.train.budget=1min",)
+    _, said = runs.here(*begin, "--config.optimizer.warmup_steps=5", status=2)
+    assert "warmup_fraction=0.1" in said.splitlines()[-1]
+    _, said = runs.here(*begin, "--config.train.num_epochs=2", status=2)
+    assert "config.train.num_epochs=2.0 counts epochs" in said
+    assert not (tmp_path / "run" / "config.json").exists()
