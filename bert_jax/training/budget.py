@@ -96,13 +96,14 @@ def planned(
     left = budget * (1 - RESERVE) - spent
     least = seconds(config, found, LEAST)
     if least > left:
-        needed = (least + spent) / (1 - RESERVE)
+        needed = math.ceil((least + spent) / (1 - RESERVE))
         steps = ", ".join(f"{each:.3g} s" for each in found.steps)
+        rest = least - _stepping(config, found, LEAST)
         raise UserError(
             f"config.train.budget={config.train.budget}: too little: a step takes "
             f"{steps}, measuring took {spent:.1f} s, and compiling, the last "
-            f"evaluation and checkpoint {least - _stepping(config, found, LEAST):.1f} s more; "
-            f"{LEAST} steps need about {math.ceil(needed)}s"
+            f"evaluation and checkpoint {rest:.1f} s more; {LEAST} steps need about "
+            f"{needed}s"
         )
     low, high = LEAST, _MANY
     while low < high:  # the largest that fits
