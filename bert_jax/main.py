@@ -85,7 +85,7 @@ def _run(argv: Sequence[str]) -> None:
     config = asked.config(workdir, given, line.overrides, asks=asks)
     asked.check_places(line, config)
     if line.mode == "export":
-        exporting.export(workdir, config, line.output, line.push)
+        exporting.export(workdir, config, line.output, line.push, line.dtype)
         return
     compilation_cache.keep()
     task = initial.resolve(config, workdir, from_data=not asks)

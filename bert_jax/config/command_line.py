@@ -10,6 +10,8 @@ from bert_jax.config import configuration
 from bert_jax.errors import UserError
 
 ASKS = ("evaluate", "predict", "serve", "extract", "export")  # these train nothing
+# Of an export: as it was trained, or rounded to half the bytes.
+DTYPES = ("float32", "float16")
 MODES = ("train", "prepare", *ASKS, "describe")
 
 
@@ -23,6 +25,7 @@ class CommandLine(NamedTuple):
     host: str
     port: int
     push: str  # hf:OWNER/NAME; empty: not given
+    dtype: str  # of an export's weights
     config: str  # the value of --config; empty: not given
     overrides: list[str]  # each --config.FIELD=VALUE
     help: bool  # only asks for the text of --help
@@ -43,6 +46,9 @@ def parse(argv: Sequence[str]) -> CommandLine:
     flags.DEFINE_string("host", "127.0.0.1", "of --mode=serve", flag_values=values)
     flags.DEFINE_integer("port", 8000, "of --mode=serve", 0, 65535, flag_values=values)
     flags.DEFINE_string("push", "", "hf:OWNER/NAME, of export", flag_values=values)
+    flags.DEFINE_enum(
+        "dtype", DTYPES[0], DTYPES, "of the weights, of export", flag_values=values
+    )
     flags.DEFINE_bool("help", False, "explain", short_name="h", flag_values=values)
     is_field = re.compile("--?config[.]").match
     if any(re.match("--?undefok(=|$)", text) for text in argv):  # absl's own
@@ -62,6 +68,8 @@ def parse(argv: Sequence[str]) -> CommandLine:
             raise UserError(f"--{name} {given[name]}: --{name}=VALUE is required")
     if given["push"] and given["mode"] != "export":
         raise UserError(f"--push={given['push']}: is for --mode=export")
+    if given["dtype"] != DTYPES[0] and given["mode"] != "export":
+        raise UserError(f"--dtype={given['dtype']}: is for --mode=export")
     specs: list[str] = given.pop("config")
     if len(specs) > 1 or "" in specs:
         raise UserError("--config=FILE: give it exactly once")

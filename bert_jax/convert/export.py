@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
@@ -31,6 +32,7 @@ def export(
     folder: Path,
     provenance: Mapping[str, Any],
     title: str = "",
+    dtype: str = "float32",
 ) -> None:
     """Writes a model folder, complete or not at all.
 
@@ -42,9 +44,12 @@ def export(
       folder: new, empty, or an earlier export, which is replaced.
       provenance: JSON, saved in config.json under `bert_jax`.
       title: the model's name in its card; empty: the folder's.
+      dtype: float32, or float16 to round them; then `transformers` opens it in float16
+        unless told otherwise, and we compute as ever.
 
     Raises:
-      UserError: the folder has other files; the disk is full.
+      UserError: the folder has other files; the disk is full; a number that float16
+        cannot hold.
     """
     folder = folder.absolute()
     check_target(folder)
@@ -52,7 +57,7 @@ def export(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with temporary.folder(folder) as new:
-            _write(weights, tokenizer, new, provenance)
+            _write(weights, tokenizer, new, provenance, dtype)
             card = model_card.text(title or folder.name, weights, provenance)
             (new / "README.md").write_text(card, encoding="utf-8")
             for path in new.iterdir():
@@ -107,11 +112,13 @@ def _write(
     tokenizer: Tokenizer | None,
     folder: Path,
     provenance: Mapping[str, Any],
+    dtype: str,
 ) -> None:
-    save_file(
-        _tensors(weights), folder / huggingface.WEIGHTS, metadata={"format": "pt"}
-    )
+    tensors = _rounded(_tensors(weights), dtype)
+    save_file(tensors, folder / huggingface.WEIGHTS, metadata={"format": "pt"})
     config = _config(weights, tokenizer)
+    if dtype != "float32":
+        config["torch_dtype"] = dtype
     _write_json(
         folder / "config.json", {**config, huggingface.PROVENANCE: dict(provenance)}
     )
@@ -144,6 +151,22 @@ def _tensors(weights: layout.Weights) -> dict[str, layout.Array]:
     if architecture == "BertModel":
         return {name.removeprefix("bert."): v for name, v in tensors.items()}
     return tensors
+
+
+def _rounded(
+    tensors: Mapping[str, layout.Array], dtype: str
+) -> dict[str, np.ndarray]:
+    """The tensors in a dtype; raises UserError if a number is too large for it."""
+    if dtype == "float32":
+        return dict(tensors)
+    most = float(np.finfo(dtype).max)
+    for name, tensor in tensors.items():
+        if not np.abs(tensor).max(initial=0.0) <= most:
+            raise UserError(
+                f"--dtype={dtype}: {name} has numbers beyond {most:g}, or none; leave "
+                "the flag out"
+            )
+    return {name: np.asarray(tensor, dtype) for name, tensor in tensors.items()}
 
 
 def _config(weights: layout.Weights, tokenizer: Tokenizer | None) -> dict[str, Any]:

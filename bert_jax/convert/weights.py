@@ -161,7 +161,13 @@ def recorded(path: str | Path) -> dict[str, Any] | None:
             return None
 
 
-def export(source: Path, folder: Path, name: str = "", title: str = "") -> None:
+def export(
+    source: Path,
+    folder: Path,
+    name: str = "",
+    title: str = "",
+    dtype: str = "float32",
+) -> None:
     """Writes weights as a Hugging Face model folder.
 
     Args:
@@ -169,6 +175,7 @@ def export(source: Path, folder: Path, name: str = "", title: str = "") -> None:
       name: of a work directory's folder of checkpoints; empty: the run's config
         decides.
       title: the model's name in its card; empty: the folder's.
+      dtype: float32, or float16 to round them.
 
     Raises:
       UserError: there are no weights; the folder has other files.
@@ -205,7 +212,7 @@ def export(source: Path, folder: Path, name: str = "", title: str = "") -> None:
         case _:
             found, provenance = read(source), {}
     tokenizer = read_tokenizer(source, found.config)
-    huggingface_export.export(found, tokenizer, folder, provenance, title)
+    huggingface_export.export(found, tokenizer, folder, provenance, title, dtype)
 
 
 def _located(path: str | Path) -> tuple[Path, int | None]:

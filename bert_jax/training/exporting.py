@@ -12,12 +12,15 @@ from bert_jax.training import asked
 from bert_jax.workdir.checkpoint import checkpoint_name, has_checkpoint
 
 
-def export(folder: Path, config: ConfigDict, target: str, name: str) -> None:
+def export(
+    folder: Path, config: ConfigDict, target: str, name: str, dtype: str
+) -> None:
     """Exports the checkpoint in `folder`, or else the weights of `config.init_from`.
 
     Args:
       target: the folder to write.
       name: `hf:OWNER/NAME`, to upload it too; or empty.
+      dtype: of the weights: float32 or float16.
 
     Raises:
       UserError: there are no weights; the folder has other files; the Hub refuses.
@@ -30,10 +33,12 @@ def export(folder: Path, config: ConfigDict, target: str, name: str) -> None:
     source = folder if is_run else asked.source(folder, config)
     checkpoint = checkpoint_name(config) if is_run else ""
     if config.task.name == "elmo":
+        if dtype != "float32":
+            raise UserError(f"--dtype={dtype}: an ELMo's weights are float32")
         _elmo(source, target, name, checkpoint)
         return
     title = name.removeprefix(hub.PREFIX)
-    weights.export(source, pathlib.Path(target), checkpoint, title)
+    weights.export(source, pathlib.Path(target), checkpoint, title, dtype)
     print(f"exported: {target}")
     if name:
         print(f"pushed: {hub.push(pathlib.Path(target), name)}")

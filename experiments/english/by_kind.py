@@ -1,0 +1,151 @@
+"""What a pre-trained model knows of text that it has not seen, by kind of text.
+
+    python -m experiments.english.by_kind --init_from=runs/english-mini \
+        [--length=128] [--output=by_kind.json] [--config.FIELD=VALUE ...]
+
+Masked LM loss, perplexity and accuracy beside the unigram's, and next sentence
+accuracy, on the documents that the run held out: one row for each kind, told by the
+names of the corpus's files (05-encyclopedia-2.jsonl.gz is of the kind encyclopedia).
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from bert_jax.config.phases import Phase, phases
+from bert_jax.errors import UserError
+from bert_jax.runtime import terminal
+from bert_jax.runtime.storage import write_atomically
+from bert_jax.training import compilation, sharding
+from experiments import by_size, ending
+from experiments.english import held_out
+from experiments.english.held_out import HeldOut, Opened
+
+ALL = "all"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    return ending.printed(lambda: run(argv))
+
+
+def run(argv: Sequence[str]) -> str:
+    """Scores every kind; gives the text of the table."""
+    options, fields = parse(argv)
+    with held_out.opened(options.init_from, fields) as model:
+        config, tokenizer = model.task.config, model.task.tokenizer
+        phase = _phase(model, options.length)
+        held = held_out.read(config, options.init_from, tokenizer)
+        compiled: dict[tuple, Any] = {}
+        found, fetched = {}, []
+        for kind, documents in held.kinds.items():
+            found[kind], own = scores(model, phase, documents, held, compiled)
+            fetched += own
+        total = model.task.results("dev", fetched).scores
+        counts = [{k: v[k] for k in ("documents", "sentences")} for v in found.values()]
+        found[ALL] = {**total, **{k: sum(c[k] for c in counts) for k in counts[0]}}
+    facts = by_size.facts("experiments.english.by_kind", argv)
+    results = {
+        "facts": facts,
+        "length": phase.max_seq_length,
+        "training_documents": held.trained,
+        "held_out_documents_left_out": held.copies,
+        "kinds": found,
+    }
+    if options.output:
+        write_atomically(Path(options.output), json.dumps(results, indent=1) + "\n")
+    return text(results)
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and --config.FIELD=VALUE."""
+    parser = argparse.ArgumentParser(
+        prog="experiments.english.by_kind", allow_abbrev=False
+    )
+    parser.add_argument("--init_from", required=True, help="a run or a model folder")
+    parser.add_argument("--length", default=0, type=int, help="that of a phase")
+    parser.add_argument("--output", default="", help="a file of JSON to write")
+    options, fields = parser.parse_known_args(argv)
+    for field in fields:
+        if not field.startswith("--config.") or "=" not in field:
+            raise UserError(f"{field}: no such option; --config.FIELD=VALUE is passed")
+    return options, fields
+
+
+def scores(
+    model: Opened,
+    phase: Phase,
+    documents: list,
+    held: HeldOut,
+    compiled: dict[tuple, Any],
+) -> tuple[dict[str, float], list[Any]]:
+    """The scores and totals of some documents, and the outputs of their batches."""
+    task, size = model.task, model.task.config.evaluate.batch_size
+    fetched = []
+    own = (task.config, phase, documents, held, task.tokenizer)
+    with held_out.batches(*own) as (totals, batches):
+        for batch in batches:
+            placed = sharding.place_batch(batch, model.mesh, size)
+            key = tuple(rows.shape for rows in placed.values())
+            if key not in compiled:
+                compiled[key] = (
+                    compilation.trace_outputs(
+                        task.outputs, model.mesh, model.params, placed
+                    )
+                    .lower()
+                    .compile()
+                )
+            fetched.append(jax.device_get(compiled[key](model.params, placed)))
+    found = task.results("dev", fetched).scores
+    return {**found, **{name: int(n) for name, n in totals.items()}}, fetched
+
+
+def text(results: Mapping[str, Any]) -> str:
+    """The table, with what was held out and left out."""
+    rows = [
+        (
+            *(kind, f"{own['documents']:,}", f"{own['sentences']:,}"),
+            f"{math.exp(own['unigram_loss']):.1f}",
+            f"{own['perplexity']:.2f}",
+            f"{own['unigram_loss'] - own['masked_lm_loss']:.2f}",
+            f"{100 * own['masked_lm_accuracy']:.1f}",
+            _percent(own.get("next_sentence_accuracy")),
+        )
+        for kind, own in results["kinds"].items()
+    ]
+    header = (
+        *("held out", "documents", "sentences", "unigram perplexity"),
+        *("masked LM perplexity", "gain, nats", "accuracy, %", "next sentence, %"),
+    )
+    about = "\n".join(f"{name}: {said}" for name, said in results["facts"].items())
+    return (
+        f"{terminal.table(rows, header)}\n\nrows of {results['length']} tokens; "
+        f"{results['training_documents']:,} documents were trained on, and none of "
+        "these has the words of one "
+        f"({results['held_out_documents_left_out']} that had are left out, and every "
+        "sentence that one has); a random second sentence is of the same kind\n\n"
+        f"{about}"
+    )
+
+
+def _phase(model: Opened, length: int) -> Phase:
+    there = {phase.max_seq_length: phase for phase in phases(model.task.config)}
+    if length and length not in there:
+        raise UserError(
+            f"--length={length}: this model was trained at {', '.join(map(str, there))}"
+        )
+    return there[length or min(there)]
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,280 @@
+"""A cloze test of held-out sentences: one whole word is masked, four are offered.
+
+    python -m experiments.english.cloze --init_from=runs/english-mini [--items=200] \
+        [--output=cloze.json] [--config.FIELD=VALUE ...]
+
+The sentences are of the documents that the run held out, equally many of each kind of
+text. A rule chooses them, the word and the other three, which stand beside it in the
+order of the training text's counts: so how often a word is tells nothing. Shown beside
+the model: the most frequent of the four, and the same model with random values.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax import tokenization
+from bert_jax.data.run_data import RunData
+from bert_jax.data.vocabulary import keyed_hash
+from bert_jax.errors import UserError
+from bert_jax.runtime import terminal
+from bert_jax.runtime.storage import write_atomically
+from bert_jax.training import compilation, sharding
+from experiments import by_size, ending
+from experiments.english import held_out
+from experiments.english.held_out import HeldOut, Opened
+
+WORDS = (8, 30)  # of a sentence
+# Words are taken from these places in the order of counts: no function words, and none
+# that the model has hardly seen.
+RANKS = (100, 4000)
+CHOICES = 4
+_NEAR = 10  # places from which the others are taken, up and down
+_LETTERS = 3  # of the shortest word
+_BATCH = 32
+MODEL, RANDOM, FREQUENT = "model", "random values", "most frequent word"
+
+
+class Item(NamedTuple):
+    """A sentence with a gap.
+
+    Attributes:
+      text: with [MASK] in the gap.
+      choices: the right word first.
+      ids: of the choices.
+    """
+
+    kind: str
+    text: str
+    choices: tuple[str, ...]
+    ids: tuple[int, ...]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    return ending.printed(lambda: run(argv))
+
+
+def run(argv: Sequence[str]) -> str:
+    """Makes the test and takes it; gives the text of the table."""
+    options, fields = parse(argv)
+    with held_out.opened(options.init_from, fields) as model:
+        task = model.task
+        held = held_out.read(task.config, options.init_from, task.tokenizer)
+        data = RunData(task.config, task.tokenizer)
+        counts = data.of(task.config.corpus.max_seq_length).token_counts()
+        items = make(task.config, held, task.tokenizer, counts, options.items)
+        random = nn.meta.unbox(task.init_params(jax.random.key(0)))
+        chosen = {
+            MODEL: choose(model, model.params, items),
+            RANDOM: choose(model, random, items),
+            FREQUENT: np.argmax([counts[list(item.ids)] for item in items], axis=1),
+        }
+    facts = by_size.facts("experiments.english.cloze", argv)
+    results = {
+        "facts": facts,
+        "items": [
+            {
+                **item._asdict(),
+                **{name: int(found[n]) for name, found in chosen.items()},
+            }
+            for n, item in enumerate(items)
+        ],
+    }
+    if options.output:
+        write_atomically(Path(options.output), json.dumps(results, indent=1) + "\n")
+    return text(items, chosen, facts)
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and --config.FIELD=VALUE."""
+    parser = argparse.ArgumentParser(
+        prog="experiments.english.cloze", allow_abbrev=False
+    )
+    parser.add_argument("--init_from", required=True, help="a run or a model folder")
+    parser.add_argument("--items", default=200, type=int)
+    parser.add_argument("--output", default="", help="a file of JSON to write")
+    options, fields = parser.parse_known_args(argv)
+    for field in fields:
+        if not field.startswith("--config.") or "=" not in field:
+            raise UserError(f"{field}: no such option; --config.FIELD=VALUE is passed")
+    if options.items < 1:
+        raise UserError(f"--items={options.items}: at least 1 is required")
+    return options, fields
+
+
+def make(
+    config: ConfigDict,
+    held: HeldOut,
+    tokenizer: Tokenizer,
+    counts: Int[np.ndarray, " vocab"],
+    count: int,
+) -> list[Item]:
+    """The items, as many of each kind as there are, up to `count` in all.
+
+    Args:
+      config: of the run; `corpus.seed` and `corpus.language` matter.
+      counts: of each id in the training text.
+    """
+    ranked = _ranked(tokenizer, counts)
+    places = {word: place for place, word in enumerate(ranked)}
+    each = -(-count // len(held.kinds))
+    found: list[list[Item]] = []
+    for kind in held.kinds:
+        all_of = held_out.sentences(held, kind, config.corpus.language)
+        order = sorted(
+            enumerate(all_of), key=lambda x: keyed_hash(config.corpus.seed, kind, x[0])
+        )
+        drawn = (
+            _item(kind, sentence, tokenizer, places, config.corpus.seed, number)
+            for number, sentence in order
+        )
+        found.append(list(itertools.islice(filter(None, drawn), each)))
+    # By turns, so that `count` items have as many of each kind.
+    turns = itertools.zip_longest(*found)
+    return [item for turn in turns for item in turn if item is not None][:count]
+
+
+def _ranked(tokenizer: Tokenizer, counts: Int[np.ndarray, " vocab"]) -> list[str]:
+    """The words that are one piece, the most frequent first."""
+    pieces = tokenizer.get_vocab()
+    words = [p for p in pieces if p.isalpha() and len(p) >= _LETTERS]
+    return sorted(words, key=lambda word: (-int(counts[pieces[word]]), word))
+
+
+def _item(
+    kind: str,
+    sentence: str,
+    tokenizer: Tokenizer,
+    places: Mapping[str, int],
+    seed: int,
+    number: int,
+) -> Item | None:
+    """The sentence as an item; None if it has no word that will do.
+
+    Args:
+      places: of the words that are one piece, by count.
+    """
+    words = sentence.split()
+    if not WORDS[0] <= len(words) <= WORDS[1] or "[" in sentence:
+        return None
+    ranked = list(places)
+    rule = tokenizer.normalizer
+    usual = [rule.normalize_str(word) if rule else word for word in words]
+    fits = [
+        place
+        for place, word in enumerate(usual)
+        if RANKS[0] <= places.get(word, -1) < min(RANKS[1], len(ranked))
+    ]
+    if not fits:
+        return None
+    gap = fits[int(keyed_hash(seed, f"gap {kind}", number) * len(fits))]
+    right = places[usual[gap]]
+    near = [
+        place
+        for place in range(right - _NEAR, right + _NEAR + 1)
+        if 0 <= place < len(ranked) and ranked[place] not in usual
+    ]
+    near.sort(key=lambda place: keyed_hash(seed, f"{kind} {number}", place))
+    if len(near) < CHOICES - 1:
+        return None
+    choices = (usual[gap], *(ranked[place] for place in near[: CHOICES - 1]))
+    with_gap = " ".join([*words[:gap], "[MASK]", *words[gap + 1 :]])
+    pieces = tokenizer.get_vocab()
+    return Item(kind, with_gap, choices, tuple(pieces[word] for word in choices))
+
+
+def choose(
+    model: Opened, params: Any, items: Sequence[Item]
+) -> Int[np.ndarray, " items"]:
+    """Which choice each item's mask gets the largest logit for; 0 is right."""
+    tokenizer = model.task.tokenizer
+    special = tokenization.special_ids(tokenizer)
+    length = min(128, model.task.model_config.max_position_embeddings)
+    found = []
+    for first in range(0, len(items), _BATCH):
+        batch = _rows(items[first : first + _BATCH], tokenizer, special, length)
+        placed = sharding.place_batch(batch, model.mesh, _BATCH)
+        found.append(jax.device_get(_logits(model, params, placed)))
+    logits: Float[np.ndarray, "items vocab"] = np.concatenate(found)[: len(items)]
+    own = [row[list(item.ids)] for row, item in zip(logits, items, strict=True)]
+    return np.argmax(own, axis=1)
+
+
+def _rows(
+    items: Sequence[Item],
+    tokenizer: Tokenizer,
+    special: tokenization.SpecialIds,
+    length: int,
+) -> dict[str, np.ndarray]:
+    """A batch of _BATCH rows, the last ones empty."""
+    ids = np.full((_BATCH, length), special.pad, np.int32)
+    mask, places = np.zeros_like(ids), np.zeros((_BATCH, 1), np.int32)
+    for row, item in enumerate(items):
+        found = tokenizer.encode(item.text).ids[:length]
+        ids[row, : len(found)] = found
+        mask[row, : len(found)] = 1
+        places[row] = found.index(special.mask)
+    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+    return dict(zip(names, (ids, mask, np.zeros_like(ids), places), strict=True))
+
+
+def _logits(model: Opened, params: Any, batch: Mapping[str, Any]) -> Any:
+    def at_the_gap(params: Any, batch: Mapping[str, Any]) -> Any:
+        outputs = model.task.model.apply(
+            {"params": params},
+            *(batch["input_ids"], batch["input_mask"], batch["segment_ids"]),
+            batch["masked_lm_positions"],
+        )
+        return outputs["masked_lm_logits"][:, 0]
+
+    traced = compilation.trace_outputs(at_the_gap, model.mesh, params, batch)
+    return traced.lower().compile()(params, batch)
+
+
+def text(
+    items: Sequence[Item],
+    chosen: Mapping[str, Int[np.ndarray, " items"]],
+    facts: Mapping[str, Any],
+) -> str:
+    """The share of right answers by kind, and a few items."""
+    kinds = list(dict.fromkeys(item.kind for item in items))
+    rows = []
+    for kind in (*kinds, ""):
+        own = [n for n, item in enumerate(items) if kind in ("", item.kind)]
+        shares = (_share(found[own] == 0) for found in chosen.values())
+        rows.append((kind or "all", str(len(own)), *shares))
+    examples = [
+        f"  {item.text}\n    {', '.join(item.choices)} -> "
+        f"{item.choices[chosen[MODEL][n]]}"
+        for n, item in enumerate(items[:4])
+    ]
+    shown = "\n".join(examples)
+    about = "\n".join(f"{name}: {said}" for name, said in facts.items())
+    return (
+        f"{terminal.table(rows, ('cloze', 'items', *chosen))}\n\nright answers in "
+        "percent +- half of the 95% interval (binomial); a guess is right in 25\n\n"
+        f"the first items, the right word first\n{shown}\n\n{about}"
+    )
+
+
+def _share(right: np.ndarray) -> str:
+    share = float(np.mean(right))
+    reach = 1.96 * math.sqrt(share * (1 - share) / len(right))
+    return f"{100 * share:.1f} +- {100 * reach:.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

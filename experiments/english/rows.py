@@ -1,0 +1,85 @@
+"""The tables of experiments.english.table: scores, gains, published figures."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from experiments.paper.systems import Column
+from experiments.paper.verdicts import interval
+
+COLUMNS = {
+    column.task: column
+    for column in (
+        Column("sst2", "sst2", "accuracy"),
+        Column("mrpc", "mrpc", "accuracy"),
+        Column("rte", "rte", "accuracy"),
+        Column("cola", "cola", "matthews"),
+        Column("stsb", "stsb", "spearman"),
+        Column("mnli", "mnli", "accuracy"),
+        Column("qnli", "qnli", "accuracy"),
+        Column("squad", "squad", "f1"),
+        Column("ner", "ner", "f1"),
+    )
+}
+# GLUE test scores of small models: google-research/bert, README.md; BabyLM's RoBERTa of
+# 10 M words. All were trained on the tasks' whole training sets.
+PUBLISHED: Mapping[str, Mapping[str, float]] = {
+    "sst2": {"tiny": 83.2, "mini": 85.9, "small": 89.7, "BabyLM": 87.0},
+    "mnli": {"tiny": 70.2, "mini": 74.8, "small": 77.6, "BabyLM": 73.2},
+}
+OTHERS = ("tiny", "mini", "small", "BabyLM")
+TRAINED, RANDOM = "pre-trained", "random values"
+NOTE = """on dev, in percent: mean +- half of the 95% interval over {seeds} seeds
+(Student's t); the interval of the gain is of the differences seed by seed
+* published, on test: BERT-tiny, mini, small (google-research/bert), BabyLM's RoBERTa of
+  10 M words; -: no figure at hand"""
+
+
+class Score(NamedTuple):
+    """A system's scores on a task, in points, by seed."""
+
+    seeds: Mapping[int, float]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.seeds.values())
+
+    def __str__(self) -> str:
+        return _shown(list(self.seeds.values())) if self.seeds else "-"
+
+
+def compared(
+    found: Mapping[tuple[str, str], Score],
+    names: Sequence[str],
+    floors: Mapping[str, float | None],
+) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """The rows and the header of the table."""
+    lines = []
+    for task in names:
+        column, floor = COLUMNS[task], floors[task]
+        trained, random = found[TRAINED, task], found[RANDOM, task]
+        both = sorted(trained.seeds.keys() & random.seeds.keys())
+        gain = _shown([trained.seeds[n] - random.seeds[n] for n in both])
+        published = PUBLISHED.get(task, {})
+        others = (f"{published[o]:.1f}" if o in published else "-" for o in OTHERS)
+        majority = "-" if floor is None else f"{floor:.1f}"
+        lines.append((column.title, majority, str(random), str(trained), gain, *others))
+    header = ("task", "majority", RANDOM, TRAINED, "gain", *(f"{o}*" for o in OTHERS))
+    return lines, header
+
+
+def curve(
+    found: Mapping[tuple[str, str], Score], names: Sequence[str]
+) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """By pre-training step."""
+    steps = list(dict.fromkeys(system for system, _ in found))
+    lines = [(step, *(str(found[step, task]) for task in names)) for step in steps]
+    return lines, ("pre-training", *(COLUMNS[task].title for task in names))
+
+
+def _shown(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    low, high = interval(values)
+    reach = f" +- {(high - low) / 2:.1f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.1f}{reach}"

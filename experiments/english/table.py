@@ -1,0 +1,252 @@
+"""What weights are worth: fine-tuned, beside the same model from random values.
+
+    python -m experiments.english.table --init_from=runs/english-mini \
+        --data=glue_data,data [--tasks=sst2,mrpc] [--seeds=5] [--steps=all] \
+        [--output=runs/english-table] [--plan] [--config.FIELD=VALUE ...]
+
+The folders of --data are searched as experiments.paper does (docs/paper.md). The seeds
+of a task train together, in one program; both systems have the same recipe, that of
+configs/finetune/ with --size. --steps=2000,4000 or all also fine-tunes the checkpoints
+that the run has kept (figure 5's question), and leaves the random values out. Writes
+OUTPUT/report.txt and results.json; the same command goes on where it stopped.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bert_jax.config import configuration
+from bert_jax.convert import weights
+from bert_jax.errors import UserError
+from bert_jax.runtime import storage, terminal
+from bert_jax.workdir import metrics
+from experiments import by_size, ending
+from experiments.english import rows
+from experiments.english.rows import COLUMNS, NOTE, RANDOM, TRAINED, Score
+from experiments.paper import execution, progress, tasks
+from experiments.paper.runs import Run, digest, read_json
+from experiments.paper.sizes import SIZES
+from experiments.paper.systems import Column
+from experiments.running import ROOT
+
+_SET = (
+    *("init_from", "seed", "train.seeds", "task.name", "task.data_dir"),
+    *("task.train_file", "task.dev_file", "task.test_file", "tokenizer.vocab_file"),
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    return ending.status(lambda: _main(argv), "stopped; the same command goes on")
+
+
+def _main(argv: Sequence[str]) -> int:
+    options, fields = parse(argv)
+    found, missing = data(options)
+    runs = plan(options, fields, found)
+    print(progress.overview(list(runs.values())), flush=True)
+    for name, why in missing.items():
+        print(f"left out: {name}: {why}", flush=True)
+    if options.plan:
+        return 0
+    with execution.alone(options.output) as lock:
+        errors: dict[Path, str] = {}
+        status = execution.run_all(list(runs.values()), errors, lock)
+        print(report(options, argv, runs))
+        if status:
+            terminal.say("stopped; the same command goes on there")
+            return status
+        for folder, error in errors.items():
+            raise UserError(
+                f"{len(errors)} of {len(runs)} runs failed, the first {folder}: "
+                f"{error}; the same command tries them again"
+            )
+    return 0
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and the fields of all fine-tuning runs.
+
+    Raises:
+      UserError: an option or field that does not exist, or that this sets itself; no
+        weights.
+    """
+    parser = argparse.ArgumentParser(
+        prog="experiments.english.table", allow_abbrev=False
+    )
+    parser.add_argument("--init_from", required=True, help="a run or a model folder")
+    parser.add_argument("--data", required=True, help="folders, between commas")
+    parser.add_argument("--tasks", default="", help=", ".join(COLUMNS))
+    parser.add_argument("--size", default="tiny", choices=tuple(SIZES))
+    parser.add_argument("--seeds", default=5, type=int)
+    parser.add_argument("--steps", default="", help="checkpoints of the run, or all")
+    parser.add_argument("--output", default="runs/english-table", type=Path)
+    parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
+    options, fields = parser.parse_known_args(argv)
+    for text in fields:
+        if not text.startswith("--config.") or "=" not in text:
+            raise UserError(f"{text}: no such option; --config.FIELD=VALUE is passed")
+        if configuration.field_of(text) in _SET:
+            name = configuration.field_of(text)
+            raise UserError(f"{text}: {name} is set here; see --help")
+    if options.seeds < 1:
+        raise UserError(f"--seeds={options.seeds}: at least 1 is required")
+    names = [name for name in options.tasks.split(",") if name]
+    for name in names:
+        if name not in COLUMNS:
+            raise UserError(f"--tasks: {name!r} is none of {', '.join(COLUMNS)}")
+    options.tasks = names or list(COLUMNS)
+    weights.check(options.init_from)
+    return options, fields
+
+
+def data(
+    options: argparse.Namespace,
+) -> tuple[dict[str, tasks.Found], dict[str, str]]:
+    """The data of each task, and why the others are left out.
+
+    Raises:
+      UserError: a folder is missing, or no task has data.
+    """
+    folders = [folder for folder in options.data.split(",") if folder]
+    tasks.require(folders)
+    found, missing = {}, {}
+    for name in options.tasks:
+        own = tasks.find(name, folders)
+        if isinstance(own, tasks.Found):
+            found[name] = own
+        else:
+            missing[name] = own
+    if not found:
+        why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        raise UserError(f"--data={options.data}: no task has data ({why})")
+    return found, missing
+
+
+def systems(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
+    """What is fine-tuned, by name: the fields of where it starts.
+
+    Raises:
+      UserError: a step that has no checkpoint.
+    """
+    source = options.init_from
+    if options.steps:
+        return {
+            f"step {step}": (f"--config.init_from={source}/checkpoints/{step}",)
+            for step in _steps(options)
+        }
+    shape = weights.read_shape(source)
+    random = [f"--config.model.{name}={value}" for name, value in shape.items()]
+    if recorded := weights.recorded(source):
+        spread = recorded["model"]["initializer_range"]
+        random.append(f"--config.model.initializer_range={spread}")
+    random.append(f"--config.tokenizer.vocab_file={_vocabulary(source)}")
+    return {TRAINED: (f"--config.init_from={source}",), RANDOM: tuple(random)}
+
+
+def plan(
+    options: argparse.Namespace,
+    fields: Sequence[str],
+    found: Mapping[str, tasks.Found],
+) -> dict[tuple[str, str], Run]:
+    """The runs by system and task, in the order in which they run."""
+    runs = {}
+    for task, own in found.items():
+        file, *arguments = own.config
+        spec = ",".join([f"size={options.size}", *arguments])
+        spec = f"{ROOT / 'configs' / 'finetune' / file}:{spec}"
+        for system, start in systems(options).items():
+            given = (
+                *start,
+                *(f"--config.{field}" for field in own.fields),
+                "--config.train.eval_every_epoch=False",
+                "--config.seed=0",
+                f"--config.train.seeds={options.seeds}",
+                *fields,
+            )
+            configuration.load(spec, given)
+            place = f"{task}-{digest(Path(spec).name, *given)}"
+            folder = options.output / system.replace(" ", "-") / place
+            arguments_of = (f"--config={spec}", *given)
+            # Not a run of pre-training: it needs one.
+            needs = Path(options.init_from)
+            runs[system, task] = Run(task, folder, arguments_of, options.size, needs)
+    return runs
+
+
+def scores(run: Run, column: Column) -> Score:
+    """A run's last scores on dev; none before its end."""
+    found: dict[int, float] = {}
+    if not (run.folder / "result.json").exists():
+        return Score(found)
+    for folder in sorted(run.folder.glob("seed_*")) or [run.folder]:
+        lines = metrics.read(folder, column.split)
+        number = int(folder.name.removeprefix("seed_")) if folder != run.folder else 0
+        found[number] = column.scale * lines[-1][column.score]
+    return Score(found)
+
+
+def report(
+    options: argparse.Namespace,
+    argv: Sequence[str],
+    runs: Mapping[tuple[str, str], Run],
+) -> str:
+    """Writes results.json and report.txt, of the runs that have ended; their text."""
+    found = {(s, task): scores(run, COLUMNS[task]) for (s, task), run in runs.items()}
+    names = list(dict.fromkeys(task for _, task in runs))
+    if options.steps:
+        table = terminal.table(*rows.curve(found, names))
+    else:
+        floors = {task: _baseline(runs[TRAINED, task]) for task in names}
+        table = terminal.table(*rows.compared(found, names, floors))
+    facts = by_size.facts("experiments.english.table", argv)
+    about = "\n".join(f"{name}: {said}" for name, said in facts.items())
+    note = NOTE.format(seeds=options.seeds)
+    text = "\n\n".join([table, note, about])
+    results: dict[str, dict[str, dict[int, float]]] = {}
+    for (system, task), score in found.items():
+        results.setdefault(task, {})[system] = dict(score.seeds)
+    by_size.write(options.output, {"facts": facts, "scores": results}, text)
+    return f"{text}\n\nwritten: {options.output / 'report.txt'}, results.json beside it"
+
+
+def _baseline(run: Run) -> float | None:
+    """The majority class's score, as the run has printed it, in points."""
+    path = run.folder / "result.json"
+    column = COLUMNS[run.kind]
+    said = read_json(path).get("baseline", {}) if path.exists() else {}
+    value = said.get(column.split, {}).get(column.score)
+    return None if value is None else column.scale * value
+
+
+def _steps(options: argparse.Namespace) -> list[int]:
+    folder = storage.path(options.init_from) / "checkpoints"
+    there = sorted(
+        int(path.name)
+        for path in (folder.iterdir() if folder.exists() else ())
+        if path.name.isdecimal()
+    )
+    if options.steps == "all" and there:
+        return there
+    asked = [part for part in options.steps.split(",") if part]
+    wrong = [part for part in asked if not part.isdecimal() or int(part) not in there]
+    if wrong or not asked:
+        listed = ", ".join(map(str, there)) or "none"
+        raise UserError(
+            f"--steps={options.steps}: {folder} has the steps {listed}; a run keeps "
+            "more with --config.checkpoint.keep_every"
+        )
+    return sorted(map(int, asked))
+
+
+def _vocabulary(source: str) -> str:
+    """The file of the vocabulary beside the weights."""
+    for name in ("tokenizer.json", "vocab.txt"):
+        if (storage.path(source) / name).exists():
+            return f"{source}/{name}"
+    raise UserError(f"{source}: has no tokenizer.json and no vocab.txt")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
