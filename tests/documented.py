@@ -13,6 +13,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.
 MODULES = [
     *(ROOT / "configs").rglob("*.py"),
     *(ROOT / "experiments").glob("*.py"),
+    *(ROOT / "experiments" / "english").glob("*.py"),
     ROOT / "experiments" / "paper" / "__main__.py",
 ]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)

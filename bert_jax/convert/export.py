@@ -153,9 +153,7 @@ def _tensors(weights: layout.Weights) -> dict[str, layout.Array]:
     return tensors
 
 
-def _rounded(
-    tensors: Mapping[str, layout.Array], dtype: str
-) -> dict[str, np.ndarray]:
+def _rounded(tensors: Mapping[str, layout.Array], dtype: str) -> dict[str, np.ndarray]:
     """The tensors in a dtype; raises UserError if a number is too large for it."""
     if dtype == "float32":
         return dict(tensors)

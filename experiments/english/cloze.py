@@ -238,6 +238,7 @@ def _logits(model: Opened, params: Any, batch: Mapping[str, Any]) -> Any:
             *(batch["input_ids"], batch["input_mask"], batch["segment_ids"]),
             batch["masked_lm_positions"],
         )
+        assert isinstance(outputs, dict)
         return outputs["masked_lm_logits"][:, 0]
 
     traced = compilation.trace_outputs(at_the_gap, model.mesh, params, batch)
