@@ -257,8 +257,8 @@ def test_a_flag_in_the_text_exists(page, monkeypatch):
     known = {f"--{name}" for name in command_line.CommandLine._fields}
     known |= {"--quick", "--devices", *THEIR_FLAGS}
     known |= set(re.findall(r"--[a-z-]+", tpu_arguments.USAGE))
-    module = r"(?:experiments(?:\.english)?|tests\.system)\.\w+"
-    for module in set(re.findall(module, text)):
+    modules = r"(?:experiments(?:\.english)?|tests\.system)\.\w+"
+    for module in set(re.findall(modules, text)):
         if module == "experiments.plan":
             options = importlib.import_module(module).OPTIONS
             known |= {f"--{name}" for name in options}
