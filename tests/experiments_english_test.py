@@ -10,6 +10,7 @@ import pytest
 import runs
 from runs import taken
 
+from bert_jax import tokenization
 from bert_jax.data import chunks
 from bert_jax.errors import UserError
 from bert_jax.workdir import metrics
@@ -214,9 +215,14 @@ def test_cloze(plain, tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     items, again = (json.loads(file.read_text())["items"] for file in files)
     assert items == again and len(items) == 20
-    held = Path(json.loads((plain / "config.json").read_text())["corpus"]["sources"][0]
-                .partition(":")[2]).read_text()  # fmt: skip
+    vocabulary = tokenization.load(plain / "vocab.txt")
+    (pairs,) = json.loads((plain / "data.json").read_text())["folders"].values()
+    config = json.loads((plain / "config.json").read_text())
+    counts = np.load(Path(config["corpus"]["data_dir"]) / pairs / "token_counts.npy")
+    held = Path(config["corpus"]["sources"][0].partition(":")[2]).read_text()
+    ranked = cloze._ranked(vocabulary, counts)
     for item in items:
+        assert len({ranked.index(w) // cloze.STRETCH for w in item["choices"]}) == 1
         assert item["text"].replace("[MASK]", item["choices"][0]) in held
         assert len(set(item["choices"])) == 4
         assert not set(item["choices"][1:]) & set(item["text"].split())

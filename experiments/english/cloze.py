@@ -4,9 +4,10 @@
         [--output=cloze.json] [--config.FIELD=VALUE ...]
 
 The sentences are of the documents that the run held out, equally many of each kind of
-text. A rule chooses them, the word and the other three, which stand beside it in the
-order of the training text's counts: so how often a word is tells nothing. Shown beside
-the model: the most frequent of the four, and the same model with random values.
+text. A rule chooses them, the word and the other three. All four are of one stretch of
+the words ordered by their counts in the training text, so how often a word is tells
+nothing. Shown beside the model: the most frequent of the four, and the same model with
+random values.
 """
 
 import argparse
@@ -41,7 +42,9 @@ WORDS = (8, 30)  # of a sentence
 # that the model has hardly seen.
 RANKS = (100, 4000)
 CHOICES = 4
-_NEAR = 10  # places from which the others are taken, up and down
+# All four are of one stretch of so many places. (Around the right word it would be in
+# their middle: rarely the most frequent, never told by chance alone.)
+STRETCH = 12
 _LETTERS = 3  # of the shortest word
 _BATCH = 32
 MODEL, RANDOM, FREQUENT = "model", "random values", "most frequent word"
@@ -182,10 +185,11 @@ def _item(
         return None
     gap = fits[int(keyed_hash(seed, f"gap {kind}", number) * len(fits))]
     right = places[usual[gap]]
+    first = right - right % STRETCH
     near = [
         place
-        for place in range(right - _NEAR, right + _NEAR + 1)
-        if 0 <= place < len(ranked) and ranked[place] not in usual
+        for place in range(first, min(first + STRETCH, len(ranked)))
+        if ranked[place] not in usual
     ]
     near.sort(key=lambda place: keyed_hash(seed, f"{kind} {number}", place))
     if len(near) < CHOICES - 1:
