@@ -9,19 +9,14 @@ from paper_runs import command, data, kinds, planned
 
 from bert_jax.config import configuration
 from bert_jax.data import loader, word_streams
-from configs.finetune import common
 from experiments.paper import __main__ as paper
 from experiments.paper import beside, budget, options, progress, results
 
 __all__ = ["command", "data"]  # fixtures
 
-needs_elmo = pytest.mark.skipif(
-    "elmo" not in common.MODELS, reason="configs/finetune has no model=elmo"
-)
 ALL = ("--systems=bert,gpt,elmo", "--tasks=sst2,mrpc,qnli,ner,squad")
 
 
-@needs_elmo
 def test_each_system_is_pretrained_and_tuned_on_the_same(data):
     plan = planned(data, *ALL, "--seeds=3", table="table1")
     assert kinds(plan) == ["pre-training", "qnli", "sst2", "mrpc", "squad", "ner"] * 3
@@ -64,7 +59,6 @@ def test_words_name_the_folder_and_fields_reach_every_system(data):
     )
 
 
-@needs_elmo
 def test_the_plan_says_words_and_flops(data):
     said = progress.overview(planned(data, *ALL, table="table1"))
     # By the data 8.0e12, 1.9e13 and 2.5e13: see docs/paper.md.

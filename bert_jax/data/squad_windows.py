@@ -31,8 +31,8 @@ class Marks(NamedTuple):
     causal: bool = False
 
     @property
-    def count(self) -> int:
-        """Their number."""
+    def number(self) -> int:
+        """How many they are."""
         return 2 + len(self.between)
 
 
@@ -139,7 +139,7 @@ def rows(
       ids: of the context.
       offsets: of the context: each token's first character and the one past its last.
     """
-    found = spans(len(ids), max_seq_length - len(question) - marks.count, stride)
+    found = spans(len(ids), max_seq_length - len(question) - marks.number, stride)
     before = np.array([marks.first, *question, *marks.between], np.int32)
     first, own_segment = len(before), len(question) + 2  # the first mark after it
     for span, own in zip(found, owned(found, len(ids)), strict=True):

@@ -46,11 +46,11 @@ class Squad(Finetuning[Example, Prediction]):
         for field in ("doc_stride", "n_best_size", "max_answer_length"):
             if (value := task[field]) < 1:
                 raise UserError(f"config.task.{field}={value}: must be at least 1")
-        room = task.max_seq_length - self.marks.count - 1
+        room = task.max_seq_length - self.marks.number - 1
         if not 0 <= task.max_query_length <= room:
             raise UserError(
                 f"config.task.max_query_length={task.max_query_length}: must be from 0 "
-                f"to config.task.max_seq_length - {self.marks.count + 1} = {room}, to "
+                f"to config.task.max_seq_length - {self.marks.number + 1} = {room}, to "
                 "leave room for the context"
             )
 
