@@ -110,6 +110,18 @@ def _finetuning() -> Iterator[str]:
         yield f"\n### `configs/finetune/{path.name}`\n\n{_about(name)}"
         yield f" {_arguments(name)}\n\n{_additions(name, 'finetune.common')}\n"
         yield _changes(name, "finetune.common")
+        yield from _additions_of_models(name)
+
+
+def _additions_of_models(name: str) -> Iterator[str]:
+    """The fields that only one model has in this task."""
+    module, common = _module(name), _module("finetune.common")
+    takes = inspect.signature(module.get_config).parameters
+    for model in common.MODELS[1:] if "model" in takes else ():
+        there = {*_values(name), *dict(fields.each(common.get_config(model=model)))}
+        values = dict(fields.each(module.get_config(model=model)))
+        if own := {field: v for field, v in values.items() if field not in there}:
+            yield f"\nWith `model={model}` also:\n\n{_fields(own, _comments(name))}"
 
 
 def _additions(name: str, above: str) -> str:

@@ -69,7 +69,11 @@ def every_field():
     files = {str(path) for path in folder.glob("*.py")}
     files -= {str(folder / f"{name}.py") for name in ("__init__", "common")}
     elmo = str(configuration.CONFIGS / "elmo.py")
-    others = [f"{folder / 'text.py'}:model={name}" for name in ("gpt", "elmo")]
+    others = [
+        f"{folder / task}.py:model={name}"
+        for task in ("text", "ner", "squad")
+        for name in ("gpt", "elmo")
+    ]
     for spec in (*files, elmo, *others):
         for name, value in configuration.load(spec, []).task.items():
             config.task[name] = value

@@ -174,7 +174,7 @@ _TABLE: dict[str, rules.Rule] = {
     "task.elmo_dropout": rules.number("[0, 1)"),
     "task.dropout": rules.number("[0, 1)"),
     "task.classifier_size": rules.whole(0, rules.SIZE),
-    "task.tag_scheme": rules.text,
+    "task.tag_scheme": rules.one_of("", "BIO", "IOB1", "BIOES", "none"),
 }
 
 _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")

@@ -43,8 +43,12 @@ def number(interval: str = "[0, inf)") -> Rule:
 
 
 def one_of(*choices: str) -> Rule:
+    """One of `choices`, of which "" is a field left empty."""
+    named = ", ".join(filter(None, choices))
+    empty = ", or leave it empty" if "" in choices else ""
+
     def fault(value: Any) -> str | None:
-        return None if value in choices else f"choose one of {', '.join(choices)}"
+        return None if value in choices else f"choose one of {named}{empty}"
 
     return fault
 

@@ -44,11 +44,6 @@ class ElmoNer(ElmoFinetuning, Ner):
                 "config.task.document_context=True: an ELMo reads each sentence by "
                 "itself; leave it False"
             )
-        if config.task.tag_scheme not in ("", *tag_schemes.SCHEMES):
-            raise UserError(
-                f"config.task.tag_scheme={config.task.tag_scheme}: choose one of "
-                f"{', '.join(tag_schemes.SCHEMES)}, or leave it empty"
-            )
 
     def resolve(self) -> None:
         """Also finds the scheme of the training data's tags."""
