@@ -102,18 +102,7 @@ class Lstm(nn.Module):
             there is none.
         """
         config, inputs = self.config, x.shape[-1]
-        size, inner = config.hidden_size, config.intermediate_size
-        # As TensorFlow's, on [inputs and outputs, gates x inner] of one direction.
-        limit = (6.0 / (inputs + size + GATES * inner)) ** 0.5
-        shape = (2, inputs + size, GATES, inner)
-        names = (None, "embed", None, "mlp")
-        kernel = self._value("kernel", _uniform(limit), shape, names)
-        zeros = nn.initializers.zeros_init()
-        bias = self._value("bias", zeros, (2, GATES, inner), (None, None, "mlp"))
-        limit = (6.0 / (inner + size)) ** 0.5
-        down = self._value(
-            "projection", _uniform(limit), (2, inner, size), (None, "mlp", "embed")
-        )
+        kernel, bias, down = self._parameters(inputs)
         # What depends on the inputs alone is one product for all words.
         given = jnp.einsum("dbti,digk->tdbgk", x, kernel[:, :inputs])
         given = given + bias[:, None]
@@ -148,6 +137,22 @@ class Lstm(nn.Module):
         (cell, hidden), outputs = jax.lax.scan(step, first, (given, is_word, goes_on))
         last = (cell.swapaxes(0, 1), hidden.swapaxes(0, 1))
         return outputs.transpose(1, 2, 0, 3), last
+
+    def _parameters(self, inputs: int) -> tuple[Array, Array, Array]:
+        """The kernel, its bias, and the projection."""
+        size, inner = self.config.hidden_size, self.config.intermediate_size
+        # As TensorFlow's, on [inputs and outputs, gates x inner] of one direction.
+        limit = (6.0 / (inputs + size + GATES * inner)) ** 0.5
+        shape = (2, inputs + size, GATES, inner)
+        names = (None, "embed", None, "mlp")
+        kernel = self._value("kernel", _uniform(limit), shape, names)
+        zeros = nn.initializers.zeros_init()
+        bias = self._value("bias", zeros, (2, GATES, inner), (None, None, "mlp"))
+        limit = (6.0 / (inner + size)) ** 0.5
+        down = self._value(
+            "projection", _uniform(limit), (2, inner, size), (None, "mlp", "embed")
+        )
+        return kernel, bias, down
 
     def _value(
         self,

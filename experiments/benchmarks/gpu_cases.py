@@ -83,6 +83,11 @@ def cases(part: int, scale: float = 1.0) -> list[dict[str, Any]]:
                 if not (packing and name == CUDNN)
             ),
         ]
+    return _torch(scale)
+
+
+def _torch(scale: float) -> list[dict[str, Any]]:
+    """The peer's cases, of half the batches."""
     given = train_step.parse(["--torch=sdpa,sdpa-gathered,compile-gathered"])
     return [
         {**case, "kind": "torch", "turn": 1.0}
