@@ -69,7 +69,6 @@ def _run(argv: Sequence[str]) -> None:
     import jax
 
     from bert_jax import describe, evaluate, extract, predict, train
-    from bert_jax.data import preparation_report
     from bert_jax.runtime import compilation_cache, notice
     from bert_jax.training import asked, exporting, initial
     from bert_jax.workdir import folder as workdirs
@@ -96,10 +95,9 @@ def _run(argv: Sequence[str]) -> None:
             train.train(task, workdir)
         case "prepare":
             with processes.first_alone():
-                folders = task.training_data().folders
-            for folder in folders if processes.is_first() else ():
-                said = preparation_report.text(storage.path(folder))
-                print(said, file=sys.stderr)
+                data = task.training_data()
+            for folder in data.folders if processes.is_first() else ():
+                print(data.report(storage.path(folder)), file=sys.stderr)
                 print(f"prepared: {folder}")
         case "evaluate":
             evaluate.evaluate(task, workdir)

@@ -37,6 +37,7 @@ CUTS = {
     "spaces": pre_tokenizers.WhitespaceSplit,
 }
 _REPORT = "preparation.json"
+_FREQUENT, _WIDTH = 10, 20  # words that `text` shows, and characters of each
 
 Cut = Callable[[str], list[str]]
 
@@ -114,6 +115,25 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
         with whole.made_whole(folder, _REPORT) as temporary:
             _write(config, identity, temporary)
     return _opened(folder)
+
+
+def text(folder: storage.Path) -> str:
+    """What a folder holds, in three lines."""
+    data = _opened(folder)
+    totals = data.report["totals"]
+    lines = [
+        f"{split}: {totals[split]['sentences']:,} sentences, "
+        f"{totals[split]['words']:,} words"
+        for split in SPLITS
+    ]
+    lines[-1] += f"; without {totals['left_out']:,} sentences that train has"
+    own = data.words[len(SPECIAL) : len(SPECIAL) + _FREQUENT]
+    frequent = [word if len(word) <= _WIDTH else f"{word[:_WIDTH]}..." for word in own]
+    lines.append(
+        f"{totals['distinct']:,} distinct words, {totals['cut']:,} of them cut; the "
+        f"most frequent: {' '.join(frequent)}"
+    )
+    return "\n".join(lines)
 
 
 def cutter(config: ConfigDict) -> Cut:

@@ -86,6 +86,7 @@ class Elmo(Task):
                 "folder": data.folder.name,
             },
             folders=(str(data.folder),),
+            report=word_streams.text,
         )
 
     def recall(self, record: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.data import preparation_report
 from bert_jax.data.rows import Batch, RowIndex
 from bert_jax.data.tables import ANY, Wanted
 from bert_jax.data.vocabulary_fit import Fit
@@ -88,6 +89,7 @@ class Data:
       lengths: about how many lengths the batches of a phase are padded to.
       record: identifies the data, for `Task.recall`; JSON.
       folders: of the prepared data.
+      report: tells what one of them holds, in some lines.
     """
 
     fit: Fit
@@ -95,6 +97,7 @@ class Data:
     lengths: int = 1
     record: dict[str, Any] = dataclasses.field(default_factory=dict)
     folders: tuple[str, ...] = ()
+    report: Callable[[Path], str] = preparation_report.text
 
 
 class Task(abc.ABC):
