@@ -5,6 +5,7 @@ when a batch is made: 50 numbers a word would be too many to keep for a data set
 """
 
 import json
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -50,6 +51,8 @@ def rule(config: ConfigDict) -> Tokenizer:
 class Words:
     """Numbers for the words met so far, and their characters.
 
+    A server parses requests in several threads, and each may meet new words.
+
     Args:
       tokenizer: says where words end.
       length: ids of characters that a word has.
@@ -63,14 +66,16 @@ class Words:
         parts = json.loads(tokenizer.to_str())
         self._normalizes = parts["normalizer"] is not None
         self.cut = 0
+        self._lock = threading.Lock()
         self.forget()
 
     def forget(self) -> None:
         """Drops all words; their numbers will mean others."""
-        self._numbers: dict[str, int] = {}
         marks = characters.of_words([characters.BEGIN, characters.END], self._length)
-        self._characters = np.zeros((1024, self._length), np.int16)
-        self._characters[1:3] = marks
+        with self._lock:
+            self._numbers: dict[str, int] = {}
+            self._characters = np.zeros((1024, self._length), np.int16)
+            self._characters[1:3] = marks
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -93,23 +98,25 @@ class Words:
 
     def ids(self, words: Iterable[str]) -> list[int]:
         """The numbers of words that are cut already."""
-        found, numbers = [], self._numbers
-        new: list[str] = []
-        for word in words:
-            number = numbers.get(word)
-            if number is None:
-                number = numbers[word] = _FIRST + len(numbers)
-                new.append(word)
-            found.append(number)
-        if new:
-            self._add(new)
+        found, new = [], []
+        with self._lock:
+            numbers = self._numbers
+            for word in words:
+                number = numbers.get(word)
+                if number is None:
+                    number = numbers[word] = _FIRST + len(numbers)
+                    new.append(word)
+                found.append(number)
+            if new:
+                self._add(new)
         return found
 
     def characters(
         self, numbers: Int[np.ndarray, "*shape"]
     ) -> Int[np.ndarray, "*shape length"]:
         """The ids of the characters of words and marks; 0 for padding."""
-        return self._characters[numbers]
+        with self._lock:
+            return self._characters[numbers]
 
     def _add(self, new: Sequence[str]) -> None:
         end = _FIRST + len(self._numbers)

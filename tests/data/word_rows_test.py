@@ -1,5 +1,8 @@
 """Words of texts, their characters, and batches of them."""
 
+import sys
+import threading
+
 import numpy as np
 import pytest
 
@@ -61,6 +64,30 @@ def test_each_word_has_a_number_and_its_characters():
     many = [f"w{n}" for n in range(5000)]
     numbers = np.array(one.ids(many))
     np.testing.assert_array_equal(one.characters(numbers), characters.of_words(many, 6))
+
+
+def test_several_threads_meet_new_words():
+    """As where a server parses requests while it computes others."""
+    one, wrong = words(length=12), []
+
+    def meet(thread):
+        for number in range(60):
+            own = [f"{thread % 2}of{number}word{i}" for i in range(20)]
+            found = one.characters(np.array(one.ids(own)))
+            if not np.array_equal(found, characters.of_words(own, 12)):
+                wrong.append((thread, number))
+
+    threads = [threading.Thread(target=meet, args=(n,)) for n in range(6)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong and len(one) == 2 * 60 * 20
 
 
 def test_batches_have_the_characters_also_when_the_words_are_forgotten():
