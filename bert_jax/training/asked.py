@@ -244,7 +244,9 @@ def _shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Confi
     resumes = workdir.has_config(folder)  # the weights may be gone
     if resumes:
         recorded = dict(fields.each(_recorded(folder)))
-        _check_architecture(config, recorded["model.architecture"])
+        pretrains = recorded["task.name"] == "elmo"  # its config has a BERT's fields
+        there = "elmo" if pretrains else recorded["model.architecture"]
+        _check_architecture(config, there)
         names = weights.decisive(config.model.architecture)
         shape = {name: recorded[name] for name in names}
     else:

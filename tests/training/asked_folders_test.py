@@ -7,6 +7,10 @@ import pytest
 from asking import FINETUNE, contents, make_model
 from runs import here as bert
 
+from bert_jax.config import configuration
+from bert_jax.errors import UserError
+from bert_jax.training import asked
+
 TEXTS = ["He went to the [MASK] .", "the [MASK] of the city was [MASK] in 1066"]
 
 
@@ -208,3 +212,13 @@ def test_a_model_is_of_the_size_of_its_weights(folders, tmp_path):
     _, err = predict(tmp_path, rows, first, *base, "--config.model.hidden_size=48",
                      status=2)  # fmt: skip
     assert "48" in err and "32" in err
+
+
+@pytest.mark.parametrize(("model", "ours"), [("bert", "a BERT"), ("gpt", "a GPT")])
+def test_the_run_of_an_elmo_is_named_as_one(tmp_path, model, ours):
+    own = configuration.load("configs/elmo.py:size=tiny", [])
+    (tmp_path / "config.json").write_text(own.to_json())
+    given = configuration.load(f"configs/finetune/text.py:size=tiny,model={model}", [])
+    given.init_from = str(tmp_path)
+    with pytest.raises(UserError, match=f"are an ELMo's, and the config is for {ours}"):
+        asked.config(tmp_path, given, [], asks=False)
