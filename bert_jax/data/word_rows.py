@@ -96,6 +96,10 @@ class Words:
         offsets = [place for _, place, _ in splits]
         return WordEncoding(self.ids(words), offsets, list(range(len(words))), words)
 
+    def normal(self, word: str) -> str:
+        """A word that is cut already, as the rule writes it; one word, never empty."""
+        return "".join(self._tokenizer.normalizer.normalize_str(word).split()) or word
+
     def ids(self, words: Iterable[str]) -> list[int]:
         """The numbers of words that are cut already."""
         found, new = [], []

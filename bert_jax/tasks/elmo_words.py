@@ -8,6 +8,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from ml_collections import ConfigDict
@@ -18,7 +19,7 @@ from bert_jax.data.squad_windows import Marks
 from bert_jax.errors import UserError
 from bert_jax.models import crf
 from bert_jax.models.elmo_heads import Spans, Tagger
-from bert_jax.models.elmo_systems import ATTENTION, System
+from bert_jax.models.elmo_systems import ATTENTION, END, System
 from bert_jax.tasks import tag_schemes
 from bert_jax.tasks.elmo_finetuning import ElmoFinetuning
 from bert_jax.tasks.finetuning import Outputs
@@ -84,12 +85,17 @@ class ElmoNer(ElmoFinetuning, Ner):
         return batch["row_weights"]
 
     def outputs(self, params: object, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """`tags` [batch, words], the most probable ones that the scheme allows."""
+        """`tags` [batch, words], the most probable ones that the scheme allows.
+
+        The chain has all words of a row, also those around the part that it tags of a
+        sentence that is too long: an entity may go on where the sentence is cut.
+        """
         found = self.logits(params, batch)
         scheme = self.config.task.tag_scheme or "none"
         allowed = tag_schemes.allowed(self.labels, scheme)
         transitions = _transitions(found).within(allowed)
-        return {"tags": crf.viterbi(found["logits"], batch["tagged"], transitions)}
+        words = jnp.asarray(batch["input_ids"] > END, jnp.int32)
+        return {"tags": crf.viterbi(found["logits"], words, transitions)}
 
     def answers(
         self,
@@ -105,9 +111,12 @@ class ElmoNer(ElmoFinetuning, Ner):
         return answers
 
     def _pieces(self, examples: Sequence[Example], split: str) -> list[list[int]]:
-        """Each word's number, whatever is in it."""
+        """Each word's number, whatever is in it; lower-cased and without accents if
+        the ELMo read such words."""
         del split
         words = [word for example in examples for word in example.sentence.words]
+        if self.config.tokenizer.lowercase:
+            words = [self.words.normal(word) for word in words]
         return [[number] for number in self.word_ids(words)]
 
 

@@ -4,6 +4,7 @@ import itertools
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import special
@@ -109,6 +110,34 @@ def test_words_of_a_long_sentence_are_tagged_once(make):
     features = task.encode(task.examples("train"), "train")
     assert len(features) > 2
     assert sum(int(f.columns["tagged"].sum()) for f in features) == 20
+
+
+def test_an_entity_goes_on_where_a_long_sentence_is_cut(make, monkeypatch):
+    lines = "".join(f"w{i} {'I' if i else 'B'}-X\n" for i in range(20))
+    task = make("ner.py:", "task.max_seq_length=8", lines=lines)
+    task.resolve()
+    features = task.encode(task.examples("train"), "train")
+    batch = task.table(features).batch(np.arange(len(features)), 8)
+    begins = batch["input_ids"] == task.word_ids(["w0"])[0]
+    best = np.where(begins, task.labels.index("B-X"), task.labels.index("I-X"))
+    logits = 9.0 * np.eye(len(task.labels), dtype=np.float32)[best]
+    zeros = np.zeros_like(logits[0, 0])
+    found = {"logits": logits, "between": zeros + zeros[:, None]}
+    found = jax.tree.map(jnp.asarray, found | {"first": zeros, "last": zeros})
+    monkeypatch.setattr(task, "logits", lambda params, batch: found)
+    tags = np.asarray(jax.jit(task.outputs)({}, batch)["tags"])
+    answers = task.answers(
+        task.examples("train"), features, [{"tags": x} for x in tags]
+    )
+    assert answers == [["B-X", *["I-X"] * 19]]
+
+
+def test_an_uncased_elmo_reads_lower_case_words(make):
+    task = make("ner.py:", "tokenizer.lowercase=True", lines="ÉTÉ O\nAl B-X\n中文 O\n")
+    task.resolve()
+    feature = task.encode(task.examples("train"), "train")[0]
+    expected = task.word_ids(["ete", "al", "中文"])
+    assert list(feature.columns["input_ids"][1:-1]) == expected
 
 
 def test_answers_are_words_of_the_context(make):
