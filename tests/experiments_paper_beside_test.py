@@ -43,6 +43,21 @@ def test_bert_alone_is_the_table_as_ever(data):
     )
 
 
+def test_a_claim_quotes_the_papers_margin_at_the_size():
+    for size, margin in (("base", "4.5"), ("large", "7.0")):
+        claims = beside.build("table1", size, ("bert", "gpt")).claims
+        (said,) = [c.text for c in claims if c.text.startswith("On average")]
+        assert f"(the paper's: by {margin})" in said
+
+
+def test_a_word_is_the_same_for_an_elmo_of_the_released_size():
+    for size in ("tiny", "base"):
+        *_, elmo = beside.build("table1", size, ("gpt", "elmo")).systems
+        spec = options.pretraining_config("elmo", size)
+        fields = [f"--config.{field}" for field in elmo.pretraining.fields]
+        assert configuration.load(spec, fields).task.words == "punctuation"
+
+
 def test_words_name_the_folder_and_fields_reach_every_system(data):
     two = ("--systems=bert,gpt", "--tasks=sst2")
     one = planned(data, *two, "--words=1000", table="table1")
