@@ -182,7 +182,8 @@ def train(model: nn.Module, learnt: Rows, held_out: Rows, steps: int) -> Result:
     ):
         if number % every == 0 or number == steps:
             losses[number] = float(judge(params, *asked))
-        params, state = step(params, state, ids, places)
+        if number < steps:
+            params, state = step(params, state, ids, places)
     return Result(losses, change(model, params, held_out[:ROWS]))
 
 
