@@ -56,6 +56,11 @@ def settle(task: Task, folder: Path) -> None:
         return
     _check(config)
     if workdir.has_config(folder):
+        if config.train.extend:
+            raise UserError(
+                "config.train.extend=True: not with config.train.budget, whose plan "
+                "stays; leave the budget out and set --config.train.num_steps"
+            )
         config.train.num_steps = _kept(folder, budget)
         return
     allowed = durations.seconds(budget)

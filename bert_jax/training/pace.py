@@ -119,15 +119,20 @@ class _Trial:
 
     def checkpoint(self, folder: Path) -> float:
         """Seconds until the state is saved in a folder, which then is gone."""
+        self._remove(folder)  # what a killed start has left would not be saved again
         start = time.perf_counter()
         with Checkpoints(folder, 1, _SAVED) as checkpoints:
             checkpoints.save(self._state.items(), 0)
             checkpoints.wait()
         taken = time.perf_counter() - start
+        self._remove(folder)
+        return taken
+
+    def _remove(self, folder: Path) -> None:
         processes.barrier()
         if processes.is_first():
             epath.Path(folder / _SAVED).rmtree(missing_ok=True)
-        return taken
+        processes.barrier()
 
     def _batches(self, phase: Phase) -> Iterator[dict[str, jax.Array]]:
         task, count = self._task, self._seeds.count

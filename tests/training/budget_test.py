@@ -7,10 +7,12 @@ import runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_jax import tasks
 from bert_jax.config import configuration, durations, rules
 from bert_jax.errors import UserError
-from bert_jax.training import budget, pace
+from bert_jax.training import asked, budget, pace
 from bert_jax.training.pace import Pace
+from bert_jax.workdir import folder
 
 
 def a_config(**train):
@@ -106,6 +108,44 @@ def test_a_run_in_its_budget(micro, tmp_path, slow):
     assert f"resuming at step {steps}" in runs.here(*given)[1]
     _, said = runs.here(*begin[:2], "--config.train.budget=1h", status=2)
     assert "train.budget ('' there, '1h' now)" in said
+
+
+def test_a_planned_run_gets_longer_when_asked(tmp_path):
+    config = a_config(num_steps=16)
+    config.phase2.fraction = 0.0
+    (tmp_path / "config.json").write_text(config.to_json())
+    more = ["--config.train.num_steps=18"]
+    with pytest.raises(UserError, match=r"num_steps \(16 there, 18 now\)"):
+        folder.check(tmp_path, asked.again(tmp_path, more))
+    extended = asked.again(tmp_path, [*more, "--config.train.extend=True"])
+    budget.settle(tasks.create(extended), tmp_path)
+    assert extended.train.num_steps == 18
+    assert folder.check(tmp_path, extended) == 16
+    # The budget itself keeps its plan, and says so.
+    extended.train.budget = "20min"
+    with pytest.raises(UserError, match="leave the budget out"):
+        budget.settle(tasks.create(extended), tmp_path)
+
+
+def test_a_checkpoint_that_a_killed_start_has_left(micro, tmp_path, monkeypatch):
+    left = []
+    remove = pace._Trial._remove
+
+    def killed(trial, folder):
+        left.append((folder / pace._SAVED / "0").exists())
+        if len(left) == 2:  # once it is saved
+            raise UserError("killed")
+        remove(trial, folder)
+
+    monkeypatch.setattr(pace._Trial, "_remove", killed)
+    begin = ("--config.train.budget=100min", "--config.train.num_steps=1")
+    monkeypatch.setattr(budget, "_MEASURED", 0.0)
+    runs.run(micro, tmp_path, *begin, status=2)
+    monkeypatch.setattr(budget, "LEAST", 10**9)  # no step is taken
+    runs.run(micro, tmp_path, *begin, status=2)
+    # Removed before the second start saved, and after.
+    assert left == [False, True, True, True]
+    assert not (tmp_path / pace._SAVED).exists()
 
 
 def test_the_plan_alone_gives_the_run(micro, tmp_path, slow, monkeypatch):
