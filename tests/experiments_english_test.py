@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import runs
 from runs import taken
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bert_jax import tokenization
 from bert_jax.data import chunks
@@ -220,7 +221,7 @@ def test_cloze(plain, tmp_path, monkeypatch, capsys):
     config = json.loads((plain / "config.json").read_text())
     counts = np.load(Path(config["corpus"]["data_dir"]) / pairs / "token_counts.npy")
     held = Path(config["corpus"]["sources"][0].partition(":")[2]).read_text()
-    ranked = cloze._ranked(vocabulary, counts)
+    ranked = cloze._ranked(vocabulary, counts, set(held.split()))
     for item in items:
         assert len({ranked.index(w) // cloze.STRETCH for w in item["choices"]}) == 1
         assert item["text"].replace("[MASK]", item["choices"][0]) in held
@@ -229,6 +230,32 @@ def test_cloze(plain, tmp_path, monkeypatch, capsys):
     right = np.mean([item["model"] == 0 for item in items])
     row = next(line for line in said.splitlines() if line.startswith("all"))
     assert float(row.split()[2]) == pytest.approx(100 * right, abs=0.06)
+
+
+def test_cloze_offers_whole_words_of_sentences_that_fit():
+    words = [f"word{chr(97 + i)}" for i in range(24)]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, "begin"]
+    model = models.WordPiece(
+        {w: i for i, w in enumerate(vocabulary)}, unk_token="[UNK]"
+    )
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    counts = np.arange(len(vocabulary), 0, -1)
+    counts[-1] = 1000  # the most frequent piece, of beginner and beginning
+    ranked = cloze._ranked(tokenizer, counts, {*words, "beginner"})
+    assert ranked == words
+    places = {word: place for place, word in enumerate(ranked)}
+    sentence = " ".join(["the", *words[:8], "?" * 50])
+    given = (sentence, tokenizer, places, 0, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cloze, "RANKS", (0, 24))
+        assert cloze._item("kind", *given, longest=128) is not None
+        assert cloze._item("kind", *given, longest=9) is None
+
+
+def test_cloze_of_a_text_without_such_words(plain, capsys):
+    assert cloze.main([f"--init_from={plain}"]) == 2  # a vocabulary of 64 pieces
+    assert "larger vocabulary" in capsys.readouterr().err
 
 
 def test_errors(plain, tmp_path, capsys):

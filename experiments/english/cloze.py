@@ -15,7 +15,7 @@ import itertools
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +46,7 @@ CHOICES = 4
 # their middle: rarely the most frequent, never told by chance alone.)
 STRETCH = 12
 _LETTERS = 3  # of the shortest word
+_LENGTH = 128  # pieces of the longest sentence, marks included
 _BATCH = 32
 MODEL, RANDOM, FREQUENT = "model", "random values", "most frequent word"
 
@@ -79,6 +80,12 @@ def run(argv: Sequence[str]) -> str:
         data = RunData(task.config, task.tokenizer)
         counts = data.of(task.config.corpus.max_seq_length).token_counts()
         items = make(task.config, held, task.tokenizer, counts, options.items)
+        if not items:
+            raise UserError(
+                f"{options.init_from}: no held-out sentence of {WORDS[0]} to "
+                f"{WORDS[1]} words has a word of the vocabulary's places {RANKS[0]} to "
+                f"{RANKS[1]}, by count; hold out more text, or take a larger vocabulary"
+            )
         random = nn.meta.unbox(task.init_params(jax.random.key(0)))
         chosen = {
             MODEL: choose(model, model.params, items),
@@ -131,17 +138,28 @@ def make(
       config: of the run; `corpus.seed` and `corpus.language` matter.
       counts: of each id in the training text.
     """
-    ranked = _ranked(tokenizer, counts)
+    language = config.corpus.language
+    texts = {k: list(held_out.sentences(held, k, language)) for k in held.kinds}
+    whole = {
+        word
+        for sentences in texts.values()
+        for sentence in sentences
+        for word in _words(sentence, tokenizer)
+    }
+    ranked = _ranked(tokenizer, counts, whole)
     places = {word: place for place, word in enumerate(ranked)}
-    each = -(-count // len(held.kinds))
+    each = -(-count // max(1, len(texts)))
+    longest = min(_LENGTH, config.model.max_position_embeddings)
     found: list[list[Item]] = []
-    for kind in held.kinds:
-        all_of = held_out.sentences(held, kind, config.corpus.language)
+    for kind, sentences in texts.items():
         order = sorted(
-            enumerate(all_of), key=lambda x: keyed_hash(config.corpus.seed, kind, x[0])
+            enumerate(sentences),
+            key=lambda x: keyed_hash(config.corpus.seed, kind, x[0]),
         )
         drawn = (
-            _item(kind, sentence, tokenizer, places, config.corpus.seed, number)
+            _item(
+                kind, sentence, tokenizer, places, config.corpus.seed, number, longest
+            )
             for number, sentence in order
         )
         found.append(list(itertools.islice(filter(None, drawn), each)))
@@ -150,10 +168,23 @@ def make(
     return [item for turn in turns for item in turn if item is not None][:count]
 
 
-def _ranked(tokenizer: Tokenizer, counts: Int[np.ndarray, " vocab"]) -> list[str]:
-    """The words that are one piece, the most frequent first."""
+def _words(sentence: str, tokenizer: Tokenizer) -> list[str]:
+    """What stands between spaces, in lower case where the model reads it so."""
+    rule = tokenizer.normalizer
+    return [rule.normalize_str(w) if rule else w for w in sentence.split()]
+
+
+def _ranked(
+    tokenizer: Tokenizer, counts: Int[np.ndarray, " vocab"], whole: Set[str]
+) -> list[str]:
+    """The words that are one piece, the most frequent first.
+
+    Args:
+      whole: words of the text. Other pieces only begin longer words, and a model that
+        knows this would never choose them.
+    """
     pieces = tokenizer.get_vocab()
-    words = [p for p in pieces if p.isalpha() and len(p) >= _LETTERS]
+    words = [p for p in pieces if len(p) >= _LETTERS and p.isalpha() and p in whole]
     return sorted(words, key=lambda word: (-int(counts[pieces[word]]), word))
 
 
@@ -164,18 +195,21 @@ def _item(
     places: Mapping[str, int],
     seed: int,
     number: int,
+    longest: int,
 ) -> Item | None:
     """The sentence as an item; None if it has no word that will do.
 
     Args:
       places: of the words that are one piece, by count.
+      longest: pieces that the model reads.
     """
     words = sentence.split()
     if not WORDS[0] <= len(words) <= WORDS[1] or "[" in sentence:
         return None
     ranked = list(places)
-    rule = tokenizer.normalizer
-    usual = [rule.normalize_str(word) if rule else word for word in words]
+    usual = _words(sentence, tokenizer)
+    if len(tokenizer.encode(sentence).ids) > longest:
+        return None
     fits = [
         place
         for place, word in enumerate(usual)
@@ -206,7 +240,7 @@ def choose(
     """Which choice each item's mask gets the largest logit for; 0 is right."""
     tokenizer = model.task.tokenizer
     special = tokenization.special_ids(tokenizer)
-    length = min(128, model.task.model_config.max_position_embeddings)
+    length = min(_LENGTH, model.task.model_config.max_position_embeddings)
     found = []
     for first in range(0, len(items), _BATCH):
         batch = _rows(items[first : first + _BATCH], tokenizer, special, length)

@@ -22,7 +22,8 @@ COLUMNS = {
     )
 }
 # GLUE test scores of small models: google-research/bert, README.md; BabyLM's RoBERTa of
-# 10 M words. All were trained on the tasks' whole training sets.
+# 10 M words, on its evaluation's part of dev. All were trained on the tasks' whole
+# training sets.
 PUBLISHED: Mapping[str, Mapping[str, float]] = {
     "sst2": {"tiny": 83.2, "mini": 85.9, "small": 89.7, "BabyLM": 87.0},
     "mnli": {"tiny": 70.2, "mini": 74.8, "small": 77.6, "BabyLM": 73.2},
@@ -31,8 +32,8 @@ OTHERS = ("tiny", "mini", "small", "BabyLM")
 TRAINED, RANDOM = "pre-trained", "random values"
 NOTE = """on dev, in percent: mean +- half of the 95% interval over {seeds} seeds
 (Student's t); the interval of the gain is of the differences seed by seed
-* published, on test: BERT-tiny, mini, small (google-research/bert), BabyLM's RoBERTa of
-  10 M words; -: no figure at hand"""
+* published: BERT-tiny, mini, small (4 layers of 512; google-research/bert) on test,
+  BabyLM's RoBERTa of 10 M words on its part of dev; -: no figure at hand"""
 
 
 class Score(NamedTuple):
