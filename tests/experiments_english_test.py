@@ -208,6 +208,10 @@ def test_a_copy_of_a_training_document_is_left_out(two_kinds, monkeypatch):
 def test_cloze(plain, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cloze, "WORDS", (3, 30))
     monkeypatch.setattr(cloze, "RANKS", (0, 60))
+    kept, rank = [], cloze._ranked
+    monkeypatch.setattr(
+        cloze, "_ranked", lambda *given: kept.append(rank(*given)) or kept[-1]
+    )
     files = []
     for name in ("one", "other"):
         files.append(tmp_path / name)
@@ -221,7 +225,11 @@ def test_cloze(plain, tmp_path, monkeypatch, capsys):
     config = json.loads((plain / "config.json").read_text())
     counts = np.load(Path(config["corpus"]["data_dir"]) / pairs / "token_counts.npy")
     held = Path(config["corpus"]["sources"][0].partition(":")[2]).read_text()
-    ranked = cloze._ranked(vocabulary, counts, set(held.split()))
+    (ranked, _) = kept  # once for each start
+    places = [counts[vocabulary.token_to_id(word)] for word in ranked]
+    assert places == sorted(places, reverse=True) and set(ranked) <= set(
+        held.lower().split()
+    )
     for item in items:
         assert len({ranked.index(w) // cloze.STRETCH for w in item["choices"]}) == 1
         assert item["text"].replace("[MASK]", item["choices"][0]) in held
