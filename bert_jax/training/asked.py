@@ -136,9 +136,9 @@ def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
     shape = weights.read_shape(config.init_from)
     if shape.get("architecture") == "elmo" and own is None:
         raise UserError(
-            f"--config.init_from={config.init_from}: ELMo's weights answer no rows; "
-            "bert_jax.elmo.load gives their vectors, and a config of "
-            "configs/finetune/ with model=elmo trains with them"
+            f"--config.init_from={config.init_from}: ELMo's weights; "
+            "bert_jax.elmo.load opens them, and configs of configs/finetune/ with "
+            "model=elmo start from them"
         )
     config.model.update(shape)
     if config.model.causal:
