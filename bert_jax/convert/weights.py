@@ -49,7 +49,7 @@ def read(
         case "huggingface":
             return huggingface.read(folder, place)
         case "elmo":
-            raise _elmos(folder)
+            raise only_an_elmo(folder)
         case _:
             return runs.read(folder, name, step)[0]
 
@@ -183,7 +183,7 @@ def export(
     huggingface_export.check_target(folder.absolute())
     match _origin(source):
         case "elmo":
-            raise _elmos(source)
+            raise only_an_elmo(source)
         case "workdir":
             found, step = runs.read(source, name)
             config = workdir.read_config(source)
@@ -256,7 +256,8 @@ def _origin(folder: Path) -> str:
     )
 
 
-def _elmos(folder: Path) -> UserError:
+def only_an_elmo(folder: Path) -> UserError:
+    """For a folder with an ELMo, where a BERT or GPT is required."""
     if workdir.has_config(folder):
         name = workdir.read_config(folder)["task"].get("name")
         if name != "elmo":

@@ -135,11 +135,7 @@ def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
     storage.check("--config.init_from", config.init_from)
     shape = weights.read_shape(config.init_from)
     if shape.get("architecture") == "elmo" and own is None:
-        raise UserError(
-            f"--config.init_from={config.init_from}: ELMo's weights; "
-            "bert_jax.elmo.load opens them, and configs of configs/finetune/ with "
-            "model=elmo start from them"
-        )
+        raise weights.only_an_elmo(storage.path(config.init_from))
     config.model.update(shape)
     if config.model.causal:
         config.task.objective = "ltr"
