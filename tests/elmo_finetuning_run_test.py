@@ -1,15 +1,13 @@
 """ELMo's systems through main: trained, killed and resumed, asked, on eight devices."""
 
 import json
-import random
-import signal
 
 import flax.linen as nn
 import jax
 import numpy as np
 import pytest
 import runs
-from runs import MESH, finish, here, losses, run, start_anew
+from runs import MESH, finish, here, losses, run, run_killed, write_pairs
 
 from bert_jax.convert import elmo as released
 from bert_jax.models import elmo
@@ -45,24 +43,6 @@ def get_config(config):
 """
 PAIRS = "--config.task.text_b=text_b"
 FINETUNED = "--config.task.elmo_system=finetuned"
-# Main, killed after the checkpoint of step 10 is there and before step 14.
-KILLED = """
-import itertools, os, pathlib, signal, sys, time
-from bert_jax import main
-from bert_jax.tasks.finetuning import Finetuning
-
-batches = Finetuning.batches
-workdir = pathlib.Path(sys.argv[2].partition("=")[2])
-
-def few(self, step, rows, seed):
-    yield from itertools.islice(batches(self, step, rows, seed), 13 - step)
-    while not (workdir / "checkpoints" / "10").exists():
-        time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-Finetuning.batches = few
-main.main(sys.argv[1:])
-"""
 
 
 @pytest.fixture(scope="module")
@@ -79,17 +59,7 @@ def folder(tmp_path_factory):
         nn.meta.unbox(shapes)["params"],
     )
     released.write(folder / "elmo", SIZES, params, batch_size=1)
-    words = ["the", "quick", "brown", "jumps", "over", "a", "dog", "while", "go"]
-    rng = random.Random(0)
-    for name, count in (("train", 160), ("dev", 37)):
-        rows = []
-        for _ in range(count):
-            label = rng.choice(["one", "two"])
-            first, second = (" ".join(rng.choices(words, k=4)) for _ in range(2))
-            second += " FOX" if label == "one" else " catsandcatsandcats"
-            rows.append({"text": first, "text_b": second, "label": label})
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{name}.jsonl").write_text(lines)
+    write_pairs(folder, "FOX", "catsandcatsandcats")
     (folder / "own.py").write_text(CONFIG.replace("FOLDER", str(folder)))
     return folder
 
@@ -127,9 +97,9 @@ def test_it_learns_and_elmo_stays(folder, trained):
 
 
 def test_killed_and_resumed_it_is_the_same_to_the_last_bit(folder, trained, tmp_path):
-    command = (f"--config={folder / 'own.py'}", f"--workdir={tmp_path / 'run'}", PAIRS)
-    finish(start_anew(*command, program=("-c", KILLED)), -signal.SIGKILL)
-    _, err = finish(runs.start(*command))
+    config, workdir = folder / "own.py", tmp_path / "run"
+    run_killed("bert_jax.tasks.finetuning:Finetuning", config, workdir, PAIRS)
+    _, err = finish(runs.start(f"--config={config}", f"--workdir={workdir}", PAIRS))
     assert "resuming at step 10 of 60" in err
     np.testing.assert_array_equal(losses(tmp_path / "run"), losses(trained[0]))
     ours, theirs = restored(tmp_path / "run"), restored(trained[0])

@@ -1,13 +1,12 @@
 """ELMo through main: trained, killed and resumed, on eight devices, exported."""
 
 import json
-import signal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from runs import finish, here, losses, run, start, start_anew
+from runs import finish, here, losses, run, run_killed, start
 
 from bert_jax import elmo, main
 from bert_jax.models import elmo as models
@@ -35,24 +34,6 @@ def get_config(config):
     config.checkpoint.save_every = 5
     config.evaluate.batch_size = 16
     return config
-"""
-# Main, killed after the checkpoint of step 10 is there and before step 14.
-KILLED = """
-import itertools, os, pathlib, signal, sys, time
-from bert_jax import main
-from bert_jax.tasks.elmo import Elmo
-
-batches = Elmo.batches
-workdir = pathlib.Path(sys.argv[2].partition("=")[2])
-
-def few(self, step, rows, seed):
-    yield from itertools.islice(batches(self, step, rows, seed), 13 - step)
-    while not (workdir / "checkpoints" / "10").exists():
-        time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-Elmo.batches = few
-main.main(sys.argv[1:])
 """
 
 
@@ -95,10 +76,9 @@ def test_it_learns(trained):
 
 def test_killed_and_resumed_it_is_the_same_to_the_last_bit(trained, tmp_path):
     config, straight = trained
-    command = (f"--config={config}", f"--workdir={tmp_path / 'run'}")
-    finish(start_anew(*command, program=("-c", KILLED)), -signal.SIGKILL)
+    run_killed("bert_jax.tasks.elmo:Elmo", config, tmp_path / "run")
     assert not metrics.read(tmp_path / "run", "dev")
-    _, err = finish(start(*command))
+    _, err = finish(start(f"--config={config}", f"--workdir={tmp_path / 'run'}"))
     assert "resuming at step 10 of 20" in err
     np.testing.assert_array_equal(losses(tmp_path / "run"), losses(straight))
     assert (

@@ -1,12 +1,11 @@
 """GPT through main: pre-trained, killed, on eight devices, fine-tuned, asked."""
 
 import json
-import random
 
 import numpy as np
 import pytest
 import runs
-from runs import MESH, finish, here, kill, losses, start, wait_for_lines
+from runs import MESH, finish, here, kill, losses, start, wait_for_lines, write_pairs
 
 import bert_jax
 from bert_jax import tokenization
@@ -77,17 +76,7 @@ def pretrained(micro_gpt, once):
 def finetuned(pretrained, tmp_path_factory):
     """A run on pairs of which the telling word decides, and its folder."""
     folder = tmp_path_factory.mktemp("pairs")
-    words = ["the", "quick", "brown", "jumps", "over", "a", "dog", "while", "go"]
-    rng = random.Random(0)
-    for name, count in (("train", 160), ("dev", 37)):
-        rows = []
-        for _ in range(count):
-            label = rng.choice(["one", "two"])
-            first, second = (" ".join(rng.choices(words, k=4)) for _ in range(2))
-            second += " fox" if label == "one" else " cats"
-            rows.append({"text": first, "text_b": second, "label": label})
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{name}.jsonl").write_text(lines)
+    write_pairs(folder, "fox", "cats")
     text = FINETUNING.replace("PRETRAINED", str(pretrained))
     (folder / "own.py").write_text(text.replace("FOLDER", str(folder)))
     out, err = runs.run(

@@ -2,9 +2,11 @@
 
 import contextlib
 import io
+import json
 import logging
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -170,6 +172,53 @@ def finish_all(processes: Iterable[Forked]) -> list[tuple[int, str, str]]:
 def kill(process: Forked) -> None:
     process.kill()
     process.communicate()
+
+
+# Main, killed between the checkpoints of step 10 and step 15.
+_KILLED = """
+import importlib, itertools, os, pathlib, signal, sys, time
+from bert_jax import main
+
+module, name = sys.argv.pop(1).split(":")
+task = getattr(importlib.import_module(module), name)
+batches = task.batches
+workdir = pathlib.Path(sys.argv[2].partition("=")[2])
+
+def few(self, step, rows, seed):
+    yield from itertools.islice(batches(self, step, rows, seed), 13 - step)
+    while not (workdir / "checkpoints" / "10").exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+task.batches = few
+main.main(sys.argv[1:])
+"""
+
+
+def run_killed(task: str, config, workdir: Path, *arguments: str) -> None:
+    """A run that saves every five steps, killed at step 13, with step 10 saved.
+
+    Args:
+      task: the task's class, as MODULE:NAME.
+    """
+    given = (f"--config={config}", f"--workdir={workdir}", *arguments)
+    killed = start_anew(*given, program=("-c", _KILLED, task))
+    finish(killed, -signal.SIGKILL)
+
+
+def write_pairs(folder: Path, one: str, two: str) -> None:
+    """train.jsonl and dev.jsonl: pairs whose last words tell their label."""
+    words = ["the", "quick", "brown", "jumps", "over", "a", "dog", "while", "go"]
+    rng = random.Random(0)
+    for name, count in (("train", 160), ("dev", 37)):
+        rows = []
+        for _ in range(count):
+            label = rng.choice(["one", "two"])
+            first, second = (" ".join(rng.choices(words, k=4)) for _ in range(2))
+            second += f" {one if label == 'one' else two}"
+            rows.append({"text": first, "text_b": second, "label": label})
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(lines)
 
 
 def wait_for_lines(workdir: Path, count: int, *processes: Forked) -> None:

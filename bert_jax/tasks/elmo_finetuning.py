@@ -74,7 +74,7 @@ class ElmoFinetuning(Finetuning[Any, Any]):
             labels=max(1, len(self.labels)),
         )
 
-    def sizes(self) -> ElmoConfig:  # type: ignore[override]
+    def sizes(self) -> ElmoConfig:  # type: ignore[override] # no BERT
         return ElmoConfig.of_run(self.config)
 
     def resolve(self) -> None:
@@ -124,7 +124,7 @@ class ElmoFinetuning(Finetuning[Any, Any]):
         """As the task's."""
         if split == "predict" and self.words.is_full:  # of a server, in months
             self.words.forget()
-        return super().encode(examples, split)  # type: ignore[safe-super]
+        return super().encode(examples, split)  # type: ignore[safe-super] # a mixin
 
     def table(self, features: Sequence[Feature]) -> Rows:
         """Rows whose batches have the words' characters."""

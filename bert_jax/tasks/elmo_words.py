@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -23,7 +23,7 @@ from bert_jax.models.elmo_systems import ATTENTION, END, System
 from bert_jax.tasks import tag_schemes
 from bert_jax.tasks.elmo_finetuning import ElmoFinetuning
 from bert_jax.tasks.finetuning import Outputs
-from bert_jax.tasks.ner import Example, Ner, Tags
+from bert_jax.tasks.ner import Example, Ner
 from bert_jax.tasks.squad import Squad
 
 
@@ -97,18 +97,9 @@ class ElmoNer(ElmoFinetuning, Ner):
         words = jnp.asarray(batch["input_ids"] > END, jnp.int32)
         return {"tags": crf.viterbi(found["logits"], words, transitions)}
 
-    def answers(
-        self,
-        examples: Sequence[Example],
-        features: Sequence[Feature],
-        outputs: Sequence[Outputs],
-    ) -> list[Tags]:
-        """The tag of each word."""
-        answers: list[Tags] = [[] for _ in examples]
-        for feature, output in zip(features, outputs, strict=True):
-            best = output["tags"][feature.info]
-            answers[feature.example] += [self.labels[i] for i in best]
-        return answers
+    def best(self, output: Outputs) -> Int[np.ndarray, " words"]:
+        """Those of the most probable path."""
+        return output["tags"]
 
     def _pieces(self, examples: Sequence[Example], split: str) -> list[list[int]]:
         """Each word's number, whatever is in it; lower-cased and without accents if

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -156,9 +156,13 @@ class Ner(Finetuning[Example, Tags]):
         """The most probable tag of each word."""
         answers: list[Tags] = [[] for _ in examples]
         for feature, output in zip(features, outputs, strict=True):
-            best = np.argmax(output["logits"][feature.info], axis=-1)
+            best = self.best(output)[feature.info]
             answers[feature.example] += [self.labels[i] for i in best]
         return answers
+
+    def best(self, output: Outputs) -> Int[np.ndarray, " pieces"]:
+        """The number of each piece's tag."""
+        return np.argmax(output["logits"], axis=-1)
 
     def scores(
         self, split: str, examples: Sequence[Example], answers: Sequence[Tags]
