@@ -33,30 +33,20 @@ def test_what_padding_costs_in_fine_tuning(tmp_path, capsys):
     assert "50%" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("sizes", "length", "rows"),
-    [((5, 5, 3, 3), 8, 2), ((5, 5, 5), 8, 3), ((1,) * 9, 8, 2), ((8,), 8, 1)],
-)
-def test_texts_are_packed_the_longest_first(sizes, length, rows):
-    assert finetuning_padding.packed_rows(np.array(sizes), length) == rows
-
-
-def test_flops_of_batches_packed_and_in_parts():
+def test_what_a_batch_costs_in_shared_rows():
     sizes = np.array([3, 16, 4, 3, 4, 3, 4, 3])
-    cost = float  # as if a position cost the same in any row
-
-    def padded(parts):
-        return finetuning_padding.padded(sizes, 16, cost, parts)
-
-    assert [padded(parts) for parts in (1, 2, 4)] == [128, 96, 80]
-    # 40 tokens: in three rows of 16.
-    assert finetuning_padding.packed(sizes, 16, cost) == 48
+    found = [
+        finetuning_padding.batch_cost(sizes, 16, texts, float)  # a position costs 1
+        for texts in (1, 2, 4)
+    ]
+    # The longest row has 16, 19 and 25 tokens.
+    assert found == [8 * 16, 4 * 24, 2 * 32]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["--batch=6"], "--batch=6: give a multiple of 4"),
+        (["--batch=12"], "--batch=12: give a multiple of 8"),
         (["--data", "sst2"], "--data sst2: write TASK=FOLDER"),
         (["--data", "mnli=FILE"], r"train\.tsv:1: 2 columns; give four"),
     ],

@@ -138,19 +138,24 @@ def test_predict_and_evaluate_need_the_work_directory_only(folder, finished, tmp
     assert predictions(workdir) == before
 
 
+# Dropout draws other numbers: a part has its own, and those of a row are its row's.
+OTHER_MASKS = ("--config.train.micro_batches=2", "--config.task.texts_per_row=2")
+
+
 @pytest.mark.parametrize(
     "change",
     [
         ("--config.task.pad_to_max",),
         ("--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2"),
         ("--config.train.micro_batches=2", "--config.model.scan_layers"),
+        ("--config.task.texts_per_row=2",),
     ],
-    ids=["padding", "mesh", "micro_batches"],
+    ids=["padding", "mesh", "micro_batches", "texts_per_row"],
 )
 def test_what_must_not_matter(folder, finished, tmp_path, change):
     dropout = "--config.model.hidden_dropout_prob=0.0"
     attention = "--config.model.attention_probs_dropout_prob=0.0"
-    if "micro_batches" in change[0]:  # each part has masks of its own
+    if change[0] in OTHER_MASKS:
         run(folder, tmp_path / "plain", dropout, attention)
         run(folder, tmp_path / "other", dropout, attention, *change)
         expected = losses(tmp_path / "plain")

@@ -130,6 +130,7 @@ _TABLE: dict[str, rules.Rule] = {
     "task.max_seq_length": rules.whole(5, rules.SIZE),
     "task.bilstm": rules.flag,
     "task.pad_to_max": rules.flag,
+    "task.texts_per_row": rules.whole(1, 64),
     "task.data_dir": rules.text,
     "task.train_file": rules.text,
     "task.dev_file": rules.text,

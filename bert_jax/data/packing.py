@@ -134,30 +134,49 @@ def pack(
       [batch, length], from 0 in each pair; `cls_positions` and `next_sentence_labels`
       [batch, PAIRS], 0 and -1 where there is no pair.
     """
+    packed = share_rows(pairs, filled, pad)
     row, place = np.nonzero(filled)
-    lengths = np.zeros(filled.shape, int)
-    lengths[row, place] = pairs["input_mask"].sum(axis=1)
-    starts = (np.cumsum(lengths, axis=1) - lengths)[row, place]
-    size = (len(filled), pairs["input_ids"].shape[1])
-    packed = {
-        "input_ids": np.full(size, pad, np.int32),
-        **_zeros(size, "input_mask", "segment_ids", "sequence_ids", "position_ids"),
-    }
-    pair, position = np.nonzero(pairs["input_mask"])
-    target = row[pair], starts[pair] + position
-    for name in ("input_ids", "input_mask", "segment_ids"):
-        packed[name][target] = pairs[name][pair, position]
-    packed["sequence_ids"][target] = place[pair] + 1
-    packed["position_ids"][target] = position
-
     if "masked_lm_ids" in pairs:
+        starts = packed["cls_positions"][row, place]
         packed |= _moved(pairs, row, place, starts, (len(filled), columns))
-
-    packed |= _zeros(filled.shape, "cls_positions")
-    packed["cls_positions"][row, place] = starts
     labels = np.full(filled.shape, records.PADDING_LABEL, np.int32)
     labels[row, place] = pairs["next_sentence_labels"]
     packed["next_sentence_labels"] = labels
+    return packed
+
+
+def share_rows(
+    sequences: Batch, filled: Bool[np.ndarray, "batch places"], pad: int
+) -> Batch:
+    """Moves sequences into shared rows.
+
+    Args:
+      sequences: `input_ids`, `input_mask` and `segment_ids`, [sequences, length], in
+        the order of `filled`; those of a row have `length` tokens or fewer.
+      filled: for each shared row, which of its places have a sequence.
+      pad: the id of [PAD].
+
+    Returns:
+      The same columns, `sequence_ids` and `position_ids`, [batch, length], and
+      `cls_positions` [batch, places], as `pack` has them.
+    """
+    row, place = np.nonzero(filled)
+    lengths = np.zeros(filled.shape, int)
+    lengths[row, place] = sequences["input_mask"].sum(axis=1)
+    starts = (np.cumsum(lengths, axis=1) - lengths)[row, place]
+    size = (len(filled), sequences["input_ids"].shape[1])
+    packed = {
+        "input_ids": np.full(size, pad, np.int32),
+        **_zeros(size, "input_mask", "segment_ids", "sequence_ids", "position_ids"),
+        **_zeros(filled.shape, "cls_positions"),
+    }
+    sequence, position = np.nonzero(sequences["input_mask"])
+    target = row[sequence], starts[sequence] + position
+    for name in ("input_ids", "input_mask", "segment_ids"):
+        packed[name][target] = sequences[name][sequence, position]
+    packed["sequence_ids"][target] = place[sequence] + 1
+    packed["position_ids"][target] = position
+    packed["cls_positions"][row, place] = starts
     return packed
 
 

@@ -134,14 +134,24 @@ class Rows:
         """
 
         def batch(indices: Int[np.ndarray, "batch"]) -> Batch:
-            length = limit if to_limit else self.length(indices, limit)
-            return self.batch(indices[rows], length)
+            return self.training_batch(indices, rows, limit, to_limit)
 
         order = grain.MapDataset.range(len(self)).seed(seed).shuffle().repeat(EPOCHS)
         # With few cores a second reader only slows the step down.
         threads = min(4, max(1, workers.cores() // 2))
         ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
         return iter(order.batch(size).map(batch)[step:].to_iter_dataset(ahead))
+
+    def training_batch(
+        self,
+        indices: Int[np.ndarray, "batch"],
+        rows: RowIndex,
+        limit: int,
+        to_limit: bool,
+    ) -> Batch:
+        """These rows of the batch of all the indices; arguments as in `batches`."""
+        length = limit if to_limit else self.length(indices, limit)
+        return self.batch(indices[rows], length)
 
     def expected_lengths(
         self, size: int, steps: int, *, limit: int, to_limit: bool = False
@@ -174,7 +184,7 @@ class Rows:
         return itertools.islice(padded.reshape(-1, size), None)
 
 
-def scaled(rows: RowIndex, whole: int, size: int) -> RowIndex:
+def scaled(rows: RowIndex, whole: int, size: int) -> Int[np.ndarray, " scaled"]:
     """Scales row indices from a batch of `whole` rows to one of `size` rows."""
     held = np.zeros(whole, bool)
     held[rows] = True

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Encoded
+from bert_jax.models.encoder import Bert, Encoded, Packed
 from bert_jax.models.gpt import Gpt, language_model, trunk
 from bert_jax.models.heads import MaskedLmHead, init_model
 from bert_jax.models.layers import Dense, Embedding, dropout
@@ -61,6 +61,7 @@ class BertWithHeads(nn.Module):
         input_mask: Int[Array, "*batch length"],
         segment_ids: Int[Array, "*batch length"],
         key: Key[Array, ""] | None = None,
+        packed: Packed | None = None,
     ) -> dict[str, Array | list[Array]]:
         """Encodes a batch and computes the heads.
 
@@ -70,6 +71,8 @@ class BertWithHeads(nn.Module):
           input_mask: 1 for a token, 0 for padding.
           segment_ids: 0 for the first sentence, 1 for the second.
           key: for dropout; None for evaluation.
+          packed: of rows with several sequences. What is computed from the pooled [CLS]
+            is then [batch, sequences, ...]; without `bilstm`.
 
         Returns:
           `hidden_states`, a list: the embeddings' output and each layer's, [batch,
@@ -85,7 +88,7 @@ class BertWithHeads(nn.Module):
         ids, mask, segments = (
             x.reshape(-1, length) for x in (input_ids, input_mask, segment_ids)
         )
-        encoded = bert(ids, mask, segments, keys[0])
+        encoded = bert(ids, mask, segments, keys[0], packed)
         outputs: dict[str, Array | list[Array]] = {
             "hidden_states": encoded.hidden_states,
             "pooled": encoded.pooled,
@@ -140,7 +143,7 @@ class BertWithHeads(nn.Module):
             features = features.reshape(*rows, -1)
             if head == "sequence_classification":
                 features = features.sum(axis=1)
-        if drops and features.ndim == 3 and source == "pooled":
+        if drops and len(rows) == 2 and features.ndim == 3 and source == "pooled":
             # All choices lose the same numbers (train.py, clf_h).
             features *= dropout(jnp.ones_like(features[:, :1]), rate, key)
         elif drops:  # at rate 0.1 in run_classifier.py too

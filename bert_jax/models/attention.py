@@ -141,7 +141,7 @@ def check(
             f"needs config.model.dtype=bfloat16, and it is {model.dtype}; set it, or"
         )
     elif name == "cudnn" and trains and packed:
-        fault = "cannot keep the sequences of config.corpus.packing=True apart;"
+        fault = "cannot keep the sequences of packed rows apart;"
     elif name == "cudnn" and trains and seeds > 1:
         fault = f"cannot train the models of config.train.seeds={seeds} together;"
     if fault:

@@ -64,7 +64,7 @@ class Embeddings(nn.Module):
         position_ids: Int[Array, "batch length"] | None = None,
     ) -> Float[Array, "batch length hidden"]:
         length = input_ids.shape[1]
-        if length > self.config.max_position_embeddings:
+        if length > self.config.max_position_embeddings and position_ids is None:
             raise ValueError(
                 f"{length} tokens, but max_position_embeddings="
                 f"{self.config.max_position_embeddings}"

@@ -16,12 +16,15 @@ from ml_collections import ConfigDict
 from scipy import special
 from tokenizers import Tokenizer
 
-from bert_jax.data.rows import Feature
+from bert_jax.data import truncation
+from bert_jax.data.packed_rows import PackedRows
+from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
 from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.tasks.task import Phase
 from bert_jax.tokenization import byte_pairs
 
 SCORES: dict[str, dict[str, Callable[..., float]]] = {
@@ -38,7 +41,6 @@ _MAIN_SCORES = {
     "multilabel": "f1",
     "regression": "spearman",
 }
-TRUNCATIONS = ("head", "tail", "head_tail")
 # Texts tokenized at a time, to bound the memory of the tokenizer's objects.
 _TEXTS_AT_ONCE = 20_000
 
@@ -77,10 +79,11 @@ class Classification(Finetuning[TextExample, np.ndarray]):
     ):
         super().__init__(config, tokenizer)
         self.kind = _choice(config, "kind", tuple(SCORES), kind)
-        self.truncation = _choice(config, "truncation", TRUNCATIONS, "head")
+        self.truncation = _choice(config, "truncation", truncation.MODES, "head")
         self.main_score = _MAIN_SCORES[self.kind]
         self.loss_name = f"{self.kind}_loss"
         self._last = byte_pairs.last_id(self.tokenizer)
+        self.texts_per_row = self._texts_per_row()
 
     @property
     def score_names(self) -> tuple[str, ...]:
@@ -115,9 +118,26 @@ class Classification(Finetuning[TextExample, np.ndarray]):
             features.append(Feature(index, columns))
         return features
 
+    def table(self, features: Sequence[Feature]) -> Rows:
+        """With `task.texts_per_row`, rows that share those of training batches."""
+        if self.texts_per_row == 1:
+            return super().table(features)
+        return PackedRows(features, self.padding, self.texts_per_row)
+
+    def phases(self) -> list[Phase]:
+        (phase,) = super().phases()
+        rows, *others, length = phase.shapes["input_ids"]
+        shape = (rows // self.texts_per_row, *others, self.texts_per_row * length)
+        return [phase._replace(shapes={"input_ids": shape})]
+
+    def counted(self, batch: Batch) -> tuple[float, float]:
+        if self.texts_per_row == 1:
+            return super().counted(batch)
+        return float(self.texts_per_row), float(batch["input_mask"].mean())
+
     def losses(
         self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Float[Array, "batch"]:
+    ) -> Float[Array, "batch *texts"]:
         """Cross entropy in nats; for multilabel, its mean over labels; for regression,
         the squared error. Hugging Face uses the same losses.
         """
@@ -126,7 +146,7 @@ class Classification(Finetuning[TextExample, np.ndarray]):
             return optax.softmax_cross_entropy_with_integer_labels(outputs, labels)
         if self.kind == "multilabel":
             return optax.sigmoid_binary_cross_entropy(outputs, labels).mean(axis=-1)
-        return jnp.square(outputs[:, 0] - labels)
+        return jnp.square(outputs[..., 0] - labels)
 
     def answers(
         self,
@@ -225,6 +245,24 @@ class Classification(Finetuning[TextExample, np.ndarray]):
             return {"labels": names, "scores": given}
         return {"label": self.labels[int(guess)], "scores": given}
 
+    def _texts_per_row(self) -> int:
+        """Of training; raises UserError where a row can have only one."""
+        config = self.config
+        texts = config.task.get("texts_per_row", 1)
+        reasons = {
+            "is for a BERT's classes, numbers and labels": (
+                config.model.architecture == "bert" and self.head == Classification.head
+            ),
+            "model.causal=True reads the last token": not config.model.causal,
+            "task.bilstm=True reads whole rows": not config.task.get("bilstm", False),
+        }
+        for reason, holds in reasons.items():
+            if texts > 1 and not holds:
+                raise UserError(
+                    f"config.task.texts_per_row={texts}: {reason}; leave it 1"
+                )
+        return texts
+
     def _pieces(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """The ids of each text's pieces."""
         for start in range(0, len(texts), _TEXTS_AT_ONCE):
@@ -238,10 +276,10 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         if len(a) + len(b) > longest - (3 if b else 2):
             self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
             if b:
-                first, second = pair_lengths(len(a), len(b), longest - 3)
+                first, second = truncation.pair_lengths(len(a), len(b), longest - 3)
                 a, b = a[:first], b[:second]
             else:
-                a = truncated(a, longest - 2, self.truncation)
+                a = truncation.truncated(a, longest - 2, self.truncation)
         ids = [self.special.cls, *a, self.special.sep]
         segments = np.zeros(len(ids) + (len(b) + 1 if b else 0), np.int32)
         if b:
@@ -254,28 +292,6 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         if self.kind == "multilabel":
             return np.array(example.label, np.float32)
         return example.label
-
-
-def pair_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
-    """The number of pieces of two texts that remain after truncation.
-
-    The longer one loses its last piece until both fit; if they are equally long, the
-    second does (run_classifier.py, _truncate_seq_pair).
-    """
-    if first + second <= limit:
-        return first, second
-    first = min(first, max(limit - second, limit - limit // 2))
-    return first, limit - first
-
-
-def truncated(pieces: list[int], limit: int, mode: str) -> list[int]:
-    """The pieces of a too long text that remain after truncation.
-
-    `head_tail` is from Sun et al. 2019, section 5.3.1: of 510 pieces, the first 128 and
-    the last 382; other lengths use the same ratio.
-    """
-    head = {"head": limit, "tail": 0, "head_tail": (limit + 2) // 4}[mode]
-    return pieces[:head] + pieces[len(pieces) - (limit - head) :]
 
 
 def _choice(

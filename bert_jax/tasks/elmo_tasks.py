@@ -7,14 +7,10 @@ import numpy as np
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.data import truncation
 from bert_jax.errors import UserError
 from bert_jax.models.elmo_systems import Classifier
-from bert_jax.tasks.classification import (
-    Classification,
-    TextExample,
-    pair_lengths,
-    truncated,
-)
+from bert_jax.tasks.classification import Classification, TextExample
 from bert_jax.tasks.elmo_finetuning import ElmoFinetuning
 from bert_jax.tasks.elmo_words import ElmoNer, ElmoSquad
 from bert_jax.tasks.glue import Glue
@@ -65,10 +61,10 @@ class ElmoClassification(ElmoFinetuning, Classification):
         if len(a) + len(b) > longest - marks:
             self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
             if b:
-                first, second = pair_lengths(len(a), len(b), longest - marks)
+                first, second = truncation.pair_lengths(len(a), len(b), longest - marks)
                 a, b = a[:first], b[:second]
             else:
-                a = truncated(a, longest - marks, self.truncation)
+                a = truncation.truncated(a, longest - marks, self.truncation)
         begin, end = self.special.cls, self.special.sep
         one = [begin, *a, end]
         two = [begin, *b, end] if b else []

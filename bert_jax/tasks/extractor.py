@@ -15,12 +15,12 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.data import truncation
 from bert_jax.data.rows import padded_length, sorted_groups
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded
 from bert_jax.models.gpt import trunk
-from bert_jax.tasks.classification import pair_lengths
 from bert_jax.tasks.task import Outputs, Predictor, Questions
 from bert_jax.tokenization import byte_pairs
 
@@ -128,7 +128,7 @@ class Extractor(Predictor):
             if len(lengths) == 1:
                 lengths = [room]
             else:
-                lengths = list(pair_lengths(lengths[0], lengths[1], room))
+                lengths = list(truncation.pair_lengths(lengths[0], lengths[1], room))
         return self._parsed(texts, lengths)
 
     def _of_words(self, words: Any) -> Pieces:

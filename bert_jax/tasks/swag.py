@@ -9,11 +9,11 @@ import optax
 from jaxtyping import Array, Float
 from scipy import special
 
+from bert_jax.data import truncation
 from bert_jax.data.rows import Feature
 from bert_jax.data.swag import CHOICES, Choices, read_choices
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
-from bert_jax.tasks.classification import pair_lengths
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tokenization import byte_pairs
 
@@ -170,7 +170,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
                 self.notices[
                     f"{split}: endings cut, with their context, to max_seq_length"
                 ] += 1
-            first, second = pair_lengths(len(a), len(b), longest - 3)
+            first, second = truncation.pair_lengths(len(a), len(b), longest - 3)
             ids = [self.special.cls, *a[:first], self.special.sep, *b[:second]]
             sequences.append(([*ids, last], first + 2))
         length = max(len(ids) for ids, _ in sequences)

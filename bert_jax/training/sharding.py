@@ -82,7 +82,7 @@ def make_mesh(
         config.model,
         devices[0].platform,
         trains="train" in uses,
-        packed=config.corpus.packing,
+        packed=config.corpus.packing or config.task.get("texts_per_row", 1) > 1,
         seeds=config.train.seeds,
     )
     count = len(devices)
@@ -115,8 +115,10 @@ def _check_batches(
     if "evaluate" in uses:
         batches["evaluate.batch_size"] = (config.evaluate.batch_size, 1)
     if "train" in uses:
-        name = "train.batch_size / train.micro_batches"
-        batches[name] = (train.batch_size, train.micro_batches)
+        name, parts = "train.batch_size / train.micro_batches", train.micro_batches
+        texts = config.task.get("texts_per_row", 1)
+        name += " / task.texts_per_row" if texts > 1 else ""
+        batches[name] = (train.batch_size, parts * texts)
     if "train" in uses and second.fraction:
         name = "phase2" if second.batch_size else "train"
         batches[f"{name}.batch_size / phase2.micro_batches"] = (

@@ -51,6 +51,9 @@ def get_config(
     config.task.data_dir = ""
     # The classes; empty: in GLUE's usual order. Name them if the weights have another.
     config.task.labels = ()
+    # Texts that share a row in training, for speed (docs/fine_tuning.md); batch_size
+    # counts texts.
+    config.task.texts_per_row = 1
     if model == "gpt":
         config.task.both_orders = task in ("mrpc", "qqp", "stsb")
     if size == "tiny" and task in ("mnli", "qqp", "qnli", "sst2"):

@@ -36,6 +36,9 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     # The part of a long review to keep: head, tail or head_tail (of 510 pieces the
     # first 128 and the last 382; Sun et al. 2019, section 5.3.1).
     task.truncation = "head_tail"
+    # Texts that share a row in training, for speed (docs/fine_tuning.md); batch_size
+    # counts texts.
+    task.texts_per_row = 1
     if model != "bert":  # as for all its tasks
         return config
     config.train.num_epochs = 4.0

@@ -9,11 +9,7 @@ epoch, each padded to its longest row. Nothing is trained: the gains compare FLO
 the encoder's matrix products (`encoder_flops`).
 
 - `none`: if every row were computed at its own length: what nothing can exceed
-- `packed`: the batch's texts in shared rows, longest first, each in the first row that
-  has room; rows of the length that costs least, their number rounded up to a multiple
-  of an eighth of the batch, for few compilations
-- `2 parts`, `4 parts`: the batch sorted by length and cut, each part padded to its own
-  longest; their gradients are added
+- `2 texts`, `4 texts`, `8 texts`: with so many `task.texts_per_row`
 """
 
 import argparse
@@ -29,7 +25,8 @@ from jaxtyping import Int
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.data.rows import LENGTHS, padded_length
+from bert_jax.data.packed_rows import grouped
+from bert_jax.data.rows import padded_length
 from bert_jax.errors import UserError
 from bert_jax.models.config import encoder_flops
 from bert_jax.runtime.terminal import table
@@ -37,9 +34,10 @@ from bert_jax.tasks.finetuning import Finetuning
 from experiments.benchmarks import measuring
 
 MODULE = "experiments.benchmarks.finetuning_padding"
+SHARED = (2, 4, 8)  # texts in a row
 HEADER = (
     *("task", "texts", "tokens", "padded to", "padding"),
-    *("none", "packed", "2 parts", "4 parts"),
+    *("none", *(f"{texts} texts" for texts in SHARED)),
 )
 
 
@@ -76,36 +74,20 @@ def lengths(task: Finetuning, batch: int) -> list[Int[np.ndarray, "batch"]]:
     return [one["input_mask"].sum(axis=1) for one in islice(batches, count)]
 
 
-def packed_rows(sizes: Int[np.ndarray, "batch"], length: int) -> int:
-    """The rows of `length` that texts of these sizes fill, the longest first."""
-    room: list[int] = []
-    for size in sorted(sizes.tolist(), reverse=True):
-        place = next((i for i, left in enumerate(room) if left >= size), None)
-        if place is None:
-            room.append(length - size)
-        else:
-            room[place] -= size
-    return len(room)
-
-
-Cost = Callable[[int], float]  # FLOPs of a row of some length
-
-
-def padded(
-    sizes: Int[np.ndarray, "batch"], limit: int, cost: Cost, parts: int
+def batch_cost(
+    sizes: Int[np.ndarray, "batch"],
+    limit: int,
+    texts: int,
+    cost: Callable[[int], float],
 ) -> float:
-    """FLOPs of a batch in parts of equal size, each padded to its longest row."""
-    groups = np.split(np.sort(sizes), parts)
-    return sum(len(one) * cost(padded_length(int(one[-1]), limit)) for one in groups)
+    """What a batch costs with so many texts a row.
 
-
-def packed(sizes: Int[np.ndarray, "batch"], limit: int, cost: Cost) -> float:
-    """FLOPs of a batch in shared rows of the length that costs least."""
-    unit = max(1, len(sizes) // 8)
-    return min(
-        -(-packed_rows(sizes, length) // unit) * unit * cost(length)
-        for length in (*(n for n in LENGTHS if sizes.max() <= n < limit), limit)
-    )
+    Args:
+      limit: tokens of a text.
+      cost: of a row of some length.
+    """
+    longest = int(sizes[grouped(sizes, texts)].sum(axis=1).max())
+    return len(sizes) // texts * cost(padded_length(longest, texts * limit))
 
 
 def measure(name: str, data: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -117,7 +99,10 @@ def measure(name: str, data: str, options: argparse.Namespace) -> dict[str, Any]
     positions = sum(
         len(sizes) * padded_length(int(sizes.max()), limit) for sizes in batches
     )
-    now = sum(padded(sizes, limit, cost, 1) for sizes in batches)
+    total = {
+        texts: sum(batch_cost(sizes, limit, texts, cost) for sizes in batches)
+        for texts in (1, *SHARED)
+    }
     best = sum(cost(int(size)) for sizes in batches for size in sizes)
     tokens, texts = sum(int(x.sum()) for x in batches), sum(map(len, batches))
     return {
@@ -126,18 +111,14 @@ def measure(name: str, data: str, options: argparse.Namespace) -> dict[str, Any]
         "tokens": tokens / texts,
         "padded": positions / texts,
         "padding": 1 - tokens / positions,
-        "none": now / best,
-        "packed": now / sum(packed(sizes, limit, cost) for sizes in batches),
-        "parts": {
-            str(parts): now / sum(padded(x, limit, cost, parts) for x in batches)
-            for parts in (2, 4)
-        },
+        "none": total[1] / best,
+        "texts_per_row": {str(n): total[1] / total[n] for n in SHARED},
     }
 
 
 def row(found: dict[str, Any]) -> tuple[str, ...]:
     """A task's line of the table."""
-    gains = (found["none"], found["packed"], *found["parts"].values())
+    gains = (found["none"], *found["texts_per_row"].values())
     return (
         found["task"],
         f"{found['texts']:,}",
@@ -155,12 +136,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--vocab", required=True)
     parser.add_argument("--data", nargs="+", required=True, metavar="TASK=FOLDER")
     parser.add_argument("--size", default="base")
-    parser.add_argument("--batch", type=int, default=32, help="a multiple of 4")
+    parser.add_argument("--batch", type=int, default=32, help="a multiple of 8")
     parser.add_argument("--length", type=int, default=128, help="the maximum")
     parser.add_argument("--output", default="", help="JSON")
     options = parser.parse_args(arguments)
-    if options.batch < 4 or options.batch % 4:
-        raise UserError(f"--batch={options.batch}: give a multiple of 4")
+    if options.batch < 8 or options.batch % 8:
+        raise UserError(f"--batch={options.batch}: give a multiple of 8")
     facts = measuring.begin(MODULE, arguments, ("numpy", "tokenizers"))
     found = []
     for one in options.data:

@@ -129,8 +129,7 @@ def fields(**changes):
         ),
         (
             *({}, "gpu", {"packed": True}),
-            "cudnn: cannot keep the sequences of config.corpus.packing=True apart; "
-            "choose fused",
+            "cudnn: cannot keep the sequences of packed rows apart; choose fused",
         ),
         (
             *({}, "gpu", {"seeds": 2}),

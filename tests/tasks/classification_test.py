@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
+from bert_jax.data import truncation
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
-from bert_jax.tasks import classification
 from bert_jax.tasks.classification import Classification, TextExample
 from configs.finetune import common
 
@@ -116,7 +116,7 @@ def test_truncation(make, mode, kept):
 
 def test_head_and_tail_of_512():
     """Sun et al. 2019: the first 128 and the last 382."""
-    kept = classification.truncated(list(range(1000)), 510, "head_tail")
+    kept = truncation.truncated(list(range(1000)), 510, "head_tail")
     assert kept == [*range(128), *range(1000 - 382, 1000)]
 
 
@@ -125,7 +125,7 @@ def test_pairs_are_cut_as_google_does(first, second, limit):
     expected = [first, second]
     while sum(expected) > limit:
         expected[0 if expected[0] > expected[1] else 1] -= 1
-    assert classification.pair_lengths(first, second, limit) == tuple(expected)
+    assert truncation.pair_lengths(first, second, limit) == tuple(expected)
 
 
 def loss(task, logits, labels):

@@ -1,0 +1,92 @@
+"""Training batches of fine-tuning whose rows hold several texts each."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from bert_jax.data import packing
+from bert_jax.data.rows import Batch, Feature, RowIndex, Rows, padded_length, scaled
+
+_SAMPLE = 500  # batches that tell how long the others will be
+
+
+class PackedRows(Rows):
+    """Rows that share those of training batches. Evaluation's batches have a text a
+    row: sorted by length they need little padding.
+
+    Args:
+      texts: of each row of a training batch.
+    """
+
+    def __init__(
+        self, features: Sequence[Feature], fill: Mapping[str, int], texts: int
+    ):
+        super().__init__(features, fill)
+        self._texts = texts
+
+    def training_batch(
+        self,
+        indices: Int[np.ndarray, "batch"],
+        rows: RowIndex,
+        limit: int,
+        to_limit: bool,
+    ) -> Batch:
+        """These rows, scaled, of the batch's shared rows.
+
+        Returns:
+          `input_ids`, `input_mask`, `segment_ids`, `sequence_ids` and `position_ids`
+          [batch / texts, length]; `cls_positions`, `row_weights` and other columns
+          [batch / texts, texts].
+        """
+        lengths = self.lengths[indices]
+        groups = grouped(lengths, self._texts)
+        longest = int(lengths[groups].sum(axis=1).max())
+        most = limit * self._texts
+        length = most if to_limit else padded_length(longest, most)
+        own = indices[groups[scaled(rows, len(indices), len(groups))]]
+        alone = self.batch(own.ravel(), length)
+        filled = np.ones(own.shape, bool)
+        packed = packing.share_rows(alone, filled, self._fill.get("input_ids", 0))
+        for name in alone.keys() - packed.keys():
+            packed[name] = alone[name].reshape(*own.shape, *alone[name].shape[1:])
+        return packed
+
+    def expected_lengths(
+        self, size: int, steps: int, *, limit: int, to_limit: bool = False
+    ) -> int:
+        """As that of Rows, from a sample of batches."""
+        random = np.random.default_rng(0)
+        most = limit * self._texts
+        found: Counter[int] = Counter()
+        for _ in range(_SAMPLE):
+            lengths = random.choice(self.lengths, size)
+            sums = lengths[grouped(lengths, self._texts)].sum(axis=1)
+            found[padded_length(int(sums.max()), most)] += 1
+        expected = (steps * count / _SAMPLE for count in found.values())
+        return 1 if to_limit else max(1, sum(number >= 1 for number in expected))
+
+
+def grouped(
+    lengths: Int[np.ndarray, " texts"], each: int
+) -> Int[np.ndarray, "rows each"]:
+    """Groups of `each` texts with about the same number of tokens in all.
+
+    From the longest texts to the shortest, a text for each group at a time: the longest
+    of them goes to the group with the fewest tokens.
+
+    Args:
+      lengths: tokens of each text; `each` divides their number.
+
+    Returns:
+      Indices of the texts, each once; those of the longest ones first.
+    """
+    order = np.argsort(-lengths, kind="stable").reshape(each, -1)
+    groups = np.zeros((order.shape[1], each), int)
+    tokens = np.zeros(order.shape[1], int)
+    for place, texts in enumerate(order):
+        emptiest = np.argsort(tokens, kind="stable")
+        groups[emptiest, place] = texts
+        tokens[emptiest] += lengths[texts]
+    return groups

@@ -1,0 +1,95 @@
+"""Texts in shared rows: each once, as alone, and about as many tokens in each row."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_jax.data.packed_rows import PackedRows, grouped
+from bert_jax.data.rows import Feature, Rows
+
+
+def features_of(lengths):
+    """Rows whose ids tell which row and place they are."""
+    return [
+        Feature(
+            row,
+            {
+                "input_ids": 100 * (row + 1) + np.arange(length),
+                "segment_ids": np.arange(length) // 2,
+                "label": row,
+                "target": np.array([row, -row], np.float32),
+            },
+        )
+        for row, length in enumerate(lengths)
+    ]
+
+
+@given(st.integers(1, 6), st.integers(1, 12), st.randoms(use_true_random=False))
+def test_groups_have_each_text_once_and_are_about_equal(each, rows, random):
+    lengths = np.array([random.randint(1, 60) for _ in range(each * rows)])
+    groups = grouped(lengths, each)
+    assert groups.shape == (rows, each)
+    assert sorted(groups.ravel()) == list(range(len(lengths)))
+    tokens = lengths[groups].sum(axis=1)
+    # Each turn gives the longest text to the emptiest group.
+    assert tokens.max() - tokens.min() <= lengths.max()
+    assert tokens.max() <= each * lengths.max()
+    np.testing.assert_array_equal(groups, grouped(lengths, each))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 30), min_size=8, max_size=40), st.integers(0, 5))
+def test_a_batch_has_the_texts_of_a_batch_that_does_not_share_rows(lengths, step):
+    features, fill = features_of(lengths), {"input_ids": 7}
+    given = (step, 8, slice(None), 3)
+    packed = next(PackedRows(features, fill, 4).batches(*given, limit=30))
+    alone = next(Rows(features, fill).batches(*given, limit=30))
+    assert packed["label"].shape == packed["row_weights"].shape == (2, 4)
+    assert packed["target"].shape == (2, 4, 2) and packed["row_weights"].all()
+    labels = packed["label"].ravel()
+    assert sorted(labels) == sorted(alone["label"])
+    assert (packed["input_ids"] == 7)[packed["input_mask"] == 0].all()
+    for row, place in itertools.product(range(2), range(4)):
+        own = packed["sequence_ids"][row] == place + 1
+        label = packed["label"][row, place]
+        columns = features[label].columns
+        assert (packed["input_ids"][row, own] == columns["input_ids"]).all()
+        assert (packed["segment_ids"][row, own] == columns["segment_ids"]).all()
+        assert packed["position_ids"][row, own].tolist() == list(range(own.sum()))
+        assert packed["cls_positions"][row, place] == np.flatnonzero(own)[0]
+        assert (packed["target"][row, place] == columns["target"]).all()
+
+
+def test_a_process_has_its_part_of_the_rows():
+    table = PackedRows(features_of(range(1, 65)), {}, 2)
+    whole = next(table.batches(1, 16, slice(None), 0, limit=64))
+    parts = [
+        next(table.batches(1, 16, rows, 0, limit=64))
+        for rows in (slice(0, 8), np.array([8, 9, 10, 11, 12, 13, 14, 15]))
+    ]
+    for name, column in whole.items():
+        both = np.concatenate([part[name] for part in parts])
+        np.testing.assert_array_equal(both, column)
+
+
+def test_evaluation_has_a_text_a_row():
+    table = PackedRows(features_of([3, 5, 4]), {}, 2)
+    (batch,) = table.each_once(4, slice(None), limit=8)
+    assert batch["label"].tolist() == [0, 2, 1, 0]
+    assert "sequence_ids" not in batch and batch["row_weights"].tolist() == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(("size", "steps"), [(8, 300), (32, 300)])
+def test_about_how_many_lengths_training_meets(size, steps):
+    table = PackedRows(features_of([5] * 1700 + [10] * 296 + [20] * 40), {}, 4)
+    batches = table.batches(0, size, slice(None), seed=3, limit=20)
+    taken = itertools.islice(batches, steps)
+    met = {batch["input_ids"].shape[1] for batch in taken}
+    expected = table.expected_lengths(size, steps, limit=20)
+    assert abs(expected - len(met)) <= 1 and expected > 1
+    assert table.expected_lengths(size, steps, limit=20, to_limit=True) == 1
+    longest = next(table.batches(0, size, slice(None), 3, limit=20, to_limit=True))
+    assert longest["input_ids"].shape == (size // 4, 80)

@@ -1,0 +1,124 @@
+"""Several texts in a row of training: the same losses, gradients and answers."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax import tasks, tokenization
+from bert_jax.config import configuration
+from bert_jax.data import vocabulary
+from bert_jax.errors import UserError
+from bert_jax.tasks.classification import Classification, TextExample
+from configs.finetune import common
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
+
+
+class Texts(Classification):
+    """The task with its records given."""
+
+    given: tuple[TextExample, ...] = ()
+
+    def read(self, split):
+        return self.given if split == "train" else None
+
+
+@pytest.fixture
+def make(tmp_path):
+    def task(examples=(), length=8, labels=("no", "yes"), **fields):
+        config = common.get_config("tiny")
+        (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+        config.tokenizer.vocab_file = str(tmp_path / "vocab.txt")
+        config.task.max_seq_length = length
+        config.task.labels = labels
+        for name, value in fields.items():
+            config.task[name] = value
+        made = Texts(config)
+        made.given = tuple(examples)
+        return made
+
+    return task
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "multilabel"])
+def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make, kind):
+    rng = np.random.default_rng(0)
+    examples = []
+    for index in range(24):
+        text = " ".join(rng.choice(list("abcdefghij"), rng.integers(1, 12)))
+        label = {
+            "classification": index % 2,
+            "regression": index / 7,
+            "multilabel": (index % 2, index % 3 // 2),
+        }[kind]
+        examples.append(TextExample(index, text, "c d" if index % 3 else None, label))
+    labels = ("score",) if kind == "regression" else ("no", "yes")
+    found = []
+    for texts in (1, 4):
+        task = make(examples, 16, labels, kind=kind, texts_per_row=texts)
+        task.resolve()
+        task.config.train.batch_size = 16
+        params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+        rows = next(task.batches(0, slice(None), 0))
+        assert task.counted(rows)[0] == texts
+        batch = jax.tree.map(jnp.asarray, rows)
+
+        def loss(params, task=task, batch=batch):
+            (total,) = task.loss(params, batch, None).values()
+            (weight,) = task.loss_weights(batch).values()
+            return total / weight
+
+        found.append(jax.value_and_grad(loss)(params))
+        shape = task.phases()[0].shapes["input_ids"]
+        assert shape == (16 // texts, 16 * texts)
+    (alone, gradients), (shared, others) = found
+    assert abs(alone - shared) < 1e-6
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), gradients, others
+    )
+
+
+def test_a_text_does_not_see_the_others_of_its_row(make):
+    examples = [TextExample(n, "a b c d", None, n % 2) for n in range(4)]
+    task = make(examples, 8, texts_per_row=4)
+    task.config.train.batch_size = 4
+    params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+    batch = jax.tree.map(jnp.asarray, next(task.batches(0, slice(None), 0)))
+    before = task.logits(params, batch)["logits"]
+    batch["input_ids"] = jnp.where(batch["sequence_ids"] == 2, 8, batch["input_ids"])
+    after = task.logits(params, batch)["logits"]
+    changed = (before != after).any(axis=-1)
+    assert changed.tolist() == [[False, True, False, False]]
+
+
+def test_where_rows_cannot_be_shared(make):
+    with pytest.raises(UserError, match=r"texts_per_row=2: task\.bilstm"):
+        make(texts_per_row=2, bilstm=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "message"),
+    [
+        ("finetune/text:size=tiny", "model.causal=True", "model.causal=True reads"),
+        ("finetune/text:size=tiny,model=gpt", "task.lm_coef=0.0", "is for a BERT's"),
+        ("finetune/text:size=tiny,model=elmo", "task.lstm_size=8", "is for a BERT's"),
+    ],
+)
+def test_models_whose_rows_cannot_be_shared(tmp_path, file, field, message):
+    (tmp_path / "own.py").write_text(
+        f'extends = "{file}"\n\n\ndef get_config(config):\n    return config\n'
+    )
+    pieces = vocabulary.train_byte_pairs(["a b c", "b c d"], 20, lowercase=True)
+    kind = tmp_path / ("vocab.json" if "gpt" in file else "vocab.txt")
+    tokenization.save(pieces, tmp_path)
+    if not kind.exists():
+        kind.write_text("".join(f"{piece}\n" for piece in PIECES))
+    fields = [field, "task.texts_per_row=4"]
+    if "elmo" not in file:
+        fields.append(f"tokenizer.vocab_file={kind}")
+    given = [f"--config.{text}" for text in fields]
+    config = configuration.load(str(tmp_path / "own.py"), given)
+    with pytest.raises(UserError, match=f"texts_per_row=4: {message}"):
+        tasks.create(config)
