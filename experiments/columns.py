@@ -29,7 +29,9 @@ def columns(task: Task, phase: Phase, rows: int = 0) -> Columns:
     """
     shapes = dict(phase.shapes)
     if _PRETRAINING not in shapes:
-        shapes |= _finetuning(task, shapes["input_ids"])
+        shapes = _finetuning(task, shapes["input_ids"]) | shapes
+    if getattr(task, "kind", "") == "multilabel":
+        shapes["label"] = (*shapes["label"], len(getattr(task, "labels", ())))
     floats = {name for name in shapes if name.endswith("weights")}
     if getattr(task, "kind", "") in ("multilabel", "regression"):
         floats.add("label")
@@ -58,8 +60,6 @@ def _finetuning(task: Any, tokens: tuple[int, ...]) -> dict[str, tuple[int, ...]
         found[name] = rows
     if task.head == "token_classification":
         found["labels"] = tokens
-    if getattr(task, "kind", "") == "multilabel":
-        found["label"] = (*rows, len(task.labels))
     return {**found, "row_weights": rows}
 
 

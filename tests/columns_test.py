@@ -10,6 +10,7 @@ from tests.system.micro_data import KINDS
 from tests.system.micro_runs import write_inputs
 
 PACKING = "--config.corpus.packing=True"
+SHARED = "--config.task.texts_per_row=2"
 LEFT_TO_RIGHT = "--config.task.objective=ltr"
 
 
@@ -18,6 +19,7 @@ LEFT_TO_RIGHT = "--config.task.objective=ltr"
     ("name", "more"),
     [
         *((name, ()) for name in KINDS if name != "ax"),  # which has no training data
+        *((name, (SHARED,)) for name in ("mrpc", "stsb", "text_multilabel")),
         ("pretraining", (PACKING,)),
         ("pretraining", (LEFT_TO_RIGHT,)),
         ("pretraining", (LEFT_TO_RIGHT, PACKING)),

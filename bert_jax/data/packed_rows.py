@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -10,6 +11,9 @@ from bert_jax.data import packing
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows, padded_length, scaled
 
 _SAMPLE = 500  # batches that tell how long the others will be
+# Columns that are of a row, and not of each of its texts.
+_TOKENS = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids")
+_PLACES = "cls_positions"
 
 
 class PackedRows(Rows):
@@ -66,6 +70,25 @@ class PackedRows(Rows):
             found[padded_length(int(sums.max()), most)] += 1
         expected = (steps * count / _SAMPLE for count in found.values())
         return 1 if to_limit else max(1, sum(number >= 1 for number in expected))
+
+
+def shapes(tokens: tuple[int, ...], texts: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the longest batch.
+
+    Args:
+      tokens: [batch, length], of a batch with a text a row.
+    """
+    rows, length = tokens[0] // texts, tokens[1] * texts
+    names = (_PLACES, "label", "row_weights")
+    found: dict[str, tuple[int, ...]] = dict.fromkeys(_TOKENS, (rows, length))
+    return found | dict.fromkeys(names, (rows, texts))
+
+
+def by_text(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """What belongs to the texts of a batch, as if each had a row: [rows x texts, ...].
+    Columns of whole rows are left out."""
+    own = {name: x for name, x in batch.items() if name not in (*_TOKENS, _PLACES)}
+    return {name: x.reshape(-1, *x.shape[2:]) for name, x in own.items()}
 
 
 def grouped(

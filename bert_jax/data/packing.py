@@ -162,9 +162,10 @@ def share_rows(
     """
     row, place = np.nonzero(filled)
     lengths = np.zeros(filled.shape, int)
-    lengths[row, place] = sequences["input_mask"].sum(axis=1)
-    starts = (np.cumsum(lengths, axis=1) - lengths)[row, place]
     size = (len(filled), sequences["input_ids"].shape[1])
+    ends = sequences["input_mask"] * np.arange(1, size[1] + 1)
+    lengths[row, place] = ends.max(axis=1)  # a mask may have holes
+    starts = (np.cumsum(lengths, axis=1) - lengths)[row, place]
     packed = {
         "input_ids": np.full(size, pad, np.int32),
         **_zeros(size, "input_mask", "segment_ids", "sequence_ids", "position_ids"),

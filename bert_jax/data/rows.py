@@ -22,7 +22,7 @@ EPOCHS = 1_000_000
 # A batch is padded to one of these, or to the maximum: few shapes, few compilations,
 # and padding is less than a third of the longest row.
 LENGTHS = tuple(
-    size for power in range(3, 12) for size in (1 << power, 3 << (power - 1))
+    size for power in range(3, 16) for size in (1 << power, 3 << (power - 1))
 )
 
 

@@ -241,7 +241,7 @@ class Bert(nn.Module):
         """tanh of a linear layer on each [CLS].
 
         Left to right [CLS] has seen nothing, so it is on the last token, a [SEP]
-        (packed rows are for pre-training, where nothing uses it then).
+        (not in packed rows: nothing uses it then).
         """
         if packed is not None:
             places = packed.cls_positions[:, :, None]

@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 from bert_jax.data.glue import TASKS as GLUE
 from bert_jax.errors import UserError
 from bert_jax.tasks import elmo_tasks, gpt
+from bert_jax.tasks.classification import Classification
 from bert_jax.tasks.elmo import Elmo
 from bert_jax.tasks.glue import Glue
 from bert_jax.tasks.ner import Ner
@@ -47,4 +48,10 @@ def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
         found = gpt.of(config.task.name, found)
     if config.model.architecture == "elmo" and found is not Elmo:
         found = elmo_tasks.of(config.task.name, found)
-    return found(config, tokenizer)
+    task = found(config, tokenizer)
+    if config.task.get("texts_per_row", 1) > 1 and not isinstance(task, Classification):
+        raise UserError(
+            f"config.task.texts_per_row={config.task.texts_per_row}: this task is no "
+            "classification of texts; leave it 1"
+        )
+    return task

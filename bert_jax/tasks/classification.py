@@ -17,14 +17,13 @@ from scipy import special
 from tokenizers import Tokenizer
 
 from bert_jax.data import truncation
-from bert_jax.data.packed_rows import PackedRows
-from bert_jax.data.rows import Batch, Feature, Rows
+from bert_jax.data.rows import Feature
 from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
-from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.tasks.task import Phase
+from bert_jax.tasks.finetuning import Outputs
+from bert_jax.tasks.shared_rows import SharedRows
 from bert_jax.tokenization import byte_pairs
 
 SCORES: dict[str, dict[str, Callable[..., float]]] = {
@@ -58,7 +57,7 @@ class TextExample(NamedTuple):
     label: int | float | tuple[int, ...] | None = None
 
 
-class Classification(Finetuning[TextExample, np.ndarray]):
+class Classification(SharedRows[TextExample, np.ndarray]):
     """A subclass adds `read`, and `find_labels` if the labels are in the data.
 
     Args:
@@ -83,7 +82,6 @@ class Classification(Finetuning[TextExample, np.ndarray]):
         self.main_score = _MAIN_SCORES[self.kind]
         self.loss_name = f"{self.kind}_loss"
         self._last = byte_pairs.last_id(self.tokenizer)
-        self.texts_per_row = self._texts_per_row()
 
     @property
     def score_names(self) -> tuple[str, ...]:
@@ -118,26 +116,9 @@ class Classification(Finetuning[TextExample, np.ndarray]):
             features.append(Feature(index, columns))
         return features
 
-    def table(self, features: Sequence[Feature]) -> Rows:
-        """With `task.texts_per_row`, rows that share those of training batches."""
-        if self.texts_per_row == 1:
-            return super().table(features)
-        return PackedRows(features, self.padding, self.texts_per_row)
-
-    def phases(self) -> list[Phase]:
-        (phase,) = super().phases()
-        rows, *others, length = phase.shapes["input_ids"]
-        shape = (rows // self.texts_per_row, *others, self.texts_per_row * length)
-        return [phase._replace(shapes={"input_ids": shape})]
-
-    def counted(self, batch: Batch) -> tuple[float, float]:
-        if self.texts_per_row == 1:
-            return super().counted(batch)
-        return float(self.texts_per_row), float(batch["input_mask"].mean())
-
     def losses(
         self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Float[Array, "batch *texts"]:
+    ) -> Float[Array, "batch"]:
         """Cross entropy in nats; for multilabel, its mean over labels; for regression,
         the squared error. Hugging Face uses the same losses.
         """
@@ -146,7 +127,7 @@ class Classification(Finetuning[TextExample, np.ndarray]):
             return optax.softmax_cross_entropy_with_integer_labels(outputs, labels)
         if self.kind == "multilabel":
             return optax.sigmoid_binary_cross_entropy(outputs, labels).mean(axis=-1)
-        return jnp.square(outputs[..., 0] - labels)
+        return jnp.square(outputs[:, 0] - labels)
 
     def answers(
         self,
@@ -244,24 +225,6 @@ class Classification(Finetuning[TextExample, np.ndarray]):
             names = [name for name, g in zip(self.labels, guess, strict=True) if g]
             return {"labels": names, "scores": given}
         return {"label": self.labels[int(guess)], "scores": given}
-
-    def _texts_per_row(self) -> int:
-        """Of training; raises UserError where a row can have only one."""
-        config = self.config
-        texts = config.task.get("texts_per_row", 1)
-        reasons = {
-            "is for a BERT's classes, numbers and labels": (
-                config.model.architecture == "bert" and self.head == Classification.head
-            ),
-            "model.causal=True reads the last token": not config.model.causal,
-            "task.bilstm=True reads whole rows": not config.task.get("bilstm", False),
-        }
-        for reason, holds in reasons.items():
-            if texts > 1 and not holds:
-                raise UserError(
-                    f"config.task.texts_per_row={texts}: {reason}; leave it 1"
-                )
-        return texts
 
     def _pieces(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """The ids of each text's pieces."""

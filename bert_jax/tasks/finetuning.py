@@ -20,7 +20,6 @@ from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads, uses_pooler
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Packed
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
 from bert_jax.tasks.results import Answered
@@ -228,8 +227,9 @@ class Finetuning(Task, Generic[Example, Answer]):
     ) -> dict[str, Array]:
         """The head's logits for a batch, float32."""
         given = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
-        found: Any = self.model.apply({"params": params}, *given, key, Packed.of(batch))
-        return {k: v for k, v in found.items() if k.endswith("logits")}
+        outputs = self.model.apply({"params": params}, *given, key)
+        assert isinstance(outputs, dict)
+        return {k: v for k, v in outputs.items() if k.endswith("logits")}
 
     def outputs(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
         return self.logits(params, batch)

@@ -131,7 +131,7 @@ class Text(Classification):
             for index, text in enumerate(found)
         ]
 
-    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch *texts"]:
+    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch"]:
         """1 for each row; with `task.class_weights=balanced` its class's weight."""
         weights = super().weights(batch)
         if not self._balanced:

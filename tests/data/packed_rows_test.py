@@ -75,6 +75,16 @@ def test_a_process_has_its_part_of_the_rows():
         np.testing.assert_array_equal(both, column)
 
 
+def test_masks_may_have_holes():
+    mask = np.array([1, 0, 1, 1])
+    columns = {"input_ids": np.arange(4) + 1, "segment_ids": 0 * mask}
+    features = [Feature(n, {**columns, "input_mask": mask}) for n in range(2)]
+    (row,) = (next(PackedRows(features, {}, 2).batches(0, 2, slice(None), 0, limit=4)),)
+    assert row["input_mask"].tolist() == [[1, 0, 1, 1, 1, 0, 1, 1]]
+    assert row["input_ids"].tolist() == [[1, 0, 3, 4, 1, 0, 3, 4]]
+    assert row["position_ids"].tolist() == [[0, 0, 2, 3, 0, 0, 2, 3]]
+
+
 def test_evaluation_has_a_text_a_row():
     table = PackedRows(features_of([3, 5, 4]), {}, 2)
     (batch,) = table.each_once(4, slice(None), limit=8)

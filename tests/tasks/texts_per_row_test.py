@@ -80,6 +80,33 @@ def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make, k
     )
 
 
+def test_own_losses_and_weights_are_of_texts_however_rows_are_shared(make):
+    class Own(Texts):
+        def losses(self, logits, batch):
+            return jnp.abs(logits["logits"][:, 0] - batch["label"])
+
+        def weights(self, batch):
+            return batch["row_weights"] * (1 + batch["label"])
+
+    examples = [
+        TextExample(n, " ".join("abcd"[: 1 + n % 4]), None, n) for n in range(9)
+    ]
+    found = []
+    for texts in (1, 3):
+        given = make((), 8, ("score",), kind="regression", texts_per_row=texts).config
+        task = Own(given)
+        task.given = tuple(examples)
+        task.config.train.batch_size = 9
+        params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+        batch = jax.tree.map(jnp.asarray, next(task.batches(0, slice(None), 0)))
+        (loss,), (weight,) = (
+            parts.values()
+            for parts in (task.loss(params, batch, None), task.loss_weights(batch))
+        )
+        found.append((float(loss), float(weight)))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+
+
 def test_a_text_does_not_see_the_others_of_its_row(make):
     examples = [TextExample(n, "a b c d", None, n % 2) for n in range(4)]
     task = make(examples, 8, texts_per_row=4)
@@ -90,7 +117,7 @@ def test_a_text_does_not_see_the_others_of_its_row(make):
     batch["input_ids"] = jnp.where(batch["sequence_ids"] == 2, 8, batch["input_ids"])
     after = task.logits(params, batch)["logits"]
     changed = (before != after).any(axis=-1)
-    assert changed.tolist() == [[False, True, False, False]]
+    assert changed.tolist() == [False, True, False, False]
 
 
 def test_where_rows_cannot_be_shared(make):

@@ -1,0 +1,45 @@
+"""Documentation by package: as many of each, prose, none in two packages."""
+
+import json
+
+import pytest
+
+from bert_jax.data import pydocs
+from bert_jax.errors import UserError
+from experiments import docstrings
+
+SHARED = "All packages say this about what they return to you."
+
+
+def extracted(folder, each):
+    """What `pydocs.extract` writes, with `each` paragraphs of each package."""
+    lines = []
+    for package in (*docstrings.PACKAGES, "rich"):
+        texts = [f"The {package} way of doing it, number {n}." for n in "abcdef"[:each]]
+        listed = "x : int y : int z : int the_last_one : float"
+        text = "\n\n".join([SHARED, "Too short.", listed, *texts, texts[0]])
+        lines.append(json.dumps({"module": f"{package}/file.py", "text": text}) + "\n")
+    path = folder / "extracted.jsonl"
+    path.write_text("".join(lines))
+    return path
+
+
+def test_paragraphs_of_each_package(tmp_path, monkeypatch, capsys):
+    path = extracted(tmp_path, 4)
+    monkeypatch.setattr(pydocs, "extract", lambda folder: path)
+    output = tmp_path / "rows.jsonl"
+    assert docstrings.main([f"--output={output}", "--each=3"]) == 0
+    assert f"{3 * len(docstrings.PACKAGES)} paragraphs" in capsys.readouterr().out
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    for package in docstrings.PACKAGES:
+        own = [row["text"] for row in rows if row["label"] == package]
+        assert len(own) == len(set(own)) == 3
+        assert all(text.startswith(f"The {package} way") for text in own)
+    labels = [row["label"] for row in rows]
+    assert labels != sorted(labels)  # they are mixed
+    assert rows == docstrings.paragraphs(path, 3)
+
+
+def test_a_package_with_too_little_text_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="has 2 paragraphs of 6 to 40 words; install"):
+        docstrings.paragraphs(extracted(tmp_path, 2), 3)
