@@ -84,9 +84,11 @@ def shapes(tokens: tuple[int, ...], texts: int) -> dict[str, tuple[int, ...]]:
     return found | dict.fromkeys(names, (rows, texts))
 
 
-def by_text(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """What belongs to the texts of a batch, as if each had a row: [rows x texts, ...].
-    Columns of whole rows are left out."""
+def by_text(batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What belongs to the texts of shared rows, as if each had a row: [rows x texts,
+    ...]; columns of whole rows are left out. Other batches stay as they are."""
+    if _PLACES not in batch:
+        return batch
     own = {name: x for name, x in batch.items() if name not in (*_TOKENS, _PLACES)}
     return {name: x.reshape(-1, *x.shape[2:]) for name, x in own.items()}
 

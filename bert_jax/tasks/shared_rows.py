@@ -60,21 +60,19 @@ class SharedRows(Finetuning[Example, Answer]):
         given = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
         outputs = self.model.apply({"params": params}, *given, key, packed)
         assert isinstance(outputs, dict)
-        return packed_rows.by_text({"logits": outputs["logits"]})
+        logits = outputs["logits"]
+        assert isinstance(logits, Array)
+        return {"logits": logits.reshape(-1, logits.shape[-1])}
 
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
     ) -> Scalars:
-        if self.texts_per_row == 1:
-            return super().loss(params, batch, key)
-        logits, texts = self.logits(params, batch, key), packed_rows.by_text(batch)
-        return {
-            self.loss_name: jnp.sum(self.weights(texts) * self.losses(logits, texts))
-        }
+        texts = packed_rows.by_text(batch)
+        losses = self.losses(self.logits(params, batch, key), texts)
+        return {self.loss_name: jnp.sum(self.weights(texts) * losses)}
 
     def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
-        shared = self.texts_per_row > 1
-        return super().loss_weights(packed_rows.by_text(batch) if shared else batch)
+        return super().loss_weights(packed_rows.by_text(batch))
 
     def _texts_per_row(self) -> int:
         """Of training; raises UserError where a row can have only one."""
