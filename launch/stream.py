@@ -29,13 +29,18 @@ class Stream:
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self, command: Sequence[str]) -> None:
-        # Its own process group: close() ends gcloud's ssh too, and Ctrl-C does not.
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
+        # A Ctrl-C during the start waits for its end, so that close() ends the process.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            # Its own process group: close() ends gcloud's ssh too, and Ctrl-C does not.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         assert self._process.stdout is not None
         self._thread = threading.Thread(
             target=self._copy, args=[self._process.stdout], daemon=True

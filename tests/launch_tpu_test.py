@@ -399,7 +399,8 @@ echo "from step $step"
 while [ "$step" -lt 30 ]; do
   step=$((step + 1))
   echo "step $step"
-  echo "$step" >"$steps"
+  echo "$step" >"$steps.new"  # a kill must not leave an empty file
+  mv "$steps.new" "$steps"
   sleep 0.05
 done
 """
