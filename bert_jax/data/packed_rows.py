@@ -46,9 +46,7 @@ class PackedRows(Rows):
         """
         lengths = self.lengths[indices]
         groups = grouped(lengths, self._texts)
-        longest = int(lengths[groups].sum(axis=1).max())
-        most = limit * self._texts
-        length = most if to_limit else padded_length(longest, most)
+        length = limit * self._texts if to_limit else row_length(lengths, groups, limit)
         own = indices[groups[scaled(rows, len(indices), len(groups))]]
         alone = self.batch(own.ravel(), length)
         filled = np.ones(own.shape, bool)
@@ -62,12 +60,10 @@ class PackedRows(Rows):
     ) -> int:
         """As that of Rows, from a sample of batches."""
         random = np.random.default_rng(0)
-        most = limit * self._texts
         found: Counter[int] = Counter()
         for _ in range(_SAMPLE):
             lengths = random.choice(self.lengths, size)
-            sums = lengths[grouped(lengths, self._texts)].sum(axis=1)
-            found[padded_length(int(sums.max()), most)] += 1
+            found[row_length(lengths, grouped(lengths, self._texts), limit)] += 1
         expected = (steps * count / _SAMPLE for count in found.values())
         return 1 if to_limit else max(1, sum(number >= 1 for number in expected))
 
@@ -115,3 +111,18 @@ def grouped(
         groups[emptiest, place] = texts
         tokens[emptiest] += lengths[texts]
     return groups
+
+
+def row_length(
+    lengths: Int[np.ndarray, " texts"],
+    groups: Int[np.ndarray, "rows each"],
+    limit: int,
+) -> int:
+    """The length to pad shared rows to.
+
+    Args:
+      lengths: tokens of each text.
+      limit: tokens of a text.
+    """
+    longest = int(lengths[groups].sum(axis=1).max())
+    return padded_length(longest, limit * groups.shape[1])

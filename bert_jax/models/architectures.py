@@ -108,15 +108,7 @@ class BertWithHeads(nn.Module):
                 outputs |= own(encoded, mask, keys[1])
                 continue
             logits = self._linear(head, encoded, keys[1], input_ids.shape[:-1])
-            if head == "next_sentence":
-                outputs["next_sentence_logits"] = logits
-            elif head == "question_answering":
-                outputs["start_logits"] = logits[..., 0]
-                outputs["end_logits"] = logits[..., 1]
-            elif head == "multiple_choice":
-                outputs["logits"] = logits.reshape(input_ids.shape[:-1])
-            else:
-                outputs["logits"] = logits
+            outputs |= _named(head, logits, input_ids.shape[:-1])
         return outputs
 
     def _masked_lm(self, bert: Bert | Gpt, encoded: Encoded) -> Float[Array, "..."]:
@@ -151,6 +143,17 @@ class BertWithHeads(nn.Module):
         outputs = (size or self.labels,)
         dense = Dense(self.config, outputs, ("embed", "labels"), logits=True, name=head)
         return dense(features)
+
+
+def _named(
+    head: str, logits: Float[Array, "..."], rows: tuple[int, ...]
+) -> dict[str, Array]:
+    """A linear head's logits by their names; `rows` is the shape of the batch."""
+    if head == "next_sentence":
+        return {"next_sentence_logits": logits}
+    if head == "question_answering":
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+    return {"logits": logits.reshape(rows) if head == "multiple_choice" else logits}
 
 
 def init_with_heads(model: BertWithHeads, key: Key[Array, ""]) -> dict:

@@ -25,7 +25,7 @@ from jaxtyping import Int
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.data.packed_rows import grouped
+from bert_jax.data.packed_rows import grouped, row_length
 from bert_jax.data.rows import padded_length
 from bert_jax.errors import UserError
 from bert_jax.models.config import encoder_flops
@@ -86,8 +86,8 @@ def batch_cost(
       limit: tokens of a text.
       cost: of a row of some length.
     """
-    longest = int(sizes[grouped(sizes, texts)].sum(axis=1).max())
-    return len(sizes) // texts * cost(padded_length(longest, texts * limit))
+    length = row_length(sizes, grouped(sizes, texts), limit)
+    return len(sizes) // texts * cost(length)
 
 
 def measure(name: str, data: str, options: argparse.Namespace) -> dict[str, Any]:
