@@ -33,7 +33,7 @@ def get_config() -> ConfigDict:
 
 
 def _model() -> ConfigDict:
-    """Named as in bert_config.json, up to layer_norm_eps."""
+    """Named as in bert_config.json, up to layer_norm_eps, but position_initializer."""
     model = ConfigDict()
     model.vocab_size = 0  # rows of the embedding matrix; 0: the tokenizer's size
     model.hidden_size = 768  # numbers in each token's vector
@@ -46,6 +46,9 @@ def _model() -> ConfigDict:
     model.hidden_dropout_prob = 0.1  # share dropped of embeddings and outputs
     model.attention_probs_dropout_prob = 0.1  # share dropped of attention's weights
     model.initializer_range = 0.02  # standard deviation of random initial values
+    # Initial values of the learnt position embeddings: normal (as the others), or
+    # sinusoidal, from which a small model learns sooner to look beside a gap.
+    model.position_initializer = "normal"
     model.layer_norm_eps = 1e-12  # added to the variance in LayerNorm
     # Of the matrix products: float32, or bfloat16 (faster on TPUs and GPUs; parameters,
     # softmax and losses stay float32).

@@ -25,6 +25,7 @@ _TABLE: dict[str, rules.Rule] = {
     "model.hidden_dropout_prob": rules.number("[0, 1)"),
     "model.attention_probs_dropout_prob": rules.number("[0, 1)"),
     "model.initializer_range": rules.number("(0, inf)"),
+    "model.position_initializer": rules.one_of("normal", "sinusoidal"),
     "model.layer_norm_eps": rules.number("(0, inf)"),
     "model.dtype": rules.one_of("float32", "bfloat16"),
     "model.attention": rules.registered(

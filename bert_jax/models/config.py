@@ -18,12 +18,13 @@ HEADS = {
 DTYPES = ("float32", "bfloat16")
 REMATS = ("none", "full", "dots")
 ARCHITECTURES = ("bert", "gpt")
+POSITIONS = ("normal", "sinusoidal")
 
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """The fields of bert_config.json, two that say what it is a model of, and four that
-    say how to compute it."""
+    """The fields of bert_config.json, two that say what it is a model of, and five that
+    say how to compute it or where it starts."""
 
     vocab_size: int
     hidden_size: int
@@ -43,6 +44,7 @@ class BertConfig:
     scan_layers: bool
     causal: bool = False  # each position sees those up to its own, not later ones
     architecture: str = "bert"  # or gpt (models/gpt.py)
+    position_initializer: str = "normal"  # or sinusoidal
 
     @property
     def head_dim(self) -> int:
@@ -101,6 +103,7 @@ class BertConfig:
             ("dtype", DTYPES),
             ("remat", REMATS),
             ("architecture", ARCHITECTURES),
+            ("position_initializer", POSITIONS),
         ):
             if getattr(self, name) not in allowed:
                 raise UserError(

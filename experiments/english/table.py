@@ -139,8 +139,9 @@ def systems(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
     shape = weights.read_shape(source)
     random = [f"--config.model.{name}={value}" for name, value in shape.items()]
     if recorded := weights.recorded(source):
-        spread = recorded["model"]["initializer_range"]
-        random.append(f"--config.model.initializer_range={spread}")
+        for name in ("initializer_range", "position_initializer"):
+            if value := recorded["model"].get(name):  # the second is newer than some
+                random.append(f"--config.model.{name}={value}")
     random.append(f"--config.tokenizer.vocab_file={_vocabulary(source)}")
     return {TRAINED: (f"--config.init_from={source}",), RANDOM: tuple(random)}
 

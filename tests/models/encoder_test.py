@@ -47,6 +47,25 @@ def random_params(config):
     )
 
 
+def test_sinusoidal_positions_differ_by_distance_alone():
+    plain, waves = (
+        initial_params(dataclasses.replace(CONFIG, position_initializer=name))
+        for name in ("normal", "sinusoidal")
+    )
+    changed = jax.tree.map(lambda a, b: bool((a != b).any()), plain, waves)
+    changed = {
+        jax.tree_util.keystr(p) for p, c in jax.tree.leaves_with_path(changed) if c
+    }
+    assert changed == {"['bert']['embeddings']['position_embeddings']['embedding']"}
+    table = waves["bert"]["embeddings"]["position_embeddings"]["embedding"]
+    width, spread = CONFIG.hidden_size, CONFIG.initializer_range
+    np.testing.assert_allclose((table**2).mean(), spread**2, rtol=1e-5)
+    distance = np.arange(16)[:, None] - np.arange(16)
+    rates = 100.0 ** (-np.arange(0, width, 2) / width)
+    similarity = 2 * spread**2 * np.cos(distance[..., None] * rates).sum(-1)
+    np.testing.assert_allclose(table @ table.T, similarity, atol=1e-7)
+
+
 def inputs(batch=4, length=16, vocab=50):
     rng = np.random.default_rng(0)
     lengths = [length, 9, 5, 12][:batch]
