@@ -102,6 +102,7 @@ def test_the_random_model_has_the_same_shape(plain, tmp_path):
     planned = table.plan(options, fields, found)
     random = planned[table.RANDOM, "rte"].arguments
     assert "--config.model.hidden_size=32" in random
+    assert "--config.model.position_initializer=normal" in random
     assert f"--config.tokenizer.vocab_file={plain}/tokenizer.json" in random
     assert not any("init_from" in each for each in random)
     start = planned[table.TRAINED, "rte"].arguments
