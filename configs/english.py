@@ -67,7 +67,7 @@ def get_config(size: str = "mini", budget: str = "") -> ConfigDict:
         config.optimizer.warmup_fraction = 0.02
         train.batch_size = 16
         config.phase2.batch_size = 4
-        train.num_steps = 10_000
+        train.num_steps = 8_000
         config.checkpoint.save_every = 1000
         return config
     config.optimizer.learning_rate = 5e-4

@@ -1,0 +1,31 @@
+"""The weights in the repository: they open, and they have learnt English."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import bert_jax
+
+MINI = Path(__file__).parent.parent / "pretrained" / "mini"
+
+
+def test_it_is_small_and_says_how_it_was_made():
+    assert sum(path.stat().st_size for path in MINI.iterdir()) < 16e6
+    made = json.loads((MINI / "config.json").read_text("utf-8"))["bert_jax"]
+    assert made["step"] == made["config"]["train"]["num_steps"] == 8000
+    card = (MINI / "README.md").read_text("utf-8")
+    assert "configs/english.py:size=mini" in card and "CC BY-SA" in card
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("He shook his [MASK].", "head"),
+        ("I do not [MASK] what you mean.", "know"),
+        ("She opened the [MASK] and went into the house.", "door"),
+    ],
+)
+def test_it_fills_gaps(text, word):
+    guesses = bert_jax.load(MINI).fill_mask(text)
+    assert guesses[0][0]["token"] == word
