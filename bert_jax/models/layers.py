@@ -39,8 +39,13 @@ def initializer(
     config: BertConfig, names: tuple[str, ...]
 ) -> nn.initializers.Initializer:
     """BERT's, cut at two standard deviations, or GPT's, which is not; `names` are the
-    array's axes."""
+    array's axes. With `position_initializer=sinusoidal` the positions' is `sinusoids`.
+    """
     spread = config.initializer_range
+    if names[0] == "position" and config.position_initializer == "sinusoidal":
+        return nn.with_logical_partitioning(
+            lambda key, shape: jnp.asarray(spread * sinusoids(*shape)), names
+        )
     if config.architecture == "gpt":
         return nn.with_logical_partitioning(nn.initializers.normal(spread), names)
     return nn.with_logical_partitioning(nn.initializers.truncated_normal(spread), names)
@@ -101,11 +106,8 @@ class Embedding(nn.Module):
     axis: str  # the logical name of the rows
 
     def setup(self) -> None:
-        names, shape = (self.axis, "embed"), (self.rows, self.config.hidden_size)
-        init = initializer(self.config, names)
-        if self.axis == "position" and self.config.position_initializer == "sinusoidal":
-            table = self.config.initializer_range * sinusoids(*shape)
-            init = nn.with_logical_partitioning(lambda *_: jnp.asarray(table), names)
+        init = initializer(self.config, (self.axis, "embed"))
+        shape = (self.rows, self.config.hidden_size)
         self.embedding = self.param("embedding", init, shape)
 
     @property
