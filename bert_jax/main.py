@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     except Interrupted as interrupted:
         processes.interrupted(interrupted.signal_number)
         return 128 + interrupted.signal_number
-    except Exception as error:
+    except Exception as error:  # whatever it is, other processes must learn of it
         if isinstance(error, BrokenPipeError) and environment.output_is_closed():
             processes.fail(environment.CLOSED_PIPE, "nobody reads standard output")
             return environment.CLOSED_PIPE

@@ -60,7 +60,7 @@ def get_config(size: str = "mini", budget: str = "") -> ConfigDict:
     train.eval_every = 0
     config.evaluate.batch_size = 64
     if size == "mini":
-        # It sees the text only a few times, too few to memorize it.
+        # It sees the text less than once, too little to memorize it.
         model.hidden_dropout_prob = 0.0
         model.attention_probs_dropout_prob = 0.0
         config.optimizer.learning_rate = 1e-3

@@ -275,7 +275,7 @@ def _run(
         )
         result = pipeline.run()
         result.wait_until_finish()
-    except Exception as error:
+    except Exception as error:  # a runner may raise anything; the parent gets a line
         traceback.print_exc()
         lines = str(error).strip().splitlines() or [repr(error)]
         fail(lines[-1].partition(" [while running")[0])

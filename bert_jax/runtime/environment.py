@@ -39,7 +39,7 @@ def check() -> None:
       UserError: JAX or XLA rejects one; XLA would abort the process.
     """
     try:
-        import jax  # noqa: F401
+        import jax  # noqa: F401 (the import is the check)
     except ValueError as error:
         raise UserError(f"JAX does not start: {error}") from error
     _check_xla_flags(os.environ.get("XLA_FLAGS", ""))
