@@ -9,6 +9,11 @@ what came of it.
 
 `budget` is `train.budget`: the run measures its pace and plans its steps to end in
 that time. Without it, `--config.train.num_steps` says how many.
+
+`stage=2` goes on from weights (`--config.init_from`) with the paper's two losses:
+
+    python -m bert_jax.main --config=configs/english.py:size=mini,stage=2 \
+        --config.init_from=runs/english-mini --workdir=runs/english-mini-2
 """
 
 from ml_collections import ConfigDict
@@ -19,15 +24,19 @@ from configs import common
 SIZES = {"mini": (4, 256, 4), "small": (8, 512, 8)}
 
 
-def get_config(size: str = "mini", budget: str = "") -> ConfigDict:
+def get_config(size: str = "mini", budget: str = "", stage: str = "1") -> ConfigDict:
     """An English BERT.
 
     Args:
       size: one of SIZES.
       budget: such as 20min or 1.5h; empty: train.num_steps decides.
+      stage: 1: from random values, with the masked LM alone; 2: from the weights of
+        stage 1, with the next sentence loss too.
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")
+    if stage not in ("1", "2"):
+        raise ValueError(f"stage={stage}: choose 1 or 2")
     config = common.get_config()
     model, train = config.model, config.train
     layers, hidden, heads = SIZES[size]
@@ -69,10 +78,20 @@ def get_config(size: str = "mini", budget: str = "") -> ConfigDict:
         config.phase2.batch_size = 4
         train.num_steps = 8_000
         config.checkpoint.save_every = 1000
-        return config
-    config.optimizer.learning_rate = 5e-4
-    train.batch_size = 256
-    config.phase2.batch_size = 64
-    train.num_steps = 60_000
-    config.checkpoint.save_every = 2000
+    else:
+        config.optimizer.learning_rate = 5e-4
+        train.batch_size = 256
+        config.phase2.batch_size = 64
+        train.num_steps = 60_000
+        config.checkpoint.save_every = 2000
+    if stage == "2":
+        config.task.nsp_loss = True
+        # The long rows need a schedule of their own to train the positions from 128 on.
+        config.phase2.learning_rate = 5e-4
+        config.phase2.warmup_steps = 50
+        if size == "mini":
+            config.optimizer.learning_rate = 7e-4
+            train.batch_size = 32
+            config.phase2.batch_size = 8
+            train.num_steps = 5_000
     return config

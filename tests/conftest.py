@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bert_jax.runtime.environment import MALLOC
 from tests.forked import QUICKLY_COMPILED
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("GLIBC_TUNABLES", MALLOC)  # or each program would start twice
 # Most runs here are of the same small programs: each is compiled once for all workers,
 # which inherit the folder's name.
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "true"

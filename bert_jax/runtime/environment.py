@@ -11,17 +11,30 @@ from typing import NoReturn, TextIO
 from bert_jax.errors import UserError
 
 CLOSED_PIPE = 141  # a shell's status for a program that SIGPIPE ended
+# glibc otherwise returns XLA's buffers to the system after each step on a CPU, and gets
+# them back 4 kB at a time, zeroed: huge pages, kept for the next step.
+MALLOC = (
+    "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0"
+    ":glibc.malloc.trim_threshold=100000000000:glibc.malloc.top_pad=100000000"
+)
 
 
 def prepare() -> None:
-    """Prepares the standard streams; call it first, and only in the main program.
+    """Prepares memory and the standard streams; call it first, in the main program.
 
-    Text is UTF-8 in any locale, because data, rows and file names are. A stream that
-    the caller has closed becomes the null device; otherwise a file of the run could
-    take its number and receive what libraries print.
+    It may start the program again, in the same process: glibc reads `MALLOC` only then,
+    and text is UTF-8 in any locale, because data, rows and file names are. A stream
+    that the caller has closed becomes the null device; otherwise a file of the run
+    could take its number and receive what libraries print.
     """
-    if sys.getfilesystemencoding() != "utf-8":  # PYTHONUTF8=0 LC_ALL=C
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    is_utf8 = sys.getfilesystemencoding() == "utf-8"  # not: PYTHONUTF8=0 LC_ALL=C
+    untuned = sys.platform == "linux" and "GLIBC_TUNABLES" not in os.environ
+    if {"pdb", "debugpy"} & sys.modules.keys():
+        untuned = False  # a debugger would lose the program
+    if untuned or not is_utf8:
+        os.environ.setdefault("GLIBC_TUNABLES", MALLOC)
+        options = () if is_utf8 else ("-X", "utf8")
+        os.execv(sys.executable, [sys.executable, *options, *sys.orig_argv[1:]])
     while (null := os.open(os.devnull, os.O_RDWR)) < 3:
         pass
     os.close(null)

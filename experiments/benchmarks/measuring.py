@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from bert_jax.runtime.environment import MALLOC
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers")
 
@@ -51,9 +53,9 @@ def use_threads(count: int) -> None:
 
 
 def like_launch() -> None:
-    """Sets this process's environment, for those it starts, as launch.sh does."""
+    """Sets the environment of the processes that this one starts as launch.sh does."""
     if sys.platform == "linux":
-        os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+        os.environ.setdefault("GLIBC_TUNABLES", MALLOC)
 
 
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import platform
+import re
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import pytest
 from runs import LIMIT, ROOT, anew
 
 from bert_jax import main
+from bert_jax.runtime import environment
 
 
 def shell(text, *arguments, **variables):
@@ -66,6 +69,59 @@ def test_what_is_printed_is_utf_8(encoding):
         check=True,
     )
     assert done.stdout == "東京\n".encode()
+
+
+ALLOCATES = """
+import os, sys
+from bert_jax.runtime import environment
+environment.prepare()
+import numpy as np
+place = np.ones(64_000_000, np.uint8).ctypes.data
+(heap,) = (line for line in open("/proc/self/maps") if line.endswith("[heap]\\n"))
+first, last = (int(number, 16) for number in heap.split()[0].split("-"))
+print(os.environ["GLIBC_TUNABLES"], first <= place < last, *sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's variable")
+@pytest.mark.parametrize("own", ["", "glibc.malloc.check=0"])
+def test_large_arrays_stay_in_the_heap(own):
+    """glibc understood `MALLOC`, and a user's own value is kept."""
+    variables = {**os.environ, "GLIBC_TUNABLES": own}
+    if not own:
+        del variables["GLIBC_TUNABLES"]
+    done = subprocess.run(
+        [sys.executable, "-c", ALLOCATES, "one", "two three"],
+        cwd=ROOT,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == f"{own or environment.MALLOC} {not own} one two three\n"
+
+
+def test_a_debugger_keeps_the_program():
+    variables = {k: v for k, v in os.environ.items() if k != "GLIBC_TUNABLES"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pdb", "-m", "bert_jax.main", "--config=nowhere.py"],
+        cwd=ROOT,
+        env=variables,
+        input="continue\nquit\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "nowhere.py" in done.stderr
+    assert done.stdout.count('-> """python -m bert_jax.main') == 1, done.stdout
+
+
+def test_launch_sets_the_same():
+    text = (ROOT / "launch.sh").read_text()
+    values = re.findall(r"malloc\+?=(\S+)", text)
+    assert "".join(values) == environment.MALLOC
 
 
 @pytest.mark.slow
