@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import bert_jax
+from bert_jax.config import configuration
 
 MINI = Path(__file__).parent.parent / "pretrained" / "mini"
 
@@ -13,9 +14,22 @@ MINI = Path(__file__).parent.parent / "pretrained" / "mini"
 def test_it_is_small_and_says_how_it_was_made():
     assert sum(path.stat().st_size for path in MINI.iterdir()) < 16e6
     made = json.loads((MINI / "config.json").read_text("utf-8"))["bert_jax"]
-    assert made["step"] == made["config"]["train"]["num_steps"] == 8000
+    assert made["step"] == made["config"]["train"]["num_steps"] == 5000
     card = (MINI / "README.md").read_text("utf-8")
     assert "configs/english.py:size=mini" in card and "CC BY-SA" in card
+
+
+def test_the_command_of_its_card_is_how_it_was_made():
+    """All that decides a number is as `stage=2` has it."""
+    made = json.loads((MINI / "config.json").read_text("utf-8"))["bert_jax"]["config"]
+    now = configuration.load("configs/english.py:size=mini,stage=2", []).to_dict()
+    for config in (made, now):
+        del config["train"]["log_every"], config["corpus"]["data_dir"]
+        del config["model"]["vocab_size"]  # 0: the tokenizer's
+    now = json.loads(json.dumps(now))  # tuples as lists
+    decisive = ("seed", "model", "task", "masking", "corpus", "optimizer", "phase2")
+    for name in (*decisive, "train"):
+        assert now[name] == made[name], name
 
 
 @pytest.mark.parametrize(
