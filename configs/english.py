@@ -68,6 +68,15 @@ def get_config(size: str = "mini", budget: str = "", stage: str = "1") -> Config
     train.budget = budget
     train.eval_every = 0
     config.evaluate.batch_size = 64
+    _set_pace(config, size)
+    if stage == "2":
+        _go_on_with_both_losses(config, size)
+    return config
+
+
+def _set_pace(config: ConfigDict, size: str) -> None:
+    """Batches, rate and steps, which depend on the machine that a size is meant for."""
+    model, train = config.model, config.train
     if size == "mini":
         # It sees the text less than once, too little to memorize it.
         model.hidden_dropout_prob = 0.0
@@ -84,14 +93,16 @@ def get_config(size: str = "mini", budget: str = "", stage: str = "1") -> Config
         config.phase2.batch_size = 64
         train.num_steps = 60_000
         config.checkpoint.save_every = 2000
-    if stage == "2":
-        config.task.nsp_loss = True
-        # The long rows need a schedule of their own to train the positions from 128 on.
-        config.phase2.learning_rate = 5e-4
-        config.phase2.warmup_steps = 50
-        if size == "mini":
-            config.optimizer.learning_rate = 7e-4
-            train.batch_size = 32
-            config.phase2.batch_size = 8
-            train.num_steps = 5_000
-    return config
+
+
+def _go_on_with_both_losses(config: ConfigDict, size: str) -> None:
+    """Stage 2: what differs from stage 1."""
+    config.task.nsp_loss = True
+    # At the end of the first schedule the rate is too low for positions that are new.
+    config.phase2.learning_rate = 5e-4
+    config.phase2.warmup_steps = 50
+    if size == "mini":
+        config.optimizer.learning_rate = 7e-4
+        config.train.batch_size = 32
+        config.phase2.batch_size = 8
+        config.train.num_steps = 5_000

@@ -7,6 +7,7 @@ import pytest
 
 import bert_jax
 from bert_jax.config import configuration
+from bert_jax.convert import weights
 
 MINI = Path(__file__).parent.parent / "pretrained" / "mini"
 
@@ -21,7 +22,7 @@ def test_it_is_small_and_says_how_it_was_made():
 
 def test_the_command_of_its_card_is_how_it_was_made():
     """All that decides a number is as `stage=2` has it."""
-    made = json.loads((MINI / "config.json").read_text("utf-8"))["bert_jax"]["config"]
+    made = weights.recorded(MINI)
     now = configuration.load("configs/english.py:size=mini,stage=2", []).to_dict()
     for config in (made, now):
         del config["train"]["log_every"], config["corpus"]["data_dir"]

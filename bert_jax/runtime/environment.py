@@ -25,10 +25,9 @@ def prepare() -> None:
     could take its number and receive what libraries print.
     """
     is_utf8 = sys.getfilesystemencoding() == "utf-8"  # not: PYTHONUTF8=0 LC_ALL=C
+    debugged = bool({"pdb", "debugpy"} & sys.modules.keys())  # would lose the program
     untuned = sys.platform == "linux" and "GLIBC_TUNABLES" not in os.environ
-    if {"pdb", "debugpy"} & sys.modules.keys():
-        untuned = False  # a debugger would lose the program
-    if untuned or not is_utf8:
+    if not is_utf8 or (untuned and not debugged):
         os.environ.setdefault("GLIBC_TUNABLES", MALLOC)
         options = () if is_utf8 else ("-X", "utf8")
         os.execv(sys.executable, [sys.executable, *options, *sys.orig_argv[1:]])

@@ -70,6 +70,11 @@ def test_what_is_printed_is_utf_8(encoding):
     assert done.stdout == "東京\n".encode()
 
 
+def untuned(**variables):
+    given = {k: v for k, v in os.environ.items() if k != "GLIBC_TUNABLES"}
+    return given | variables
+
+
 TUNABLES = """
 import os, sys
 from bert_jax.runtime import environment
@@ -79,29 +84,26 @@ print(os.environ["GLIBC_TUNABLES"], *sys.argv[1:])
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's variable")
-@pytest.mark.parametrize("own", ["", "glibc.malloc.check=0"])
+@pytest.mark.parametrize("own", [{}, {"GLIBC_TUNABLES": "glibc.malloc.check=0"}])
 def test_huge_pages_unless_the_user_says_otherwise(own):
-    variables = {**os.environ, "GLIBC_TUNABLES": own}
-    if not own:
-        del variables["GLIBC_TUNABLES"]
     done = subprocess.run(
         [sys.executable, "-c", TUNABLES, "one", "two three"],
         cwd=ROOT,
-        env=variables,
+        env=untuned(**own),
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-    assert done.stdout == f"{own or environment.MALLOC} one two three\n"
+    expected = own.get("GLIBC_TUNABLES", environment.MALLOC)
+    assert done.stdout == f"{expected} one two three\n"
 
 
 def test_a_debugger_keeps_the_program():
-    variables = {k: v for k, v in os.environ.items() if k != "GLIBC_TUNABLES"}
     done = subprocess.run(
         [sys.executable, "-m", "pdb", "-m", "bert_jax.main", "--config=nowhere.py"],
         cwd=ROOT,
-        env=variables,
+        env=untuned(),
         input="continue\nquit\n",
         capture_output=True,
         text=True,
