@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import runs
+from array_record.python.array_record_data_source import ArrayRecordDataSource
 
 import bert_jax
 from bert_jax.data import prepare, records
@@ -35,11 +36,11 @@ def test_counts_are_those_of_a_loop():
     random = np.random.default_rng(0)
     batches = [some_pairs(random) for _ in range(3)]
     expected = sum(counted_slowly(pairs, 9) for pairs in batches)
-    np.testing.assert_allclose(counted.counts(batches, 9).toarray(), expected)
+    np.testing.assert_allclose(counted.near(batches, 9).toarray(), expected)
 
 
 def test_information_is_that_of_the_formula():
-    counts = counted.counts([some_pairs(np.random.default_rng(1), 8)], 9)
+    counts = counted.near([some_pairs(np.random.default_rng(1), 8)], 9)
     dense = counts.toarray()
     joint = dense / dense.sum()
     smoothed = dense.sum(0) ** 0.75
@@ -51,7 +52,7 @@ def test_information_is_that_of_the_formula():
 
 
 def test_factors_are_those_of_numpy():
-    counts = counted.counts([some_pairs(np.random.default_rng(2), 60, 20)], 25)
+    counts = counted.near([some_pairs(np.random.default_rng(2), 60, 20)], 25)
     matrix = counted.information(counts)
     seen, found = counted.factors(matrix, 6)
     assert seen.sum() == 20 and found.shape == (20, 6)
@@ -101,8 +102,35 @@ def test_a_run_starts_from_it(start, micro, tmp_path):
         -(counts * np.log((counts + 1) / (counts + 1).sum())).sum() / counts.sum()
     )
     assert line["masked_lm_loss"] == pytest.approx(unigrams, abs=0.5)
-    recorded = json.loads((folder / "config.json").read_text())["bert_jax"]["counted"]
-    assert recorded["config"]["seed"] == 0 and "versions" in recorded
+    recorded = json.loads((folder / "config.json").read_text())["bert_jax"]
+    assert recorded["config"]["seed"] == 0 and "versions" in recorded["counted"]
+
+
+def test_all_training_pairs_of_the_longest_rows_count(micro, tmp_path, monkeypatch):
+    kept = []
+    near = counted.near
+    monkeypatch.setattr(counted, "near", lambda *a: kept.append(near(*a)) or kept[-1])
+    monkeypatch.setattr(counted, "_RECORDS", 50)
+    two_phases = ("--config.phase2.fraction=0.5", "--config.phase2.max_seq_length=64",
+                  "--config.model.max_position_embeddings=64")  # fmt: skip
+    data = f"--config.corpus.data_dir={tmp_path / 'data'}"
+    given = [f"--config={micro}", f"--output={tmp_path / 'out'}", data, *SMALL]
+    counted.run([*given, *two_phases])
+    (folder,) = tmp_path.glob("data/pairs-*")
+    files = sorted(map(str, folder.glob("*train.array_record*")))
+    source = ArrayRecordDataSource(files)
+    rows = [records.parse([source[place]]) for place in range(len(source))]
+    assert len(rows) > 50 and max(pair.lengths.sum() for pair in rows) > 32
+    expected = sum(counted_slowly(pair, 64) for pair in rows)
+    np.testing.assert_allclose(kept[0].toarray(), expected)
+
+
+def test_spare_rows_have_no_probability(start, micro, tmp_path):
+    counted.run([f"--config={micro}", f"--output={tmp_path / 'out'}", start[2], *SMALL,
+                 "--config.model.vocab_size=128"])  # fmt: skip
+    bias = bert_jax.load(str(tmp_path / "out")).params["masked_lm"]["bias"]
+    assert len(bias) == 128
+    assert np.log(np.exp(bias).sum()) == pytest.approx(0, abs=0.05)
 
 
 def test_it_is_the_same_again(start, micro, tmp_path):
@@ -122,6 +150,12 @@ def test_it_is_the_same_again(start, micro, tmp_path):
         (["--config=configs/gpt.py"], "a BERT's pre-training is required"),
         (["--config=nowhere.py"], "nowhere.py"),
         (["--config.model.nothing=1"], "no such field"),
+        (["--config.task.objective=ltr"], "a BERT's pre-training is required"),
+        (["--config.init_from=pretrained/mini"], "these weights start anew"),
+        (["--config.model.vocab_size=40"], "the tokenizer has 64 pieces"),
+        (["--config.train.num_steps=0"], "config.train.num_steps=0"),
+        (["--widow=3"], "--widow=3: no such option"),
+        (["--output=gs://bucket/out"], "a local folder is required"),
         (["--config.model.hidden_size=512"], "too few for vectors of 512"),
     ],
 )
