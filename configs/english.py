@@ -10,10 +10,13 @@ what came of it.
 `budget` is `train.budget`: the run measures its pace and plans its steps to end in
 that time. Without it, `--config.train.num_steps` says how many.
 
-`stage=2` goes on from weights (`--config.init_from`) with the paper's two losses:
+Weights to start from, whose word embeddings are counted on the text instead of random,
+save most of the time:
 
-    python -m bert_jax.main --config=configs/english.py:size=mini,stage=2 \
-        --config.init_from=runs/english-mini --workdir=runs/english-mini-2
+    python -m experiments.english.counted --config=configs/english.py:size=mini \
+        --output=counted
+    python -m bert_jax.main --config=configs/english.py:size=mini \
+        --config.init_from=counted --workdir=runs/english-mini
 """
 
 from ml_collections import ConfigDict
@@ -24,19 +27,15 @@ from configs import common
 SIZES = {"mini": (4, 256, 4), "small": (8, 512, 8)}
 
 
-def get_config(size: str = "mini", budget: str = "", stage: str = "1") -> ConfigDict:
+def get_config(size: str = "mini", budget: str = "") -> ConfigDict:
     """An English BERT.
 
     Args:
       size: one of SIZES.
       budget: such as 20min or 1.5h; empty: train.num_steps decides.
-      stage: 1: from random values, with the masked LM alone; 2: from the weights of
-        stage 1, with the next sentence loss too.
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")
-    if stage not in ("1", "2"):
-        raise ValueError(f"stage={stage}: choose 1 or 2")
     config = common.get_config()
     model, train = config.model, config.train
     layers, hidden, heads = SIZES[size]
@@ -52,15 +51,15 @@ def get_config(size: str = "mini", budget: str = "", stage: str = "1") -> Config
     config.corpus.sources = ("jsonl:english/*.jsonl.gz",)
     config.corpus.dev_fraction = 0.02
     config.corpus.packing = True
-    # The masked LM alone, twice the paper's masks, positions that begin as waves: with
-    # this little text a model otherwise learns frequent words and topics and no more
-    # (docs/english.md).
-    config.task.nsp_loss = False
+    # Twice the paper's masks, and positions that begin as waves: with this little text
+    # a model otherwise learns frequent words and topics for long (docs/english.md).
     config.masking.masked_lm_prob = 0.3
     config.masking.max_predictions_per_seq = 40
     config.phase2.max_predictions_per_seq = 154
     model.position_initializer = "sinusoidal"
-    config.phase2.fraction = 0.1
+    # At the end of the first schedule the rate is too low for positions that are new.
+    config.phase2.fraction = 0.15
+    config.phase2.warmup_steps = 50
     # BERT's Adam starts with steps three times as long, too long at these rates.
     config.optimizer.name = "adamw"
     config.optimizer.warmup_steps = 0
@@ -69,8 +68,6 @@ def get_config(size: str = "mini", budget: str = "", stage: str = "1") -> Config
     train.eval_every = 0
     config.evaluate.batch_size = 64
     _set_pace(config, size)
-    if stage == "2":
-        _go_on_with_both_losses(config, size)
     return config
 
 
@@ -82,27 +79,16 @@ def _set_pace(config: ConfigDict, size: str) -> None:
         model.hidden_dropout_prob = 0.0
         model.attention_probs_dropout_prob = 0.0
         config.optimizer.learning_rate = 1e-3
+        config.phase2.learning_rate = 7e-4
         config.optimizer.warmup_fraction = 0.02
-        train.batch_size = 16
-        config.phase2.batch_size = 4
-        train.num_steps = 8_000
-        config.checkpoint.save_every = 1000
+        train.batch_size = 32
+        config.phase2.batch_size = 8
+        train.num_steps = 7_000
+        config.checkpoint.save_every = 500
     else:
         config.optimizer.learning_rate = 5e-4
+        config.phase2.learning_rate = 3.5e-4
         train.batch_size = 256
         config.phase2.batch_size = 64
         train.num_steps = 60_000
         config.checkpoint.save_every = 2000
-
-
-def _go_on_with_both_losses(config: ConfigDict, size: str) -> None:
-    """Stage 2: what differs from stage 1."""
-    config.task.nsp_loss = True
-    # At the end of the first schedule the rate is too low for positions that are new.
-    config.phase2.learning_rate = 5e-4
-    config.phase2.warmup_steps = 50
-    if size == "mini":
-        config.optimizer.learning_rate = 7e-4
-        config.train.batch_size = 32
-        config.phase2.batch_size = 8
-        config.train.num_steps = 5_000

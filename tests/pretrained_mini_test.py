@@ -15,15 +15,15 @@ MINI = Path(__file__).parent.parent / "pretrained" / "mini"
 def test_it_is_small_and_says_how_it_was_made():
     assert sum(path.stat().st_size for path in MINI.iterdir()) < 16e6
     made = json.loads((MINI / "config.json").read_text("utf-8"))["bert_jax"]
-    assert made["step"] == made["config"]["train"]["num_steps"] == 5000
+    assert made["step"] == made["config"]["train"]["num_steps"] == 7000
     card = (MINI / "README.md").read_text("utf-8")
     assert "configs/english.py:size=mini" in card and "CC BY-SA" in card
 
 
 def test_the_command_of_its_card_is_how_it_was_made():
-    """All that decides a number is as `stage=2` has it."""
+    """All that decides a number is as the config has it."""
     made = weights.recorded(MINI)
-    now = configuration.load("configs/english.py:size=mini,stage=2", []).to_dict()
+    now = configuration.load("configs/english.py:size=mini", []).to_dict()
     for config in (made, now):
         del config["train"]["log_every"], config["corpus"]["data_dir"]
         del config["model"]["vocab_size"]  # 0: the tokenizer's
@@ -38,7 +38,7 @@ def test_the_command_of_its_card_is_how_it_was_made():
     [
         ("He shook his [MASK].", "head"),
         ("I do not [MASK] what you mean.", "know"),
-        ("She opened the [MASK] and went into the house.", "door"),
+        ("She closed the [MASK] behind her.", "door"),
     ],
 )
 def test_it_fills_gaps(text, word):

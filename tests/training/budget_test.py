@@ -18,6 +18,7 @@ from bert_jax.workdir import folder
 def a_config(**train):
     config = configuration.load("configs/english.py:size=mini,budget=20min", [])
     config.train.update(train)
+    config.phase2.fraction = 0.1
     return config
 
 
