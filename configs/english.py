@@ -10,8 +10,8 @@ what came of it.
 `budget` is `train.budget`: the run measures its pace and plans its steps to end in
 that time. Without it, `--config.train.num_steps` says how many.
 
-Weights to start from, whose word embeddings are counted on the text instead of random,
-save most of the time:
+From weights whose word embeddings are counted on the text instead of random, the masked
+LM loss falls about twice as fast:
 
     python -m experiments.english.counted --config=configs/english.py:size=mini \
         --output=counted
