@@ -13,11 +13,9 @@ import argparse
 import glob
 import json
 import math
-import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from flax.traverse_util import flatten_dict
 
@@ -25,43 +23,12 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import outside, terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
-from experiments.paper.verdicts import interval
+from experiments.compared import Group, Run
 
 # What a line of metrics.jsonl has besides scores.
 _NO_SCORES = ("step", "split", "time")
 # Fields that say where a run is or how it was queried, not what it is.
 _PLACES = ("seed", "train.seeds", "corpus.data_dir", "mesh.", "predict.", "checkpoint.")
-
-
-class Run(NamedTuple):
-    """A run: its fields, and its lines of one split."""
-
-    folder: Path
-    fields: Mapping[str, Any]
-    lines: Sequence[Mapping[str, Any]]
-
-
-class Group(NamedTuple):
-    """Runs that differ by their seed alone.
-
-    Attributes:
-      name: the fields in which the groups differ, FIELD=VALUE.
-      scores: of each run, in the order of `runs`.
-    """
-
-    name: str
-    runs: Sequence[Run]
-    scores: Sequence[float]
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.scores)
-
-    @property
-    def reach(self) -> float:
-        """Half of the interval's width; infinite for one run."""
-        low, high = interval(self.scores)
-        return (high - low) / 2
 
 
 def main(argv: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from experiments.compare import Group
+from experiments.compared import Group
 from experiments.paper.plots import MARKS, STYLE, svg
 
 _STYLE = """

@@ -25,9 +25,9 @@ FREE_FIELDS = (
     *("train.log_every", "train.trackers", "train.stall_seconds", "train.extend"),
     "train.budget",  # num_steps has its result; training/budget.py compares it
 )
-# These may grow with train.extend.
 # What runs of a user's own task did before these fields of shipped tasks were there.
 _NEWER = {"task.texts_per_row": 1}
+# These may grow with train.extend.
 _LENGTH = ("train.num_steps", "train.num_epochs")
 
 # The files of a run that move when it is archived.

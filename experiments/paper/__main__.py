@@ -13,11 +13,13 @@ more.
 """
 
 import importlib.util
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax.errors import UserError
+from bert_jax.runtime.storage import write_atomically
 from experiments import ending
 from experiments.paper import execution, progress, results, runs, text
 from experiments.paper.options import Options, parse
@@ -48,7 +50,7 @@ def _finish(options: Options, planned: Sequence[runs.Run], lock: int) -> int:
     errors: dict[Path, str] = {}
     status = execution.run_all(planned, errors, lock)
     found = results.collect(options, planned, errors)
-    paths = results.write(options, found)
+    paths = _write(options, found)
     print(text.report(found))
     for path in paths:
         print(f"written: {path}")
@@ -62,6 +64,21 @@ def _finish(options: Options, planned: Sequence[runs.Run], lock: int) -> int:
         )
         status = 2
     return status
+
+
+def _write(options: Options, found: results.Results) -> list[Path]:
+    """Writes report.html, report.txt and results.json; returns their paths."""
+    from experiments.paper import page  # needs matplotlib
+
+    folder = options.output / f"{options.table.name}-{options.size}"
+    contents = {
+        "results.json": json.dumps(results.plain(found), indent=1) + "\n",
+        "report.txt": text.report(found) + "\n",
+        "report.html": page.page(found),
+    }
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    return [folder / name for name in contents]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import datetime
 import importlib.metadata
-import json
 import math
 import os
 import platform
@@ -13,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_jax.runtime.storage import write_atomically
 from experiments.paper import budget, execution, progress, runs
 from experiments.paper.options import Options
 from experiments.paper.runs import Run
@@ -189,21 +187,6 @@ def _about(run: Run, error: str) -> dict[str, Any]:
         "command": shlex.join(execution.command(run)),
         "error": error,
     }
-
-
-def write(options: Options, found: Results) -> list[Path]:
-    """Writes report.html, report.txt and results.json; returns their paths."""
-    from experiments.paper import page, text  # page needs matplotlib
-
-    folder = options.output / f"{options.table.name}-{options.size}"
-    contents = {
-        "results.json": json.dumps(plain(found), indent=1) + "\n",
-        "report.txt": text.report(found) + "\n",
-        "report.html": page.page(found),
-    }
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
-    return [folder / name for name in contents]
 
 
 def plain(found: Results) -> dict[str, Any]:
