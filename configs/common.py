@@ -139,6 +139,9 @@ def _corpus() -> ConfigDict:
     # Training rows of up to four sentence pairs that do not see each other, instead of
     # one and padding (Krell et al. 2021); then batch sizes count these rows.
     corpus.packing = False
+    # With packing: each training row's positions begin at a random one, anew in each
+    # epoch, so that short rows train all position embeddings (Kiyono et al. 2021).
+    corpus.shift_positions = False
     return corpus
 
 

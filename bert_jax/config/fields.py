@@ -62,6 +62,7 @@ _TABLE: dict[str, rules.Rule] = {
     "corpus.clean_language": rules.number("[0, 1]"),
     "corpus.clean_similarity": rules.number("(0, 1]"),
     "corpus.packing": rules.flag,
+    "corpus.shift_positions": rules.flag,
     "masking.masked_lm_prob": rules.number("(0, 1]"),
     "masking.max_predictions_per_seq": rules.whole(1, rules.SIZE),
     "masking.whole_word": rules.flag,
@@ -261,6 +262,11 @@ def _check_together(config: ConfigDict) -> None:
         raise UserError(
             "config.corpus.packing=True: packs the rows of pre-training; the rows of "
             f"config.task.name={config.task.name} are not packed, leave it False"
+        )
+    if config.corpus.shift_positions and not config.corpus.packing:
+        raise UserError(
+            "config.corpus.shift_positions=True: shifts packed rows; set "
+            "--config.corpus.packing=True too"
         )
     if saved.keep_every % saved.save_every:
         raise UserError(

@@ -205,7 +205,19 @@ class _Pairs:
         pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])
         found = shapes(self._config, self._phase)
         columns = found["masked_lm_ids"][1] if _masks(self._config) else 0
-        return packing.pack(pairs, filled, columns, self._special.pad)
+        packed = packing.pack(pairs, filled, columns, self._special.pad)
+        if self._config.corpus.shift_positions:
+            packed["position_ids"] += self._shifts(record[:, 0], epoch)
+        return packed
+
+    def _shifts(
+        self, record: Int[np.ndarray, "batch"], epoch: Int[np.ndarray, "batch"]
+    ) -> Int32[np.ndarray, "batch 1"]:
+        """Where each row's positions begin, drawn for its first record."""
+        positions = self._config.model.max_position_embeddings
+        choices = positions - self._phase.max_seq_length + 1
+        drawn = masking.uniform(self._seed, b"shift", epoch, record, 1)
+        return (drawn * choices).astype(np.int32)
 
     def read(self, record: Int[np.ndarray, "pairs"]) -> records.Pairs:
         """Reads records.

@@ -35,23 +35,39 @@ def draw(
     length: int,
     predictions: int,
 ) -> Draws:
-    """Draws each row's numbers from its own counter of one Philox stream, so that any
-    record's mask can be recomputed alone."""
+    """Any record's mask can be recomputed alone."""
+    numbers = uniform(seed, b"mask", epochs, records, length + 2 * predictions)
+    order, action, piece = np.split(numbers, [length, length + predictions], axis=1)
+    return Draws(order, action, piece)
+
+
+def uniform(
+    seed: int,
+    purpose: bytes,
+    epochs: Int[np.ndarray, "batch"],
+    records: Int[np.ndarray, "batch"],
+    count: int,
+) -> Float[np.ndarray, "batch count"]:
+    """Numbers in [0, 1), each row's from its own counter of one Philox stream.
+
+    Args:
+      purpose: keeps streams apart; at most eight bytes.
+    """
     # One generator, set to each row's counter: making one for each takes four times as
     # long, and Philox written with arrays twice as long or more.
-    philox = np.random.Philox(key=np.array([seed, 0x6D61736B], np.uint64))  # "mask"
+    key = np.array([seed, int.from_bytes(purpose)], np.uint64)
+    philox = np.random.Philox(key=key)
     generator = np.random.Generator(philox)
     state: Any = philox.state
     # The low words count the numbers drawn; the high words keep rows apart.
     counters = np.zeros((len(records), 4), np.uint64)
     counters[:, 2], counters[:, 3] = epochs, records
-    numbers = np.empty((len(records), length + 2 * predictions))
+    numbers = np.empty((len(records), count))
     for counter, row in zip(counters, numbers, strict=True):
         state["state"]["counter"] = counter
         philox.state = state
         generator.random(out=row)
-    order, action, piece = np.split(numbers, [length, length + predictions], axis=1)
-    return Draws(order, action, piece)
+    return numbers
 
 
 def apply(

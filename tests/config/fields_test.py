@@ -128,6 +128,9 @@ def test_packing_is_for_pretraining():
     spec = f"{configuration.CONFIGS / 'finetune' / 'swag.py'}"
     with pytest.raises(UserError, match=r"^config\.corpus\.packing=True: .*name=swag"):
         configuration.load(spec, ["--config.corpus.packing=True"])
+    with pytest.raises(UserError, match=r"^config\.corpus\.shift_positions=True: "):
+        load("corpus.shift_positions=True")
+    load("corpus.shift_positions=True", "corpus.packing=True")
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,30 @@ def test_names_shapes_and_types(config):
     assert batch["next_sentence_labels"].shape == (16, packing.PAIRS)
 
 
+def test_shifted_rows_begin_at_random_positions_anew_in_each_epoch(config, data):
+    shifted = config.copy_and_resolve_references()
+    shifted.corpus.shift_positions = True
+    shifted.model.max_position_embeddings = LENGTH + 7
+    (phase,) = loader.phases(config)
+    plain_batches = loader.dataset(config, phase, data)
+    batches = loader.dataset(shifted, phase, data)
+    begins = []
+    for step in range(20):
+        batch, as_it_was = batches[step], plain_batches[step]
+        shift = batch["position_ids"] - as_it_was.pop("position_ids")
+        assert same(as_it_was, {n: rows for n, rows in batch.items() if n in as_it_was})
+        assert (shift == shift[:, :1]).all() and shift.dtype == np.int32
+        begins.extend(shift[:, 0])
+    assert set(begins) == set(range(8))  # the last row position is the model's last
+    first = loader.dataset(shifted, phase, data, rows=slice(3, 4))[0]
+    assert same(first, {name: some[3:4] for name, some in batches[0].items()})
+    # Batches of all rows: the same ones in each epoch, in another order.
+    whole = phase._replace(batch_size=len(packing.rows(data.folder, LENGTH)))
+    epochs = loader.dataset(shifted, whole, data)
+    one, two = (sorted(epochs[epoch]["position_ids"][:, 0]) for epoch in (0, 1))
+    assert one != two
+
+
 def unpacked(batch, pad=0):
     """The pairs of packed rows, one a row, as they are without packing."""
     found = []
