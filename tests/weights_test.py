@@ -266,22 +266,6 @@ def test_a_head_of_no_name(tmp_path):
         weights.read(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        (["vocab.txt"], "has no config.json"),
-        (["config.json"], "no model.safetensors and no checkpoints/"),
-        (["bert_model.ckpt.index"], "has no bert_config.json"),
-        (["config.json", "checkpoints"], "is this a work directory"),
-    ],
-)
-def test_folders_of_no_kind(tmp_path, files, message):
-    for name in files:
-        (tmp_path / name).write_text("{}")
-    with pytest.raises(UserError, match=message):
-        pretrained.load(tmp_path)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "source", "drops"),
