@@ -308,30 +308,3 @@ def test_a_work_directory_that_is_a_file(refused, tmp_path):
     path = tmp_path / "file"
     path.write_text("x")
     refused(workdir=path, words=["file", "not a folder"])
-
-
-@pytest.mark.parametrize("mode", ["predict", "evaluate", "export"])
-def test_a_recorded_config_of_impossible_values(micro, plain, tmp_path, capfd, mode):
-    folder = tmp_path / "damaged"
-    shutil.copytree(plain, folder)
-    path = folder / "config.json"
-    fields = json.loads(path.read_text())
-    fields["train"]["seeds"] = None
-    path.write_text(json.dumps(fields))
-    flags = [f"--workdir={folder}", f"--mode={mode}", f"--output={tmp_path / 'out'}"]
-    assert main.main(flags) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"error: {path}: damaged: config.train.seeds=None: ")
-
-
-def test_an_export_whose_config_is_of_another_model(plain, tmp_path, capfd):
-    folder, out = tmp_path / "edited", tmp_path / "out"
-    shutil.copytree(plain, folder)
-    path = folder / "config.json"
-    fields = json.loads(path.read_text())
-    fields["model"]["intermediate_size"] *= 2
-    path.write_text(json.dumps(fields))
-    assert main.main([f"--workdir={folder}", "--mode=export", f"--output={out}"]) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"error: {folder}: bert/encoder/layer_0/intermediate/bias ")
-    assert not out.exists()

@@ -1,9 +1,12 @@
-"""A work directory belongs to one config, also if an older version wrote it."""
+"""A work directory belongs to one config, also if an older version wrote it; one whose
+config was edited is refused in one line."""
 
 import json
+import shutil
 
 import pytest
 
+from bert_jax import main
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.workdir import folder
@@ -20,3 +23,30 @@ def test_a_run_of_an_own_task_from_before_a_field_was_there(tmp_path):
     config.task.texts_per_row = 4
     with pytest.raises(UserError, match=r"task.texts_per_row \(1 there, 4 now\)"):
         folder.check(tmp_path, config)
+
+
+@pytest.mark.parametrize("mode", ["predict", "evaluate", "export"])
+def test_a_recorded_config_of_impossible_values(micro, plain, tmp_path, capfd, mode):
+    folder = tmp_path / "damaged"
+    shutil.copytree(plain, folder)
+    path = folder / "config.json"
+    fields = json.loads(path.read_text())
+    fields["train"]["seeds"] = None
+    path.write_text(json.dumps(fields))
+    flags = [f"--workdir={folder}", f"--mode={mode}", f"--output={tmp_path / 'out'}"]
+    assert main.main(flags) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"error: {path}: damaged: config.train.seeds=None: ")
+
+
+def test_an_export_whose_config_is_of_another_model(plain, tmp_path, capfd):
+    folder, out = tmp_path / "edited", tmp_path / "out"
+    shutil.copytree(plain, folder)
+    path = folder / "config.json"
+    fields = json.loads(path.read_text())
+    fields["model"]["intermediate_size"] *= 2
+    path.write_text(json.dumps(fields))
+    assert main.main([f"--workdir={folder}", "--mode=export", f"--output={out}"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"error: {folder}: bert/encoder/layer_0/intermediate/bias ")
+    assert not out.exists()
