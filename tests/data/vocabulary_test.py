@@ -1,10 +1,17 @@
-"""The sample of a corpus on which a vocabulary is trained."""
+"""A vocabulary: the sample of a corpus on which it is trained, and the training."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_jax import tokenization
 from bert_jax.data import vocabulary
+from bert_jax.errors import UserError
 
 
 @given(st.lists(st.integers(1, 50)), st.integers(0, 400), st.integers(0, 99))
@@ -29,3 +36,67 @@ def test_every_document_has_the_same_chance():
     assert len(kept) == 5000
     for digit in "0123456789":
         assert kept.count(digit) == pytest.approx(500, abs=100)  # deviation 19
+
+
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "catalogue", "of", "cats"]
+DOCUMENTS = [" ".join(random.Random(i).choices(WORDS, k=50)) for i in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("size", "special"),
+    [(120, (0, 1, 2, 3, 4)), (10_000, (0, 100, 101, 102, 103))],
+)
+def test_trained_vocabulary(size, special, tmp_path):
+    tokenizer = vocabulary.train(DOCUMENTS, size, lowercase=True)
+    assert tokenizer.get_vocab_size() == size
+    assert tokenization.special_ids(tokenizer) == special
+    tokens = tokenizer.encode("Cats [MASK]").tokens
+    assert tokens == ["[CLS]", "cats", "[MASK]", "[SEP]"]
+    # The text is too small for so many pieces.
+    assert tokenizer.id_to_token(size - 1).startswith("[unused")
+    tokenization.save(tokenizer, tmp_path)
+    assert len((tmp_path / "vocab.txt").read_text().splitlines()) == size
+    again = vocabulary.train(DOCUMENTS, size, lowercase=True)
+    assert again.to_str() == tokenizer.to_str()
+
+
+def test_small_vocabulary_keeps_the_frequent_characters():
+    tokenizer = vocabulary.train(DOCUMENTS, 30, lowercase=True)
+    pieces = tokenizer.get_vocab()
+    assert len(pieces) == 30
+    assert {"t", "a", "##t", "##a"} <= pieces.keys()
+    assert "g" not in pieces
+    with pytest.raises(UserError, match="raise tokenizer"):
+        vocabulary.train(DOCUMENTS, 6, lowercase=True)
+
+
+TRAIN = """
+import hashlib, sys
+from bert_jax.data import vocabulary
+documents = [open(path, encoding="utf-8-sig").read() for path in sys.argv[1:]]
+tokenizer = vocabulary.train(documents, 3000, lowercase=True)
+print(hashlib.sha256(tokenizer.to_str().encode()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_training_is_the_same_in_every_process(shared_data):
+    books = ("austen-emma.txt", "wells-time-machine.txt")
+    paths = [str(shared_data(f"corpus/gutenberg/{name}")) for name in books]
+    command = [sys.executable, "-c", TRAIN, *paths]
+    root = Path(tokenization.__file__).parents[2]
+    runs = {subprocess.check_output(command, cwd=root, timeout=60) for _ in range(2)}
+    assert len(runs) == 1
+
+
+def test_accents_may_be_kept_in_lower_case():
+    """Korean syllables stay whole, and é is no e."""
+    texts = ["Café 사과 배 café", "사과 나무 Élan"] * 5
+    kept = vocabulary.train(texts, 60, True, strip_accents=False)
+    assert kept.encode("CAFÉ 사과", add_special_tokens=False).tokens == ["café", "사과"]
+    stripped = vocabulary.train(texts, 60, True)
+    assert "사과" not in stripped.get_vocab() and "cafe" in stripped.get_vocab()
+    for rules in (True, False), (False, True), (False, False):
+        assert not tokenization.build(
+            list(kept.get_vocab()), *rules
+        ).normalizer.strip_accents
