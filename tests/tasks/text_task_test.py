@@ -1,8 +1,6 @@
-"""One's own texts and IMDb: labels found, each split read, files, prediction."""
+"""One's own texts: labels found, each split read, files, prediction."""
 
 import csv
-import json
-import zipfile
 from collections import Counter
 
 import flax.linen as nn
@@ -11,39 +9,19 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 from scipy import special
+from small_texts import PIECES, rows_of, shrunk
 
-from bert_jax.data.rows import Rows
 from bert_jax.data.tables import ANY, Wanted
 from bert_jax.errors import UserError
-from bert_jax.tasks.text import Imdb, Text
-from configs.finetune import imdb, text
+from bert_jax.tasks.text import Text
+from configs.finetune import text
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "good", "bad"]
 TRAIN = [("a good b", "10"), ("bad", "9"), ("good good", "10"), ("", "-1")]
 
 
 @pytest.fixture
-def shrink(tmp_path):
-    """Makes a config small."""
-
-    def shrunk(config):
-        (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
-        config.tokenizer.vocab_file = str(tmp_path / "vocab.txt")
-        config.model.hidden_size = 16
-        config.model.num_attention_heads = 2
-        config.model.intermediate_size = 32
-        config.model.max_position_embeddings = 16
-        config.task.max_seq_length = 16
-        config.evaluate.batch_size = 2
-        config.train.num_steps = 1
-        return config
-
-    return shrunk
-
-
-@pytest.fixture
-def config(shrink, tmp_path):
-    config = shrink(text.get_config("tiny"))
+def config(tmp_path):
+    config = shrunk(text.get_config("tiny"), tmp_path)
     config.task.train_file = write(tmp_path / "train.csv", TRAIN)
     return config
 
@@ -62,10 +40,6 @@ def evaluate(task, split):
         for batch in task.evaluation_batches(split, 0, slice(None))
     ]
     return params, task.results(split, fetched)
-
-
-def rows_of(path):
-    return [json.loads(line) for line in path.open(encoding="utf-8")]
 
 
 def test_labels_are_found_and_kept(config):
@@ -293,127 +267,6 @@ def test_tfds(config, make_builder, tmp_path):
     task.resolve()
     assert task.labels == ("neg", "pos")
     assert [(x.text, x.label) for x in task.read("train")] == [("good", 1), ("bad", 0)]
-
-
-@pytest.fixture
-def reviews(shrink, tmp_path):
-    """IMDb's layout: 20 reviews for training, 2 for the test."""
-    for index in range(20):
-        name, word = [("pos/{}_9.txt", "good"), ("neg/{}_1.txt", "bad")][index % 2]
-        path = tmp_path / "train" / name.format(index)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{word}\na <br />" + " b" * index)
-    for name in ("pos", "neg"):
-        (tmp_path / "test" / name).mkdir(parents=True)
-        (tmp_path / "test" / name / "0_5.txt").write_text("c")
-    config = shrink(imdb.get_config("tiny"))
-    config.task.data_dir = str(tmp_path)
-    return config
-
-
-def test_imdb(reviews):
-    reviews.task.dev_fraction = 0.2
-    task = Imdb(reviews)
-    task.resolve()
-    assert task.labels == ("neg", "pos")
-    assert task.splits == ("dev", "test")
-    train, dev, test = (task.examples(split) for split in ("train", "dev", "test"))
-    assert Counter(x.label for x in train) == {0: 8, 1: 8}
-    assert [(x.id, x.label) for x in dev] == [(0, 0), (1, 0), (2, 1), (3, 1)]
-    assert [x.label for x in test] == [0, 1]
-    # The last by name: 7_1 and 9_1, 6_9 and 8_9.
-    assert [x.text.count(" b") for x in dev] == [7, 9, 6, 8]
-    assert not {x.text for x in train} & {x.text for x in dev}
-    assert all(x.text.startswith(("bad", "good")[x.label]) for x in [*train, *dev])
-
-
-def test_imdb_without_dev_or_test(reviews, tmp_path):
-    reviews.task.dev_fraction = 0.0
-    (tmp_path / "test").rename(tmp_path / "other")
-    task = Imdb(reviews)
-    task.resolve()
-    assert task.splits == ()
-    assert len(task.examples("train")) == 20
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "notice"),
-    [
-        ("data_dir", "", "data_dir is empty"),
-        ("data_dir", "/nowhere", "/nowhere/train: has no texts"),
-        ("dev_fraction", 1.0, "dev_fraction=1.0"),
-        ("dev_fraction", -0.1, "dev_fraction=-0.1"),
-    ],
-)
-def test_imdb_fields_that_are_wrong(reviews, field, value, notice):
-    reviews.task[field] = value
-    with pytest.raises(UserError) as caught:
-        Imdb(reviews).resolve()
-    assert notice in str(caught.value)
-
-
-def test_imdb_holds_out_whole_films(reviews, tmp_path):
-    """Of 20 reviews of 5 films, which stand in another order in each class."""
-    reviews.task.dev_fraction = 0.4
-    for name, step in (("pos", 1), ("neg", 3)):
-        urls = [f"film {step * index // 2 % 5}" for index in range(20)]
-        (tmp_path / "train" / f"urls_{name}.txt").write_text("\n".join(urls) + "\n")
-    task = Imdb(reviews)
-    task.resolve()
-    found = {}
-    for split in ("train", "dev"):
-        found[split] = set()
-        for example in task.examples(split):
-            index = example.text.count(" b")
-            step = 1 if example.text.startswith("good") else 3
-            found[split].add(step * index // 2 % 5)
-    assert found["train"] | found["dev"] == set(range(5))
-    assert not found["train"] & found["dev"]
-    assert Counter(x.label for x in task.examples("dev")) == {0: 4, 1: 4}
-
-
-def test_imdb_from_tfds(reviews, make_builder, tmp_path, shared_data):
-    """Real reviews, some of them twice, in two orders: TFDS shuffles."""
-    features = {
-        "text": tfds.features.Text(),
-        "label": tfds.features.ClassLabel(names=["neg", "pos"]),
-    }
-    real = rows_of(shared_data("imdb/train.jsonl"))
-    rows = [{"text": row["text"], "label": int(row["label"])} for row in real]
-    rows += rows[::10]
-    held = []
-    for name, order in {"one": rows, "other": rows[::-1]}.items():
-        home = make_builder(tmp_path / name, "imdb", order, features)
-        reviews.task.data_dir, reviews.task.labels = f"tfds:{home}", ()
-        task = Imdb(reviews)
-        task.resolve()
-        assert task.labels == ("neg", "pos")
-        train, dev = task.examples("train"), task.examples("dev")
-        assert len(train) + len(dev) == len(rows)
-        assert not {x.text for x in train} & {x.text for x in dev}
-        assert Counter(x.label for x in dev) == {
-            label: sum(row["label"] == label for row in rows) // 10 for label in (0, 1)
-        }
-        (notice,) = task.notices
-        assert "do not name their films" in notice and task.notices[notice] == len(dev)
-        held.append(sorted(x.text for x in dev))
-    assert held[0] == held[1]
-
-
-def test_movie_reviews(reviews, shared_data, tmp_path):
-    """2,000 real reviews, all longer than the model's 16 positions."""
-    with zipfile.ZipFile(shared_data("movie_reviews/movie_reviews.zip")) as archive:
-        archive.extractall(tmp_path / "real")
-    (tmp_path / "real" / "movie_reviews").rename(tmp_path / "real" / "train")
-    reviews.task.data_dir = str(tmp_path / "real")
-    task = Imdb(reviews)
-    task.resolve()
-    for split, count in {"train": 1800, "dev": 200}.items():
-        examples = task.examples(split)
-        assert Counter(x.label for x in examples) == {0: count // 2, 1: count // 2}
-    features = task.encode(task.examples("dev"), "dev")
-    assert task.notices == {"dev: texts longer than max_seq_length, cut": 200}
-    assert set(Rows(features, {}).lengths) == {16}
 
 
 def test_imdb_sample(config, shared_data):

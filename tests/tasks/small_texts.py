@@ -1,0 +1,23 @@
+"""Small configs of tasks on texts, and the rows of their files."""
+
+import json
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "good", "bad"]
+
+
+def shrunk(config, folder):
+    """A config made small, with a vocabulary in the folder."""
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    config.tokenizer.vocab_file = str(folder / "vocab.txt")
+    config.model.hidden_size = 16
+    config.model.num_attention_heads = 2
+    config.model.intermediate_size = 32
+    config.model.max_position_embeddings = 16
+    config.task.max_seq_length = 16
+    config.evaluate.batch_size = 2
+    config.train.num_steps = 1
+    return config
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.open(encoding="utf-8")]
