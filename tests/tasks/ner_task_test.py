@@ -1,61 +1,20 @@
 """Words and tags become features and come back, whatever their length."""
 
-import contextlib
-import io
-import json
-from pathlib import Path
-
-import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file, save_file
+from ner_tasks import TRAIN, encoded, pieces, task_in
 
-from bert_jax import main, tokenization
-from bert_jax.convert import export, layout
+from bert_jax import tokenization
 from bert_jax.data.ner_windows import parts, widen
 from bert_jax.errors import UserError
-from bert_jax.models.architectures import BertWithHeads, init_with_heads
-from bert_jax.models.config import BertConfig
-from bert_jax.tasks.ner import Ner
-from configs.finetune import ner
-
-CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "finetune"
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-PIECES += [*"abcdefghijklmnopqrstuvwxyzPU.", *(f"##{c}" for c in "abcdefghijklmnop")]
-TRAIN = "Pa\tB-X\nb\tI-X\n\nc\tO\nd\tB-Y\n"
 
 
 @pytest.fixture
 def task(tmp_path):
-    """Makes a task of the texts of its files."""
-    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
-
-    def make(train=TRAIN, dev="", test="", vocab=tmp_path / "vocab.txt", **fields):
-        config = ner.get_config("tiny")
-        config.tokenizer.vocab_file = str(vocab)
-        for split, text in {"train": train, "dev": dev, "test": test}.items():
-            if text:
-                path = tmp_path / f"{split}.conll"
-                path.write_text(text, encoding="utf-8", newline="")
-                config.task[f"{split}_file"] = str(path)
-        config.task.update(fields)
-        made = Ner(config)
-        made.resolve()
-        return made
-
-    return make
-
-
-def encoded(task, split):
-    return task.encode(task.examples(split), split)
-
-
-def pieces(task, feature):
-    return [task.tokenizer.id_to_token(i) for i in feature.columns["input_ids"]]
+    return task_in(tmp_path)
 
 
 def gold_outputs(task, features):
@@ -274,178 +233,6 @@ def test_the_loss_is_the_mean_over_tagged_words(task):
     found = made.losses({"logits": jnp.array(logits)}, batch) * made.weights(batch)
     assert float(jnp.sum(found)) == pytest.approx(np.sum(losses[:2]), rel=1e-6)
     assert made.loss_weights(batch) == {"tagging_loss": 2}
-
-
-def by_piece(made):
-    """Stands for the device: the tag depends on the piece that it is read from."""
-    tags = {"P": "B-X", "U": "I-X", "d": "B-Y"}
-    rows = [made.labels.index(tags.get(piece, "O")) for piece in PIECES]
-    table = np.eye(len(made.labels))[rows]
-    return lambda batch: {"logits": table[batch["input_ids"]]}
-
-
-@pytest.mark.parametrize("size", [1, 2, 64])
-def test_evaluation_answers_in_the_order_of_the_file(task, tmp_path, size):
-    """Windows and padding and rows of other lengths make no difference."""
-    words = ["a Pa Ub c a a a a a a Pa Ub", "d", "Pa", "b Ub", "c " * 30 + "d", "Ub d"]
-    dev = "\n\n".join("\n".join(f"{w}\tO" for w in line.split()) for line in words)
-    made = task(dev=dev, max_seq_length=10)
-    made.config.evaluate.batch_size = size
-    device = by_piece(made)
-    batches = made.evaluation_batches("dev", 0, slice(None))
-    results = made.results("dev", [device(batch) for batch in batches])
-    tags = {"Pa": "B-X", "Ub": "I-X", "d": "B-Y"}
-    assert results.answers == [
-        [tags.get(w, "O") for w in line.split()] for line in words
-    ]
-    results.write(tmp_path)
-    written = (tmp_path / "dev.conll").read_text().split("\n")
-    for line, read in zip(written, [*dev.split("\n"), ""], strict=True):
-        word = read.partition("\t")[0]
-        assert line == (f"{read}\t{tags.get(word, 'O')}" if read else "")
-
-
-def ask(made, rows):
-    predictor = made.predictor()
-    parsed = [predictor.parse(row) for row in rows]
-    return predictor.answer(parsed, by_piece(made), 2)
-
-
-def test_predict_words(task):
-    rows = [{"words": ["a", "Pa.", "Ub", "\x00"]}, {"words": ["d"]}, {"words": ["a"]}]
-    assert ask(task(), rows) == [
-        {
-            "tags": ["O", "B-X", "I-X", "O"],
-            "entities": [{"type": "X", "start": 1, "end": 3, "words": ["Pa.", "Ub"]}],
-        },
-        {
-            "tags": ["B-Y"],
-            "entities": [{"type": "Y", "start": 0, "end": 1, "words": ["d"]}],
-        },
-        {"tags": ["O"], "entities": []},
-    ]
-
-
-def test_predict_text_with_its_offsets(task):
-    text = "  a\u2028Pa  Ub.d \U0001f600\x00d"
-    (answer,) = ask(task(), [{"text": text}])
-    assert answer["words"] == ["a", "Pa", "Ub", ".", "d", "\U0001f600\x00d"]
-    assert answer["tags"] == ["O", "B-X", "I-X", "O", "B-Y", "O"]
-    assert answer["entities"] == [
-        {"type": "X", "start": 4, "end": 10, "text": "Pa  Ub"},
-        {"type": "Y", "start": 11, "end": 12, "text": "d"},
-    ]
-    for entity in answer["entities"]:
-        assert text[entity["start"] : entity["end"]] == entity["text"]
-    assert json.loads(json.dumps(answer)) == answer
-
-
-def test_rows_are_no_context_of_each_other(task):
-    made = task(document_context=True)
-    rows = [made.parse({"words": ["a"]}), made.parse({"text": "b c"})]
-    features = made.encode(rows, "predict")
-    assert [pieces(made, f)[1:-1] for f in features] == [["a"], ["b", "c"]]
-
-
-def test_predict_long_texts_whole(task):
-    made = task(max_seq_length=6)
-    (answer,) = ask(made, [{"text": "a Pa Ub c " * 50}])
-    assert answer["tags"] == ["O", "B-X", "I-X", "O"] * 50
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        {},
-        {"words": ["a"], "text": "a"},
-        {"words": []},
-        {"words": "a b"},
-        {"words": ["a", ""]},
-        {"words": ["a", 1]},
-        {"text": None},
-        {"text": " \x00\n"},
-    ],
-)
-def test_rows_that_are_wrong(task, row):
-    with pytest.raises(ValueError, match=r'"words"|"text"'):
-        task().parse(row)
-
-
-@pytest.fixture
-def unnamed(tmp_path):
-    """A Hugging Face folder with a pooler whose three outputs have no names."""
-    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    size |= {"intermediate_size": 16, "max_position_embeddings": 16}
-    config = ner.get_config("tiny")
-    config.model.update(size)
-    model_config = BertConfig.create(config.model, len(PIECES))
-    model = BertWithHeads(model_config, heads=("token_classification",), labels=3)
-    params = nn.meta.unbox(init_with_heads(model, jax.random.key(0)))
-    found = layout.Weights(
-        config=model_config,
-        params=jax.tree.map(np.asarray, params),
-        architecture="BertForTokenClassification",
-        labels=layout.default_labels(3),
-        left_over=(),
-    )
-    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
-    tokenizer = tokenization.load(tmp_path / "vocab.txt", lowercase=False)
-    export.export(found, tokenizer, tmp_path / "model", {})
-    path = tmp_path / "model" / "model.safetensors"
-    pooler = {"bert.pooler.dense.weight": np.eye(8, dtype=np.float32)}
-    pooler["bert.pooler.dense.bias"] = np.zeros(8, np.float32)
-    save_file(load_file(path) | pooler, path, metadata={"format": "pt"})
-    (tmp_path / "in.jsonl").write_text('{"words": ["a", "b"]}\n')
-
-    def ask(*args):
-        fields = (f"--config.model.{name}={value}" for name, value in size.items())
-        err = io.StringIO()
-        with contextlib.redirect_stderr(err):
-            status = main.main(
-                [
-                    f"--config={CONFIGS / 'ner.py'}:size=tiny",
-                    f"--workdir={tmp_path / 'none'}",
-                    f"--config.init_from={tmp_path / 'model'}",
-                    "--config.task.max_seq_length=16",
-                    "--mode=predict",
-                    f"--input={tmp_path / 'in.jsonl'}",
-                    f"--output={tmp_path / 'out.jsonl'}",
-                    *fields,
-                    *args,
-                ]
-            )
-        return status, err.getvalue(), tmp_path / "out.jsonl"
-
-    return ask
-
-
-def test_unnamed_outputs_are_refused_in_one_line(unnamed):
-    status, err, output = unnamed()
-    assert status == 2 and not output.exists()
-    assert err.startswith("error: config.task.labels: 'LABEL_0' has no prefix")
-    assert "LABEL_0, LABEL_1, LABEL_2" in err and err.count("\n") == 1
-    assert "--config.task.labels=" in err and "--config.task.scheme=none" in err
-
-
-@pytest.mark.parametrize(
-    ("args", "tags"),
-    [
-        (["--config.task.labels=('O', 'B-X', 'I-X')"], {"O", "B-X", "I-X"}),
-        (["--config.task.scheme=none"], {"LABEL_0", "LABEL_1", "LABEL_2"}),
-    ],
-)
-def test_unnamed_outputs_are_named_or_plain(unnamed, args, tags):
-    status, err, output = unnamed(*args)
-    assert status == 0, err
-    answer = json.loads(output.read_text())
-    assert len(answer["tags"]) == 2 and set(answer["tags"]) <= tags
-    assert ("entities" in answer) == ("B-X" in tags)
-
-
-def test_plain_tags_that_are_given_need_scheme_none(task):
-    with pytest.raises(UserError, match=r"config.task.labels: 'NOUN' has no prefix"):
-        task(labels=("O", "NOUN"))
-    assert task(labels=("O", "NOUN"), train="a O", scheme="none").labels[1] == "NOUN"
 
 
 @pytest.mark.slow

@@ -1,0 +1,36 @@
+"""Tasks of tagged words, of a few letters each."""
+
+from bert_jax.tasks.ner import Ner
+from configs.finetune import ner
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES += [*"abcdefghijklmnopqrstuvwxyzPU.", *(f"##{c}" for c in "abcdefghijklmnop")]
+TRAIN = "Pa\tB-X\nb\tI-X\n\nc\tO\nd\tB-Y\n"
+
+
+def task_in(folder):
+    """Makes a task of the texts of its files."""
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+
+    def make(train=TRAIN, dev="", test="", vocab=folder / "vocab.txt", **fields):
+        config = ner.get_config("tiny")
+        config.tokenizer.vocab_file = str(vocab)
+        for split, text in {"train": train, "dev": dev, "test": test}.items():
+            if text:
+                path = folder / f"{split}.conll"
+                path.write_text(text, encoding="utf-8", newline="")
+                config.task[f"{split}_file"] = str(path)
+        config.task.update(fields)
+        made = Ner(config)
+        made.resolve()
+        return made
+
+    return make
+
+
+def encoded(task, split):
+    return task.encode(task.examples(split), split)
+
+
+def pieces(task, feature):
+    return [task.tokenizer.id_to_token(i) for i in feature.columns["input_ids"]]
