@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from optimizer_test import make_config
+from optimizer_config import make_config
 
 from bert_jax.errors import UserError
 from bert_jax.training import optimizer
