@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("apache_beam", reason="needs the beam extra")
 
-from prepare_test import make_config, write_corpus
+from preparing import make_config, write_corpus
 
 from bert_jax.data import beam, chunks, prepare
 from bert_jax.data.shards import Chunk, Job, Shard

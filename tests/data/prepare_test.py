@@ -1,81 +1,24 @@
-"""Preparation as a whole: what is written, that it is complete, and how it fails."""
+"""Preparation as a whole: what is written, that it is complete, and its name."""
 
-import errno
 import json
-import multiprocessing
 import os
 import random
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow_datasets as tfds
+from preparing import LENGTH, WORDS, made, make_config, names, read, write_corpus
 
 from bert_jax import tokenization
-from bert_jax.data import (
-    chunks,
-    corpus,
-    digests,
-    prepare,
-    records,
-    shards,
-    workers,
-    writing,
-)
-from bert_jax.errors import Interrupted, UserError
-from configs import common
-
-WORDS = ["time", "year", "people", "way", "day", "man", "thing", "life", "world"]
-LENGTH = 32
-
-
-def write_corpus(path, documents=12, sentences=20):
-    """Documents of which each sentence begins with the document's own word."""
-    rng = random.Random(0)
-    with open(path, "w") as file:
-        for number in range(documents):
-            for _ in range(sentences):
-                words = rng.choices(WORDS, k=rng.randint(3, 9))
-                file.write(f"document{number} {' '.join(words)}.\n")
-            file.write("\n")
-    return path
-
-
-def make_config(folder, **changes):
-    config = common.get_config()
-    config.corpus.sources = (f"sentences:{folder}/corpus.txt",)
-    config.corpus.data_dir = str(folder / "data")
-    config.corpus.dev_fraction = 0.1
-    config.tokenizer.vocab_size = 300
-    config.update_from_flattened_dict(changes)
-    return config
+from bert_jax.data import chunks, corpus, digests, prepare, records, shards, workers
 
 
 @pytest.fixture
 def config(tmp_path):
     write_corpus(tmp_path / "corpus.txt")
     return make_config(tmp_path)
-
-
-def names(folder):
-    """What is in a folder, but for the digests of the corpus's files."""
-    paths = Path(folder).iterdir()
-    return sorted(path.name for path in paths if path.name != ".digests.json")
-
-
-def made(config, length=LENGTH):
-    """The folder that preparation gives."""
-    return prepare.prepare(config, length).folder
-
-
-def read(folder, split):
-    """The records of a split as (tokens_a, tokens_b, is_random_next)."""
-    source = tfds.builder_from_directory(folder).as_data_source(split)
-    return [(r["tokens_a"], r["tokens_b"], bool(r["is_random_next"])) for r in source]
 
 
 def documents_of(tokenizer, tokens):
@@ -298,13 +241,6 @@ def test_trained_vocabulary_is_kept_and_described(config, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_sample_smaller_than_a_document(config):
-    config.tokenizer.sample_bytes = 10
-    with pytest.raises(UserError, match="sample_bytes=10"):
-        prepare.prepare_tokenizer(config)
-    assert names(config.corpus.data_dir) == []
-
-
 @pytest.mark.parametrize("count", [4, 5, 16, 99, 300])
 def test_small_corpora_are_split(config, tmp_path, count):
     write_corpus(tmp_path / "corpus.txt", documents=count, sentences=1)
@@ -314,13 +250,6 @@ def test_small_corpora_are_split(config, tmp_path, count):
         assert splits["dev"] >= 2
         assert splits["train"] >= 2
         assert abs(splits["dev"] - fraction * count) < 3 + 4 * (count * 0.1) ** 0.5
-
-
-def test_one_document_is_too_few(config, tmp_path):
-    write_corpus(tmp_path / "corpus.txt", documents=1)
-    with pytest.raises(UserError, match="one document cannot be"):
-        made(config)
-    assert names(config.corpus.data_dir) == []
 
 
 @pytest.mark.parametrize(("count", "nsp"), [(2, True), (2, False), (3, True)])
@@ -350,120 +279,6 @@ def test_chunks_hold_two_documents_and_no_crumbs(monkeypatch):
                 assert size >= 50 or len(mine) == 1
         together = sorted(len(d.text) for chunk in filled for (d,) in chunk.documents)
         assert together == sorted(sizes)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("dev_fraction", 0.0), ("dev_fraction", 1.0)]
-)
-def test_bad_settings(config, field, value):
-    config.corpus[field] = value
-    with pytest.raises(UserError, match=f"corpus.{field}"):
-        made(config)
-
-
-def test_rows_too_short_for_a_pair(config):
-    with pytest.raises(UserError, match="max_seq_length=4"):
-        made(config, 4)
-
-
-@pytest.mark.parametrize("exception", [KeyboardInterrupt, lambda: Interrupted(15)])
-def test_interruption_leaves_nothing(config, monkeypatch, exception):
-    prepare.prepare_tokenizer(config)
-    before = names(config.corpus.data_dir)
-
-    def stop(*args):
-        raise exception()
-
-    monkeypatch.setattr(writing, "_write_metadata", stop)
-    with pytest.raises(type(exception())):
-        made(config)
-    assert names(config.corpus.data_dir) == before
-
-
-@pytest.mark.slow
-def test_interruption_between_shards_ends_the_workers(config, monkeypatch):
-    prepare.prepare_tokenizer(config)
-    before = names(config.corpus.data_dir)
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 2000)
-
-    def stop(self, amount):
-        raise Interrupted(15)
-
-    monkeypatch.setattr(writing.tqdm, "update", stop)
-    with pytest.raises(Interrupted):
-        made(config)
-    assert not multiprocessing.active_children()
-    assert names(config.corpus.data_dir) == before
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
-        # As ArrayRecord's writer says it.
-        RuntimeError("write() failed: No space left on device; writing x"),
-    ],
-)
-def test_full_disk_leaves_nothing(config, monkeypatch, error):
-    prepare.prepare_tokenizer(config)
-    before = names(config.corpus.data_dir)
-
-    class FullDisk:
-        def __init__(self, *args):
-            pass
-
-        def write(self, record):
-            raise error
-
-    monkeypatch.setattr(shards.array_record_module, "ArrayRecordWriter", FullDisk)
-    with pytest.raises(UserError, match="No space left on device"):
-        made(config)
-    assert names(config.corpus.data_dir) == before
-
-
-def test_bad_file_leaves_nothing(config, tmp_path):
-    with open(tmp_path / "corpus.txt", "ab") as file:
-        file.write(b"caf\xe9\n")
-    with pytest.raises(UserError, match=r"corpus\.txt:253: byte .* is not UTF-8"):
-        made(config)
-    assert names(config.corpus.data_dir) == []
-
-
-RUN = """
-import sys
-from pathlib import Path
-sys.path[:0] = sys.argv[1:3]
-import prepare_test
-print(prepare_test.made(prepare_test.make_config(Path(sys.argv[3])), 32))
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_at_once(config, tmp_path):
-    root = Path(prepare.__file__).parents[2]
-    paths = map(str, (root, Path(__file__).parent, tmp_path))
-    command = [sys.executable, "-c", RUN, *paths]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in "12"]
-    first, second = (process.communicate(timeout=60)[0].strip() for process in both)
-    assert first == second
-    assert [process.returncode for process in both] == [0, 0]
-    assert len(names(config.corpus.data_dir)) == 2  # the vocabulary and the pairs
-    assert read(first, "dev")
-
-
-def test_the_slower_of_two_leaves_its_own(config, monkeypatch):
-    write_metadata = writing._write_metadata
-    folder = made(config)
-    moved = folder.with_name("elsewhere")
-    folder.rename(moved)
-
-    def while_the_other_finishes(*args):
-        write_metadata(*args)
-        moved.rename(folder)
-
-    monkeypatch.setattr(writing, "_write_metadata", while_the_other_finishes)
-    assert made(config) == folder
-    assert len(names(config.corpus.data_dir)) == 2
 
 
 def test_records_are_read_back_by_parse(config):

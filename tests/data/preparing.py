@@ -1,0 +1,51 @@
+"""A small corpus, its preparation, and what is written."""
+
+import random
+from pathlib import Path
+
+import tensorflow_datasets as tfds
+
+from bert_jax.data import prepare
+from configs import common
+
+WORDS = ["time", "year", "people", "way", "day", "man", "thing", "life", "world"]
+LENGTH = 32
+
+
+def write_corpus(path, documents=12, sentences=20):
+    """Documents of which each sentence begins with the document's own word."""
+    rng = random.Random(0)
+    with open(path, "w") as file:
+        for number in range(documents):
+            for _ in range(sentences):
+                words = rng.choices(WORDS, k=rng.randint(3, 9))
+                file.write(f"document{number} {' '.join(words)}.\n")
+            file.write("\n")
+    return path
+
+
+def make_config(folder, **changes):
+    config = common.get_config()
+    config.corpus.sources = (f"sentences:{folder}/corpus.txt",)
+    config.corpus.data_dir = str(folder / "data")
+    config.corpus.dev_fraction = 0.1
+    config.tokenizer.vocab_size = 300
+    config.update_from_flattened_dict(changes)
+    return config
+
+
+def names(folder):
+    """What is in a folder, but for the digests of the corpus's files."""
+    paths = Path(folder).iterdir()
+    return sorted(path.name for path in paths if path.name != ".digests.json")
+
+
+def made(config, length=LENGTH):
+    """The folder that preparation gives."""
+    return prepare.prepare(config, length).folder
+
+
+def read(folder, split):
+    """The records of a split as (tokens_a, tokens_b, is_random_next)."""
+    source = tfds.builder_from_directory(folder).as_data_source(split)
+    return [(r["tokens_a"], r["tokens_b"], bool(r["is_random_next"])) for r in source]
