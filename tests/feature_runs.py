@@ -1,0 +1,58 @@
+"""Small commands of experiments.features, and what they leave."""
+
+import json
+
+# Of the corpus's words, all in the vocabulary: cats and dogs are entities, and so is
+# what stands between "over" and "dog".
+SENTENCES = (
+    ("the quick brown fox jumps over a lazy dog", "O O O O O O B-X I-X I-X"),
+    ("seven cats watch it go", "O B-Y O O O"),
+    ("while it jumps a fox watch the dog", "O O O O O O O B-Y"),
+    ("cats go", "B-Y O"),
+    ("the brown fox", "O O O"),
+)
+
+
+def columns(sentences) -> str:
+    return "\n".join(
+        "".join(f"{w}\t{t}\n" for w, t in zip(words.split(), tags.split(), strict=True))
+        for words, tags in sentences
+    )
+
+
+def write_data(folder):
+    for split in ("train", "dev", "test"):
+        times = 4 if split == "train" else 1
+        (folder / split).write_text(columns(SENTENCES * times))
+    return folder
+
+
+def command_of(data, plain):
+    """Makes a command's arguments; `plain` has one layer."""
+
+    def make(**options):
+        given = {
+            "init_from": plain,
+            "train": data / "train",
+            "dev": data / "dev",
+            "output": data / "out",
+            "size": 8,
+            "seeds": 2,
+            "config.train.batch_size": 8,
+            "config.train.num_epochs": 3.0,
+            "config.optimizer.learning_rate": 0.02,
+        }
+        return [f"--{name}={value}" for name, value in (given | options).items()]
+
+    return make
+
+
+def results(folder):
+    """results.json without what differs from run to run."""
+
+    def without(value):
+        if isinstance(value, dict):
+            return {k: without(v) for k, v in value.items() if k != "seconds"}
+        return value
+
+    return without(json.loads((folder / "results.json").read_text()))
