@@ -51,7 +51,7 @@ WHOLE_RUNS = (
 )
 # What takes longest is first: no worker is left with it while the others have ended.
 ORDER = ("processes_test.py", *WHOLE_RUNS[:2], "storage_test.py", "anomaly_test.py")
-ORDER = (*ORDER, *WHOLE_RUNS[2:])
+ORDER = (*ORDER, *WHOLE_RUNS[2:], "bucket_files_test.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,97 @@
+"""Files in a bucket: replaced as a whole, and read as texts, corpora and data sets."""
+
+import gzip
+
+import pytest
+import tensorflow_datasets as tfds
+
+from bert_jax.data import corpus as corpora
+from bert_jax.data import folders, lines, tfds_source
+from bert_jax.errors import UserError
+from bert_jax.runtime import storage
+
+
+@pytest.mark.parametrize("place", ["gs://small/file.txt", "file.txt"])
+def test_a_file_is_replaced_whole_or_not_at_all(place, here, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = storage.path(place)
+    with storage.replacing(path) as file:
+        file.write("one\n")
+    with pytest.raises(ZeroDivisionError), storage.replacing(path) as file:
+        file.write(f"half of {1 / 0}")
+    assert path.read_bytes() == b"one\n"
+    with storage.replacing(path) as file:
+        file.write("two\n")
+    assert path.read_bytes() == b"two\n"
+    left = here.names("small") or [path.name for path in tmp_path.iterdir()]
+    assert left == ["file.txt"]
+    for name in here.names("small"):
+        del here.blobs["small", name]
+
+
+def test_what_cannot_be_written_is_an_error_of_the_operating_system(here):
+    here.refuse = lambda method, url: 403 if method == "POST" else None
+    with pytest.raises(OSError, match="refused") as caught:
+        storage.write_atomically(storage.path("gs://bucket/file"), "text")
+    assert caught.value.filename == "gs://bucket/file"
+
+
+def test_a_corpus_in_a_bucket_is_identified_by_what_it_holds(here, tmp_path):
+    sources, data = ("text:gs://books/**/*.txt",), storage.path("gs://books/data")
+    here.upload("books", "b/2.txt", b"Two.")
+    here.upload("books", "b/3.txt/a folder, too", b"Three.")
+    here.upload("books", "a/1.txt", b"One.")
+    first = corpora.identity(sources, data)
+    found = corpora.documents(sources, storage.path("gs://books"))
+    assert [document.text for document in found] == ["One.", "Two."]
+    # Its copy on a disk is the same corpus.
+    for name, text in (("1", "One."), ("2", "Two.")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    assert corpora.identity((f"text:{tmp_path}/*.txt",), tmp_path) == first
+    here.upload("books", "a/1.txt", b"One.")  # anew
+    here.requests.clear()
+    assert corpora.identity(sources, data) == first
+    assert not any("alt=media" in str(request) for request in here.requests)
+    # Of an object that was composed the storage knows no MD5: it is read, once.
+    here.composed.update({("books", "a/1.txt"), ("books", "b/2.txt")})
+    for _ in range(2):
+        assert corpora.identity(sources, data) == first
+    assert "data/.digests.json" in here.names("books")
+    here.upload("books", "a/1.txt", b"Six.")
+    assert corpora.identity(sources, data) != first
+
+
+def test_a_file_of_many_lines_is_read_with_few_requests(here):
+    text = "a line of some length\n" * 100_000
+    here.upload("long", "lines.txt", text.encode())
+    here.requests.clear()
+    read = lines.read_lines("gs://long/lines.txt")
+    assert sum(len(line) + 1 for _, line in read) == len(text)
+    assert here.requests.total() <= 6
+
+
+def test_texts_of_a_bucket_are_read_as_those_of_a_disk(here):
+    here.upload("texts", "all/pos/1.txt", b"Good.")
+    here.upload("texts", "all/neg/1.txt", b"Bad.")
+    here.upload("texts", "all/lines.tsv.gz", gzip.compress(b"one\ntwo\n"))
+    read = list(lines.read_lines("gs://texts/all/lines.tsv.gz"))
+    assert read == [(1, "one"), (2, "two")]
+    texts = folders.read_folders("gs://texts/all")
+    assert [(text.text, text.label) for text in texts] == [
+        ("Bad.", "neg"),
+        ("Good.", "pos"),
+    ]
+    with pytest.raises(UserError, match="gs://texts/none: cannot be read"):
+        list(lines.read_lines("gs://texts/none"))
+
+
+def test_a_data_set_of_tfds_is_read_from_a_bucket(here, make_builder, tmp_path):
+    rows = [{"text": f"Page {number}."} for number in range(5)]
+    home = make_builder(tmp_path, "pages", rows, {"text": tfds.features.Text()})
+    for path in home.iterdir():
+        here.upload("sets", f"pages/1.0.0/{path.name}", path.read_bytes())
+    name = "gs://sets/pages/1.0.0"
+    read = tfds_source.examples(name, tfds_source.prepared(name), "train")
+    assert [row["text"].decode() for row in read] == [row["text"] for row in rows]
+    found = corpora.documents((f"tfds:{name}",), storage.path("gs://sets"))
+    assert next(iter(found)).text == "Page 0."
