@@ -37,7 +37,7 @@ from tests import shared_cache
 
 shared_cache.write_whole()
 install_import_hook("bert_jax", "beartype.beartype")
-pytest.register_assert_rewrite("runs", "asking")
+pytest.register_assert_rewrite("runs", "asking", "answers")
 
 # Files of whole runs, which --quick leaves out.
 WHOLE_RUNS = (
