@@ -47,7 +47,7 @@ WHOLE_RUNS = (
     *("run_asked_test.py", "launch_tpu_test.py", "asked_folders_test.py"),
     *("own_task_test.py", "compilation_cache_test.py", "packing_run_test.py"),
     *("extract_test.py", "gpt_run_test.py", "names_answers_run_test.py"),
-    "elmo_finetuning_run_test.py",
+    *("elmo_finetuning_run_test.py", "finetuning_stopped_test.py"),
 )
 # What takes longest is first: no worker is left with it while the others have ended.
 ORDER = ("processes_test.py", *WHOLE_RUNS[:2], "storage_test.py", "anomaly_test.py")

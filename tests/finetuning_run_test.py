@@ -1,68 +1,19 @@
 """Whole fine-tuning runs through main, on a small made-up data set."""
 
 import json
-import random
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
-import runs
+from reviews import PLAIN, SPECIAL, predictions, run, write_reviews
 from runs import losses
 
 from bert_jax.workdir import metrics
-from bert_jax.workdir.checkpoint import Checkpoints
-
-GOOD, BAD = ["fine", "lovely", "great", "superb"], ["dull", "poor", "awful", "bad"]
-PLAIN = ["the", "a", "film", "story", "was", "is", "very", "and", "it", "plot"]
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-
-CONFIG = """
-extends = "finetune/text:size=tiny"
-
-def get_config(config):
-    config.model.hidden_size = 32
-    config.model.num_attention_heads = 2
-    config.model.intermediate_size = 64
-    config.model.max_position_embeddings = 32
-    config.tokenizer.vocab_file = "FOLDER/vocab.txt"
-    config.task.train_file = "FOLDER/train.jsonl"
-    config.task.dev_file = "FOLDER/dev.jsonl"
-    config.task.max_seq_length = 32
-    config.model.num_hidden_layers = 1
-    config.optimizer.learning_rate = 2e-2
-    config.train.num_steps = 24
-    config.train.batch_size = 16
-    config.train.log_every = 1
-    config.evaluate.batch_size = 16
-    config.checkpoint.save_every = 12
-    return config
-"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Reviews whose one telling word decides, a vocabulary, and a config."""
-    folder = tmp_path_factory.mktemp("reviews")
-    rng = random.Random(0)
-    for name, count in (("train", 160), ("dev", 37)):
-        with (folder / f"{name}.jsonl").open("w") as file:
-            for _ in range(count):
-                words = rng.choices(PLAIN, k=rng.randint(1, 20))
-                label = rng.choice(["good", "bad"])
-                telling = rng.choice(GOOD if label == "good" else BAD)
-                words.insert(rng.randint(0, len(words)), telling)
-                row = {"text": " ".join(words), "label": label}
-                file.write(json.dumps(row) + "\n")
-    pieces = [*SPECIAL, *PLAIN, *GOOD, *BAD]
-    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    (folder / "reviews.py").write_text(CONFIG.replace("FOLDER", str(folder)))
-    return folder
-
-
-def run(folder, workdir, *args, status=0):
-    """Runs main here, on eight devices; gives (stdout, stderr)."""
-    return runs.run(folder / "reviews.py", workdir, *args, status=status)
+    return write_reviews(tmp_path_factory.mktemp("reviews"))
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +21,6 @@ def finished(folder, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("finished") / "run"
     out, err = run(folder, workdir)
     return workdir, out, err
-
-
-def predictions(workdir):
-    return (Path(workdir) / "predictions" / "dev.jsonl").read_bytes()
 
 
 def test_a_run_learns_and_says_so(folder, finished):
@@ -192,103 +139,6 @@ def test_seeds_side_by_side_are_single_runs(folder, finished, tmp_path):
     accuracies = [line["accuracy"] for line in each]
     assert means["accuracy"] == pytest.approx(np.mean(accuracies))
     assert means["accuracy_std"] == pytest.approx(np.std(accuracies, ddof=1))
-
-
-def test_killed_and_started_again_writes_the_same_predictions(folder, tmp_path):
-    straight, killed = tmp_path / "straight", tmp_path / "killed"
-    often = "--config.train.eval_every=5"
-
-    def start(workdir):
-        config = f"--config={folder / 'reviews.py'}"
-        saves = "--config.checkpoint.save_every=6"
-        return runs.start(config, f"--workdir={workdir}", often, saves)
-
-    runs.finish(start(straight))
-    process = start(killed)
-    runs.wait_for_lines(killed, 13, process)
-    runs.kill(process)
-    runs.finish(start(killed))
-    assert predictions(killed) == predictions(straight)
-    np.testing.assert_array_equal(losses(killed), losses(straight))
-    dev = [[line["accuracy"] for line in metrics.read(p, "dev")]
-           for p in (killed, straight)]  # fmt: skip
-    assert dev[0] == dev[1]
-
-
-NO_LEARNING = "--config.optimizer.learning_rate=0.0"
-
-
-def test_a_run_without_progress_stops_early_and_its_best_is_kept(folder, tmp_path):
-    args = (NO_LEARNING, "--config.train.eval_every=4", "--config.train.early_stop=2")
-    best = "--config.evaluate.checkpoint=best"
-    _, err = run(folder, tmp_path / "run", *args, best)
-    stopped = (
-        "early stop at step 10: 2 evaluations no better than step 4's; the result is"
-    )
-    assert f"{stopped} that of step 4\n" in err
-    steps = [line["step"] for line in metrics.read(tmp_path / "run", "dev")]
-    assert steps == [4, 8, 10]
-    assert [path.name for path in (tmp_path / "run" / "best").iterdir()] == ["4"]
-    before = predictions(tmp_path / "run")
-    out, _ = run(folder, tmp_path / "run", *args, best)
-    assert "dev at step 4" in out
-    assert predictions(tmp_path / "run") == before
-    out, _ = run(folder, tmp_path / "run", *args, best, "--mode=evaluate")
-    assert json.loads(out)["step"] == 4
-
-    # The same without `best`: the last checkpoint is the result, and that is said.
-    out, err = run(folder, tmp_path / "last", *args)
-    assert "dev at step 10" in out
-    hint = "(--config.evaluate.checkpoint=best takes step 4's)"
-    assert f"{stopped} that of step 10 {hint}\n" in err
-
-
-def test_a_best_of_an_attempt_without_a_checkpoint_is_dropped(folder, tmp_path):
-    """It died after an evaluation and before it saved; its steps come again, and what
-    is kept under one of them is another attempt's."""
-    workdir = tmp_path / "run"
-    with Checkpoints(workdir, 1, "best") as best:
-        best.save_params({"another": np.zeros(3)}, 10)
-        best.wait()
-    out, _ = run(folder, workdir, NO_LEARNING, "--config.evaluate.checkpoint=best")
-    assert "dev at step 10" in out
-    assert [path.name for path in (workdir / "best").iterdir()] == ["10"]
-
-
-def test_a_collapsed_run_is_archived_and_restarted_with_the_next_seed(folder, tmp_path):
-    workdir = tmp_path / "run"
-    _, err = run(folder, workdir, NO_LEARNING, "--config.train.restarts=1")
-    assert err.count("COLLAPSED") == 2
-    first, second = losses(workdir / "collapsed_0"), losses(workdir)
-    assert len(first) == len(second) == 24 and first[0] != second[0]
-    # Where a run collapses, its own seed alone shows it.
-    run(folder, tmp_path / "own", NO_LEARNING, "--config.seed=1")
-    np.testing.assert_array_equal(losses(tmp_path / "own"), second)
-    # Fewer restarts than there were are another config, not a run without a step.
-    _, err = run(folder, workdir, NO_LEARNING, status=2)
-    assert "config: train.restarts (1 there, 0 now)" in err
-
-
-@pytest.mark.parametrize("restarts", [0, 1])
-def test_a_folder_named_as_a_collapsed_run_is_none(folder, tmp_path, restarts):
-    workdir = tmp_path / "run"
-    (workdir / "collapsed_0").mkdir(parents=True)
-    run(folder, workdir, NO_LEARNING, f"--config.train.restarts={restarts}")
-    assert len(losses(workdir)) == 24
-    assert (workdir / "collapsed_0" / "metrics.jsonl").exists() == (restarts == 1)
-
-
-def test_a_collapsed_run_is_not_moved_onto_something_else(folder, tmp_path):
-    kept = tmp_path / "run" / "collapsed_0" / "notes.txt"
-    kept.parent.mkdir(parents=True)
-    kept.write_text("mine")
-    args = (NO_LEARNING, "--config.train.restarts=1")
-    _, err = run(folder, tmp_path / "run", *args, status=2)
-    line = err.splitlines()[-1]
-    assert line.startswith(f"error: {kept.parent}: ") and "move it away" in line
-    kept.parent.rename(tmp_path / "notes")
-    run(folder, tmp_path / "run", *args)
-    assert len(losses(tmp_path / "run" / "collapsed_0")) == 24
 
 
 def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_path):
