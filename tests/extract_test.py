@@ -1,14 +1,14 @@
-"""--mode=extract on a finished run: forms, order, cuts, bad input, a killed run."""
+"""--mode=extract on a finished run: forms, order, cuts, a killed run."""
 
 import collections
 import json
-import os
 import re
 import subprocess
 
 import numpy as np
 import pytest
 import runs
+from extracting import ROWS, TEXTS, extract
 from ml_collections import ConfigDict
 from safetensors import safe_open
 from safetensors.numpy import load_file
@@ -16,30 +16,7 @@ from safetensors.numpy import load_file
 from bert_jax import pretrained
 from bert_jax.tasks import vector_files
 from bert_jax.tasks.extractor import Extractor
-from bert_jax.training import initial
 from tests.micro import bert_config
-
-TEXTS = ["the quick brown fox jumps", "a dog", "seven cats watch it go", "the", ""]
-ROWS = [{"text": text} for text in TEXTS]
-ROWS[1]["text_b"] = "while seven cats go"
-
-
-def extract(plain, tmp_path, rows, *flags, name="out.jsonl", status=0):
-    source, target = tmp_path / "in.jsonl", tmp_path / name
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    _, err = runs.here(
-        *("--mode=extract", f"--workdir={plain}", f"--input={source}"),
-        *(f"--output={target}", *flags),
-        status=status,
-    )
-    if status:
-        *notes, error = err.splitlines()
-        assert error.startswith("error: "), err
-        assert all(", but the run has " in note for note in notes)
-        assert not target.exists()
-        return error
-    assert [path.name for path in tmp_path.iterdir() if path.name[0] == "."] == []
-    return target
 
 
 def google(rows, bert, layer_indexes, max_length=32):
@@ -192,82 +169,6 @@ def test_no_rows_give_a_whole_file(plain, tmp_path):
     tensors = load_file(extract(plain, tmp_path, [], layer, name="none.safetensors"))
     assert tensors["vectors"].shape == (0, 1, 32)
     assert tensors["offsets"].tolist() == [0]
-
-
-@pytest.mark.parametrize(
-    ("flag", "wrong"),
-    [
-        ("layers=(-1, -2)", "there is no layer -2: 0 is the embeddings' output, 1 to "
-         "1 are the layers, -1 to -1 the same from the last"),
-        ("layers=(2,)", "there is no layer 2"),
-        ("layers=()", "must name at least one layer"),
-        ("layers=('a',)", "must be a tuple of integers"),
-        ("combine=max", "choose one of none, concatenated, sum, mean"),
-        ("attentions=page", "is for --mode=predict; extract writes vectors"),
-        ("vectors=tokens", "choose one of pieces, words, words_mean, cls, mean"),
-    ],
-)  # fmt: skip
-def test_a_wrong_field_is_one_line(plain, tmp_path, flag, wrong):
-    assert wrong in extract(plain, tmp_path, ROWS, f"--config.predict.{flag}", status=2)
-
-
-@pytest.mark.parametrize(
-    ("row", "wrong"),
-    [
-        ({"txt": "a"}, 'in.jsonl:2: either "text" or "words" is required'),
-        ({"text": "a", "words": ["a"]}, 'either "text" or "words" is required'),
-        ({"text": 1}, 'in.jsonl:2: "text" is not a string'),
-        ({"text": "a", "text_b": 1}, '"text_b" is not a string'),
-        ({"words": "a dog"}, '"words" must be a list of strings'),
-        ({"words": ["a", ""]}, '"words" must be a list of strings'),
-        ({"words": ["a"], "text_b": "a"}, '"text_b" goes with "text"'),
-        ([], "in.jsonl:2: a JSON object is required"),
-    ],
-)
-def test_a_wrong_row_is_one_line_and_leaves_no_file(plain, tmp_path, row, wrong):
-    rows = [ROWS[0], row]
-    layer = "--config.predict.layers=-1"
-    for name in ("out.jsonl", "out.safetensors"):
-        assert wrong in extract(plain, tmp_path, rows, layer, name=name, status=2)
-
-
-def test_another_kind_of_file_is_refused(plain, tmp_path):
-    layer = "--config.predict.layers=-1"
-    wrong = extract(plain, tmp_path, ROWS, layer, name="out.npy", status=2)
-    assert "name a FILE.jsonl or a FILE.safetensors" in wrong
-    pipe = tmp_path / "pipe.safetensors"
-    os.mkfifo(pipe)
-    _, err = runs.here("--mode=extract", f"--workdir={plain}", layer,
-                       f"--output={pipe}", status=2)  # fmt: skip
-    assert "a pipe or a device cannot hold a safetensors file" in err
-    _, err = runs.here("--mode=extract", f"--workdir={plain}", layer,
-                       "--output=gs://bucket/out.jsonl", status=2)  # fmt: skip
-    assert "extract writes only to a local folder" in err
-    _, err = runs.here("--mode=extract", f"--workdir={tmp_path}", layer, status=2)
-    assert "--config=FILE is required" in err
-
-
-def test_the_output_is_checked_before_the_weights_and_is_not_the_input(
-    plain, tmp_path, monkeypatch
-):
-    source = tmp_path / "in.jsonl"
-    source.write_text(json.dumps(ROWS[0]) + "\n")
-    (tmp_path / "link.jsonl").symlink_to(source)
-
-    def refuse(*_, **__):
-        raise AssertionError("weights were read")
-
-    monkeypatch.setattr(initial, "restored", refuse)
-    asks = ("--mode=extract", f"--workdir={plain}", f"--input={source}",
-            "--config.predict.layers=-1")  # fmt: skip
-    for target, wrong in (
-        (source, "in.jsonl: is --input, whose texts would be lost"),
-        (tmp_path / "link.jsonl", "link.jsonl: is --input"),
-        (tmp_path / "none" / "out.jsonl", "must be a file in an existing folder"),
-    ):
-        _, err = runs.here(*asks, f"--output={target}", status=2)
-        assert wrong in err
-    assert json.loads(source.read_text()) == ROWS[0]
 
 
 def of_fields(model, tokenizer, **fields):

@@ -1,0 +1,86 @@
+"""--mode=extract: fields, rows and files that are wrong are refused in one line."""
+
+import json
+import os
+
+import pytest
+import runs
+from extracting import ROWS, extract
+
+from bert_jax.training import initial
+
+
+@pytest.mark.parametrize(
+    ("flag", "wrong"),
+    [
+        ("layers=(-1, -2)", "there is no layer -2: 0 is the embeddings' output, 1 to "
+         "1 are the layers, -1 to -1 the same from the last"),
+        ("layers=(2,)", "there is no layer 2"),
+        ("layers=()", "must name at least one layer"),
+        ("layers=('a',)", "must be a tuple of integers"),
+        ("combine=max", "choose one of none, concatenated, sum, mean"),
+        ("attentions=page", "is for --mode=predict; extract writes vectors"),
+        ("vectors=tokens", "choose one of pieces, words, words_mean, cls, mean"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_one_line(plain, tmp_path, flag, wrong):
+    assert wrong in extract(plain, tmp_path, ROWS, f"--config.predict.{flag}", status=2)
+
+
+@pytest.mark.parametrize(
+    ("row", "wrong"),
+    [
+        ({"txt": "a"}, 'in.jsonl:2: either "text" or "words" is required'),
+        ({"text": "a", "words": ["a"]}, 'either "text" or "words" is required'),
+        ({"text": 1}, 'in.jsonl:2: "text" is not a string'),
+        ({"text": "a", "text_b": 1}, '"text_b" is not a string'),
+        ({"words": "a dog"}, '"words" must be a list of strings'),
+        ({"words": ["a", ""]}, '"words" must be a list of strings'),
+        ({"words": ["a"], "text_b": "a"}, '"text_b" goes with "text"'),
+        ([], "in.jsonl:2: a JSON object is required"),
+    ],
+)
+def test_a_wrong_row_is_one_line_and_leaves_no_file(plain, tmp_path, row, wrong):
+    rows = [ROWS[0], row]
+    layer = "--config.predict.layers=-1"
+    for name in ("out.jsonl", "out.safetensors"):
+        assert wrong in extract(plain, tmp_path, rows, layer, name=name, status=2)
+
+
+def test_another_kind_of_file_is_refused(plain, tmp_path):
+    layer = "--config.predict.layers=-1"
+    wrong = extract(plain, tmp_path, ROWS, layer, name="out.npy", status=2)
+    assert "name a FILE.jsonl or a FILE.safetensors" in wrong
+    pipe = tmp_path / "pipe.safetensors"
+    os.mkfifo(pipe)
+    _, err = runs.here("--mode=extract", f"--workdir={plain}", layer,
+                       f"--output={pipe}", status=2)  # fmt: skip
+    assert "a pipe or a device cannot hold a safetensors file" in err
+    _, err = runs.here("--mode=extract", f"--workdir={plain}", layer,
+                       "--output=gs://bucket/out.jsonl", status=2)  # fmt: skip
+    assert "extract writes only to a local folder" in err
+    _, err = runs.here("--mode=extract", f"--workdir={tmp_path}", layer, status=2)
+    assert "--config=FILE is required" in err
+
+
+def test_the_output_is_checked_before_the_weights_and_is_not_the_input(
+    plain, tmp_path, monkeypatch
+):
+    source = tmp_path / "in.jsonl"
+    source.write_text(json.dumps(ROWS[0]) + "\n")
+    (tmp_path / "link.jsonl").symlink_to(source)
+
+    def refuse(*_, **__):
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(initial, "restored", refuse)
+    asks = ("--mode=extract", f"--workdir={plain}", f"--input={source}",
+            "--config.predict.layers=-1")  # fmt: skip
+    for target, wrong in (
+        (source, "in.jsonl: is --input, whose texts would be lost"),
+        (tmp_path / "link.jsonl", "link.jsonl: is --input"),
+        (tmp_path / "none" / "out.jsonl", "must be a file in an existing folder"),
+    ):
+        _, err = runs.here(*asks, f"--output={target}", status=2)
+        assert wrong in err
+    assert json.loads(source.read_text()) == ROWS[0]
