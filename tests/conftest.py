@@ -37,7 +37,7 @@ from tests import shared_cache
 
 shared_cache.write_whole()
 install_import_hook("bert_jax", "beartype.beartype")
-pytest.register_assert_rewrite("runs", "asking", "answers", "extracting")
+pytest.register_assert_rewrite("runs", "asking", "answers", "extracting", "fake_tpu")
 
 # Files of whole runs, which --quick leaves out.
 WHOLE_RUNS = (
@@ -48,7 +48,7 @@ WHOLE_RUNS = (
     *("own_task_test.py", "compilation_cache_test.py", "packing_run_test.py"),
     *("extract_test.py", "gpt_run_test.py", "names_answers_run_test.py"),
     *("elmo_finetuning_run_test.py", "finetuning_stopped_test.py"),
-    "extract_errors_test.py",
+    *("extract_errors_test.py", "launch_tpu_preempted_test.py"),
 )
 # What takes longest is first: no worker is left with it while the others have ended.
 ORDER = ("processes_test.py", *WHOLE_RUNS[:2], "storage_test.py", "anomaly_test.py")
