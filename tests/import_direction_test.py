@@ -269,3 +269,10 @@ def test_bad_files_are_found(path, source, message):
 
 def test_320_lines_are_not_too_many():
     assert violations({"bert_jax/training/step.py": "x = 1\n" * 320}) == []
+
+
+@pytest.mark.parametrize("folder", ["configs", "experiments", "launch", "tests"])
+def test_no_other_file_is_too_long(folder):
+    paths = (ROOT / folder).rglob("*.py")
+    long = [path for path in paths if len(path.read_text().splitlines()) > MAX_LINES]
+    assert not long
