@@ -153,14 +153,19 @@ class Cloud:
         if launch_sh:
             command = ["./launch.sh", "tpu"]
         python = sys.executable if launch_sh else self.environment["PYTHON"]
-        return subprocess.Popen(
-            [*command, "my-slice", "us-east5-a", *arguments],
-            cwd=self.repository,
-            env={**self.environment, "PYTHON": python},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        # A shell's background job ignores Ctrl-C, and so would what it starts.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return subprocess.Popen(
+                [*command, "my-slice", "us-east5-a", *arguments],
+                cwd=self.repository,
+                env={**self.environment, "PYTHON": python},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def launch(self, *arguments):
         return finish(self.start(*arguments))
