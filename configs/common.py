@@ -33,7 +33,7 @@ def get_config() -> ConfigDict:
 
 
 def _model() -> ConfigDict:
-    """Named as in bert_config.json, up to layer_norm_eps, but position_initializer."""
+    """Up to layer_norm_eps as in bert_config.json, except position_initializer."""
     model = ConfigDict()
     model.vocab_size = 0  # rows of the embedding matrix; 0: the tokenizer's size
     model.hidden_size = 768  # numbers in each token's vector
@@ -116,7 +116,7 @@ def _corpus() -> ConfigDict:
     # near_duplicates: the share of five-word sequences that two documents have in
     # common, of all that either has, from which one goes (Lee et al. 2022: 0.8).
     corpus.clean_similarity = 0.8
-    corpus.language = "en"  # code of the language whose rules split sentences: en, de
+    corpus.language = "en"  # whose rules split sentences: a code such as en, de or ko
     corpus.data_dir = "data"  # the folder for prepared data; runs may share it
     # What prepares the data; the result is the same to the byte. Empty: this machine's
     # cores. A runner of Apache Beam ('.[beam]'): FnApiRunner (embedded), FlinkRunner,

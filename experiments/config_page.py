@@ -23,7 +23,7 @@ PAGE = ROOT / "docs" / "config.md"
 # Each pre-training config, and the one it starts from.
 _VARIANTS = {
     **{"base": "common", "large": "base", "lamb": "large", "tiny": "common"},
-    "elmo": "common",
+    **{"english": "common", "elmo": "common"},
     "gpt": "base",
 }
 _TYPES = {bool: "True or False", int: "integer", float: "number", str: "text"}
@@ -46,7 +46,9 @@ _FINETUNING = """
 ## What fine-tuning sets and adds
 
 `configs/finetune/common.py` starts from `configs/base.py`, or from `configs/tiny.py` if
-`size=tiny`. Values here and below are those of `size=base`.
+`size=tiny`; with `model=gpt` or `model=elmo` from `configs/gpt.py` or
+`configs/elmo.py`. Values here and below are those of `size=base,model=bert`; `--help
+--config=FILE:ARGUMENTS` shows others.
 """
 
 Values = Mapping[str, Any]  # by the field's name

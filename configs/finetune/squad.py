@@ -54,7 +54,9 @@ def get_config(
     task.train_file = ""
     task.dev_file = ""  # the same, to score
     task.null_answers = version == "2.0"  # a question may have no answer
-    task.max_seq_length = 384  # tokens; with the next four as in run_squad.py
+    # Tokens. This and the next four are run_squad.py's defaults: doc_stride,
+    # max_query_length, n_best_size, max_answer_length.
+    task.max_seq_length = 384
     task.doc_stride = 128  # tokens from one window of a context to the next
     task.max_query_length = 64  # tokens of the question; longer ones are cut
     task.n_best_size = 20  # starts and ends to try per window, and answers to keep

@@ -21,7 +21,8 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     config = common.get_config(size, model)
     task = config.task
     task.name = "swag"
-    # SWAG's official CSV; or JSON lines or tfds:NAME:SPLIT with `context`, `endings`
+    # SWAG's official CSV or hf:allenai/swag:regular:SPLIT; or JSON lines or
+    # tfds:NAME:SPLIT with `context`, `endings`
     # and `label`. Empty: no file.
     task.train_file = ""
     task.dev_file = ""  # the same, to score
