@@ -3,15 +3,11 @@
 import json
 import shutil
 import sys
-from pathlib import Path
 
-import numpy as np
 import pytest
 import runs
 from runs import taken
-from tokenizers import Tokenizer, models, pre_tokenizers
 
-from bert_jax import tokenization
 from bert_jax.data import chunks
 from bert_jax.errors import UserError
 from bert_jax.workdir import metrics
@@ -106,8 +102,22 @@ def test_the_random_model_has_the_same_shape(plain, tmp_path):
     assert f"--config.tokenizer.vocab_file={plain}/tokenizer.json" in random
     assert not any("init_from" in each for each in random)
     start = planned[table.TRAINED, "rte"].arguments
+    spread = [each for each in start if "initializer_range" in each]
+    assert len(spread) == 1 and spread[0] in random  # of the new head too
     assert f"--config.init_from={plain}" in start
     assert "--config.optimizer.learning_rate=1e-3" in start
+
+
+def test_the_random_model_has_the_same_case(plain, tmp_path):
+    folder = tmp_path / "cased"
+    runs.here("--mode=export", f"--workdir={plain}", f"--output={folder}")
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    options, _ = table.parse([f"--init_from={folder}", "--data=data"])
+    found = table.systems(options)[table.RANDOM]
+    assert f"--config.tokenizer.vocab_file={folder}/vocab.txt" in found
+    assert "--config.tokenizer.lowercase=False" in found
+    assert "--config.tokenizer.strip_accents=False" in found
 
 
 @pytest.mark.parametrize(
@@ -187,6 +197,14 @@ def test_text_that_has_changed(two_kinds, tmp_path, capsys):
         assert "not the text that this run was trained on" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("field", ["dev_fraction=0.5", "seed=3"])
+def test_another_split_is_refused(two_kinds, capsys, field):
+    given = (f"--init_from={two_kinds / 'run'}", f"--config.corpus.{field}")
+    for command in (by_kind, cloze):
+        assert command.main(list(given)) == 2
+        assert "is not this run's" in capsys.readouterr().err
+
+
 def test_a_copy_of_a_training_document_is_left_out(two_kinds, monkeypatch):
     with held_out.opened(str(two_kinds / "run"), []) as model:
         given = (model.task.config, str(two_kinds / "run"), model.task.tokenizer)
@@ -204,67 +222,6 @@ def test_a_copy_of_a_training_document_is_left_out(two_kinds, monkeypatch):
         after = held_out.read(*given)
     assert (before.copies, after.copies) == (0, 1)
     assert first not in after.kinds["books"]
-
-
-def test_cloze(plain, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(cloze, "WORDS", (3, 30))
-    monkeypatch.setattr(cloze, "RANKS", (0, 60))
-    kept, rank = [], cloze._ranked
-    monkeypatch.setattr(
-        cloze, "_ranked", lambda *given: kept.append(rank(*given)) or kept[-1]
-    )
-    files = []
-    for name in ("one", "other"):
-        files.append(tmp_path / name)
-        given = [f"--init_from={plain}", "--items=20", f"--output={files[-1]}"]
-        assert cloze.main(given) == 0
-    said = capsys.readouterr().out
-    items, again = (json.loads(file.read_text())["items"] for file in files)
-    assert items == again and len(items) == 20
-    vocabulary = tokenization.load(plain / "vocab.txt")
-    (pairs,) = json.loads((plain / "data.json").read_text())["folders"].values()
-    config = json.loads((plain / "config.json").read_text())
-    counts = np.load(Path(config["corpus"]["data_dir"]) / pairs / "token_counts.npy")
-    held = Path(config["corpus"]["sources"][0].partition(":")[2]).read_text()
-    (ranked, _) = kept  # once for each start
-    places = [counts[vocabulary.token_to_id(word)] for word in ranked]
-    assert places == sorted(places, reverse=True) and set(ranked) <= set(
-        held.lower().split()
-    )
-    for item in items:
-        assert len({ranked.index(w) // cloze.STRETCH for w in item["choices"]}) == 1
-        assert item["text"].replace("[MASK]", item["choices"][0]) in held
-        assert len(set(item["choices"])) == 4
-        assert not set(item["choices"][1:]) & set(item["text"].split())
-    right = np.mean([item["model"] == 0 for item in items])
-    row = next(line for line in said.splitlines() if line.startswith("all"))
-    assert float(row.split()[2]) == pytest.approx(100 * right, abs=0.06)
-
-
-def test_cloze_offers_whole_words_of_sentences_that_fit():
-    words = [f"word{chr(97 + i)}" for i in range(24)]
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, "begin"]
-    model = models.WordPiece(
-        {w: i for i, w in enumerate(vocabulary)}, unk_token="[UNK]"
-    )
-    tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    counts = np.arange(len(vocabulary), 0, -1)
-    counts[-1] = 1000  # the most frequent piece, of beginner and beginning
-    ranked = cloze._ranked(tokenizer, counts, {*words, "beginner"})
-    assert ranked == words
-    places = {word: place for place, word in enumerate(ranked)}
-    sentence = " ".join(["the", *words[:8], "?" * 50])
-    given = (sentence, tokenizer, places, 0, 0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cloze, "RANKS", (0, 24))
-        assert cloze._item("kind", *given, longest=128) is not None
-        assert cloze._item("kind", *given, longest=9) is None
-
-
-def test_cloze_of_a_text_without_such_words(plain, capsys):
-    assert cloze.main([f"--init_from={plain}"]) == 2  # a vocabulary of 64 pieces
-    assert "larger vocabulary" in capsys.readouterr().err
 
 
 def test_errors(plain, tmp_path, capsys):

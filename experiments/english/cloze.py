@@ -13,7 +13,6 @@ random values.
 import argparse
 import itertools
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
@@ -24,6 +23,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 from ml_collections import ConfigDict
+from scipy import stats
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
@@ -87,10 +87,12 @@ def run(argv: Sequence[str]) -> str:
                 f"{RANKS[1]}, by count; hold out more text, or take a larger vocabulary"
             )
         random = nn.meta.unbox(task.init_params(jax.random.key(0)))
+        usual = counts[np.array([item.ids for item in items])]
+        ties = np.random.default_rng(0)  # the right word is the first of the choices
         chosen = {
             MODEL: choose(model, model.params, items),
             RANDOM: choose(model, random, items),
-            FREQUENT: np.argmax([counts[list(item.ids)] for item in items], axis=1),
+            FREQUENT: np.argmax(usual + ties.random(usual.shape), axis=1),
         }
     facts = by_size.facts("experiments.english.cloze", argv)
     results = {
@@ -295,24 +297,23 @@ def text(
         own = [n for n, item in enumerate(items) if kind in ("", item.kind)]
         shares = (_share(found[own] == 0) for found in chosen.values())
         rows.append((kind or "all", str(len(own)), *shares))
-    examples = [
+    shown = "\n".join(
         f"  {item.text}\n    {', '.join(item.choices)} -> "
         f"{item.choices[chosen[MODEL][n]]}"
         for n, item in enumerate(items[:4])
-    ]
-    shown = "\n".join(examples)
+    )
     about = "\n".join(f"{name}: {said}" for name, said in facts.items())
     return (
         f"{terminal.table(rows, ('cloze', 'items', *chosen))}\n\nright answers in "
-        "percent +- half of the 95% interval (binomial); a guess is right in 25\n\n"
+        "percent and their 95% interval (Wilson); a guess is right in 25\n\n"
         f"the first items, the right word first\n{shown}\n\n{about}"
     )
 
 
 def _share(right: np.ndarray) -> str:
-    share = float(np.mean(right))
-    reach = 1.96 * math.sqrt(share * (1 - share) / len(right))
-    return f"{100 * share:.1f} +- {100 * reach:.1f}"
+    found = stats.binomtest(int(np.sum(right)), len(right))
+    low, high = found.proportion_ci(method="wilson")
+    return f"{100 * np.mean(right):.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 if __name__ == "__main__":

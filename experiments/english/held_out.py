@@ -21,7 +21,9 @@ from jaxtyping import UInt64
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.config import configuration
 from bert_jax.config.phases import Phase
+from bert_jax.convert import weights
 from bert_jax.data import chunks, corpus, loader, overlap, pairs, shards, workers
 from bert_jax.data.corpus import Document
 from bert_jax.data.prepare import Prepared
@@ -144,6 +146,16 @@ def check_text(config: ConfigDict, path: str) -> None:
         raise UserError(
             f"{path}: config.corpus.sources={tuple(config.corpus.sources)} is not the "
             "text that this run was trained on, so what it held out cannot be told"
+        )
+    recorded = weights.recorded(path)
+    if recorded is None:
+        return
+    theirs = chunks.identity(configuration.complete(recorded, path))
+    ours = chunks.identity(config)
+    if other := [name for name, value in ours.items() if theirs.get(name) != value]:
+        raise UserError(
+            f"{path}: config.corpus.{other[0]} is not this run's, which held out other "
+            "documents; leave it out"
         )
 
 

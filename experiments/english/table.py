@@ -15,11 +15,13 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage, terminal
+from bert_jax.runtime import outside, storage, terminal
 from bert_jax.workdir import metrics
 from experiments import by_size, ending
 from experiments.english import rows
@@ -138,12 +140,26 @@ def systems(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
         }
     shape = weights.read_shape(source)
     random = [f"--config.model.{name}={value}" for name, value in shape.items()]
-    if recorded := weights.recorded(source):
-        for name in ("initializer_range", "position_initializer"):
-            if value := recorded["model"].get(name):  # the second is newer than some
-                random.append(f"--config.model.{name}={value}")
-    random.append(f"--config.tokenizer.vocab_file={_vocabulary(source)}")
-    return {TRAINED: (f"--config.init_from={source}",), RANDOM: tuple(random)}
+    recorded = weights.recorded(source) or {"model": _official(source)}
+    spread = (
+        f"--config.model.initializer_range={recorded['model']['initializer_range']}"
+    )
+    if positions := recorded["model"].get("position_initializer"):
+        random.append(f"--config.model.position_initializer={positions}")
+    # The spread is of the pre-trained model's new head too.
+    return {
+        TRAINED: (f"--config.init_from={source}", spread),
+        RANDOM: (*random, spread, *_vocabulary(source)),
+    }
+
+
+def _official(source: str) -> dict[str, Any]:
+    """The sizes of weights that no run of ours wrote: of their own config.json."""
+    for name in ("config.json", "bert_config.json"):
+        if (storage.path(source) / name).exists():
+            found = outside.read_json(storage.path(source), name)
+            return {"initializer_range": found.get("initializer_range", 0.02)}
+    raise UserError(f"{source}: has no config.json and no bert_config.json")
 
 
 def plan(
@@ -241,12 +257,21 @@ def _steps(options: argparse.Namespace) -> list[int]:
     return sorted(map(int, asked))
 
 
-def _vocabulary(source: str) -> str:
-    """The file of the vocabulary beside the weights."""
+def _vocabulary(source: str) -> tuple[str, ...]:
+    """The fields of the vocabulary beside the weights, with its case and accents."""
+    tokenizer = weights.read_tokenizer(source)
+    if tokenizer is None:
+        raise UserError(f"{source}: has no tokenizer.json and no vocab.txt")
     for name in ("tokenizer.json", "vocab.txt"):
         if (storage.path(source) / name).exists():
-            return f"{source}/{name}"
-    raise UserError(f"{source}: has no tokenizer.json and no vocab.txt")
+            break
+    file = f"--config.tokenizer.vocab_file={source}/{name}"
+    rules = tokenization.normalization(tokenizer)
+    return file, *(
+        f"--config.tokenizer.{field}={rules[field]}"
+        for field in ("lowercase", "strip_accents")
+        if name == "vocab.txt" and field in rules
+    )
 
 
 if __name__ == "__main__":
