@@ -84,6 +84,8 @@ def check_fields(overrides: Sequence[str]) -> None:
     """Applies each --config.FIELD=VALUE; raises UserError if it cannot be."""
     for text in overrides:
         config = every_field().copy_and_resolve_references()
+        if text.startswith("--config.corpus."):  # of pre-training, such as packing
+            del config.task.max_seq_length
         configuration.override(config, text)
         fields.check(config)
 
