@@ -96,9 +96,12 @@ def _run(argv: Sequence[str]) -> None:
         case "prepare":
             with processes.first_alone():
                 data = task.training_data()
-            for folder in data.folders if processes.is_first() else ():
-                print(data.report(storage.path(folder)), file=sys.stderr)
-                print(f"prepared: {folder}")
+            if processes.is_first():
+                for note in data.notes:
+                    print(note, file=sys.stderr)
+                for folder in data.folders:
+                    print(data.report(storage.path(folder)), file=sys.stderr)
+                    print(f"prepared: {folder}")
         case "evaluate":
             evaluate.evaluate(task, workdir)
         case "predict":

@@ -9,7 +9,6 @@ looking which outputs change, in models of the same kind with three tokens and t
 layers.
 """
 
-import argparse
 import dataclasses
 import functools
 import sys
@@ -32,7 +31,7 @@ from bert_jax.models.encoder import Encoded
 from bert_jax.models.gpt import trunk
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime.storage import write_atomically
-from experiments import ending
+from experiments import command_line, ending
 from experiments.running import ROOT
 
 NAMES = ("bert", "gpt", "elmo")
@@ -283,9 +282,7 @@ def main(argv: Sequence[str]) -> int:
 
 def run(argv: Sequence[str]) -> str:
     """Writes the files; says which."""
-    parser = argparse.ArgumentParser(
-        prog="experiments.architecture_diagrams", allow_abbrev=False
-    )
+    parser = command_line.Parser("experiments.architecture_diagrams")
     parser.add_argument("--output", default="docs/images", type=Path, help="folder")
     given = parser.parse_args(argv)
     written = []

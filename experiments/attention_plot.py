@@ -24,8 +24,8 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import failures
 from bert_jax.runtime.storage import output, write_atomically
+from experiments import command_line, ending
 
 FORMATS = ("png", "pdf", "svg")
 INCHES = 0.22  # of a token's side; a number of two digits fits into it
@@ -44,29 +44,27 @@ class Head(NamedTuple):
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
+    return ending.status(lambda: _main(argv), "stopped")
+
+
+def _main(argv: Sequence[str]) -> int:
     options = parse(argv)
-    try:
-        kind = options.output.suffix.removeprefix(".").lower()
-        if kind not in FORMATS:
-            raise UserError(
-                f"--output={options.output}: must end in one of "
-                f"{', '.join('.' + name for name in FORMATS)}"
-            )
-        output(str(options.output))
-        head = read(options)
-        title = f"layer {options.layer}, head {options.head}"
-        write_atomically(options.output, picture(head, title, kind))
-    except (UserError, OSError) as error:
-        print(f"error: {failures.describe(error)[1]}", file=sys.stderr)
-        return 2
+    kind = options.output.suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise UserError(
+            f"--output={options.output}: must end in one of "
+            f"{', '.join('.' + name for name in FORMATS)}"
+        )
+    output(str(options.output))
+    head = read(options)
+    title = f"layer {options.layer}, head {options.head}"
+    write_atomically(options.output, picture(head, title, kind))
     return 0
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options."""
-    parser = argparse.ArgumentParser(
-        prog="experiments.attention_plot", allow_abbrev=False
-    )
+    parser = command_line.Parser("experiments.attention_plot")
     parser.add_argument("--input", required=True, type=Path, help="NAME.safetensors")
     parser.add_argument("--row", type=int, default=0, help="of the input; default 0")
     parser.add_argument("--part", type=int, default=0, help="of the row; default 0")

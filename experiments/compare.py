@@ -9,7 +9,6 @@ are from: the last one, or the best. With --output also writes a page with plots
 by step, and the final ones with their intervals.
 """
 
-import argparse
 import glob
 import json
 import math
@@ -23,6 +22,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import outside, terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
+from experiments import command_line, ending
 from experiments.compared import Group, Run
 
 # What a line of metrics.jsonl has besides scores.
@@ -33,26 +33,26 @@ _PLACES = ("seed", "train.seeds", "corpus.data_dir", "mesh.", "predict.", "check
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    parser = argparse.ArgumentParser(prog="experiments.compare", allow_abbrev=False)
+    return ending.status(lambda: _main(argv), "stopped")
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = command_line.Parser("experiments.compare")
     parser.add_argument("runs", nargs="+", help="work directories, or patterns")
     parser.add_argument("--split", default="dev")
     parser.add_argument("--score", default="", help="by default the split's first")
     parser.add_argument("--output", default="", help="a page to write, FILE.html")
     options = parser.parse_args(argv)
-    try:
-        runs = find(options.runs, options.split)
-        name = choose(runs, options.score, options.split)
-        found = groups(runs, name)
-        print(text(found, f"{options.split} {name}"))
-        if options.output:
-            from experiments import compare_page  # needs the report extra
+    runs = find(options.runs, options.split)
+    name = choose(runs, options.score, options.split)
+    found = groups(runs, name)
+    print(text(found, f"{options.split} {name}"))
+    if options.output:
+        from experiments import compare_page  # needs the report extra
 
-            page = compare_page.page(found, options.split, name)
-            write_atomically(Path(options.output), page)
-            print(f"written: {options.output}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        page = compare_page.page(found, options.split, name)
+        write_atomically(Path(options.output), page)
+        print(f"written: {options.output}")
     return 0
 
 

@@ -7,7 +7,6 @@ some packages that this project needs, and of the standard library; which ones, 
 of the text decides. Lines have `text` and `label`, the package.
 """
 
-import argparse
 import hashlib
 import json
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 from bert_jax.data import pydocs
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
-from experiments import ending
+from experiments import command_line, ending
 
 PACKAGES = (
     *("asyncio", "email", "huggingface_hub", "jax", "numpy", "orbax", "scipy"),
@@ -33,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> str:
-    parser = argparse.ArgumentParser(prog="experiments.docstrings", allow_abbrev=False)
+    parser = command_line.Parser("experiments.docstrings")
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--each", default=300, type=int, help="paragraphs a package")
     options = parser.parse_args(argv)

@@ -33,7 +33,7 @@ from bert_jax.tasks.ner import Ner
 from bert_jax.tokenization import normalization
 from bert_jax.training import optimizer
 from bert_jax.workdir import lock
-from experiments import feature_cache, feature_table, feature_training
+from experiments import command_line, feature_cache, feature_table, feature_training
 from experiments.feature_choices import CHOICES, chosen
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "finetune" / "ner.py"
@@ -86,7 +86,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
       UserError: an option or a value that does not exist, or a field that would change
         nothing.
     """
-    parser = argparse.ArgumentParser(prog="experiments.features", allow_abbrev=False)
+    parser = command_line.Parser("experiments.features")
     parser.add_argument("--init_from", required=True, help="a run, or a folder")
     parser.add_argument("--train", required=True, help="words and tags in columns")
     parser.add_argument("--dev", required=True)
@@ -96,12 +96,9 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--seeds", default=5, type=int, help="restarts")
     parser.add_argument("--size", default=768, type=int, help="of each direction")
     parser.add_argument("--document_context", action="store_true")
-    options, rest = parser.parse_known_args(argv)
-    for field in rest:
-        name = field.lstrip("-").partition("=")[0].removeprefix("config.")
-        if not field.startswith("--config.") or "=" not in field:
-            raise UserError(f"{field}: no such option; --config.FIELD=VALUE is passed")
-        if not name.startswith(_FIELDS):
+    options, fields = command_line.with_fields(parser, argv)
+    for field in fields:
+        if not configuration.field_of(field).startswith(_FIELDS):
             raise UserError(
                 f"{field}: changes nothing here, or an option sets it (see --help); "
                 f"there are {', '.join(_FIELDS)}"
@@ -111,7 +108,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     for name in ("seeds", "size"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name}={getattr(options, name)}: must be at least 1")
-    return options, rest
+    return options, fields
 
 
 def run(options: argparse.Namespace, fields: Sequence[str]) -> str:

@@ -27,15 +27,14 @@ from bert_jax.runtime import hub
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
 from configs.base import SIZES
-from experiments import glue_table, running
+from experiments import command_line, ending, glue_table, running
 
 ROOT, PROGRAM = running.ROOT, running.PROGRAM
 # The paper's table 1 leaves WNLI out (section 4.1).
 DEFAULT_TASKS = "mnli,qqp,qnli,sst2,cola,stsb,mrpc,rte"
-_OF_THE_GRID = (
-    *("config.init_from", "config.seed", "config.train.seeds"),
-    *("config.task.data_dir", "config.optimizer.learning_rate"),
-    *("config.train.num_epochs", "config.train.num_steps"),
+_SET = (
+    *("init_from", "seed", "train.seeds", "train.num_epochs", "train.num_steps"),
+    *("task.data_dir", "optimizer.learning_rate"),
 )
 
 
@@ -54,30 +53,30 @@ class Run(NamedTuple):
 
 def main(argv: Sequence[str]) -> int:
     """Runs what is left of the grid; gives the exit status."""
-    try:
-        options, fields = parse(argv)
-        runs = [
-            Run(*values)
-            for values in itertools.product(
-                options.tasks, options.learning_rates, options.epochs, options.seeds
+    return ending.status(lambda: _main(argv), "stopped; the same command goes on")
+
+
+def _main(argv: Sequence[str]) -> int:
+    options, fields = parse(argv)
+    runs = [
+        Run(*values)
+        for values in itertools.product(
+            options.tasks, options.learning_rates, options.epochs, options.seeds
+        )
+    ]
+    results = []
+    for number, run in enumerate(runs, 1):
+        folder = run.folder(options.output)
+        print(f"run {number} of {len(runs)}: {folder}", file=sys.stderr)
+        scores, status = finish(run, folder, arguments(run, options, fields))
+        if status:
+            print(
+                f"error: {folder} ended with status {status}; the same command "
+                "goes on there",
+                file=sys.stderr,
             )
-        ]
-        results = []
-        for number, run in enumerate(runs, 1):
-            folder = run.folder(options.output)
-            print(f"run {number} of {len(runs)}: {folder}", file=sys.stderr)
-            scores, status = finish(run, folder, arguments(run, options, fields))
-            if status:
-                print(
-                    f"error: {folder} ended with status {status}; the same command "
-                    "goes on there",
-                    file=sys.stderr,
-                )
-                return status
-            results.append(glue_table.Result(*run, folder, scores))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+            return status
+        results.append(glue_table.Result(*run, folder, scores))
     print(glue_table.table(results))
     print(glue_table.submission(results, options.output / "submission.zip"))
     return 0
@@ -90,7 +89,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
       UserError: a task that GLUE does not have, that has no training set or no folder;
         a field that the grid sets itself.
     """
-    parser = argparse.ArgumentParser(prog="experiments.glue", allow_abbrev=False)
+    parser = command_line.Parser("experiments.glue")
     parser.add_argument("--data", required=True)
     parser.add_argument("--tasks", default=DEFAULT_TASKS, type=_list(str))
     parser.add_argument("--size", default="base", choices=("tiny", *SIZES))
@@ -101,13 +100,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--epochs", default="3", type=_list(float))
     parser.add_argument("--seeds", default="0", type=_list(int))
     parser.add_argument("--output", default="runs/glue", type=Path)
-    options, rest = parser.parse_known_args(argv)
-    for field in rest:
-        name = field.lstrip("-").partition("=")[0]
-        if not name.startswith("config.") or "=" not in field:
-            raise UserError(f"{field}: no such option; --config.FIELD=VALUE is passed")
-        if name in _OF_THE_GRID:
-            raise UserError(f"{field}: the grid sets {name} itself; see --help")
+    options, fields = command_line.with_fields(parser, argv, _SET)
     for task in options.tasks:
         if task not in TASKS or task == "ax":
             known = ", ".join(name for name in TASKS if name != "ax")
@@ -115,7 +108,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         folder = data_dir(options.data, task)
         if not folder.startswith(BY_NAME) and not Path(folder).is_dir():
             raise UserError(f"{folder}: no such folder; --data={options.data}")
-    return options, rest
+    return options, fields
 
 
 def data_dir(data: str, task: str) -> str:

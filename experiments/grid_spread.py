@@ -28,7 +28,7 @@ from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
-from experiments import by_size, ending, glue, running, spread_report
+from experiments import by_size, command_line, ending, glue, running, spread_report
 from experiments.paper import progress
 from experiments.paper.runs import Run, digest
 from experiments.spread_report import Point
@@ -69,9 +69,8 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     Raises:
       UserError: see `glue.parse`; no subsets can be drawn of the task.
     """
-    parser = argparse.ArgumentParser(
-        prog="experiments.grid_spread",
-        allow_abbrev=False,
+    parser = command_line.Parser(
+        "experiments.grid_spread",
         epilog="--size, --init_from and --config.FIELD=VALUE as for experiments.glue",
     )
     parser.add_argument("--data", required=True, help="GLUE's folder")

@@ -20,7 +20,6 @@ table also says by how much its guess for a token changes where that very token 
 changed in the text.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,7 +41,7 @@ from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.lstm import BiLstm
 from bert_jax.runtime import terminal
 from bert_jax.tasks.cross_entropy import cross_entropy
-from experiments import ending
+from experiments import command_line, ending
 from experiments.running import ROOT
 
 PIECES, LENGTH, ROWS, HIDDEN = 1000, 32, 16, 128
@@ -259,7 +258,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> str:
-    parser = argparse.ArgumentParser(prog="experiments.leak", allow_abbrev=False)
+    parser = command_line.Parser("experiments.leak")
     parser.add_argument(
         "--text", default="pydocs", help="a source, as in corpus.sources"
     )

@@ -29,6 +29,7 @@ from bert_jax.workdir import metrics
 from experiments import (
     both_losses,
     by_size,
+    command_line,
     curves_report,
     ending,
     frozen_vectors,
@@ -80,9 +81,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
       UserError: an option or field that does not exist or that this sets itself;
         weights that are missing, or of the other direction.
     """
-    parser = argparse.ArgumentParser(
-        prog="experiments.learning_curves", allow_abbrev=False
-    )
+    parser = command_line.Parser("experiments.learning_curves")
     parser.add_argument("--data", required=True, help="aclImdb, or {train,test}.jsonl")
     parser.add_argument("--init_from", required=True, help="masked LM")
     parser.add_argument("--ltr", default="", help="left to right; empty: left out")
@@ -93,13 +92,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--epochs", default=10.0, type=float)
     parser.add_argument("--output", default="runs/learning_curves", type=Path)
     parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
-    options, fields = parser.parse_known_args(argv)
-    for text in fields:
-        name = configuration.field_of(text)
-        if not text.startswith("--config.") or "=" not in text:
-            raise UserError(f"{text}: no such option; --config.FIELD=VALUE is passed")
-        if name in _SET:
-            raise UserError(f"{text}: {name} is set here; see --help")
+    options, fields = command_line.with_fields(parser, argv, _SET)
     for option, least in (("draws", 1), ("seeds", 1), ("epochs", 1)):
         if not getattr(options, option) >= least:
             raise UserError(f"--{option}={getattr(options, option)}: at least {least}")

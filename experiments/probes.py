@@ -29,7 +29,7 @@ from bert_jax.data import conll, glue
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import storage, terminal
-from experiments import ending, layer_plots, probe_fits
+from experiments import command_line, ending, layer_plots, probe_fits
 from experiments.feature_cache import weights_digest
 from experiments.vectors import Reader
 
@@ -70,7 +70,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     Raises:
       UserError: nothing to probe for, or a number that is too small.
     """
-    parser = argparse.ArgumentParser(prog="experiments.probes", allow_abbrev=False)
+    parser = command_line.Parser("experiments.probes")
     parser.add_argument("--init_from", required=True, help="a run, or a folder")
     parser.add_argument("--train", default="", help="words and tags in columns")
     parser.add_argument("--dev", default="")

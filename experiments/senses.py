@@ -29,7 +29,7 @@ from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import storage, terminal
-from experiments import ending, layer_plots, sense_scores, word2vec
+from experiments import command_line, ending, layer_plots, sense_scores, word2vec
 from experiments.vectors import Reader
 
 TABLE, CONTEXT = "table of pieces", "word2vec, other words"
@@ -57,7 +57,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     Raises:
       UserError: the word is not one word.
     """
-    parser = argparse.ArgumentParser(prog="experiments.senses", allow_abbrev=False)
+    parser = command_line.Parser("experiments.senses")
     parser.add_argument("--init_from", required=True, help="a run, or a folder")
     parser.add_argument("--word", required=True)
     parser.add_argument("--sentences", required=True, help="SENSE, tab, sentence")

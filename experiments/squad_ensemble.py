@@ -33,36 +33,37 @@ from bert_jax.tasks.squad import Squad
 from bert_jax.training import initial, sharding
 from bert_jax.training.evaluator import Evaluator
 from bert_jax.training.seeds import Seeds
+from experiments import command_line, ending
 
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
+    return ending.status(lambda: _main(argv), "stopped")
+
+
+def _main(argv: Sequence[str]) -> int:
     options = parse(argv)
-    try:
-        task = Squad(settings(options.workdirs[0], options))
-        if not task.examples("dev"):
-            raise UserError("--file=FILE is required: the first run had no dev_file")
-        members = [windows(folder, options) for folder in options.workdirs]
-        features = [feature for feature, _ in members[0]]
-        logits = mean([[logits for _, logits in member] for member in members])
-        examples = task.examples("dev")
-        answers = task.answers(examples, features, logits)
-        if options.null_threshold is None:
-            task.learn("dev", answers)
-        else:
-            task.facts["null_threshold"] = options.null_threshold
-        numbers = task.scores("dev", examples, answers)
-        task.write(options.output, "dev", examples, answers)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    task = Squad(settings(options.workdirs[0], options))
+    if not task.examples("dev"):
+        raise UserError("--file=FILE is required: the first run had no dev_file")
+    members = [windows(folder, options) for folder in options.workdirs]
+    features = [feature for feature, _ in members[0]]
+    logits = mean([[logits for _, logits in member] for member in members])
+    examples = task.examples("dev")
+    answers = task.answers(examples, features, logits)
+    if options.null_threshold is None:
+        task.learn("dev", answers)
+    else:
+        task.facts["null_threshold"] = options.null_threshold
+    numbers = task.scores("dev", examples, answers)
+    task.write(options.output, "dev", examples, answers)
     print(json.dumps(numbers))
     return 0
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options."""
-    parser = argparse.ArgumentParser(prog="experiments.squad_ensemble")
+    parser = command_line.Parser("experiments.squad_ensemble")
     parser.add_argument("--workdirs", required=True, type=_folders, help="a,b,...")
     parser.add_argument("--output", required=True, type=Path, help="a folder")
     parser.add_argument("--file", default="", help="SQuAD's JSON; the first's dev_file")

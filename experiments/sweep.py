@@ -20,7 +20,7 @@ from pathlib import Path
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
-from experiments import compare, ending
+from experiments import command_line, compare, ending
 from experiments.paper import execution, progress
 from experiments.paper.runs import Run, digest
 
@@ -61,13 +61,13 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
       UserError: an option that does not exist; a field twice; seeds that cannot train
         together.
     """
-    parser = argparse.ArgumentParser(prog="experiments.sweep", allow_abbrev=False)
+    parser = command_line.Parser("experiments.sweep")
     parser.add_argument("--config", required=True, help="a config file")
     parser.add_argument("--grid", required=True, action="append", help="FIELD=A,B,...")
     parser.add_argument("--together", action="store_true", help="seeds in one program")
     parser.add_argument("--output", default="runs/sweep", type=Path)
     parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
-    options, rest = parser.parse_known_args(argv)
+    options, fields = command_line.with_fields(parser, argv, ("train.seeds",))
     grid: dict[str, list[str]] = {}
     for text in options.grid:
         field, equals, values = text.partition("=")
@@ -75,11 +75,8 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
             raise UserError(f"--grid={text}: write FIELD=A,B,..., each field once")
         grid[field] = split(values)
     options.grid = grid
-    for text in rest:
-        field = text.removeprefix("--config.").partition("=")[0]
-        if not text.startswith("--config.") or "=" not in text:
-            raise UserError(f"{text}: no such option; --config.FIELD=VALUE is passed")
-        if field in (*grid, "train.seeds"):
+    for text in fields:
+        if (field := configuration.field_of(text)) in grid:
             raise UserError(f"{text}: the grid sets {field}")
     if options.together:
         seeds = [int(seed) for seed in grid.get(_SEED, []) if seed.isdigit()]
@@ -87,7 +84,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
             raise UserError(
                 "--together: --grid=seed=... must be consecutive, such as seed=0,1,2"
             )
-    return options, rest
+    return options, fields
 
 
 def split(values: str) -> list[str]:

@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside
 from bert_jax.runtime.storage import output, replacing
+from experiments import command_line, ending
 
 TOKENS = 400
 _TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -58,33 +59,33 @@ class Question(NamedTuple):
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
+    return ending.status(lambda: _main(argv), "stopped")
+
+
+def _main(argv: Sequence[str]) -> int:
     options = parse(argv)
-    try:
-        target = output(str(options.output))
-        questions = list(read(options.qa))
-        check_folders(options.evidence, questions)
-        counts: Counter[str] = Counter()
-        with replacing(target) as file:
-            file.write('{"version": "TriviaQA", "data": [')
-            begins = itertools.chain(["\n"], itertools.repeat(",\n"))
-            for article in articles(questions, options, counts):
-                file.write(next(begins) + json.dumps(article, ensure_ascii=False))
-            file.write("\n]}\n")
-            if not counts["written"]:
-                raise UserError(
-                    f"--evidence={options.evidence}: no page holds an answer, so "
-                    f"nothing is written ({describe(counts)})"
-                )
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    target = output(str(options.output))
+    questions = list(read(options.qa))
+    check_folders(options.evidence, questions)
+    counts: Counter[str] = Counter()
+    with replacing(target) as file:
+        file.write('{"version": "TriviaQA", "data": [')
+        begins = itertools.chain(["\n"], itertools.repeat(",\n"))
+        for article in articles(questions, options, counts):
+            file.write(next(begins) + json.dumps(article, ensure_ascii=False))
+        file.write("\n]}\n")
+        if not counts["written"]:
+            raise UserError(
+                f"--evidence={options.evidence}: no page holds an answer, so "
+                f"nothing is written ({describe(counts)})"
+            )
     print(f"{len(questions):,} questions, {describe(counts)}")
     return 0
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options."""
-    parser = argparse.ArgumentParser(prog="experiments.triviaqa", allow_abbrev=False)
+    parser = command_line.Parser("experiments.triviaqa")
     parser.add_argument("--qa", required=True, type=Path, help="wikipedia-train.json")
     parser.add_argument("--evidence", required=True, type=Path, help="a folder")
     parser.add_argument("--output", required=True, type=Path)

@@ -51,6 +51,12 @@ def test_the_interval_of_a_share_stays_within_0_and_100():
     assert cloze._share(np.array([True] * 5 + [False] * 5)) == "50.0 (23.7 to 76.3)"
 
 
+def test_equally_frequent_choices_win_equally_often():
+    chosen = cloze.most_frequent(np.tile([7, 7, 3, 7], (3000, 1)))
+    assert np.bincount(chosen, minlength=4) == pytest.approx([1000, 1000, 0, 1000], 0.1)
+    assert cloze.most_frequent(np.array([[1, 2, 9, 3]])) == [2]
+
+
 def test_cloze_offers_whole_words_of_sentences_that_fit():
     words = [f"word{chr(97 + i)}" for i in range(24)]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, "begin"]

@@ -130,9 +130,9 @@ def test_the_best_checkpoint_where_predictions_are_its(grid):
         ("--tasks=ax", "--tasks: 'ax' is none of cola"),
         ("--tasks=snli", "--tasks: 'snli' is none of cola"),
         ("--tasks=wnli", "WNLI: no such folder; --data="),
-        ("--config.seed=3", "the grid sets config.seed itself"),
-        ("--config.train.seeds=3", "the grid sets config.train.seeds itself"),
-        ("--config.train.num_steps=3", "the grid sets config.train.num_steps itself"),
+        ("--config.seed=3", "seed is set here"),
+        ("--config.train.seeds=3", "train.seeds is set here"),
+        ("--config.train.num_steps=3", "train.num_steps is set here"),
         ("--epoch=3", "--epoch=3: no such option"),
     ],
 )

@@ -158,7 +158,7 @@ def test_verdicts(small, large, word):
         (["--init_from=nowhere"], "nowhere"),
         (["--learning_rates=1e-5", "--epochs=2"], "the grid has one point"),
         (["--config.train.batch_size=4"], "the grid sets it; see --batch_sizes"),
-        (["--config.train.seeds=4"], "the grid sets config.train.seeds itself"),
+        (["--config.train.seeds=4"], "train.seeds is set here"),
         (["--config.nothing=4"], "no such field"),
         (["--nothing=4"], "--nothing=4: no such option"),
     ],

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import logging
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -33,8 +32,6 @@ from bert_jax.tasks.objectives import PREFIXES, Guesses, targets
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Ask, Batch, Data, Phase, Shapes, Step, Task
 from bert_jax.types import Scalars
-
-log = logging.getLogger(__name__)
 
 EXAMPLES = 3  # held-out sentences in the report
 
@@ -122,14 +119,13 @@ class Pretraining(Task):
         first = self._data.of(self.config.corpus.max_seq_length)
         counts = first.token_counts()
         unknown = tokenization.special_ids(first.tokenizer).unk
-        for line in self._data.mix():
-            log.info("%s", line)
         return Data(
             vocabulary_fit.of_pairs(first)._replace(
                 ids=int(counts.sum()), unknown=int(counts[unknown])
             ),
             record=self._data.record(),
             folders=tuple(str(data.folder) for data in found),
+            notes=tuple(self._data.mix()),
         )
 
     def recall(self, record: Mapping[str, Any]) -> None:

@@ -90,6 +90,7 @@ class Data:
       record: identifies the data, for `Task.recall`; JSON.
       folders: of the prepared data.
       report: tells what one of them holds, in some lines.
+      notes: how the run uses them, in lines for its log.
     """
 
     fit: Fit
@@ -98,6 +99,7 @@ class Data:
     record: dict[str, Any] = dataclasses.field(default_factory=dict)
     folders: tuple[str, ...] = ()
     report: Callable[[Path], str] = preparation_report.text
+    notes: tuple[str, ...] = ()
 
 
 class Task(abc.ABC):

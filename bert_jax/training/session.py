@@ -1,6 +1,7 @@
 """Opens a run from its config and folder; saves, evaluates and closes it."""
 
 import contextlib
+import logging
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -35,6 +36,8 @@ from bert_jax.types import Batch
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import trackers
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
+
+log = logging.getLogger(__name__)
 
 
 class Session:
@@ -202,6 +205,8 @@ class Session:
         task.recall(workdir.read_data(folder))
         with processes.first_alone():
             self._data = task.training_data()
+        for note in self._data.notes:
+            log.info("%s", note)
         record, is_first = self._data.record, processes.is_first()
         processes.check_same("the prepared data", record)
         with processes.first_alone():

@@ -23,7 +23,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.training import compilation, sharding
-from experiments import by_size, ending
+from experiments import by_size, command_line, ending
 from experiments.english import held_out
 from experiments.english.held_out import HeldOut, Opened
 
@@ -65,17 +65,11 @@ def run(argv: Sequence[str]) -> str:
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """The options, and --config.FIELD=VALUE."""
-    parser = argparse.ArgumentParser(
-        prog="experiments.english.by_kind", allow_abbrev=False
-    )
+    parser = command_line.Parser("experiments.english.by_kind")
     parser.add_argument("--init_from", required=True, help="a run or a model folder")
     parser.add_argument("--length", default=0, type=int, help="that of a phase")
     parser.add_argument("--output", default="", help="a file of JSON to write")
-    options, fields = parser.parse_known_args(argv)
-    for field in fields:
-        if not field.startswith("--config.") or "=" not in field:
-            raise UserError(f"{field}: no such option; --config.FIELD=VALUE is passed")
-    return options, fields
+    return command_line.with_fields(parser, argv)
 
 
 def scores(

@@ -33,7 +33,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.training import compilation, sharding
-from experiments import by_size, ending
+from experiments import by_size, command_line, ending
 from experiments.english import held_out
 from experiments.english.held_out import HeldOut, Opened
 
@@ -88,20 +88,16 @@ def run(argv: Sequence[str]) -> str:
             )
         random = nn.meta.unbox(task.init_params(jax.random.key(0)))
         usual = counts[np.array([item.ids for item in items])]
-        ties = np.random.default_rng(0)  # the right word is the first of the choices
         chosen = {
             MODEL: choose(model, model.params, items),
             RANDOM: choose(model, random, items),
-            FREQUENT: np.argmax(usual + ties.random(usual.shape), axis=1),
+            FREQUENT: most_frequent(usual),
         }
     facts = by_size.facts("experiments.english.cloze", argv)
     results = {
         "facts": facts,
         "items": [
-            {
-                **item._asdict(),
-                **{name: int(found[n]) for name, found in chosen.items()},
-            }
+            item._asdict() | {name: int(found[n]) for name, found in chosen.items()}
             for n, item in enumerate(items)
         ],
     }
@@ -112,16 +108,11 @@ def run(argv: Sequence[str]) -> str:
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """The options, and --config.FIELD=VALUE."""
-    parser = argparse.ArgumentParser(
-        prog="experiments.english.cloze", allow_abbrev=False
-    )
+    parser = command_line.Parser("experiments.english.cloze")
     parser.add_argument("--init_from", required=True, help="a run or a model folder")
     parser.add_argument("--items", default=200, type=int)
     parser.add_argument("--output", default="", help="a file of JSON to write")
-    options, fields = parser.parse_known_args(argv)
-    for field in fields:
-        if not field.startswith("--config.") or "=" not in field:
-            raise UserError(f"{field}: no such option; --config.FIELD=VALUE is passed")
+    options, fields = command_line.with_fields(parser, argv)
     if options.items < 1:
         raise UserError(f"--items={options.items}: at least 1 is required")
     return options, fields
@@ -234,6 +225,13 @@ def _item(
     with_gap = " ".join([*words[:gap], "[MASK]", *words[gap + 1 :]])
     pieces = tokenizer.get_vocab()
     return Item(kind, with_gap, choices, tuple(pieces[word] for word in choices))
+
+
+def most_frequent(
+    counts: Int[np.ndarray, "items choices"],
+) -> Int[np.ndarray, " items"]:
+    """The choice with the largest count; equal ones win equally often."""
+    return np.argmax(counts + np.random.default_rng(0).random(counts.shape), axis=1)
 
 
 def choose(

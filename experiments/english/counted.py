@@ -41,7 +41,7 @@ from bert_jax.data import records
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.run_data import RunData
 from bert_jax.errors import UserError
-from experiments import by_size, ending
+from experiments import by_size, command_line, ending
 
 MODULE = "experiments.english.counted"
 _WINDOW = 5  # pieces on each side
@@ -95,13 +95,10 @@ def run(argv: Sequence[str]) -> str:
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, ConfigDict]:
     """The options, and the config of the pre-training."""
-    parser = argparse.ArgumentParser(prog=MODULE, allow_abbrev=False)
+    parser = command_line.Parser(MODULE)
     parser.add_argument("--config", required=True, help="of the pre-training")
     parser.add_argument("--output", required=True, type=Path, help="a folder to write")
-    options, fields = parser.parse_known_args(argv)
-    for text in fields:
-        if not text.startswith("--config.") or "=" not in text:
-            raise UserError(f"{text}: no such option; --config.FIELD=VALUE is passed")
+    options, fields = command_line.with_fields(parser, argv)
     if options.output.parts[:1] == ("gs:",):
         raise UserError(f"--output={options.output}: a local folder is required")
     options.output = options.output.absolute()

@@ -5,7 +5,6 @@
 Masks a word in each line of the file, and compares the logits of all pieces there.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ import bert_jax
 from bert_jax import tokenization
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from experiments import ending
+from experiments import command_line, ending
 
 _LENGTH = 64  # pieces of a line that are read
 
@@ -33,9 +32,7 @@ def run(argv: Sequence[str]) -> str:
     Raises:
       UserError: two models are not given, or have other vocabularies; no text.
     """
-    parser = argparse.ArgumentParser(
-        prog="experiments.english.rounding", allow_abbrev=False
-    )
+    parser = command_line.Parser("experiments.english.rounding")
     parser.add_argument("--models", required=True, help="two, between a comma")
     parser.add_argument("--texts", required=True, type=Path, help="one a line")
     options = parser.parse_args(argv)

@@ -23,7 +23,7 @@ from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, storage, terminal
 from bert_jax.workdir import metrics
-from experiments import by_size, ending
+from experiments import by_size, command_line, ending
 from experiments.english import rows
 from experiments.english.rows import COLUMNS, NOTE, RANDOM, TRAINED, Score
 from experiments.paper import execution, progress, tasks
@@ -74,9 +74,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
       UserError: an option or field that does not exist, or that this sets itself; no
         weights.
     """
-    parser = argparse.ArgumentParser(
-        prog="experiments.english.table", allow_abbrev=False
-    )
+    parser = command_line.Parser("experiments.english.table")
     parser.add_argument("--init_from", required=True, help="a run or a model folder")
     parser.add_argument("--data", required=True, help="folders, between commas")
     parser.add_argument("--tasks", default="", help=", ".join(COLUMNS))
@@ -85,13 +83,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--steps", default="", help="checkpoints of the run, or all")
     parser.add_argument("--output", default="runs/english-table", type=Path)
     parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
-    options, fields = parser.parse_known_args(argv)
-    for text in fields:
-        if not text.startswith("--config.") or "=" not in text:
-            raise UserError(f"{text}: no such option; --config.FIELD=VALUE is passed")
-        if configuration.field_of(text) in _SET:
-            name = configuration.field_of(text)
-            raise UserError(f"{text}: {name} is set here; see --help")
+    options, fields = command_line.with_fields(parser, argv, _SET)
     if options.seeds < 1:
         raise UserError(f"--seeds={options.seeds}: at least 1 is required")
     names = [name for name in options.tasks.split(",") if name]

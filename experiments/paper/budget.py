@@ -12,18 +12,17 @@ three, padding, special tokens and ELMo's marks of sentences are none, and the w
 a step are a mean over an epoch, in which each row of the data comes once.
 """
 
-import argparse
 import json
 import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside
 from bert_jax.runtime.storage import write_atomically
-from experiments import ending
+from experiments import command_line, ending
 
 
 class Budget(NamedTuple):
@@ -56,18 +55,13 @@ def read(path: Path) -> Budget:
         raise UserError(f"{path}: damaged: it has other fields; delete it") from None
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
-
-
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     return ending.status(lambda: _main(argv), "stopped")
 
 
 def _main(argv: Sequence[str]) -> int:
-    parser = _Parser(prog="experiments.paper.budget", allow_abbrev=False)
+    parser = command_line.Parser("experiments.paper.budget")
     parser.add_argument("--config", required=True)
     parser.add_argument("--words", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)

@@ -4,7 +4,7 @@ import argparse
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -14,6 +14,7 @@ from bert_jax.data.corpus import FILE_KINDS
 from bert_jax.data.lines import COMPRESSED
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
+from experiments import command_line
 from experiments.paper import beside, tables, tasks
 from experiments.paper.systems import Table
 from experiments.running import ROOT
@@ -151,15 +152,9 @@ def finetuning_config(data: tasks.Found, size: str, system: str = "bert") -> str
     return f"{ROOT / 'configs' / 'finetune' / file}:{spec}"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see --help")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="experiments.paper",
-        allow_abbrev=False,
+def _parser() -> command_line.Parser:
+    parser = command_line.Parser(
+        "experiments.paper",
         description="A table of the paper: trains what it compares, and reports.",
         epilog="--config.FIELD=VALUE is for pre-training, --finetuning.FIELD=VALUE for "
         "fine-tuning; see docs/paper.md",

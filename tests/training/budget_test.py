@@ -1,6 +1,7 @@
 """Steps planned for a time: the arithmetic, and runs that keep their plan."""
 
 import json
+import re
 
 import pytest
 import runs
@@ -89,11 +90,13 @@ def slow(monkeypatch):
 
 def test_a_run_in_its_budget(micro, tmp_path, slow):
     run = tmp_path / "run"
-    begin = (f"--config={micro}", f"--workdir={run}", "--config.train.budget=30min")
+    begin = (f"--config={micro}", f"--workdir={run}", "--config.corpus.weights=(1.0,)")
+    begin += ("--config.train.budget=30min",)
     _, said = runs.here(*begin)
     plan = json.loads((run / "budget.json").read_text())
     steps = plan["num_steps"]
     assert f"planned {steps:,} steps" in said
+    assert re.findall(r"epochs in (\d+) rows", said) == [str(16 * steps)]
     assert f"run: pretraining, {steps:,} steps" in said
     assert plan["expected_seconds"] <= 1800 and 10 <= steps <= 17
     recorded = json.loads((run / "config.json").read_text())["train"]
@@ -105,9 +108,9 @@ def test_a_run_in_its_budget(micro, tmp_path, slow):
         _, said = runs.here(*more)
         assert f"resuming at step {steps} of {steps}" in said
         assert "measuring" not in said
-    given = (*begin[:2], f"--config.train.num_steps={steps}")
+    given = (*begin[:3], f"--config.train.num_steps={steps}")
     assert f"resuming at step {steps}" in runs.here(*given)[1]
-    _, said = runs.here(*begin[:2], "--config.train.budget=1h", status=2)
+    _, said = runs.here(*begin[:3], "--config.train.budget=1h", status=2)
     assert "train.budget ('' there, '1h' now)" in said
 
 

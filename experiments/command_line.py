@@ -1,0 +1,40 @@
+"""How a program reads its arguments: its own options and --config.FIELD=VALUE."""
+
+import argparse
+from collections.abc import Container, Sequence
+from typing import NoReturn
+
+from bert_jax.config import configuration
+from bert_jax.errors import UserError
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as the rest of the project does."""
+
+    def __init__(
+        self, prog: str, description: str | None = None, epilog: str | None = None
+    ) -> None:
+        super().__init__(prog, None, description, epilog, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see --help")
+
+
+def with_fields(
+    parser: Parser, argv: Sequence[str], taken: Container[str] = ()
+) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and --config.FIELD=VALUE.
+
+    Args:
+      taken: the fields that the program sets itself.
+
+    Raises:
+      UserError: an option that does not exist, or a field of `taken`.
+    """
+    options, fields = parser.parse_known_args(argv)
+    for text in fields:
+        if not text.startswith("--config.") or "=" not in text:
+            raise UserError(f"{text}: no such option; --config.FIELD=VALUE is passed")
+        if (name := configuration.field_of(text)) in taken:
+            raise UserError(f"{text}: {name} is set here; see --help")
+    return options, fields
