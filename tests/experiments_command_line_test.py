@@ -1,6 +1,5 @@
 """What all programs of experiments/ do with arguments that are wrong."""
 
-
 import pytest
 
 PROGRAMS = (
