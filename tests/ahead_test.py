@@ -29,8 +29,6 @@ BASE = (
 # Two outputs, or a label's: their sums in float32 are of bfloat16 where it would round.
 IN_FLOAT32 = re.compile(r"next_sentence|question_answering|_classification")
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(autouse=True)
 def without_a_cache():

@@ -9,7 +9,6 @@ webdriver = pytest.importorskip(
 )
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 MARKS = [
-    pytest.mark.slow,
     pytest.mark.skipif(
         not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on the PATH"
     ),

@@ -14,7 +14,6 @@ SHARED = "--config.task.texts_per_row=2"
 LEFT_TO_RIGHT = "--config.task.objective=ltr"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "more"),
     [

@@ -33,44 +33,31 @@ os.environ["XLA_FLAGS"] = (
 import pytest
 from jaxtyping import install_import_hook
 
-from tests import shared_cache
+from tests import durations, shared_cache
 
 shared_cache.write_whole()
 install_import_hook("bert_jax", "beartype.beartype")
 pytest.register_assert_rewrite("runs", "asking", "answers", "extracting", "fake_tpu")
 
-# Files of whole runs, which --quick leaves out.
-WHOLE_RUNS = (
-    *("finetuning_run_test.py", "asked_test.py", "campaign_test.py", "chaos_test.py"),
-    *("parity_test.py", "run_test.py"),
-    *("run_text_test.py", "compilation_test.py", "run_stopped_test.py"),
-    *("run_asked_test.py", "launch_tpu_test.py", "asked_folders_test.py"),
-    *("own_task_test.py", "compilation_cache_test.py", "packing_run_test.py"),
-    *("extract_test.py", "gpt_run_test.py", "names_answers_run_test.py"),
-    *("elmo_finetuning_run_test.py", "finetuning_stopped_test.py"),
-    *("extract_errors_test.py", "launch_tpu_preempted_test.py"),
-)
-# What takes longest is first: no worker is left with it while the others have ended.
-ORDER = ("processes_test.py", *WHOLE_RUNS[:2], "storage_test.py", "anomaly_test.py")
-ORDER = (*ORDER, *WHOLE_RUNS[2:], "bucket_files_test.py")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="without the slow tests")
+    parser.addoption("--measure", action="store_true", help="writes durations.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--measure") and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(durations.Recorder())
 
 
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    for item in items:
-        if item.path.name in WHOLE_RUNS:
-            item.add_marker("slow")
-    slow = [item for item in items if item.get_closest_marker("slow")]
     if config.getoption("--quick"):
+        slow = set(durations.slow(items))
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
-    places = {name: place for place, name in enumerate(ORDER)}
-    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+    durations.sort(items)
 
 
 def pytest_collection_finish() -> None:

@@ -175,7 +175,7 @@ def check_launch(words: Sequence[str], own: dict[str, str]) -> None:
     elif first == "test":
         paths = [word for word in rest if not word.startswith("-")]
         assert all((ROOT / path).exists() for path in paths)
-        assert {*rest} - {*paths} <= {"--quick"}
+        assert {*rest} - {*paths} <= {"--quick", "--measure"}
         return
     else:
         assert first.startswith("--config"), first
@@ -261,7 +261,7 @@ def test_a_field_in_the_text_exists(page):
 def test_a_flag_in_the_text_exists(page, monkeypatch):
     text = page.read_text("utf-8")
     known = {f"--{name}" for name in command_line.CommandLine._fields}
-    known |= {"--quick", "--devices", *THEIR_FLAGS}
+    known |= {"--quick", "--measure", "--devices", *THEIR_FLAGS}
     known |= set(re.findall(r"--[a-z-]+", tpu_arguments.USAGE))
     modules = r"(?:experiments(?:\.english)?|tests\.system)\.\w+"
     for module in set(re.findall(modules, text)):

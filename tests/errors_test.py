@@ -252,7 +252,6 @@ def damaged(plain, tmp_path):
     return copy, damage
 
 
-@pytest.mark.slow
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     micro, damaged, capfd, caplog
 ):
@@ -268,7 +267,6 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
         assert checkpoints.latest_step() == 20
 
 
-@pytest.mark.slow
 def test_all_checkpoints_damaged(refused, damaged):
     workdir, damage = damaged
     damage(10)
@@ -285,7 +283,6 @@ def test_an_unfinished_checkpoint_is_none(tmp_path):
     assert has_checkpoint(tmp_path)
 
 
-@pytest.mark.slow
 def test_a_full_disk(refused, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
@@ -294,7 +291,6 @@ def test_a_full_disk(refused, tmp_path, monkeypatch):
     assert not list((tmp_path / "full" / "checkpoints").iterdir())
 
 
-@pytest.mark.slow
 def test_a_device_without_enough_memory(refused, tmp_path, monkeypatch):
     def exhausted(*_, **__):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nmore")

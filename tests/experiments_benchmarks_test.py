@@ -145,7 +145,6 @@ def program(*arguments: str) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-@pytest.mark.slow
 def test_a_quick_run_of_the_training_step(tmp_path):
     output = tmp_path / "found.json"
     torch = "sdpa-gathered" if importlib.util.find_spec("transformers") else ""
@@ -175,7 +174,6 @@ assert not hasattr(sys.modules["orbax"], "__file__")
 """
 
 
-@pytest.mark.slow
 def test_a_dry_run_for_a_gpu_needs_jax_alone(tmp_path):
     output = tmp_path / "gpu.json"
     output.write_text(json.dumps({"parts": {"2": {"cases": ["kept"]}}}))
@@ -231,7 +229,6 @@ def test_the_parts_of_a_start_add_up():
         start_up.parts(8.0, ends)
 
 
-@pytest.mark.slow
 def test_a_traced_start_has_every_part(tmp_path):
     """What it wraps is still there, and called in this order."""
     rng = random.Random(0)

@@ -41,7 +41,6 @@ def test_a_second_start_uses_what_is_there(command, data, capsys, monkeypatch):
     assert "second_to_last: left out; it needs 2 layers, not 1" in second.err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("batches", [0, 1, 3])
 def test_killed_while_computing_vectors(command, data, monkeypatch, batches):
     """The vectors' file is bit for bit that of an undisturbed run."""
@@ -78,7 +77,6 @@ def test_killed_while_computing_vectors(command, data, monkeypatch, batches):
     assert same[0] == same[1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 4])
 def test_killed_in_training(command, data, monkeypatch, step):
     assert features.main([*command(), f"--output={data / 'whole'}"]) == 0
@@ -106,7 +104,6 @@ def test_killed_in_training(command, data, monkeypatch, step):
     assert not done.with_suffix(".npz").exists()
 
 
-@pytest.mark.slow
 def test_killed_as_a_process(command, data):
     options = command(**{"config.train.num_epochs": 200.0, "choices": "last"})
     process = start(*options, program=PROGRAM)

@@ -127,7 +127,6 @@ def taggers(task, splits, seeds, config=None):
     return feature_training.Taggers(setting, splits)
 
 
-@pytest.mark.slow
 def test_restarts_together_are_those_apart(opened, tmp_path):
     given, task, bert = opened()
     splits, _ = features.vectors(given, task, bert, ["train", "dev"])
@@ -159,7 +158,6 @@ def test_every_sentence_once_and_lengths_alike():
         assert len(sizes) == 1
 
 
-@pytest.mark.slow
 def test_learns_what_was_planted(command, data, capsys):
     options = {"test": data / "test", "config.train.num_epochs": 40.0}
     assert features.main(command(choices="sum_all,last", **options)) == 0

@@ -160,7 +160,6 @@ def test_fields_reach_every_run(tmp_path):
     assert glue.data_dir("tfds:glue", "stsb") == "tfds:glue/stsb"
 
 
-@pytest.mark.slow
 def test_sigterm_reaches_the_run(tmp_path):
     (tmp_path / "RTE").mkdir()
     program = tmp_path / "program.py"

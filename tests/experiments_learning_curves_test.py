@@ -297,7 +297,6 @@ def test_aclimdb_has_folders(tmp_path):
     assert found.codes(found.test).tolist() == [0, 0, 0, 1, 1, 1]
 
 
-@pytest.mark.slow
 def test_real_runs(data, plain, tmp_path, capfd):
     """Both losses after each epoch of a run of bert_jax.main itself."""
     pytest.importorskip("matplotlib", reason="needs the report extra")

@@ -279,7 +279,6 @@ def test_other_tables_are_drawn(command, table):
     assert ("OpenAI GPT" in html) == (table == "table1")
 
 
-@pytest.mark.slow
 def test_a_whole_table_of_tiny_models(micro, tmp_path, capfd):
     """Pre-trained, fine-tuned, judged and drawn; a second start runs nothing."""
     pytest.importorskip("matplotlib", reason="needs the report extra")

@@ -83,7 +83,6 @@ def by_hand(folder, name):
     return tasks[0].results("dev", means, learns=True)
 
 
-@pytest.mark.slow
 def test_the_mean_of_the_logits(folder, capsys):
     both = f"--workdirs={folder}/run0,{folder}/run1"
     assert squad_ensemble.main([both, f"--output={folder}/out"]) == 0

@@ -85,7 +85,6 @@ def compiled(task, mesh, phase):
 MESH = ("mesh.data=2", "mesh.fsdp=2", "mesh.tensor=2")
 
 
-@pytest.mark.slow
 def test_parameters_and_optimizer_are_those_of_real_arrays(small):
     task, mesh, _ = made(small, *MESH)
     abstract = estimate.state(task.config, mesh)
@@ -101,7 +100,6 @@ def test_parameters_and_optimizer_are_those_of_real_arrays(small):
         assert lines[name] == sum(shard.data.nbytes for shard in shards)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "fields"),
     [
@@ -131,7 +129,6 @@ def test_memory_is_what_the_compiler_reports(small, devices, fields):
     assert 0.8 < ratio < 1.25
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "axes"),
     [
@@ -167,7 +164,6 @@ def test_traffic_is_that_of_the_collectives(small, fields, axes):
         assert sent["data"] == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fields", [(), ("corpus.packing=True",)])
 def test_flops_are_those_that_the_compiler_counts_nearly(small, fields):
     task, mesh, phase = made(small, *fields, devices=1)
@@ -188,7 +184,6 @@ def eight(monkeypatch):
     return run
 
 
-@pytest.mark.slow
 def test_the_report(eight, capsys):
     parts = "--config.phase2.micro_batches=8"
     eight("--config=configs/base.py", "--config.mesh.fsdp=8", parts)
@@ -204,7 +199,6 @@ def test_the_report(eight, capsys):
     assert re.search(r"optimizer +0\.11\d GB", out)
 
 
-@pytest.mark.slow
 def test_what_does_not_fit_says_what_would(eight, capsys, small):
     room = 0.9 * DEVICES["v5e"].memory
     big = ("--config.train.batch_size=49152", "--config.evaluate.batch_size=64")
@@ -238,7 +232,6 @@ def test_the_time_of_a_step(small):
     assert lines[4].value == sent[2].value / device.link
 
 
-@pytest.mark.slow
 def test_on_devices_that_are_not_there(small):
     environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     done = subprocess.run(

@@ -110,7 +110,6 @@ def test_lines_of_a_pipe_and_its_pauses():
         assert list(found) == [b"three\r", b"", b"four"]
 
 
-@pytest.mark.slow
 def test_a_row_is_answered_before_the_batch_is_full(micro, plain):
     args = [f"--config={micro}", f"--workdir={plain}", "--mode=predict"]
     process = start(*args, stdin=subprocess.PIPE)
@@ -128,7 +127,6 @@ def test_a_row_is_answered_before_the_batch_is_full(micro, plain):
     ending.cancel()
 
 
-@pytest.mark.slow
 def test_answers_do_not_depend_on_the_window(micro, plain, tmp_path):
     rng = np.random.default_rng(0)
     rows = []
@@ -155,7 +153,6 @@ def test_answers_do_not_depend_on_the_window(micro, plain, tmp_path):
             )
 
 
-@pytest.mark.slow
 def test_texts_of_all_lengths_are_encoded_as_each_alone(plain, monkeypatch):
     monkeypatch.setattr(pretrained, "_BATCH", 8)
     bert = pretrained.load(plain)

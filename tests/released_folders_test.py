@@ -87,7 +87,6 @@ def ten_thousand_lines(request):
     return lines
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASED)
 def test_a_vocabulary_tells_its_case(released, tmp_path, name):
     folder = released(name)
@@ -101,7 +100,6 @@ def test_a_vocabulary_tells_its_case(released, tmp_path, name):
     assert found.model.max_input_chars_per_word == 200
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASED)
 def test_load_fine_tuning_pre_training_and_export_agree(
     released, ten_thousand_lines, shared_data, tmp_path, name
@@ -117,7 +115,6 @@ def test_load_fine_tuning_pre_training_and_export_agree(
     assert ids(bert_jax.load(out).tokenizer, lines) == expected
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["uncased", "chinese"])
 @pytest.mark.parametrize("task", ["mrpc", "rte", "cola", "stsb", "qnli"])
 def test_ids_on_glue_as_by_transformers(released, shared_data, tmp_path, name, task):
@@ -147,7 +144,6 @@ def test_ids_on_glue_as_by_transformers(released, shared_data, tmp_path, name, t
                 assert any(x not in pieces or f"##{x}" not in pieces for x in letters)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_a_tokenizer_of_ones_own_keeps_its_normaliser(
     shared_data, ten_thousand_lines, tmp_path, lowercase
@@ -231,7 +227,6 @@ def get_config(config):
 """
 
 
-@pytest.mark.slow
 def test_a_work_directory_hands_its_tokenizer_on(
     released, ten_thousand_lines, shared_data, tmp_path
 ):

@@ -107,7 +107,6 @@ def ask(address, body=None):
         return {"status": error.code, **json.load(error)}
 
 
-@pytest.mark.slow
 def test_answers_are_those_of_predict(served, plain, tmp_path):
     rows = [{"text": f"the {'quick ' * n}[MASK] fox", "id": n} for n in range(9)]
     rows.append({"text": "a [MASK]", "text_b": "seven cats"})
@@ -142,7 +141,6 @@ def test_answers_are_those_of_predict(served, plain, tmp_path):
         assert said["status"] == 400 and words in said["error"]
 
 
-@pytest.mark.slow
 def test_a_port_that_is_taken_is_one_line(served, plain):
     port = served.rpartition(":")[2]
     _, error = here("--mode=serve", f"--workdir={plain}", f"--port={port}", status=2)

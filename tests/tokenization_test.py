@@ -155,7 +155,6 @@ def known_difference(text: str, lowercase: bool) -> bool:
     return dropped or (lowercase and "\u03a3" in text)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("vocabulary", "lowercase", "folders"),
     [

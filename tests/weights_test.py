@@ -63,7 +63,6 @@ def same(a, b):
     return all(jax.tree.leaves(jax.tree.map(np.array_equal, a, b)))
 
 
-@pytest.mark.slow
 def test_what_is_there_is_taken_and_the_rest_initialised():
     source, start = found(), initial(("sequence_classification",))
     params, report = merge.merge(start, source, CONFIG, "there")
@@ -86,7 +85,6 @@ def test_what_is_there_is_taken_and_the_rest_initialised():
     assert json.loads(report.to_json())["source"] == "there"
 
 
-@pytest.mark.slow
 def test_stacked_layers():
     stacked = dataclasses.replace(CONFIG, scan_layers=True)
     start = nn.meta.unbox(init_pretraining(stacked, jax.random.key(0)))
@@ -170,7 +168,6 @@ def test_vocabularies_are_compared(tmp_path):
         merge.check_tokenizer(mine, longer, "there")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scan_layers", [False, True])
 def test_a_work_directory(tmp_path, scan_layers):
     run, out = tmp_path / "run", tmp_path / "out"
@@ -266,7 +263,6 @@ def test_a_head_of_no_name(tmp_path):
         weights.read(tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "source", "drops"),
     [

@@ -90,7 +90,6 @@ def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
     assert found[""] == found["FnApiRunner"]
 
 
-@pytest.mark.slow
 def test_a_worker_killed_and_again(tmp_path):
     start = time.monotonic()
     with pytest.raises(UserError, match=r"worker process died.*same command again"):

@@ -87,7 +87,6 @@ def test_real_test_sets(shared_data, name):
         assert [record.text, record.text_b][: len(expected)] == expected
 
 
-@pytest.mark.slow
 def test_real_training_sets_are_whole(shared_data):
     sizes = {"cola": 8551, "sst2": 67349, "mrpc": 3668, "stsb": 5749, "rte": 2490}
     for name, size in sizes.items():
@@ -302,7 +301,6 @@ def test_tfds_of_two_classes(in_tfds):
     assert read("sst2", source, "train") == [(0, "a", None, 1)]
 
 
-@pytest.mark.slow
 def test_tfds_scores(in_tfds):
     rows = [{"sentence1": "a", "sentence2": "b", "label": 2.5, "idx": 0}]
     source = in_tfds(("sentence1", "sentence2"), (), rows, "train")

@@ -55,7 +55,6 @@ def spelt(tokens):
     return f" {' '.join(map(str, tokens))} "
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -116,7 +115,6 @@ def write_copies(path):
             file.write("All rights reserved.\n\n")
 
 
-@pytest.mark.slow
 def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch, capfd):
     write_copies(tmp_path / "a.txt")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 4000)

@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pytest
 import tensorflow_datasets as tfds
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,7 +75,6 @@ def test_a_book_is_cut_at_paragraphs_into_even_pieces(shared_data):
     assert min(sizes) > 20_000
 
 
-@pytest.mark.slow
 def test_short_rows_are_the_share_asked_for(shared_data, tmp_path):
     """A book as one document is short rows throughout, or none."""
     books = [
@@ -97,7 +95,6 @@ def test_short_rows_are_the_share_asked_for(shared_data, tmp_path):
     assert 0.04 < short / lengths.sum() < 0.16
 
 
-@pytest.mark.slow
 def test_one_file_is_a_corpus(shared_data, tmp_path):
     """Through the command line; each token is kept, and on one side only."""
     path = shared_data(BOOK)

@@ -70,7 +70,6 @@ def test_every_row_is_evaluated_once(lengths, size):
     assert (np.diff(table.lengths[labels]) >= 0).all()
 
 
-@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 3))
 def test_every_epoch_holds_every_row_once_in_another_order(count, size, seed):

@@ -94,7 +94,6 @@ def test_an_empty_line_of_one_column_is_an_empty_text(tmp_path):
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=8)
 
 
-@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5))
 def test_csv_as_python_writes_it(tmp_path, table):

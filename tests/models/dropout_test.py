@@ -40,7 +40,6 @@ def counts(key: jax.Array, rate: float) -> dict[str, jax.Array]:
     return sums
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "layers"), [(0.1, 96), (0.5, 10)])
 def test_rate_and_correlations(rate, layers):
     """Over 10^8 draws, and 10^7."""

@@ -117,7 +117,6 @@ def loss_and_gradient(config):
     return jax.jit(jax.value_and_grad(loss))(initial_params(config))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -139,7 +138,6 @@ def test_variants_give_the_same_with_dropout(change):
     np.testing.assert_allclose(theirs[0], theirs[1], atol=1e-5)
 
 
-@pytest.mark.slow
 def test_what_is_computed_again_is_what_remat_says():
     batch, products = inputs(), {}
     for remat in REMATS:
@@ -157,7 +155,6 @@ def test_what_is_computed_again_is_what_remat_says():
     assert products["full"] == products["none"] + 8 * layers
 
 
-@pytest.mark.slow
 def test_dropout_draws_and_evaluation_does_not():
     params = random_params(CONFIG)
     batch = inputs()
@@ -170,7 +167,6 @@ def test_dropout_draws_and_evaluation_does_not():
     assert np.array_equal(logits(None), logits(None))
 
 
-@pytest.mark.slow
 def test_padding_does_not_reach_the_tokens():
     params = random_params(CONFIG)
     ids, mask, segments, positions = inputs()
@@ -181,7 +177,6 @@ def test_padding_does_not_reach_the_tokens():
         np.testing.assert_array_equal(one[name], two[name])
 
 
-@pytest.mark.slow
 def test_bfloat16_stays_near_float32():
     params = random_params(CONFIG)
     batch = inputs()
@@ -195,7 +190,6 @@ def test_bfloat16_stays_near_float32():
         assert not np.array_equal(rough[name], exact[name])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "parameters"), [(base, 109_482_240), (large, 335_141_888)]
 )
@@ -221,7 +215,6 @@ def test_flops_are_those_of_the_paper_sizes():
     assert pretraining_flops(big, 512, 77) == pytest.approx(1020e9, rel=1e-3)
 
 
-@pytest.mark.slow
 def test_initial_values_are_those_of_the_paper():
     params = initial_params(dataclasses.replace(CONFIG, vocab_size=5000))
     table = params["bert"]["embeddings"]["word_embeddings"]["embedding"]

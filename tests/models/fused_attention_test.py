@@ -92,7 +92,6 @@ def test_what_a_query_does_not_see_changes_no_bit():
         assert not np.array_equal(before, after)
 
 
-@pytest.mark.slow
 def test_a_model_on_a_mesh(monkeypatch):
     """The whole model's gradients, split over devices: those of einsum on one."""
     monkeypatch.setattr(attention, "fused_attention", interpreted)

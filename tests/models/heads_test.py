@@ -57,7 +57,6 @@ def double(x):
     return np.asarray(x.astype(jnp.bfloat16), np.float64)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("head", LINEAR)
 def test_logits_are_products_in_float32_of_bfloat16_features(head):
     model, params = random_params(head)
@@ -73,7 +72,6 @@ def test_logits_are_products_in_float32_of_bfloat16_features(head):
     np.testing.assert_allclose(found, expected, atol=1e-6 * scale, rtol=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("head", LINEAR)
 def test_logits_of_a_compiled_model_do_not_tie(head):
     """Of bfloat16 there are 256 between a power of 2 and the next."""
@@ -107,7 +105,6 @@ def test_gradients_of_a_head(size):
     np.testing.assert_allclose(found, expected, rtol=2**-8, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_next_sentence_logits_of_pretraining():
     ids, mask, segments = inputs("next_sentence")
     rng = np.random.default_rng(0)

@@ -29,7 +29,6 @@ def gets(fake, name):
     return sum(name in path for method, path in fake.requests if method == "GET")
 
 
-@pytest.mark.slow
 def test_a_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
     fake_hub.models[NAME] = {"main": {**exported, "pytorch_model.bin": b"not read"}}
     _, err = run(micro, tmp_path / "run", f"--config.init_from=hf:{NAME}")
@@ -113,7 +112,6 @@ def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
     refuses(f"hf:{NAME}", "not in the cache")
 
 
-@pytest.mark.slow
 def test_an_export_is_uploaded(fake_hub, plain, tmp_path):
     """And is what a run may start from; its card is what the Hub can read."""
     target = tmp_path / "small-bert"

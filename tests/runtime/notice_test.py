@@ -5,7 +5,6 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import pytest
 from runs import LIMIT, run
 
 from bert_jax.runtime import notice
@@ -46,7 +45,6 @@ def metadata(preempted):
         server.server_close()
 
 
-@pytest.mark.slow
 def test_a_run_on_a_machine_that_is_taken_away_is_saved(micro, tmp_path, monkeypatch):
     workdir, preempted = tmp_path / "run", threading.Event()
 

@@ -42,7 +42,6 @@ def test_a_pipe_is_written_to_and_stays(fifo):
     assert os.listdir(path.parent) == ["fifo"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["predict", "describe"])
 def test_every_mode_writes_into_a_pipe(micro, plain, tmp_path, fifo, mode):
     path, read = fifo

@@ -15,7 +15,6 @@ from bert_jax.workdir import metrics
 from experiments import equal_runs
 
 
-@pytest.mark.slow
 def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopped(
     micro, plain, tmp_path
 ):
@@ -42,7 +41,6 @@ def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopp
     assert (steps, least, most) == (20, 1, 1) and epochs >= 2
 
 
-@pytest.mark.slow
 def test_two_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path):
     workdir = tmp_path / "run"
     arguments = [f"--config={micro}", f"--workdir={workdir}"]
@@ -69,7 +67,6 @@ def test_two_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path)
     assert [len(json.loads(row)["masks"]) for row in first[1].splitlines()] == [1] * 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_process_that_is_killed_takes_the_other_down(micro, tmp_path, victim):
     workdir = tmp_path / "run"
@@ -116,7 +113,6 @@ print(processes.count(), set(threading.enumerate()) - before)
 """
 
 
-@pytest.mark.slow
 def test_what_three_processes_ask_each_other(tmp_path):
     program, path = ["-c", ASKS], tmp_path / "log"
     ended = finish_all(start_together(3, str(path), program=program))
@@ -154,7 +150,6 @@ environment.end(main.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_the_words_of_a_process_that_fails_end_the_other(victim):
     program = ["-c", ONE_ENDS]
@@ -166,7 +161,6 @@ def test_the_words_of_a_process_that_fails_end_the_other(victim):
     assert err.count("\n") == 1, err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_jax_ends_who_waits_where_another_was_killed(victim):
     program = ["-c", ONE_ENDS]
@@ -187,7 +181,6 @@ def test_a_lost_connection_is_reported_whatever_jax_makes_of_it(kind, monkeypatc
     assert failures.describe(kind("a bug"))[0] is None
 
 
-@pytest.mark.slow
 def test_an_error_in_one_process_ends_the_other_with_its_words(micro, tmp_path):
     arguments = [f"--config={micro}", f"--workdir={tmp_path / 'run'}"]
     started = start_together(2, *arguments, "--config.mesh.data=3")
@@ -244,7 +237,6 @@ def test_arguments_for_jax():
     assert (given["num_processes"], given["process_id"]) == (3, 2)
 
 
-@pytest.mark.slow
 def test_a_checkpoint_that_is_damaged_is_left_by_both(micro, plain, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(plain, workdir)

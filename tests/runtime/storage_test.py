@@ -34,7 +34,6 @@ def in_bucket(gcs, micro, corpus):
     return arguments
 
 
-@pytest.mark.slow
 def test_all_that_a_run_reads_and_writes_may_be_in_a_bucket(
     here, in_bucket, micro, plain, tmp_path
 ):
@@ -69,7 +68,6 @@ def test_all_that_a_run_reads_and_writes_may_be_in_a_bucket(
     assert len(report["taken"]) == 30 and not report["initialised"]
 
 
-@pytest.mark.slow
 def test_a_run_killed_while_it_copies_a_checkpoint_goes_on_from_the_one_before(
     gcs, micro, plain, tmp_path
 ):
@@ -95,7 +93,6 @@ def test_a_run_killed_while_it_copies_a_checkpoint_goes_on_from_the_one_before(
     assert losses(tmp_path / "run").tolist() == losses(plain).tolist()
 
 
-@pytest.mark.slow
 def test_a_damaged_checkpoint_in_a_bucket_is_moved_and_the_one_before_taken(
     gcs, in_bucket, plain, tmp_path
 ):
@@ -125,7 +122,6 @@ def two_checkpoints(here):
 ABSTRACT = {"x": jax.ShapeDtypeStruct((3,), jnp.int32)}
 
 
-@pytest.mark.slow
 def test_a_moment_without_the_network_damages_no_checkpoint(here, two_checkpoints):
     refused = []
 
@@ -153,7 +149,6 @@ def test_a_signal_while_a_checkpoint_is_read_damages_none(two_checkpoints, monke
         assert checkpoints.restore_params(ABSTRACT)[1] == 2
 
 
-@pytest.mark.slow
 def test_rights_that_are_required_later_are_checked_at_once(here, micro, capfd):
     """Orbax looks at the bucket itself when it drops the first checkpoint."""
     here.refuse = lambda method, url: (
@@ -166,7 +161,6 @@ def test_rights_that_are_required_later_are_checked_at_once(here, micro, capfd):
     assert not any(line.startswith("step ") for line in err)
 
 
-@pytest.mark.slow
 def test_two_processes_write_one_run_into_a_bucket(gcs, micro, plain, tmp_path):
     arguments = [f"--config={micro}", "--workdir=gs://two/run"]
     arguments += ["--config.mesh.data=2", "--config.corpus.data_dir=gs://two/data"]

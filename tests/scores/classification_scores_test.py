@@ -44,21 +44,18 @@ def binary_cases():
     yield from ((np.array(a), np.array(b)) for a, b in AWKWARD)
 
 
-@pytest.mark.slow
 def test_accuracy():
     for labels, guesses in [*binary_cases(), *random_classes(5)]:
         expected = metrics.accuracy_score(labels, guesses)
         assert classification.accuracy(labels, guesses) == pytest.approx(expected)
 
 
-@pytest.mark.slow
 def test_f1():
     for labels, guesses in binary_cases():
         expected = metrics.f1_score(labels, guesses, zero_division=0)
         assert classification.f1(labels, guesses) == pytest.approx(expected)
 
 
-@pytest.mark.slow
 def test_matthews():
     with warnings.catch_warnings():  # of scikit-learn: a single class
         warnings.simplefilter("ignore")
@@ -75,7 +72,6 @@ def test_matthews_of_many_examples():
     assert classification.matthews(labels, labels) == 1.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("labels", [2, 7])
 def test_several_labels(labels):
     rng = np.random.default_rng(0)
@@ -89,7 +85,6 @@ def test_several_labels(labels):
         assert classification.exact_match(truth, guess) == pytest.approx(expected)
 
 
-@pytest.mark.slow
 def test_correlations():
     rng = np.random.default_rng(0)
     for case in range(3000):

@@ -130,7 +130,6 @@ def test_equal_to_conlleval(prefixes, counts):
         check(*text)
 
 
-@pytest.mark.slow
 def test_equal_to_conlleval_on_all_short_sentences():
     for length in (1, 2, 3):
         sentences = list(itertools.product(tag_set("BI", ("X", "Y")), repeat=length))
@@ -149,7 +148,6 @@ def test_equal_to_conlleval_with_b_and_e_in_one_text():
     assert seen > 1000
 
 
-@pytest.mark.slow
 def test_equal_to_seqeval():
     """BIOES, valid or not. (seqeval has no type ""; it says "_" instead.)"""
     metrics = pytest.importorskip("seqeval.metrics", reason="the parity extra")

@@ -23,7 +23,6 @@ SOME = ("pretraining", "squad2")
 COUNTS = {"inputs": 24, "faults": 1, "signals": 3}
 
 
-@pytest.mark.slow
 def test_a_slice_of_the_campaign():
     results = campaign.run(SECONDS, SEED, tasks=SOME, most=COUNTS)
     report = campaign.report(results, SEED)

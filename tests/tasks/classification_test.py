@@ -84,7 +84,6 @@ def test_what_is_cut_is_counted(make):
     }
 
 
-@pytest.mark.slow
 def test_odd_texts(make):
     """Control characters are dropped (tokenization.py); a text of 1 MB is but long."""
     nul, separator, long = sequences(
@@ -171,7 +170,6 @@ KINDS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_from_records_to_scores(make, tmp_path, kind):
     """Rows go through the model in another order, and come back in their own."""

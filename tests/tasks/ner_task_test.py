@@ -110,7 +110,6 @@ def test_document_context(task):
     assert {line.partition(": ")[2] for line in made.notices} == notice
 
 
-@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=300, deadline=None)
 def test_windows(data):
@@ -235,7 +234,6 @@ def test_the_loss_is_the_mean_over_tagged_words(task):
     assert made.loss_weights(batch) == {"tagging_loss": 2}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("name", ["emerging.dev.conll", "emerging.test.annotated"])
 def test_labels_on_real_data_as_by_word_ids(task, shared_data, name, lowercase):

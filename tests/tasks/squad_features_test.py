@@ -125,7 +125,6 @@ class Published:
             )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_features_as_published(shared_data, name):
     vocabulary, path = shared_data(VOCABULARY), shared_data(f"squad/{name}.json")
@@ -168,7 +167,6 @@ def test_features_as_published(shared_data, name):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dev-v1.1", "dev-v2.0.subset"])
 def test_offsets_are_the_pieces_characters(shared_data, name):
     """What stands in the context at a piece's place has no other pieces than it."""
@@ -189,7 +187,6 @@ def test_offsets_are_the_pieces_characters(shared_data, name):
     assert unlike == set()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dev-v1.1", "dev-v2.0.subset", "xquad.en"])
 def test_features_of_transformers(shared_data, tmp_path, name):
     """Windows, segment ids and offsets of its tokenizer. Its stride is what windows

@@ -200,7 +200,6 @@ def test_files_and_threshold(config, write, tmp_path):
     assert result["null_score"] == 4.0
 
 
-@pytest.mark.slow
 def test_a_megabyte_of_context(config):
     task = Squad(config)
     config.task.max_seq_length, config.task.doc_stride = 32, 16

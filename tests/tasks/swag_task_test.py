@@ -98,7 +98,6 @@ def test_what_was_cut_is_counted(config):
     }
 
 
-@pytest.mark.slow
 def test_the_loss_is_cross_entropy_over_the_endings(config, params):
     task = task_of(config, EXAMPLES, "train")
     config.train.batch_size = 3
@@ -124,7 +123,6 @@ def evaluate(task, params, split="dev"):
     return task.results(split, fetched)
 
 
-@pytest.mark.slow
 def test_answers_are_in_the_order_of_the_records(config, params):
     answers = evaluate(task_of(config, EXAMPLES), params).answers
     for example, answer in zip(EXAMPLES, answers, strict=True):
@@ -159,7 +157,6 @@ def test_scores_and_files(config, tmp_path):
         np.testing.assert_allclose(row["scores"], special.softmax(answer), rtol=1e-6)
 
 
-@pytest.mark.slow
 def test_a_test_split_without_labels(config, params, tmp_path):
     examples = [example._replace(label=None) for example in EXAMPLES]
     task = task_of(config, examples, "test")
@@ -172,7 +169,6 @@ def test_a_test_split_without_labels(config, params, tmp_path):
     assert [set(row) for row in rows] == [{"index", "label", "scores"}] * 3
 
 
-@pytest.mark.slow
 def test_prediction_takes_any_number_of_endings(config, params):
     task = Swag(config)
     predictor = task.predictor()

@@ -86,7 +86,6 @@ def test_a_header_that_is_read_as_a_record_is_noticed(config):
     assert "train.csv:1: the only record with the label 'label'" in what
 
 
-@pytest.mark.slow
 def test_from_the_file_to_predictions(config, tmp_path):
     test = [("good", "10"), ("bad bad bad bad bad", "-1"), ("a", "9")]
     config.task.test_file = write(tmp_path / "test.csv", test)
@@ -232,7 +231,6 @@ def test_one_class_is_too_few(config, tmp_path):
         Text(config).resolve()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("truncation", ["head", "tail", "head_tail"])
 def test_awkward_texts_are_counted(config, tmp_path, truncation):
     long = "a b c d " * 125_000 + "e f g h"

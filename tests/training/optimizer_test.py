@@ -119,7 +119,6 @@ def run(config, params, gradients):
     return params, state
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stacked", [False, True])
 @pytest.mark.parametrize(
     "fields",
@@ -190,7 +189,6 @@ def test_a_layer_of_lamb_moves_by_its_own_norm():
         np.testing.assert_allclose(moved[name], expected, rtol=1e-5, err_msg=name)
 
 
-@pytest.mark.slow
 def test_lamb_moves_the_model_alike_whether_layers_are_stacked_or_not():
     config = tiny.get_config()
     config.model.update(vocab_size=20, hidden_size=8, intermediate_size=12)

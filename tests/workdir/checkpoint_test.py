@@ -23,7 +23,6 @@ def state():
     return step.init_state({"w": jnp.arange(4.0)}, optax.adam(0.1))
 
 
-@pytest.mark.slow
 def test_the_newest_stay_and_every_so_many_for_good(tmp_path, state):
     with Checkpoints(tmp_path, 2, keep_every=20) as checkpoints:
         # 33 is where a signal came.
@@ -107,7 +106,6 @@ def numbered(state, now):
     return state._replace(params={"w": jnp.full(4, float(now))})
 
 
-@pytest.mark.slow
 def test_a_reader_follows_a_run_that_deletes_what_it_had_listed(tmp_path, state):
     abstract = jax.eval_shape(lambda: state.params)
     with Checkpoints(tmp_path, 1) as live:
@@ -173,7 +171,6 @@ def test_a_file_that_comes_and_goes_is_no_pipe(tmp_path):
         storage.require_file(path)
 
 
-@pytest.mark.slow
 def test_a_reader_leaves_a_damaged_checkpoint_where_it_is(tmp_path, state):
     abstract = jax.eval_shape(lambda: state.params)
     with Checkpoints(tmp_path, 2) as live:

@@ -39,7 +39,6 @@ def content(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-@pytest.mark.slow
 def test_a_second_run_is_refused_and_a_killed_one_is_followed(run, tmp_path, capfd):
     folder = tmp_path / "run"
     with ready(HOLDER, folder) as process:
