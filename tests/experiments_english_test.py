@@ -4,11 +4,12 @@ import json
 import shutil
 import sys
 
+import numpy as np
 import pytest
 import runs
 from runs import taken
 
-from bert_jax.data import chunks
+from bert_jax.data import chunks, overlap
 from bert_jax.errors import UserError
 from bert_jax.workdir import metrics
 from experiments.english import by_kind, cloze, held_out, rounding, table
@@ -76,6 +77,18 @@ def test_the_table(tables, tmp_path, monkeypatch):
     saved = json.loads((tmp_path / "table" / "results.json").read_text())
     assert saved["scores"]["sst2"]["random values"] == {"0": 0.0, "1": 1.0, "2": 2.0}
     assert (tmp_path / "table" / "report.txt").read_text().startswith("task")
+
+
+def test_other_weights_at_the_same_path_are_fine_tuned_anew(tables, plain, tmp_path):
+    source = tmp_path / "model"
+    shutil.copytree(plain, source)
+    given = (f"--init_from={source}", "--tasks=sst2", "--seeds=2")
+    both = ["pre-trained sst2", "random-values sst2"]
+    for expected in (both, [], both[:1]):
+        assert tables(*given)[0] == 0
+        assert taken(tmp_path / "ran.txt") == expected
+        if not expected:
+            shutil.rmtree(source / "checkpoints" / "20")  # now it is step 10
 
 
 def test_checkpoints_by_step(tables, tmp_path):
@@ -183,6 +196,26 @@ def test_kinds(two_kinds, tmp_path, capsys):
     assert found["kinds"]["all"]["sentences"] == totals["dev"]["sentences"]
     assert found["training_documents"] == totals["train"]["documents"]
     assert found["kinds"]["books"]["perplexity"] != found["kinds"]["news"]["perplexity"]
+
+
+def test_kinds_without_a_new_sentence_are_left_out(two_kinds, monkeypatch, capsys):
+    read = held_out.read
+    known = []
+
+    def with_more_known(*given):
+        held = read(*given)
+        own = [held_out.sentences(held, kind, "en") for kind in known]
+        keys = overlap.keys([s for sentences in own for s in sentences])
+        return held._replace(known=np.unique(np.concatenate([held.known, keys])))
+
+    monkeypatch.setattr(held_out, "read", with_more_known)
+    known.append("books")
+    assert by_kind.main([f"--init_from={two_kinds / 'run'}"]) == 0
+    said = capsys.readouterr().out
+    assert "\nnews" in said and "\nbooks" not in said
+    known.append("news")
+    assert by_kind.main([f"--init_from={two_kinds / 'run'}"]) == 2
+    assert "the training text has every held-out sentence" in capsys.readouterr().err
 
 
 def test_text_that_has_changed(two_kinds, tmp_path, capsys):

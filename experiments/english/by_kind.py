@@ -45,8 +45,14 @@ def run(argv: Sequence[str]) -> str:
         compiled: dict[tuple, Any] = {}
         found, fetched = {}, []
         for kind, documents in held.kinds.items():
-            found[kind], own = scores(model, phase, documents, held, compiled)
+            scored, own = scores(model, phase, documents, held, compiled)
+            found |= {kind: scored} if own else {}
             fetched += own
+        if not found:
+            raise UserError(
+                f"{options.init_from}: the training text has every held-out sentence; "
+                "nothing is left to score"
+            )
         total = model.task.results("dev", fetched).scores
         counts = [{k: v[k] for k in ("documents", "sentences")} for v in found.values()]
         found[ALL] = {**total, **{k: sum(c[k] for c in counts) for k in counts[0]}}
@@ -79,7 +85,10 @@ def scores(
     held: HeldOut,
     compiled: dict[tuple, Any],
 ) -> tuple[dict[str, float], list[Any]]:
-    """The scores and totals of some documents, and the outputs of their batches."""
+    """The scores and totals of some documents, and the outputs of their batches.
+
+    Both are empty where the training text has all sentences of these documents.
+    """
     task, size = model.task, model.task.config.evaluate.batch_size
     fetched = []
     own = (task.config, phase, documents, held, task.tokenizer)
@@ -96,6 +105,8 @@ def scores(
                     .compile()
                 )
             fetched.append(jax.device_get(compiled[key](model.params, placed)))
+    if not fetched:
+        return {}, []
     found = task.results("dev", fetched).scores
     return {**found, **{name: int(n) for name, n in totals.items()}}, fetched
 

@@ -12,6 +12,7 @@ OUTPUT/report.txt and results.json; the same command goes on where it stopped.
 """
 
 import argparse
+import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -132,13 +133,11 @@ def systems(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
         }
     shape = weights.read_shape(source)
     random = [f"--config.model.{name}={value}" for name, value in shape.items()]
-    recorded = weights.recorded(source) or {"model": _official(source)}
-    spread = (
-        f"--config.model.initializer_range={recorded['model']['initializer_range']}"
-    )
-    if positions := recorded["model"].get("position_initializer"):
+    model = (weights.recorded(source) or {"model": _official(source)})["model"]
+    if positions := model.get("position_initializer"):
         random.append(f"--config.model.position_initializer={positions}")
-    # The spread is of the pre-trained model's new head too.
+    # It is of the pre-trained model's new head too.
+    spread = f"--config.model.initializer_range={model.get('initializer_range', 0.02)}"
     return {
         TRAINED: (f"--config.init_from={source}", spread),
         RANDOM: (*random, spread, *_vocabulary(source)),
@@ -146,11 +145,10 @@ def systems(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
 
 
 def _official(source: str) -> dict[str, Any]:
-    """The sizes of weights that no run of ours wrote: of their own config.json."""
+    """The file of sizes beside weights that no run of ours wrote."""
     for name in ("config.json", "bert_config.json"):
         if (storage.path(source) / name).exists():
-            found = outside.read_json(storage.path(source), name)
-            return {"initializer_range": found.get("initializer_range", 0.02)}
+            return outside.read_json(storage.path(source), name)
     raise UserError(f"{source}: has no config.json and no bert_config.json")
 
 
@@ -175,7 +173,9 @@ def plan(
                 *fields,
             )
             configuration.load(spec, given)
-            place = f"{task}-{digest(Path(spec).name, *given)}"
+            init_from = start[0].removeprefix("--config.init_from=")
+            state = () if system == RANDOM else (_state(init_from),)
+            place = f"{task}-{digest(Path(spec).name, *given, *state)}"
             folder = options.output / system.replace(" ", "-") / place
             arguments_of = (f"--config={spec}", *given)
             # Not a run of pre-training: it needs one.
@@ -249,20 +249,30 @@ def _steps(options: argparse.Namespace) -> list[int]:
     return sorted(map(int, asked))
 
 
+def _state(source: str) -> str:
+    """Tells weights from those that stood at the same path before."""
+    folder = storage.path(source)
+    files = [*folder.glob("checkpoints/*/_CHECKPOINT_METADATA")]  # has the times
+    files = files or [p for p in folder.iterdir() if p.is_file() and p.suffix != ".md"]
+    hashed = hashlib.sha256()
+    for path in sorted(files):
+        hashed.update(path.read_bytes())
+    return hashed.hexdigest()
+
+
 def _vocabulary(source: str) -> tuple[str, ...]:
     """The fields of the vocabulary beside the weights, with its case and accents."""
     tokenizer = weights.read_tokenizer(source)
     if tokenizer is None:
         raise UserError(f"{source}: has no tokenizer.json and no vocab.txt")
-    for name in ("tokenizer.json", "vocab.txt"):
-        if (storage.path(source) / name).exists():
-            break
-    file = f"--config.tokenizer.vocab_file={source}/{name}"
+    file = f"--config.tokenizer.vocab_file={source}"
+    if (storage.path(source) / "tokenizer.json").exists():
+        return (f"{file}/tokenizer.json",)
     rules = tokenization.normalization(tokenizer)
-    return file, *(
+    return f"{file}/vocab.txt", *(
         f"--config.tokenizer.{field}={rules[field]}"
         for field in ("lowercase", "strip_accents")
-        if name == "vocab.txt" and field in rules
+        if field in rules
     )
 
 
