@@ -230,6 +230,18 @@ def test_text_that_has_changed(two_kinds, tmp_path, capsys):
         assert "not the text that this run was trained on" in capsys.readouterr().err
 
 
+def test_an_exported_model_cannot_tell_its_text(two_kinds, tmp_path, capsys):
+    run, model = two_kinds / "run", tmp_path / "model"
+    runs.here(f"--workdir={run}", "--mode=export", f"--output={model}")
+    said = []
+    for source in (run, model):
+        assert by_kind.main([f"--init_from={source}"]) == 0
+        out, err = capsys.readouterr()
+        said.append([line for line in out.splitlines() if line.startswith("books")])
+        assert ("is that text is not checked" in err) == (source == model)
+    assert said[0] == said[1] != []
+
+
 @pytest.mark.parametrize("field", ["dev_fraction=0.5", "seed=3"])
 def test_another_split_is_refused(two_kinds, capsys, field):
     given = (f"--init_from={two_kinds / 'run'}", f"--config.corpus.{field}")

@@ -31,7 +31,7 @@ from bert_jax.data.rows import Batch
 from bert_jax.data.shards import Chunk, Job
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage
+from bert_jax.runtime import storage, terminal
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import asked, initial
 from bert_jax.workdir import folder as workdir
@@ -142,7 +142,13 @@ def check_text(config: ConfigDict, path: str) -> None:
     record = workdir.read_data(folder)
     data_dir = storage.path(config.corpus.data_dir)
     now = corpus.identity(tuple(config.corpus.sources), data_dir)
-    if record and record["shaped_by"]["sources"] != now:
+    if not record:
+        terminal.say(
+            f"{path}: an exported model has no digests of its text; whether "
+            f"config.corpus.sources={tuple(config.corpus.sources)} is that text is not "
+            "checked"
+        )
+    elif record["shaped_by"]["sources"] != now:
         raise UserError(
             f"{path}: config.corpus.sources={tuple(config.corpus.sources)} is not the "
             "text that this run was trained on, so what it held out cannot be told"
