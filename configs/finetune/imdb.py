@@ -28,8 +28,7 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     task = config.task
     task.name = "imdb"
     task.data_dir = ""  # the folder, hf:stanfordnlp/imdb or tfds:imdb_reviews
-    # Share of each class's training reviews; whole films, except from TFDS
-    # and the Hub.
+    # Share of each class's training reviews; whole films, except from TFDS and the Hub.
     task.dev_fraction = 0.1
     task.kind = "classification"  # what is predicted; the folders name classes
     task.labels = ()  # the classes; empty: the folders' names, neg and pos

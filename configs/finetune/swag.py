@@ -22,8 +22,7 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     task = config.task
     task.name = "swag"
     # SWAG's official CSV or hf:allenai/swag:regular:SPLIT; or JSON lines or
-    # tfds:NAME:SPLIT with `context`, `endings`
-    # and `label`. Empty: no file.
+    # tfds:NAME:SPLIT with `context`, `endings` and `label`. Empty: no file.
     task.train_file = ""
     task.dev_file = ""  # the same, to score
     task.test_file = ""  # the same; may be unlabelled
