@@ -184,7 +184,8 @@ def _kept(folder: Path, budget: str) -> int:
     """
     recorded = workdir.read_config(folder)["train"]
     theirs, steps = recorded.get("budget", ""), recorded.get("num_steps")
-    if theirs == budget and isinstance(steps, int):
+    same = theirs and durations.seconds(theirs) == durations.seconds(budget)
+    if same and isinstance(steps, int):
         return steps
     raise UserError(
         f"--workdir={folder} belongs to a run of another config: train.budget "
