@@ -55,7 +55,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         write = row_files.writer(target, output)
         for some in streaming.answered(lines, predictor, submit, size):
             for row, answer in some:
-                write({**row, **row_files.rounded(answer)})
+                write(row_files.answered(row, row_files.rounded(answer)))
             output.flush()
 
 

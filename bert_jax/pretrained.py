@@ -17,6 +17,7 @@ from bert_jax.data import encodings
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.runtime.storage import Path
+from bert_jax.tasks import row_files
 from bert_jax.training import answering
 
 _BATCH = 32  # texts that `encode` computes at a time
@@ -208,7 +209,7 @@ class Bert:
             raise TypeError("a list of rows is required, not one row")
         given = [{"text": row} if isinstance(row, str) else dict(row) for row in rows]
         answers = self._answers(given) if given else []
-        return [row | answer for row, answer in zip(given, answers, strict=True)]
+        return [row_files.answered(*own) for own in zip(given, answers, strict=True)]
 
     def fill_mask(self, text: str) -> list[list[dict[str, Any]]]:
         """The guesses for each [MASK] of a text, as `masks` of `predict`.

@@ -106,7 +106,7 @@ def app(task: Task, predictor: Predictor, batcher: Batcher) -> Any:
         futures = [asyncio.wrap_future(batcher.submit(one)) for one in parsed]
         answers = await asyncio.gather(*futures)
         found = [
-            row | row_files.rounded(answer)
+            row_files.answered(row, row_files.rounded(answer))
             for row, answer in zip(rows, answers, strict=True)
         ]
         text = json.dumps(found if isinstance(given, list) else found[0])

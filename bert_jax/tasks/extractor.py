@@ -22,7 +22,7 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded
 from bert_jax.models.gpt import trunk
 from bert_jax.tasks.task import Outputs, Predictor, Questions
-from bert_jax.tokenization import byte_pairs
+from bert_jax.tokenization import byte_pairs, word_end
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class Extractor(Predictor):
             offsets = zip(words, encoding.offsets, strict=True)
             for word, group in itertools.groupby(offsets, key=lambda pair: pair[0]):
                 spans = [span for _, span in group]
-                names[word] = text[spans[0][0] : spans[-1][1]]
+                names[word] = text[spans[0][0] : word_end(text, spans[-1][1])]
         return Pieces(encoding.ids, words, names)
 
     def _parsed(self, texts: Sequence[Pieces], lengths: Sequence[int]) -> Parsed:

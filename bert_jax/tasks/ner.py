@@ -24,7 +24,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import entities as scores
 from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.tokenization import byte_pairs
+from bert_jax.tokenization import byte_pairs, word_end
 
 SCHEMES = ("entities", "none")
 _NO_LABEL = -1  # for pieces that are not tagged
@@ -222,8 +222,9 @@ class Ner(Finetuning[Example, Tags]):
                 spans[word] = (spans.get(word, (start, end))[0], end)
         if not spans:
             raise ValueError('"text" has no words')
-        cut = tuple(text[start:end] for start, end in spans.values())
-        return Example(conll.Sentence(cut), text, tuple(spans.values()))
+        whole = [(start, word_end(text, end)) for start, end in spans.values()]
+        cut = tuple(text[start:end] for start, end in whole)
+        return Example(conll.Sentence(cut), text, tuple(whole))
 
     def result(self, example: Example, answer: Tags) -> dict[str, Any]:
         """`tags`, one per word; for a text, also its `words`; and `entities`, each with

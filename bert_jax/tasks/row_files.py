@@ -17,6 +17,7 @@ from bert_jax.data.tables import ANY, BY_NAME, Wanted, read_rows
 from bert_jax.errors import UserError
 
 Row = dict[str, Any]
+_LABELS = ("label", "labels", "score", "tags", "answer")  # of answers
 
 
 def reader(source: str, wanted: Wanted = ANY) -> Iterator[tuple[str, str]] | None:
@@ -90,6 +91,14 @@ def writer(target: str, file: Any) -> Callable[[Row], None]:
 
 def _tabs(file: Any, fields: Sequence[str]) -> None:
     _put(file, "\t".join(" ".join(re.split("[\t\r\n]", field)) for field in fields))
+
+
+def answered(row: Row, answer: Row) -> dict[str, Any]:
+    """The row and its answer; a label of its own stays as `gold`."""
+    for name in _LABELS:
+        if name in row and name in answer:
+            return {**row, "gold": row.get("gold", row[name]), **answer}
+    return {**row, **answer}
 
 
 def rounded(value: Any) -> Any:

@@ -7,7 +7,6 @@ substring of the context from the first piece's first character to the last piec
 character.
 """
 
-import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bert_jax.data.squad_windows import Window
+from bert_jax.tokenization import word_end
 
 
 class Guess(NamedTuple):
@@ -102,7 +102,7 @@ def predict(
         if index == len(spans.starts):
             kept[""] = _nothing(*null)
             continue
-        start, end = int(spans.starts[index]), _end(context, int(spans.ends[index]))
+        start, end = int(spans.starts[index]), word_end(context, int(spans.ends[index]))
         given = float(spans.start_logits[index]), float(spans.end_logits[index])
         text = context[start:end]
         kept.setdefault(text, Guess(text, start, end, *given, 0.0))
@@ -150,10 +150,3 @@ def _nothing(start_logit: float, end_logit: float) -> Guess:
 
 def _best(logits: Float[np.ndarray, "length"], size: int) -> Int[np.ndarray, "best"]:
     return np.argsort(-logits, kind="stable")[:size]
-
-
-def _end(context: str, end: int) -> int:
-    """Moves the end past combining accents, which uncased pieces leave out."""
-    while end < len(context) and unicodedata.category(context[end]) == "Mn":
-        end += 1
-    return end

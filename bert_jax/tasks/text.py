@@ -170,11 +170,17 @@ class Text(Classification):
         write_atomically(folder / f"{split}.jsonl", "".join(lines))
 
     def parse(self, row: dict[str, Any]) -> TextExample:
-        """`text`, and `text_b` for a pair, or the data's own columns for them."""
+        """The data's own columns, or else `text`, and `text_b` for a pair.
+
+        A column that only happens to be named so says nothing to a run that has read
+        others.
+        """
         task = self.config.task
         named = {"text": task.get("text"), "text_b": task.get("text_b")}
         own = {name: row[column] for name, column in named.items() if column in row}
-        return super().parse(own | row)
+        if "text" in own and task.get("text") != "text" and not task.get("text_b"):
+            row = {name: value for name, value in row.items() if name != "text_b"}
+        return super().parse(row | own)
 
     def _target_of(self, text: LabelledText, known: Mapping[str, int]) -> Target:
         if text.label is None or isinstance(text.label, float):

@@ -5,6 +5,7 @@ The rules are those of google-research/bert, tokenization.py, as implemented in 
 """
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -267,6 +268,13 @@ def bert_normalizer(
         strip_accents=lowercase and strip_accents,
         lowercase=lowercase,
     )
+
+
+def word_end(text: str, end: int) -> int:
+    """Moves a piece's end past combining accents, which uncased pieces leave out."""
+    while end < len(text) and unicodedata.category(text[end]) == "Mn":
+        end += 1
+    return end
 
 
 def build(pieces: list[str], lowercase: bool, strip_accents: bool = True) -> Tokenizer:

@@ -43,7 +43,8 @@ def run(argv: Sequence[str]) -> str:
         phase = _phase(model, options.length)
         held = held_out.read(config, options.init_from, tokenizer)
         compiled: dict[tuple, Any] = {}
-        found, fetched = {}, []
+        found: dict[str, dict[str, float]] = {}
+        fetched = []
         for kind, documents in held.kinds.items():
             scored, own = scores(model, phase, documents, held, compiled)
             found |= {kind: scored} if own else {}

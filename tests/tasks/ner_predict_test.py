@@ -91,6 +91,15 @@ def test_predict_text_with_its_offsets(task):
     assert json.loads(json.dumps(answer)) == answer
 
 
+def test_a_word_ends_after_its_accents(task):
+    text = "a Rene\u0301 d\u0308"
+    (answer,) = ask(task(), [{"text": text}])
+    assert answer["words"] == ["a", "Rene\u0301", "d\u0308"]
+    for entity in answer["entities"]:
+        assert entity["text"] in answer["words"]
+        assert text[entity["start"] : entity["end"]] == entity["text"]
+
+
 def test_rows_are_no_context_of_each_other(task):
     made = task(document_context=True)
     rows = [made.parse({"words": ["a"]}), made.parse({"text": "b c"})]

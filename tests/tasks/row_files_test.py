@@ -97,3 +97,13 @@ def test_answers_become_a_table():
 def test_rows_with_other_fields_make_no_table():
     with pytest.raises(UserError, match=r"a\.csv: not all rows have 'more'"):
         written("a.csv", [{"text": "a"}, {"text": "b", "more": 1}])
+
+
+def test_a_label_of_the_row_stays_as_gold():
+    row, answer = {"text": "a", "score": 5.0}, {"score": 2.5}
+    found = row_files.answered(row, answer)
+    assert found == {"text": "a", "gold": 5.0, "score": 2.5}
+    assert list(found) == ["text", "score", "gold"]
+    again = row_files.answered(found, {"score": 3.0})  # by another model
+    assert again == {"text": "a", "gold": 5.0, "score": 3.0}
+    assert row_files.answered({"text": "a"}, answer) == {"text": "a", "score": 2.5}

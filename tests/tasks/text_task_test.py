@@ -74,7 +74,7 @@ def test_columns_by_number(config, tmp_path):
     ]
     assert task.row_columns == Wanted(("2",), ("1",))
     assert task.parse({"0": "x", "2": "good"}).text == "good"
-    assert task.parse({"text": "bad", "2": "good"}).text == "bad"
+    assert task.parse({"text": "bad", "2": "good"}).text == "good"
     assert not task.notices
 
 
@@ -112,6 +112,22 @@ def test_from_the_file_to_predictions(config, tmp_path):
         assert result["label"] == row["label"]
         for name, score in row["scores"].items():
             assert result["scores"][name] == pytest.approx(score, abs=1e-6)
+
+
+def test_rows_have_the_columns_of_the_run(config, tmp_path):
+    """Others that happen to be named text or text_b say nothing."""
+    other = {"text": "c c", "text_b": "d", "label": "9"}
+    config.task.train_file = write(
+        tmp_path / "own.csv", TRAIN, header=("review", "label")
+    )
+    config.task.text = "review"
+    parse = Text(config).parse
+    for row in ({"review": "a good b"}, {"review": "a good b", **other}):
+        assert parse(row)[1:3] == ("a good b", None)
+    assert parse(other)[1:3] == ("c c", "d")  # no column of its own
+    config.task.text_b = "reply"
+    parse = Text(config).parse
+    assert parse({"review": "a", "reply": "b", **other})[1:3] == ("a", "b")
 
 
 @pytest.mark.parametrize("labels", [["", ""], None])
