@@ -114,6 +114,24 @@ def test_what_must_not_matter(folder, finished, tmp_path, change):
     np.testing.assert_allclose(other, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_other_training_data_is_refused(folder, finished, tmp_path):
+    workdir, train = tmp_path / "run", tmp_path / "train.jsonl"
+    shutil.copytree(finished[0], workdir)
+    lines = (folder / "train.jsonl").read_text().splitlines(keepends=True)
+    given = f"--config.task.train_file={train}"
+    config = (workdir / "config.json").read_text()
+    own = str(folder / "train.jsonl")
+    (workdir / "config.json").write_text(config.replace(own, str(train)))
+    longer = ("--config.train.num_steps=25", "--config.train.extend=True")
+    other = json.dumps({**json.loads(lines[0]), "text": "film"}) + "\n"
+    for changed in (lines[::-1], [*lines, other], [other, *lines[1:]]):
+        train.write_text("".join(changed))
+        _, err = run(folder, workdir, given, *longer, status=2)
+        assert "the training data is not what this run began with" in err
+    train.write_text("".join(lines))
+    assert "resuming at step 24" in run(folder, workdir, given, *longer)[1]
+
+
 def test_seeds_side_by_side_are_single_runs(folder, finished, tmp_path):
     run(folder, tmp_path / "seeds", "--config.train.seeds=2")
     run(folder, tmp_path / "one", "--config.seed=1")

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bert_jax
@@ -50,3 +51,15 @@ def test_the_command_of_its_card_is_how_it_was_made():
 def test_it_fills_gaps(text, word):
     guesses = bert_jax.load(MINI).fill_mask(text)
     assert guesses[0][0]["token"] == word
+
+
+def test_every_way_of_asking_computes_in_float32():
+    """Whatever the training did."""
+    model = bert_jax.load(MINI)
+    text = "He sat by the bank."
+    ((names, vectors),) = model.words([text], layers=(-1,))
+    assert names == ["He", "sat", "by", "the", "bank", "."]
+    states = model.encode([text])["hidden_states"]
+    np.testing.assert_allclose(vectors[:, 0], states[0, 1:7], atol=1e-5)
+    with pytest.raises(ValueError, match="2 texts, but 1 second ones"):
+        model.encode(["a", "b"], ["c"])

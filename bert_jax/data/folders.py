@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bert_jax.data.lines import read_lines
+from bert_jax.data.lines import read_lines, to_utf8
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -72,7 +72,7 @@ def _content(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}: byte {error.start} is not UTF-8; convert the file, for instance "
-            "with iconv -f ISO-8859-1 -t UTF-8"
+            f"with {to_utf8(error.object)}"
         ) from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error

@@ -14,6 +14,7 @@ from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 
 _BOM = b"\xef\xbb\xbf"
+_BOMS_OF_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def _zstandard(file: Any) -> Any:
@@ -71,12 +72,18 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         byte = position + start + error.start
         raise UserError(
             f"{path}:{number}: byte {byte} is not UTF-8; convert the file, for "
-            "instance with iconv -f ISO-8859-1 -t UTF-8"
+            f"instance with {to_utf8(line if number == 1 else b'')}"
         ) from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:  # damaged
         raise UserError(f"{path}: cannot be read ({_reason(error)})") from error
     if not number:
         raise UserError(f"{path}: the file is empty")
+
+
+def to_utf8(beginning: bytes) -> str:
+    """The command that converts a file which begins so."""
+    encoding = "UTF-16" if beginning.startswith(_BOMS_OF_UTF16) else "ISO-8859-1"
+    return f"iconv -f {encoding} -t UTF-8"
 
 
 def _reason(error: Exception) -> object:

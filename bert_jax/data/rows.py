@@ -1,5 +1,6 @@
 """Stores sequences of different lengths without padding, and makes padded batches."""
 
+import hashlib
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,6 +68,13 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def digest(self) -> str:
+        """Tells these rows from others, and their order."""
+        hashed = hashlib.sha256(self.lengths.tobytes())
+        for name, values in sorted((self._flat | self._scalar).items()):
+            hashed.update(name.encode() + np.ascontiguousarray(values).tobytes())
+        return hashed.hexdigest()
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
         """Rows as arrays [batch, length] (or [batch, choices, length]).

@@ -144,8 +144,6 @@ class Finetuning(Task, Generic[Example, Answer]):
         """The names of the model's outputs if `config.task.labels` is empty."""
         raise NotImplementedError
 
-    # All tasks share these.
-
     def sizes(self) -> BertConfig:
         """The model's."""
         return BertConfig.create(self.config.model, self.tokenizer.get_vocab_size())
@@ -194,7 +192,8 @@ class Finetuning(Task, Generic[Example, Answer]):
         rows, train = self._rows("train"), self.config.train
         size = train.batch_size * train.seeds  # all seeds' batches have one length
         lengths = rows.expected_lengths(size, train.num_steps, **self._lengths)
-        return Data(vocabulary_fit.of_rows(rows, self.tokenizer), len(rows), lengths)
+        fit = vocabulary_fit.of_rows(rows, self.tokenizer)
+        return Data(fit, len(rows), lengths, {"rows": rows.digest()})
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         return init_with_heads(self.model, key)

@@ -59,7 +59,12 @@ def config(
         return _shaped(folder, given, overrides)
     if workdir.has_config(folder):
         return again(folder, overrides)
-    return without_config(overrides, asks)
+    if asks and "init_from" in map(field_of, overrides):
+        return without_config(overrides)
+    raise UserError(
+        "--config=FILE is required once, such as --config=configs/base.py, or the "
+        f"--workdir=DIR of a run ({folder} has none)"
+    )
 
 
 def of_run(
@@ -115,22 +120,14 @@ def again(folder: Path, overrides: Sequence[str]) -> ConfigDict:
     return config
 
 
-def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
-    """The config without --config and without a run: that of the `init_from` weights,
-    or else of pre-training.
-
-    Raises:
-      UserError: the mode trains, or there is no `--config.init_from`.
+def without_config(overrides: Sequence[str]) -> ConfigDict:
+    """The config without --config and without a run: what the weights of `init_from`,
+    which `overrides` name, record; in float32 unless these say otherwise.
     """
-    first = [x for x in overrides if field_of(x) == "init_from"]
-    if not (asks and first):
-        raise UserError(
-            "--config=FILE is required once, such as --config=configs/base.py, or the "
-            "--workdir=DIR of a run"
-        )
     config = configuration.defaults()
-    for override in first:
-        configuration.override(config, override)
+    for override in overrides:
+        if field_of(override) == "init_from":
+            configuration.override(config, override)
     own = weights.recorded(config.init_from)
     storage.check("--config.init_from", config.init_from)
     shape = weights.read_shape(config.init_from)
@@ -147,6 +144,7 @@ def without_config(overrides: Sequence[str], asks: bool) -> ConfigDict:
     if own is not None:
         recorded = configuration.complete(own, config.init_from)
         recorded.init_from, recorded.mesh = config.init_from, config.mesh
+        recorded.model.dtype = config.model.dtype
         if recorded.model.architecture != "elmo":  # whose words it says
             recorded.tokenizer = config.tokenizer
         config = recorded

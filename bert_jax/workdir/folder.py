@@ -55,6 +55,11 @@ def claim(
     """
     check(workdir, config)
     check_vocabulary(workdir, tokenizer)
+    if (rows := read_data(workdir).get("rows")) and data and data.get("rows") != rows:
+        raise UserError(
+            f"--workdir={workdir}: the training data is not what this run began with; "
+            "restore it, or use another --workdir"
+        )
     if not write:
         if not (workdir / "config.json").exists():
             raise UserError(
@@ -130,6 +135,8 @@ def check(workdir: Path, config: ConfigDict) -> int:
                 "to train this run longer, add --config.train.extend=True (the "
                 f"learning rate then follows a schedule of {now} steps); else {instead}"
             )
+        if fields == ["train.num_steps"] and ours["train.num_epochs"]:
+            instead += "; or has the training data another number of rows now?"
         raise UserError(
             f"--workdir={workdir} belongs to a run of another config: {differences}; "
             f"{instead}"

@@ -195,6 +195,7 @@ def test_nothing_to_ask(tmp_path):
         _, err = bert(f"--mode={mode}", f"--workdir={tmp_path / 'none'}",
                       f"--output={tmp_path / 'out'}", status=2)  # fmt: skip
         assert "--config=FILE is required once" in err and err.count("\n") == 1
+        assert f"({tmp_path / 'none'} has none)" in err
     assert not list(tmp_path.iterdir())
 
 
