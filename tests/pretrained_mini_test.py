@@ -1,6 +1,7 @@
 """The weights in the repository: they open, and they have learnt English."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
+from bert_jax.training import asked
 from tests import documented
 
 MINI = Path(__file__).parent.parent / "pretrained" / "mini"
@@ -51,6 +53,20 @@ def test_the_command_of_its_card_is_how_it_was_made():
 def test_it_fills_gaps(text, word):
     guesses = bert_jax.load(MINI).fill_mask(text)
     assert guesses[0][0]["token"] == word
+
+
+def test_it_is_asked_on_any_device_however_it_was_trained(tmp_path):
+    shutil.copytree(MINI, tmp_path, dirs_exist_ok=True)
+    content = (MINI / "config.json").read_text("utf-8")
+    cudnn = content.replace('"attention": "einsum"', '"attention": "cudnn"')
+    assert content != cudnn
+    (tmp_path / "config.json").write_text(cudnn)
+    begin = f"--config.init_from={tmp_path}"
+    own = asked.without_config([begin]).model
+    assert (own.dtype, own.attention) == ("float32", "einsum")
+    given = ("--config.model.dtype=bfloat16", "--config.model.attention=cudnn")
+    own = asked.without_config([begin, *given]).model
+    assert (own.dtype, own.attention) == ("bfloat16", "cudnn")
 
 
 def test_every_way_of_asking_computes_in_float32():

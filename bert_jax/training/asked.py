@@ -17,6 +17,7 @@ from bert_jax.config.command_line import CommandLine
 from bert_jax.config.configuration import field_of
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
+from bert_jax.models.config import KERNELS
 from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
@@ -121,9 +122,7 @@ def again(folder: Path, overrides: Sequence[str]) -> ConfigDict:
 
 
 def without_config(overrides: Sequence[str]) -> ConfigDict:
-    """The config without --config and without a run: what the weights of `init_from`,
-    which `overrides` name, record; in float32 unless these say otherwise.
-    """
+    """The config that the weights of `init_from` record, to ask on any device."""
     config = configuration.defaults()
     for override in overrides:
         if field_of(override) == "init_from":
@@ -145,6 +144,8 @@ def without_config(overrides: Sequence[str]) -> ConfigDict:
         recorded = configuration.complete(own, config.init_from)
         recorded.init_from, recorded.mesh = config.init_from, config.mesh
         recorded.model.dtype = config.model.dtype
+        if recorded.model.attention in KERNELS:  # other devices may lack it
+            recorded.model.attention = config.model.attention
         if recorded.model.architecture != "elmo":  # whose words it says
             recorded.tokenizer = config.tokenizer
         config = recorded
