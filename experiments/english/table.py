@@ -159,11 +159,13 @@ def plan(
 ) -> dict[tuple[str, str], Run]:
     """The runs by system and task, in the order in which they run."""
     runs = {}
+    starts = systems(options)
+    states = {system: _state(start) for system, start in starts.items()}
     for task, own in found.items():
         file, *arguments = own.config
         spec = ",".join([f"size={options.size}", *arguments])
         spec = f"{ROOT / 'configs' / 'finetune' / file}:{spec}"
-        for system, start in systems(options).items():
+        for system, start in starts.items():
             given = (
                 *start,
                 *(f"--config.{field}" for field in own.fields),
@@ -173,9 +175,7 @@ def plan(
                 *fields,
             )
             configuration.load(spec, given)
-            init_from = start[0].removeprefix("--config.init_from=")
-            state = () if system == RANDOM else (_state(init_from),)
-            place = f"{task}-{digest(Path(spec).name, *given, *state)}"
+            place = f"{task}-{digest(Path(spec).name, *given, *states[system])}"
             folder = options.output / system.replace(" ", "-") / place
             arguments_of = (f"--config={spec}", *given)
             # Not a run of pre-training: it needs one.
@@ -249,15 +249,22 @@ def _steps(options: argparse.Namespace) -> list[int]:
     return sorted(map(int, asked))
 
 
-def _state(source: str) -> str:
-    """Tells weights from those that stood at the same path before."""
-    folder = storage.path(source)
-    files = [*folder.glob("checkpoints/*/_CHECKPOINT_METADATA")]  # has the times
-    files = files or [p for p in folder.iterdir() if p.is_file() and p.suffix != ".md"]
-    hashed = hashlib.sha256()
-    for path in sorted(files):
-        hashed.update(path.read_bytes())
-    return hashed.hexdigest()
+def _state(start: Sequence[str]) -> list[str]:
+    """Tells the weights that a system starts from, if any, from those that stood at the
+    same path before; of the files, because the pooler counts too."""
+    states = []
+    for field in start:
+        if configuration.field_of(field) == "init_from":
+            folder = storage.path(field.partition("=")[2])
+            files = [
+                *folder.glob("checkpoints/*/_CHECKPOINT_METADATA")
+            ]  # has the times
+            files = files or [p for p in folder.iterdir() if p.is_file()]
+            hashed = hashlib.sha256()
+            for path in sorted(p for p in files if p.suffix != ".md"):
+                hashed.update(path.read_bytes())
+            states.append(hashed.hexdigest())
+    return states
 
 
 def _vocabulary(source: str) -> tuple[str, ...]:
