@@ -137,7 +137,7 @@ def test_a_packed_step_counts_its_pairs():
     shapes = loader.shapes(config, phases(config)[0])
     assert {name: rows.shape for name, rows in batch.items()} == shapes
     assert (batch["sequence_ids"] == np.repeat([1, 2], 16)).all()
-    assert np.isfinite(our_step.OurStep(config, batch)(2))
+    assert np.isfinite(our_step.OurStep(config, [batch])(2))
     packed = next(case for case in gpu_cases.small(2) if case["packing"])
     found = {**packed, "step": {"median": 0.5}, "flops": 1, "sheet": 0}
     assert gpu.row({**found, "sequences": 4, "peak_memory": 0}, {})[5] == "8"

@@ -48,10 +48,10 @@ def rows(folder: storage.Path, limit: int) -> Int32[np.ndarray, "rows pairs"]:
     path = folder / _FILE
     try:
         if not path.exists():
-            lengths = _lengths(folder)
-            found = plan(lengths, limit)
+            tokens = lengths(folder)
+            found = plan(tokens, limit)
             storage.write_atomically(path, _as_bytes(found))
-            print(_report(lengths, len(found), limit), file=sys.stderr)
+            print(_report(tokens, len(found), limit), file=sys.stderr)
         if storage.in_bucket(path):
             return np.load(io.BytesIO(path.read_bytes()))
         return np.load(path, mmap_mode="r")  # each process needs a part only
@@ -241,8 +241,12 @@ def _patterns(counts: list[int], limit: int) -> dict[tuple[int, ...], int]:
     return full
 
 
-def _lengths(folder: storage.Path) -> Int32[np.ndarray, " records"]:
-    """Tokens of each training record, special tokens included."""
+def lengths(folder: storage.Path) -> Int32[np.ndarray, " records"]:
+    """Tokens of each training record, special tokens included.
+
+    Raises:
+      UserError: the folder's records cannot be read.
+    """
     shards = sorted(str(path) for path in folder.glob("*-train.array_record-*"))
     results = workers.ordered_map(_lengths_of, None, shards)
     with (

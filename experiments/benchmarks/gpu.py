@@ -80,7 +80,7 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
     config.corpus.packing = case["packing"]
     pairs = our_step.PACKED if case["packing"] else 1
     start = time.monotonic()
-    step = our_step.OurStep(config, our_step.random_batch(config))
+    step = our_step.OurStep(config, [our_step.random_batch(config)])
     step(2)
     ready = time.monotonic() - start
     turns = {train_sides.OURS: measuring.timed(step)}

@@ -4,8 +4,9 @@ Everything that shapes the step is the run's: the task, the optimizer, the state
 mesh, `CompiledStep`. Only the batch needs no prepared data.
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -103,6 +104,9 @@ def _packed_batch(config: ConfigDict) -> dict[str, np.ndarray]:
 class OurStep:
     """A run's compiled step and its state.
 
+    Args:
+      batches: of one shape; the steps go through them again and again.
+
     Attributes:
       parameters: their number.
       compiled: the step's program.
@@ -111,9 +115,9 @@ class OurStep:
       UserError: the config's values do not fit, or not this device.
     """
 
-    def __init__(self, config: ConfigDict, batch: Mapping[str, np.ndarray]):
+    def __init__(self, config: ConfigDict, batches: Sequence[Mapping[str, np.ndarray]]):
         self._task = tasks.create(config)
-        self._rows, self._size = batch, config.train.batch_size
+        self._batches, self._size = itertools.cycle(batches), config.train.batch_size
         self._mesh = sharding.make_mesh(config)
         self._seeds = Seeds(config, config.seed)
         self._optimizer = optimizer.make(config)
@@ -142,7 +146,7 @@ class OurStep:
         return float(metrics["loss"])
 
     def _placed(self) -> dict[str, Array]:
-        return sharding.place_batch(self._rows, self._mesh, self._size)
+        return sharding.place_batch(next(self._batches), self._mesh, self._size)
 
     def _first_state(self, config: ConfigDict) -> step.TrainState:
         def create(seed: Array) -> step.TrainState:

@@ -37,7 +37,7 @@ def jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
         name = f"{OURS}, {attention}"
         config.model.attention = attention
         try:
-            side = our_step.OurStep(config.copy_and_resolve_references(), batch)
+            side = our_step.OurStep(config.copy_and_resolve_references(), [batch])
         except UserError as error:
             not_run[name] = str(error)
             continue

@@ -240,7 +240,7 @@ def test_data_prepared_without_packing_is_the_same_and_is_packed_later(
 
 def test_the_report_counts_tokens(config, data, capsys):
     batch = loader.batch_at(plain(config), 0)
-    lengths = packing._lengths(data.folder)
+    lengths = packing.lengths(data.folder)
     assert set(batch["input_mask"].sum(axis=1)) <= set(lengths.tolist())
     rows = packing.plan(lengths, LENGTH)
     line = packing._report(lengths, len(rows), LENGTH)
@@ -300,6 +300,6 @@ def test_a_killed_process_leaves_nothing_half_written(copied):
 def test_every_core_reads_the_same_lengths(config, data, monkeypatch):
     """Three shards are read in processes, two in this one."""
     shards = sorted(map(str, data.folder.glob("*-train.array_record-*")))
-    here = packing._lengths(data.folder)
+    here = packing.lengths(data.folder)
     many = list(workers.ordered_map(packing._lengths_of, None, shards * 3))
     assert np.array_equal(np.concatenate(many), np.tile(here, 3))
