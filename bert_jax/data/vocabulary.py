@@ -200,7 +200,7 @@ def write(
     tokenization.save(tokenizer, folder)
     special = tokenization.special_ids(tokenizer)._asdict()
     sampled = {
-        "documents": len(texts),
+        "texts": len(texts),  # documents, or pieces of long ones
         "bytes": sum(len(text.encode()) for text in texts),
     }
     with open(folder / "metadata.json", "w", encoding="utf-8") as file:
@@ -209,8 +209,7 @@ def write(
         )
     print(
         f"trained a vocabulary of {settings.vocab_size:,} pieces on "
-        f"{sampled['documents']:,} documents ({sampled['bytes'] / 1e6:.1f} MB) in "
-        f"{time.monotonic() - start:.1f} s",
+        f"{sampled['bytes'] / 1e6:.1f} MB of text in {time.monotonic() - start:.1f} s",
         file=sys.stderr,
     )
 

@@ -54,5 +54,6 @@ def made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
     except OSError as error:
         raise UserError(
             f"{folder.parent}: cannot write the prepared data "
-            f"({error.strerror or error}); free some space or set corpus.data_dir"
+            f"({error.strerror or error}); check the folder and the free space, or "
+            "set corpus.data_dir"
         ) from error

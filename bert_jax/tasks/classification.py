@@ -203,6 +203,11 @@ class Classification(SharedRows[TextExample, np.ndarray]):
         ]
         write_atomically(folder / f"{split}.jsonl", "".join(f"{x}\n" for x in lines))
 
+    @property
+    def pairs(self) -> bool:
+        """Whether every example is a pair; where False, one may be."""
+        return bool(self.config.task.get("text_b"))
+
     def parse(self, row: dict[str, Any]) -> TextExample:
         """`text`, and `text_b` for a pair."""
         text, text_b = row.get("text"), row.get("text_b")
@@ -210,6 +215,8 @@ class Classification(SharedRows[TextExample, np.ndarray]):
             raise ValueError('"text" is required, a string')
         if text_b is not None and not isinstance(text_b, str):
             raise ValueError('"text_b" is not a string')
+        if text_b is None and self.pairs:
+            raise ValueError('"text_b" is required, a string: the task is of pairs')
         return TextExample(0, text, text_b)
 
     def result(self, example: TextExample, answer: np.ndarray) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from bert_jax.models.elmo_systems import Classifier
 from bert_jax.tasks.classification import Classification, TextExample
 from bert_jax.tasks.elmo_finetuning import ElmoFinetuning
 from bert_jax.tasks.elmo_words import ElmoNer, ElmoSquad
-from bert_jax.tasks.glue import Glue
 from bert_jax.tasks.ner import Ner
 from bert_jax.tasks.squad import Squad
 from bert_jax.tasks.task import Task
@@ -33,12 +32,6 @@ class ElmoClassification(ElmoFinetuning, Classification):
         if self.kind == "regression":
             # As in src/models.py, build_classifier, for STS-B.
             config.task.classifier_size = 0
-
-    @property
-    def pairs(self) -> bool:
-        if isinstance(self, Glue):
-            return len(self.glue.texts) == 2
-        return bool(self.config.task.get("text_b"))
 
     def parse(self, row: dict[str, Any]) -> TextExample:
         """As the task's; a model of single texts reads no `text_b`."""

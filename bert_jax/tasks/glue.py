@@ -36,6 +36,10 @@ class Glue(Classification):
             )
 
     @property
+    def pairs(self) -> bool:
+        return len(self.glue.texts) == 2
+
+    @property
     def score_names(self) -> tuple[str, ...]:
         return self.glue.scores
 

@@ -121,8 +121,9 @@ class Ner(Finetuning[Example, Tags]):
                 left, right = widen(sizes, (first, last), context, room)
                 ids = itertools.chain.from_iterable(pieces[left:right])
                 input_ids = [self.special.cls, *ids, ends_with]
-                ends = np.cumsum(sizes[left:right])
-                tagged = ends if self.causal else 1 + ends - sizes[left:right]
+                own = np.array(sizes[left:right], int)  # none: an empty text's
+                ends = np.cumsum(own)
+                tagged = ends if self.causal else 1 + ends - own
                 positions = tagged[first - left : last - left]
                 columns = {
                     "input_ids": input_ids,
@@ -207,8 +208,8 @@ class Ner(Finetuning[Example, Tags]):
             raise ValueError('either "words" or "text" is required')
         if "words" in row:
             words = row["words"]
-            if not isinstance(words, list) or not words:
-                raise ValueError('"words" must be a list of at least one word')
+            if not isinstance(words, list):
+                raise ValueError('"words" must be a list')
             if not all(isinstance(word, str) and word for word in words):
                 raise ValueError('"words" must hold strings, none of them empty')
             return Example(conll.Sentence(tuple(words)))
@@ -220,8 +221,6 @@ class Ner(Finetuning[Example, Tags]):
         for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
             if word is not None:
                 spans[word] = (spans.get(word, (start, end))[0], end)
-        if not spans:
-            raise ValueError('"text" has no words')
         whole = [(start, word_end(text, end)) for start, end in spans.values()]
         cut = tuple(text[start:end] for start, end in whole)
         return Example(conll.Sentence(cut), text, tuple(whole))

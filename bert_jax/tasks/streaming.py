@@ -19,6 +19,7 @@ from bert_jax.tasks.task import Batch, Outputs, Predictor
 # characters of JSON.
 WINDOW = 16
 CHARACTERS = 1_000_000
+_NAMED = 10  # fields of a row that an error names
 
 Line = tuple[str, str]  # place and text
 Read = list[tuple[dict[str, Any], Any]]  # rows with what the task parsed
@@ -102,7 +103,8 @@ def _row(where: str, line: str, parse: Callable) -> tuple[dict[str, Any], Any]:
     try:
         return row, parse(row)
     except ValueError as error:
-        raise UserError(f"{where}: {error}") from error
+        there = ", ".join(list(row)[:_NAMED]) or "none"
+        raise UserError(f"{where}: {error}; the row's fields: {there:.200}") from error
 
 
 @contextlib.contextmanager

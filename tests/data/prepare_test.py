@@ -227,7 +227,7 @@ def test_special_tokens_in_the_text_are_text(config, tmp_path):
 def test_trained_vocabulary_is_kept_and_described(config, capfd):
     prepare.prepare_tokenizer(config)
     said = capfd.readouterr().err
-    assert "trained a vocabulary of 300 pieces on 10 documents" in said
+    assert "trained a vocabulary of 300 pieces on 0.0 MB of text" in said
     (name,) = names(config.corpus.data_dir)
     folder = Path(config.corpus.data_dir) / name
     assert names(folder) == ["metadata.json", "tokenizer.json", "vocab.txt"]
@@ -235,7 +235,7 @@ def test_trained_vocabulary_is_kept_and_described(config, capfd):
     special = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
     assert metadata["special_ids"] == special
     # Of the 12 documents two are held back: the vocabulary has not seen them.
-    assert metadata["sample"]["documents"] == 10
+    assert metadata["sample"]["texts"] == 10
     prepare.prepare_tokenizer(config)
     assert capfd.readouterr().err == ""
 

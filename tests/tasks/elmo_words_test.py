@@ -1,5 +1,6 @@
 """ELMo's names and answers: which tags are allowed, rows, losses, and no answer."""
 
+import functools
 import itertools
 
 import flax.linen as nn
@@ -101,6 +102,11 @@ def test_a_sentence_is_read_and_tagged_whole(make):
     answers = task.answers(task.examples("train"), features, rows)
     assert [len(tags) for tags in answers] == [3, 2]
     assert all(tags[0] != "I-X" for tags in answers)
+    predictor = task.predictor()
+    parsed = [predictor.parse({"text": ""})]
+    tag = jax.jit(functools.partial(task.outputs, params))
+    (empty,) = predictor.answer(parsed, lambda rows: jax.device_get(tag(rows)), 1)
+    assert empty == {"words": [], "tags": [], "entities": []}
 
 
 def test_words_of_a_long_sentence_are_tagged_once(make):

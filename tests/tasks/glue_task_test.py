@@ -190,6 +190,13 @@ def test_f1_is_of_label_1_whatever_the_order(shared_data, make, name, folder):
         assert task.baseline("dev", examples)["f1"] == pytest.approx(baseline)
 
 
+def test_rows_of_a_task_of_pairs_have_two_texts(make):
+    with pytest.raises(ValueError, match='"text_b" is required'):
+        make("mrpc").parse({"text": "a", "textb": "b"})
+    assert make("mrpc").parse({"text": "a", "text_b": ""})[1:3] == ("a", "")
+    assert make("cola").parse({"text": "a"})[1:3] == ("a", None)
+
+
 def test_data_dir_is_asked_for(make):
     with pytest.raises(UserError, match=r"config.task.data_dir is empty"):
         make("sst2").read("train")

@@ -100,6 +100,13 @@ def test_a_word_ends_after_its_accents(task):
         assert text[entity["start"] : entity["end"]] == entity["text"]
 
 
+def test_a_text_without_words_has_no_tags(task):
+    found = ask(task(), [{"text": ""}, {"words": ["Pa"]}, {"text": " \x00\n"}])
+    assert [answer["tags"] for answer in found] == [[], ["B-X"], []]
+    assert found[0] == {"words": [], "tags": [], "entities": []}
+    assert ask(task(), [{"words": []}]) == [{"tags": [], "entities": []}]
+
+
 def test_rows_are_no_context_of_each_other(task):
     made = task(document_context=True)
     rows = [made.parse({"words": ["a"]}), made.parse({"text": "b c"})]
@@ -118,12 +125,10 @@ def test_predict_long_texts_whole(task):
     [
         {},
         {"words": ["a"], "text": "a"},
-        {"words": []},
         {"words": "a b"},
         {"words": ["a", ""]},
         {"words": ["a", 1]},
         {"text": None},
-        {"text": " \x00\n"},
     ],
 )
 def test_rows_that_are_wrong(task, row):

@@ -128,6 +128,8 @@ def test_rows_have_the_columns_of_the_run(config, tmp_path):
     config.task.text_b = "reply"
     parse = Text(config).parse
     assert parse({"review": "a", "reply": "b", **other})[1:3] == ("a", "b")
+    with pytest.raises(ValueError, match='"text_b" is required'):
+        parse({"review": "a", "repyl": "b"})
 
 
 @pytest.mark.parametrize("labels", [["", ""], None])
