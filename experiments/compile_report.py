@@ -101,6 +101,8 @@ def lines(found: Mapping[str, Any], formulas: float) -> str:
         f"state's {state:.3f} is updated in place)",
         f"{_formulas(formulas)}, {formulas / whole - 1:+.1%}",
     ]
+    if "model" in found:
+        text.append(_model(found))
     for name, (number, sent) in found["collectives"].items():
         text.append(f"  {name}: {number}, {sent / 1e6:,.1f} MB sent by a device")
     if found["unknown_loops"]:
@@ -112,6 +114,18 @@ def lines(found: Mapping[str, Any], formulas: float) -> str:
     if found["products"].get("bfloat16"):
         text += [f"    float32: {where}" for where in found["float32"]]
     return "\n".join(text)
+
+
+def _model(found: Mapping[str, Any]) -> str:
+    times = found["model"]["ms"]
+    whole = sum(times.values())
+    parts = ", ".join(f"{name} {ms:.1f}" for name, ms in times.items())
+    return (
+        f"  a model of its {found['model']['kernels']:,} kernels: {whole:.1f} ms "
+        f"({parts}), {1e3 * found['rows'] / whole:,.0f} rows/s; not measured, without "
+        f"gaps, at {compiled.FLOPS:.0%} of the sheet's FLOP/s and "
+        f"{compiled.BANDWIDTH:.0%} of its bandwidth"
+    )
 
 
 def _formulas(bytes_: float) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from experiments import described, hlo
-from experiments.benchmarks import measuring
+from experiments.benchmarks import kernels, measuring
+from experiments.devices import DEVICES
 
 MODULE = "experiments.compiled"
 LIMIT = 1800.0  # seconds of a case
@@ -24,6 +25,8 @@ EFFORTS: dict[str, dict[str, Any]] = {
     "quick": {"exec_time_optimization_effort": -1.0},
     "full": {},
 }
+# What large kernels of a GPU reach of its data sheet.
+FLOPS, BANDWIDTH = 0.66, 0.9
 
 
 def compile_case(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,8 +85,29 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
         "temporaries": report.temp_size_in_bytes,
         "code": report.generated_code_size_in_bytes,
     }
+    if kind == "cuda":
+        found["model"] = _model(done.as_text() or "", case["device"])
     text = hlo.Program(done.as_text() or "")
     return {**found, **_exchanges(text, program.mesh.shape), **_multiplied(text)}
+
+
+def _model(text: str, name: str) -> dict[str, Any]:
+    """Milliseconds of a step by the model of `kernels`, by kind, and their number."""
+    device = DEVICES[described.family(name)]
+    peaks = kernels.Peaks(
+        flops={
+            "bfloat16": FLOPS * device.bfloat16,
+            "float32": FLOPS * device.float32,
+        },
+        bytes=BANDWIDTH * device.bandwidth,
+        integer=kernels.INTEGER,
+    )
+    program = kernels.kernels(text)
+    kinds = kernels.beside(program, {}, peaks, 1)["kinds"]
+    return {
+        "kernels": sum(kernel.times for kernel in program),
+        "ms": {name: model for name, (model, _) in kinds.items()},
+    }
 
 
 def _exchanges(program: hlo.Program, sizes: Mapping[str, int]) -> dict[str, Any]:

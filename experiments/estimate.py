@@ -28,8 +28,9 @@ NO_REMAT, FULL_REMAT = "none", "full"
 
 # Arrays of a layer that autodiff keeps and the compiler does not, found by compiling
 # (`plan --compile`): dropout's masks, each LayerNorm's three in float32, and of the
-# attention's two of length x length in float32 one or both. In a loop over the layers
-# the compiler sees one layer at a time.
+# attention's two of length x length in float32 one or both. (Without dropout there is
+# one; it stays where one of two does.) In a loop over the layers the compiler sees one
+# layer at a time.
 _COMPUTED_AGAIN: dict[str, dict[str, int]] = {
     "tpu": {"masks": 3, "norms": 6, "scores": 2},
     "tpu, scanned": {"scores": 1},
@@ -146,6 +147,8 @@ def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> 
     again = _COMPUTED_AGAIN.get(f"{kind}, scanned" if scanned else kind, {})
     if remat != NO_REMAT:
         again = {}
+    if again.get("scores") == 1 and not config.model.attention_probs_dropout_prob:
+        again = again | {"scores": 0}
 
     def kept(layers: int, remat: Any) -> float:
         left = {what: count * layers for what, count in again.items()}

@@ -16,8 +16,9 @@ wholly (the lower figure) or not at all (the higher one).
 
 With --compile the vendor's compiler (the extra `ahead`; it needs no device) compiles
 the run's own step for a slice, or for one h100 or h200: bytes by the compiler beside
-the formulas', whether they fit, what devices send each other, and matrix products by
-dtype. Where it does not fit, the cheapest change that does is compiled too.
+the formulas', whether they fit, what devices send each other, matrix products by dtype,
+and of a GPU a model of the step's time. Where it does not fit, the cheapest change that
+does is compiled too.
 --effort=quick, the default, searches less for fast code: four times sooner, and memory
 within some percent of --effort=full, with which a run compiles.
 """

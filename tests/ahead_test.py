@@ -12,8 +12,11 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from bert_jax.errors import UserError
 from bert_jax.models import products
+from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.training import memory, sharding
-from experiments import compiled, described, hlo, programs
+from experiments import compile_report, compiled, described, hlo, programs
+from experiments.benchmarks.kernels import kernels as kernels_of
+from experiments.devices import DEVICES
 
 SLICE, GPU = "v5e:4x4", "h100"
 SMALL = (
@@ -222,6 +225,29 @@ def test_each_attention_compiles(device, fields, kernels):
     assert all(name in text for name in kernels)
     if device == SLICE:
         assert all(kind == SUM for kind, _ in exchanges(program, done))
+    else:  # 64 rows, 2 heads of 64, 32 tokens: two products and five
+        own = [one for one in kernels_of(text) if one.what in (TRITON, *CUDNN)]
+        assert [one.flops for one in own] == [
+            n * 2 * 64 * 2 * 32 * 32 * 64 for n in (2, 5)
+        ]
+
+
+def test_a_model_of_the_time_on_a_gpu():
+    require(GPU)
+    fields = [f"--config.{field}" for field in BASE]
+    case = {"config": "configs/base.py", "fields": fields, "device": GPU}
+    case |= {"mode": "train", "phase": 0, "effort": "quick"}
+    found = compiled.compile_case(case)
+    times = found["model"]["ms"]
+    # No less than at the data sheet's peak.
+    model = programs.load(case["config"], fields).model
+    least = pretraining_flops(BertConfig.create(model, 1024), 32, 5) * 64
+    assert times["matrix products"] > 1e3 * least / DEVICES[GPU].bfloat16
+    whole = sum(times.values())
+    assert (
+        f"{whole:.1f} ms (everything else {times['everything else']:.1f}, matrix "
+        f"products {times['matrix products']:.1f}), {64e3 / whole:,.0f} rows/s; not"
+    ) in compile_report.lines(found, 1e9)
 
 
 def test_an_attention_that_devices_lack_is_refused():

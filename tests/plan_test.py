@@ -129,6 +129,17 @@ def test_memory_is_what_the_compiler_reports(small, devices, fields):
     assert 0.8 < ratio < 1.25
 
 
+@pytest.mark.parametrize(("rate", "left_out"), [(0.0, 0), (0.1, 1)])
+def test_a_gpu_keeps_the_probabilities_without_dropout_too(small, rate, left_out):
+    """In a loop over the layers nothing else is computed again."""
+    fields = ("model.scan_layers=True", "model.num_hidden_layers=4")
+    fields += (f"model.attention_probs_dropout_prob={rate}",)
+    task, _, phase = made(small, *fields)
+    length, heads = phase.shapes["input_ids"][-1], task.config.model.num_attention_heads
+    kept, traced = (estimate.activations(task.config, 0, 1, x) for x in ("cuda", ""))
+    assert traced - kept == left_out * 4 * heads * length**2 * 4
+
+
 @pytest.mark.parametrize(
     ("fields", "axes"),
     [

@@ -86,7 +86,10 @@ def complete(recorded: Mapping[str, Any], where: str | os.PathLike) -> ConfigDic
         fields.check(config)
     except (AttributeError, TypeError, ValueError, UserError) as error:
         text = " ".join(str(error).split())
-        raise UserError(f"{where}: damaged: {text}") from error
+        raise UserError(
+            f"{where}: damaged: {text}; or give --config, if the run had a config file "
+            "of your own that adds to the choices"
+        ) from error
     return config
 
 
@@ -148,9 +151,9 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
         lines = [f.lineno for f in frames if Path(f.filename).resolve() == here] or [1]
         if isinstance(error, SyntaxError):
             lines = [error.lineno or 1]
-        raise UserError(
-            f"{path}:{lines[-1]}: {type(error).__name__}: {_text(error)}"
-        ) from error
+        # Of a ValueError the message is meant for the user.
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        raise UserError(f"{path}:{lines[-1]}: {kind}{_text(error)}") from error
     raise UserError(f"{path}: get_config must return a ConfigDict")
 
 

@@ -57,9 +57,6 @@ from experiments.benchmarks import gpu_cases, our_step, train_sides, train_step
 
 MODULE = "experiments.benchmarks.gpu"
 MINUTES = 8.5  # of a part
-# 32-bit integer operations a second of an H100 or H200: 64 a clock in each of 132
-# processors (CUDA C++ programming guide, table of arithmetic throughput) at 1.98 GHz.
-INTEGER = 132 * 64 * 1.98e9
 PROFILED_STEPS = 3
 
 
@@ -231,7 +228,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the batches")
     parser.add_argument("--flops", type=float, help="the model's, of bfloat16")
     parser.add_argument("--bandwidth", type=float, help="the model's, bytes a second")
-    parser.add_argument("--integer", type=float, default=INTEGER)
+    parser.add_argument("--integer", type=float, default=kernels.INTEGER)
     parser.add_argument("--dry-run", action="store_true", help="small, on any device")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -2,9 +2,10 @@
 
 The model: a kernel takes the longest of its bytes at the memory's speed, its matrix
 products at their peak and its integer operations (random bits) at theirs. Bytes are
-those of its operands and results, once, so a look-up counts its whole table. It knows
-no gaps between kernels, and no FLOPs of a kernel that is opaque to XLA (Pallas, cuDNN's
-attention).
+those of its operands and results, once, so a look-up counts its whole table. An
+attention kernel (our own or cuDNN's) multiplies each query with each key, whatever it
+skips. It knows no gaps between kernels, and no FLOPs of other kernels that are opaque
+to XLA.
 """
 
 import collections
@@ -31,6 +32,14 @@ _INTEGER = frozenset(
         *("shift-right-logical", "shift-right-arithmetic"),
     )
 )
+# 32-bit integer operations a second of an H100 or H200: 64 a clock in each of 132
+# processors (CUDA C++ programming guide, table of arithmetic throughput) at 1.98 GHz.
+INTEGER = 132 * 64 * 1.98e9
+# Matrix products of the attention kernels of models/fused_attention.py and cuDNN.
+_ATTENTION = {
+    **{"attention_forward": 2, "attention_backward": 5},
+    **{"dot_product_attention_fwd": 2, "dot_product_attention_bwd": 5},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +126,8 @@ def _work(
         flops = sum(part[0] for part in parts)
         integer = sum(part[2] for part in parts)
         return flops, dtypes[0] if dtypes else "", integer
+    if flops := _attention(own, others):
+        return flops, "bfloat16", 0
     contracted = own.attribute(r"lhs_contracting_dims=\{([\d,]*)\}")
     if own.op == "custom-call":
         contracted = own.attribute(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
@@ -129,6 +140,17 @@ def _work(
     if own.op in _INTEGER and arrays and arrays[0][0] in ("u32", "s32"):
         return 0, "", math.prod(arrays[0][1])
     return 0, "", 0
+
+
+def _attention(own: hlo.Instruction, others: Mapping[str, hlo.Instruction]) -> int:
+    """FLOPs of an attention kernel; 0 of any other."""
+    names = own.where.split("/") if own.op == "custom-call" else ()
+    products = sum(_ATTENTION.get(name, 0) for name in names)
+    if not products:
+        return 0
+    (_, query), (_, keys) = (hlo.arrays(others[o].shape)[0] for o in own.operands[:2])
+    batch, length, heads, size = query
+    return 2 * products * batch * heads * length * keys[1] * size
 
 
 def _without_workspace(own: hlo.Instruction) -> str:
