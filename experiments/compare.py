@@ -132,10 +132,12 @@ def lower_is_better(score: str) -> bool:
 
 def _final(run: Run, score: str) -> float:
     """The score of the checkpoint that the run's predictions are from."""
-    values = [float(line[score]) for line in run.lines if score in line]
-    if run.fields.get("evaluate.checkpoint") != "best":
-        return values[-1]
-    return (min if lower_is_better(score) else max)(values)
+    values = {line["step"]: float(line[score]) for line in run.lines if score in line}
+    last = list(values)[-1]
+    if run.fields.get("evaluate.checkpoint") == "best":
+        kept = (path.name for path in (run.folder / "best").glob("[0-9]*"))
+        last = next((int(name) for name in kept if int(name) in values), last)
+    return values[last]
 
 
 def text(found: Sequence[Group], title: str) -> str:

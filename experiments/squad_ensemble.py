@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax import tokenization
+from bert_jax import tasks, tokenization
 from bert_jax.convert.merge import whole
 from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _main(argv: Sequence[str]) -> int:
     options = parse(argv)
-    task = Squad(settings(options.workdirs[0], options))
+    task = task_of(settings(options.workdirs[0], options))
     if not task.examples("dev"):
         raise UserError("--file=FILE is required: the first run had no dev_file")
     members = [windows(folder, options) for folder in options.workdirs]
@@ -94,9 +94,16 @@ def settings(folder: Path, options: argparse.Namespace) -> ConfigDict:
     return config
 
 
+def task_of(config: ConfigDict) -> Squad:
+    """SQuAD as the member's model reads it."""
+    found = tasks.create(config)
+    assert isinstance(found, Squad)
+    return found
+
+
 def windows(folder: Path, options: argparse.Namespace) -> list[tuple[Feature, Outputs]]:
     """Every window of the file with a member's logits."""
-    task = Squad(settings(folder, options))
+    task = task_of(settings(folder, options))
     mesh = sharding.make_mesh(task.config, uses=("evaluate",))
     begun = initial.read(task, sharding.abstract_params(task.init_params, mesh))
     assert begun is not None
@@ -129,6 +136,10 @@ def _config(folder: Path) -> ConfigDict:
         raise UserError(f"{folder / 'config.json'}: not JSON ({error})") from error
     if config.task.name != "squad":
         raise UserError(f"--workdirs: {folder} is a run of {config.task.name!r}")
+    if config.model.architecture == "elmo":
+        raise UserError(
+            f"--workdirs: {folder} is a run of an ELMo, which has no pieces"
+        )
     return config
 
 

@@ -151,7 +151,8 @@ def test_it_is_asked_as_evaluation_asks(folder, trained, tmp_path):
                     status=2)  # fmt: skip
     assert "this model is an ELMo" in error and error.count("\n") == 1
     alone = tmp_path / "alone.jsonl"
-    alone.write_text(json.dumps({"text": ""}) + "\n" + json.dumps({"text": "go"}))
+    rows = [{"text": text, "text_b": ""} for text in ("", "go")]
+    alone.write_text("".join(json.dumps(row) + "\n" for row in rows))
     out, _ = here(f"--workdir={workdir}", "--mode=predict", f"--input={alone}")
     assert out.count('"scores"') == 2
 

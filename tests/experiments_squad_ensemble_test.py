@@ -7,6 +7,9 @@ import jax
 import numpy as np
 import pytest
 
+from bert_jax import tokenization
+from bert_jax.config import configuration
+from bert_jax.data import vocabulary
 from bert_jax.tasks.squad import Squad
 from bert_jax.training import optimizer
 from bert_jax.training.step import init_state
@@ -110,6 +113,16 @@ def test_a_file_without_answers_takes_a_threshold(folder, capsys):
     assert predicted[1].all()
 
 
+def test_each_architecture_reads_in_its_own_way(tmp_path):
+    """A GPT reads "no answer" at its last token."""
+    texts = ["the quick brown fox jumps over the lazy dog"] * 2
+    tokenization.save(vocabulary.train_byte_pairs(texts, 80, lowercase=True), tmp_path)
+    fields = [f"--config.tokenizer.vocab_file={tmp_path / 'vocab.json'}"]
+    spec = "configs/finetune/squad.py:version=2.0,model=gpt,size=tiny"
+    task = squad_ensemble.task_of(configuration.load(spec, fields))
+    assert isinstance(task, Squad) and task.causal
+
+
 def test_errors(folder, tmp_path, capsys):
     def error(*folders, **options):
         given = [f"--{name}={value}" for name, value in options.items()]
@@ -119,6 +132,11 @@ def test_errors(folder, tmp_path, capsys):
         (line,) = capsys.readouterr().err.splitlines()
         return line
 
+    path = tmp_path / "elmo" / "config.json"
+    path.parent.mkdir()
+    own = json.loads((folder / "run0" / "config.json").read_text())
+    path.write_text(json.dumps(own | {"model": {"architecture": "elmo"}}))
+    assert "is a run of an ELMo" in error(path.parent)
     assert "none: no run there" in error(folder / "run0", tmp_path / "none")
     assert "missing.json: cannot be read" in error(
         folder / "run0", file=tmp_path / "missing.json"

@@ -61,6 +61,16 @@ def test_runs_that_differ_by_their_seed_share_a_row(runs, capsys):
     assert "http" not in re.sub(r'xmlns(:xlink)?="[^"]*"', "", text)
 
 
+def test_the_best_checkpoint_is_the_one_that_the_run_kept(tmp_path, capsys):
+    """It is the best by the task's main score; another may be higher elsewhere."""
+    a_run(tmp_path / "run", 0.9)
+    config = {"seed": 0, "train": {"seeds": 1}, "evaluate": {"checkpoint": "best"}}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "run" / "best" / "1").mkdir(parents=True)
+    assert compare.main([str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split()[-2:] == ["0.8", "1"]
+
+
 def test_what_cannot_be_compared_is_one_line(runs, capsys):
     (runs / "empty").mkdir()
     for given, words in (

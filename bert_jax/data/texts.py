@@ -1,5 +1,6 @@
 """Texts and text pairs with labels: reads tables, holds out a dev set."""
 
+import itertools
 import json
 import math
 import re
@@ -83,16 +84,17 @@ def hold_out(
     Args:
       fraction: maximum share to hold out of each class, rounded down.
       groups: the name of each text's group; a group stays whole. Groups are drawn by
-        the hash of their names, so their order does not matter. None: holds out the
-        last texts of each class.
+        the hash of their names, so their order does not matter. Of several labels
+        each stays in what is kept. None: holds out the last texts of each class.
       by_class: False: of all texts together, whatever their labels.
     """
     classes = [text.label if by_class else None for text in texts]
+    names = [text.label if isinstance(text.label, tuple) else () for text in texts]
     left = Counter(classes)
     held = {label: int(count * fraction) for label, count in left.items()}
     parts: tuple[list[LabelledText], list[LabelledText]] = ([], [])
     if groups is not None:
-        drawn = _draw(classes, groups, held)
+        drawn = _draw(classes, names, groups, held)
         for text, group in zip(texts, groups, strict=True):
             parts[group in drawn].append(text)
         return parts
@@ -103,16 +105,24 @@ def hold_out(
 
 
 def _draw(
-    classes: Sequence[Label], groups: Sequence[str], held: Mapping[Label, int]
+    classes: Sequence[Label],
+    names: Sequence[Sequence[str]],
+    groups: Sequence[str],
+    held: Mapping[Label, int],
 ) -> set[str]:
     """Draws as many groups as fit; `held` is the room in each class."""
     room, drawn = Counter(held), set()
     labels: dict[str, Counter[Label]] = {}
-    for label, group in zip(classes, groups, strict=True):
+    own: dict[str, Counter[str]] = {}
+    for label, several, group in zip(classes, names, groups, strict=True):
         labels.setdefault(group, Counter())[label] += 1
+        own.setdefault(group, Counter()).update(several)
+    kept = Counter(itertools.chain.from_iterable(names))
     for group in sorted(labels, key=lambda name: sha256(name.encode()).digest()):
-        if labels[group] <= room:
+        stay = all(kept[name] > count for name, count in own[group].items())
+        if labels[group] <= room and stay:
             room -= labels[group]
+            kept.subtract(own[group])
             drawn.add(group)
     return drawn
 
@@ -163,4 +173,4 @@ def _name(value: Any, where: str) -> str:
             f"{where}: the label is {value!r:.60}; it must be a name or an integer "
             "(config.task.kind: multilabel for lists, regression for numbers)"
         )
-    return as_text(value, where, "label")
+    return as_text(value.strip(), where, "label")

@@ -48,7 +48,7 @@ class ElmoFinetuning(Finetuning[Any, Any]):
     @property
     def pairs(self) -> bool:
         """Whether rows have two texts, which read each other."""
-        return False
+        return getattr(super(), "pairs", False)  # as the task, named after this class
 
     @functools.cached_property
     def system(self) -> System:

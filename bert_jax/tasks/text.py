@@ -65,8 +65,13 @@ class Text(Classification):
         whole = self._file("train") or []
         groups = [f"{text.text}\0{text.text_b}" for text in whole]
         by_class = self.kind == "classification"
-        parts = texts.hold_out(whole, fraction, groups, by_class=by_class)
-        return parts[split == "dev"] or None
+        kept, held = texts.hold_out(whole, fraction, groups, by_class=by_class)
+        if not held:
+            raise UserError(
+                f"config.task.dev_fraction={fraction}: holds out none of the "
+                f"{len(whole)} records of {task.train_file}; name a larger share"
+            )
+        return held if split == "dev" else kept
 
     def _file(self, split: str) -> list[LabelledText] | None:
         task = self.config.task

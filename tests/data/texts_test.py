@@ -112,6 +112,22 @@ def test_the_order_of_labels():
     assert sorted_labels({"1" * 5000, "2"}) == ["1" * 5000, "2"]
 
 
+@given(
+    st.lists(st.sets(st.sampled_from("abcdefgh"), max_size=3), min_size=1),
+    st.integers(0, 9),
+)
+def test_each_of_several_labels_stays_in_what_is_kept(several, tenths):
+    texts = [LabelledText("", "", None, tuple(sorted(names))) for names in several]
+    groups = [str(i) for i in range(len(texts))]
+    kept, held = hold_out(texts, tenths / 10, groups, by_class=False)
+    assert len(held) <= int(len(texts) * (tenths / 10))
+    assert set().union(*several) == {name for text in kept for name in text.label}
+    common = [LabelledText("", "", None, ("a",))] * 10
+    groups = [str(i) for i in range(10)]
+    _, held = hold_out(common, 0.5, groups, by_class=False)
+    assert len(held) == 5
+
+
 @given(st.lists(st.sampled_from("abc")), st.integers(0, 9))
 def test_holding_out(names, tenths):
     texts = [LabelledText(str(i), "", None, name) for i, name in enumerate(names)]

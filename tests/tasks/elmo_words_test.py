@@ -109,6 +109,21 @@ def test_a_sentence_is_read_and_tagged_whole(make):
     assert empty == {"words": [], "tags": [], "entities": []}
 
 
+@pytest.mark.parametrize(
+    ("spec", "fields", "pairs"),
+    [
+        ("glue.py:task=mrpc", (), True),
+        ("glue.py:task=cola", (), False),
+        ("text.py:", ("task.text_b=second",), True),
+        ("text.py:", (), False),
+        ("ner.py:", (), False),
+        ("squad.py:", (), True),
+    ],
+)
+def test_a_task_of_pairs_has_a_model_of_pairs(make, spec, fields, pairs):
+    assert make(spec, *fields).system.pairs == pairs
+
+
 def test_words_of_a_long_sentence_are_tagged_once(make):
     lines = "".join(f"w{i} O\n" for i in range(20))
     task = make("ner.py:", "task.max_seq_length=8", lines=lines)
