@@ -115,6 +115,11 @@ def run(options: argparse.Namespace, fields: Sequence[str]) -> str:
     """Computes what is not there yet; writes results.json and gives the table."""
     weights.check(options.init_from)
     bert = bert_jax.load(options.init_from)
+    if bert.config.architecture != "bert":
+        raise UserError(
+            f"--init_from={options.init_from}: of the architecture "
+            f"{bert.config.architecture}; the features are a BERT's"
+        )
     layers = bert.config.num_hidden_layers
     names, left_out = chosen(options.choices, layers)
     config = settings(options, fields, bert)

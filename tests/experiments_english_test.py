@@ -150,6 +150,15 @@ def test_errors_of_the_table(tables, arguments, said):
     assert status == 2 and err.startswith("error: ") and said in err
 
 
+def test_weights_of_another_architecture_have_no_table(tables, monkeypatch):
+    shape = table.weights.read_shape
+    monkeypatch.setattr(
+        table.weights, "read_shape", lambda path: shape(path) | {"architecture": "gpt"}
+    )
+    status, _, err = tables()
+    assert status == 2 and err.endswith("a gpt, and the table is of BERTs\n")
+
+
 def test_one_kind_is_the_runs_own_dev_split(plain, capsys):
     """The held-out documents found again give the run's own scores."""
     assert by_kind.main([f"--init_from={plain}"]) == 0

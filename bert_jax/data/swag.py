@@ -1,5 +1,6 @@
 """SWAG and HellaSwag: a context and four endings; one ending is right."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bert_jax.data.lines import uncompressed
@@ -8,7 +9,8 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import hub
 
 CHOICES = 4
-_OFFICIAL = ("sent1", "sent2", *(f"ending{n}" for n in range(CHOICES)))
+# SWAG's own columns.
+OFFICIAL = ("sent1", "sent2", *(f"ending{n}" for n in range(CHOICES)))
 
 
 class Choices(NamedTuple):
@@ -34,19 +36,23 @@ def read_choices(source: str, labelled: bool) -> list[Choices]:
     Raises:
       UserError: a record has another format; names file and line.
     """
-    official = uncompressed(source).endswith(".csv")
+    theirs = uncompressed(source).endswith(".csv")
     if source.startswith(hub.PREFIX):
-        official = "sent1" in next(iter(read_rows(source)), Record("", {})).fields
-    columns = _OFFICIAL if official else ("context", "endings")
+        theirs = "sent1" in next(iter(read_rows(source)), Record("", {})).fields
+    columns = OFFICIAL if theirs else ("context", "endings")
     records = read_table(source, Wanted((*columns, *(("label",) if labelled else ()))))
     return [
-        Choices(*(_official if official else _plain)(record), _label(record, labelled))
+        Choices(
+            *(official(record.fields) if theirs else _plain(record)),
+            _label(record, labelled),
+        )
         for record in records
     ]
 
 
-def _official(record: Record) -> tuple[str, tuple[str, ...]]:
-    context, begin, *endings = (record.fields[column] for column in _OFFICIAL)
+def official(fields: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """The context and the endings of a record with all columns of OFFICIAL."""
+    context, begin, *endings = (fields[column] for column in OFFICIAL)
     return context, tuple(f"{begin} {ending}" for ending in endings)
 
 

@@ -11,7 +11,7 @@ from scipy import special
 
 from bert_jax.data import truncation
 from bert_jax.data.rows import Feature
-from bert_jax.data.swag import CHOICES, Choices, read_choices
+from bert_jax.data.swag import CHOICES, OFFICIAL, Choices, official, read_choices
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
 from bert_jax.tasks.finetuning import Finetuning, Outputs
@@ -125,7 +125,12 @@ class Swag(Finetuning[Choices, np.ndarray]):
         write_atomically(folder / f"{split}.jsonl", "".join(lines))
 
     def parse(self, row: dict[str, Any]) -> Choices:
-        """`context`, and `endings`: two or more."""
+        """`context`, and `endings`: two or more; or SWAG's own columns."""
+        if "sent1" in row:
+            for name in OFFICIAL:
+                if not isinstance(row.get(name), str):
+                    raise ValueError(f'"{name}" is required, a string')
+            return Choices(*official(row))
         context, endings = row.get("context"), row.get("endings")
         if not isinstance(context, str):
             raise ValueError('"context" is required, a string')

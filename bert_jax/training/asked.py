@@ -97,6 +97,8 @@ def of_run(
         field, before, after = configuration.override(config, override)
         if before == after or field.startswith(("mesh.", "predict.")):
             continue
+        if field == "task.dev_file" and "dev_fraction" in config.task:
+            config.task.dev_fraction = 0.0  # that file is dev now
         if not field.startswith(MAY_DIFFER):
             raise UserError(
                 f"--config.{field}={after}: the run in {folder} has {before!r}, and "
@@ -207,7 +209,7 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     asked = config.copy_and_resolve_references()
     for field, value in _shape(config).items():
         if field not in named:
-            _set(asked, field, value)
+            asked.update_from_flattened_dict({field: value})
     own = weights.recorded(config.init_from)
     if own is None:
         return asked
@@ -256,7 +258,7 @@ def _shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Confi
             continue
         if field in named:
             wrong.append(f"{field}={ours[field]} (there {value})")
-        _set(shaped, field, value)
+        shaped.update_from_flattened_dict({field: value})
     if wrong and not resumes:
         raise UserError(
             f"config.{', '.join(wrong)}: {config.init_from} has other sizes; "
@@ -273,11 +275,6 @@ def _shape(config: ConfigDict) -> dict[str, Any]:
     if config.model.architecture == "elmo":
         return weights.read_elmo_shape(config.init_from)
     return {f"model.{name}": value for name, value in shape.items()}
-
-
-def _set(config: ConfigDict, field: str, value: Any) -> None:
-    group, name = field.split(".")
-    config[group][name] = value
 
 
 def _check_architecture(config: ConfigDict, there: str) -> None:

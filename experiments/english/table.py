@@ -93,6 +93,11 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
             raise UserError(f"--tasks: {name!r} is none of {', '.join(COLUMNS)}")
     options.tasks = names or list(COLUMNS)
     weights.check(options.init_from)
+    kind = weights.read_shape(options.init_from).get("architecture", "bert")
+    if kind != "bert":
+        raise UserError(
+            f"--init_from={options.init_from}: a {kind}, and the table is of BERTs"
+        )
     return options, fields
 
 

@@ -95,6 +95,11 @@ def test_labels_that_are_none(tmp_path, kind, value, words):
     assert "\n" not in message
 
 
+def test_a_label_has_no_spaces_around_it(tmp_path):
+    found = labels(tmp_path / "a.jsonl", ["a", "a ", "b c"], "classification")
+    assert found == ["a", "a", "b c"]
+
+
 def test_a_test_file_may_lack_labels(tmp_path):
     path = tmp_path / "a.jsonl"
     assert labels(path, ["a", "", None], "classification", False) == ["a", None, None]

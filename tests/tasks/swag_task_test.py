@@ -190,6 +190,13 @@ def test_prediction_takes_any_number_of_endings(config, params):
         assert result["choice"] == np.argmax(result["scores"])
 
 
+def test_rows_with_the_official_columns(config):
+    row = {"sent1": "A b.", "sent2": "C", "gold-source": "gold", "label": "2"}
+    row |= {f"ending{n}": f"d{n}." for n in range(4)}
+    endings = tuple(f"C d{n}." for n in range(4))
+    assert Swag(config).parse(row)[:2] == ("A b.", endings)
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -199,6 +206,7 @@ def test_prediction_takes_any_number_of_endings(config, params):
         {"context": "x", "endings": "ab"},
         {"context": "x", "endings": ["a"]},
         {"context": "x", "endings": ["a", None]},
+        {"sent1": "x", "sent2": "y", "ending0": "a", "ending1": "b"},
     ],
 )
 def test_rows_that_are_no_choices(config, row):

@@ -114,6 +114,13 @@ def test_from_the_file_to_predictions(config, tmp_path):
             assert result["scores"][name] == pytest.approx(score, abs=1e-6)
 
 
+def test_a_share_that_holds_out_nothing_is_refused(config, tmp_path):
+    config.task.train_file = write(tmp_path / "own.csv", TRAIN)
+    config.task.dev_file, config.task.dev_fraction = "", 0.001
+    with pytest.raises(UserError, match="holds out none of the"):
+        Text(config).resolve()
+
+
 def test_rows_have_the_columns_of_the_run(config, tmp_path):
     """Others that happen to be named text or text_b say nothing."""
     other = {"text": "c c", "text_b": "d", "label": "9"}

@@ -14,6 +14,8 @@ from answers import by_files, encoded, expected, same, varied
 from asking import DATA, FINETUNE, MODEL, TRAINING, contents, make_model
 from runs import here as bert
 
+from bert_jax.workdir import metrics
+
 
 class Run(NamedTuple):
     """A finished run whose best checkpoint is not its last, and what it is asked."""
@@ -179,6 +181,18 @@ def test_other_data_is_judged_by_the_run_s_threshold_and_written_beside(runs, tm
     new = after.keys() - before.keys()
     assert {str(Path(name).parent) for name in new} == {"predictions/other"}
     assert {name: after[name] for name in before} == before
+
+
+def test_a_file_takes_the_place_of_records_held_out_for_dev(runs, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(runs("text").workdir, workdir)
+    config = json.loads((workdir / "config.json").read_text())
+    file = config["task"]["dev_file"]
+    config["task"] |= {"dev_file": "", "dev_fraction": 0.2}
+    (workdir / "config.json").write_text(json.dumps(config))
+    found = evaluate(f"--workdir={workdir}", f"--config.task.dev_file={file}")
+    scored = {line["step"]: line["accuracy"] for line in metrics.read(workdir, "dev")}
+    assert found["accuracy"] == scored[found["step"]]
 
 
 def test_what_the_run_decides_is_refused_and_the_rest_said(runs):
