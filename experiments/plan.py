@@ -49,6 +49,9 @@ OPTIONS = {
 
 def main(argv: Sequence[str]) -> int:
     """Prints the plan; gives the exit status, 2 where it does not fit."""
+    if {"-h", "--help"} & set(argv):
+        print(__doc__)
+        return 0
     try:
         options, fields = parse(argv)
         name, spec = options["device"], options["config"]

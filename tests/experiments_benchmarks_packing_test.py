@@ -4,9 +4,19 @@ import json
 
 import pytest
 
+from bert_jax.errors import UserError
 from experiments.benchmarks import packing
 
 LENGTH = 32
+
+
+@pytest.mark.parametrize(
+    "wrong", ["--size=0/64", "--size=tiny", "--batch=0", "--rounds=0", "--turn=-1"]
+)
+def test_wrong_options_fail_before_anything_runs(wrong):
+    given = ["--sources=jsonl:none", "--vocabulary=none", wrong]
+    with pytest.raises(UserError, match=wrong.partition("=")[0]):
+        packing.parse(given)
 
 
 def test_packed_rows_beside_padded_ones(corpus, tmp_path, capsys):

@@ -227,6 +227,11 @@ def test_what_does_not_fit_says_what_would(eight, capsys, small):
         assert need == pytest.approx(float(size) * 1e9, rel=0.1)
 
 
+def test_help_is_no_slip(capsys):
+    assert plan.main(["--help"]) == 0
+    assert "--device=v5e:4x4" in capsys.readouterr().out
+
+
 def test_the_time_of_a_step(small):
     task, mesh, _ = made(small, "mesh.tensor=2", "model.dtype=bfloat16")
     device = DEVICES["h100"]

@@ -113,7 +113,8 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
     if not path.is_file():
         there = (file.relative_to(CONFIGS.parent) for file in CONFIGS.rglob("*.py"))
         like = difflib.get_close_matches(str(path), map(str, there), 1)
-        meant = f"; did you mean {like[0]}?" if like else ""
+        near = [os.path.relpath(CONFIGS.parent / each) for each in like]
+        meant = f"; did you mean {near[0]}?" if near else ""
         raise UserError(f"--config={spec}: no file {path}{meant}")
     if path.resolve() in above:
         raise UserError(f"{path}: extends itself through {above[-1].name}")

@@ -8,7 +8,6 @@ workers, and its end is seen even where Beam waits forever for a worker that die
 """
 
 import contextlib
-import errno
 import io
 import logging
 import multiprocessing
@@ -29,7 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from bert_jax.data import workers
-from bert_jax.data.shards import Chunk, Job, Shard
+from bert_jax.data.shards import Chunk, Job, Shard, disk_error
 from bert_jax.errors import UserError
 
 try:
@@ -45,7 +44,6 @@ _FIELD = "config.corpus.runner"
 _OPTIONS = "config.corpus.beam_options"
 _FORM = "write Beam's options as ('--NAME=VALUE',)"
 _END_SECONDS = 30  # to end well, before the process is killed
-_DISK_FULL = os.strerror(errno.ENOSPC)
 
 
 class Runner(NamedTuple):
@@ -193,8 +191,8 @@ def _wait(
             found = "its process died, perhaps because memory ran out"
         if not found:
             found = f"it ended without {path}: the workers must share this folder"
-        if _DISK_FULL in found:
-            raise OSError(errno.ENOSPC, _DISK_FULL)
+        if error := disk_error(found):
+            raise error
         with tempfile.NamedTemporaryFile(
             prefix="bert_jax_beam_", suffix=".log", delete=False
         ) as log:

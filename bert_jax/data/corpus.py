@@ -71,6 +71,9 @@ def documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
     for number, source in enumerate(sources):
         found = False
         for document in _read(source, data_dir):
+            if "\r" in document.text:  # in a JSON string, say
+                text = document.text.replace("\r\n", "\n")
+                document = document._replace(text=text)
             if any(map(str.isalnum, document.text)):
                 found = True
                 yield document._replace(source=number) if number else document

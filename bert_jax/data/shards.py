@@ -112,7 +112,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     writer = array_record_module.ArrayRecordWriter(
         str(new), "group_size:1,uncompressed"
     )
-    with _disk_full():
+    with _disk_errors():
         for a, b, is_random_next in pairs.draw(lengths, rng, job.settings, wholes):
             tokens_a = encoded[a.document].part(a.start, a.stop)
             tokens_b = encoded[b.document].part(b.start, b.stop)
@@ -141,11 +141,19 @@ def _encode(job: Job, sentences: list[str]) -> tuple[array, list[int]]:
 
 
 @contextlib.contextmanager
-def _disk_full() -> Iterator[None]:
-    """Raises OSError for a full disk, which ArrayRecord reports as a RuntimeError."""
+def _disk_errors() -> Iterator[None]:
+    """Raises OSError for the disk's errors, which ArrayRecord's RuntimeError names."""
     try:
         yield
     except RuntimeError as error:
-        if "No space left" not in str(error):
-            raise
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        if found := disk_error(str(error)):
+            raise found from error
+        raise
+
+
+def disk_error(text: str) -> OSError | None:
+    """The error of a disk that another program's message names, if any."""
+    for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ESTALE):
+        if os.strerror(code) in text:
+            return OSError(code, os.strerror(code))
+    return None

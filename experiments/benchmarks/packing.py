@@ -8,6 +8,7 @@ process, with the same number of rows a step. The fill is that of all training r
 pairs and tokens a second are those of the steps taken."""
 
 import argparse
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -126,7 +127,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--turn", type=float, default=10.0, help="seconds")
     parser.add_argument("--output", default="", help="JSON")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if not re.fullmatch(r"base|large|[1-9]\d*/[1-9]\d*", options.size):
+        parser.error(f"--size={options.size}: base, large or LAYERS/HIDDEN")
+    for name in ("batch", "rounds", "turn"):
+        if getattr(options, name) <= 0:
+            parser.error(f"--{name}={getattr(options, name)}: more than 0 is required")
+    return options
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from runs import here
@@ -62,3 +63,11 @@ def test_a_field_that_is_nearly_right(flag, meant):
 def test_a_file_that_is_nearly_right():
     with pytest.raises(UserError, match=r"did you mean configs/finetune/squad\.py\?"):
         configuration.load("configs/finetune/sqad.py", [])
+
+
+def test_a_config_of_ours_is_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="did you mean") as error:
+        configuration.load("configs/tiny.py", [])
+    meant = Path(str(error.value).partition("did you mean ")[2].rstrip("?"))
+    assert meant.is_file() and meant.name == "tiny.py"

@@ -145,6 +145,15 @@ def test_jsonl_source(tmp_path):
     assert texts(f"jsonl:{tmp_path}/a.jsonl") == ["One.", "Two\u0085."]
 
 
+def test_line_ends_of_windows_end_paragraphs_too(tmp_path):
+    text = "A heading\r\n\r\nThe first line of\r\na paragraph. Its end."
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))
+    (document,) = corpus.documents((f"jsonl:{tmp_path / 'a.jsonl'}",), tmp_path)
+    assert corpus.sentences(document, "en") == [
+        *("A heading", "The first line of a paragraph.", "Its end.")
+    ]
+
+
 def test_several_sources_in_order(tmp_path):
     (tmp_path / "a").write_text("A.")
     (tmp_path / "b").write_text("B.")

@@ -78,14 +78,22 @@ def test_interruption_between_shards_ends_the_workers(config, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "said"),
     [
-        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "No space left on device"),
         # As ArrayRecord's writer says it.
-        RuntimeError("write() failed: No space left on device; writing x"),
+        (
+            RuntimeError("write() failed: No space left on device; writing x"),
+            "No space left on device",
+        ),
+        (
+            RuntimeError("write() failed: Disk quota exceeded; writing x"),
+            "Disk quota exceeded",
+        ),
+        (RuntimeError("write() failed: File too large; writing x"), "File too large"),
     ],
 )
-def test_full_disk_leaves_nothing(config, monkeypatch, error):
+def test_full_disk_leaves_nothing(config, monkeypatch, error, said):
     prepare.prepare_tokenizer(config)
     before = names(config.corpus.data_dir)
 
@@ -97,7 +105,7 @@ def test_full_disk_leaves_nothing(config, monkeypatch, error):
             raise error
 
     monkeypatch.setattr(shards.array_record_module, "ArrayRecordWriter", FullDisk)
-    with pytest.raises(UserError, match="No space left on device"):
+    with pytest.raises(UserError, match=said):
         made(config)
     assert names(config.corpus.data_dir) == before
 
