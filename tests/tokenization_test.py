@@ -265,6 +265,13 @@ def test_saved_and_loaded(write, tmp_path):
         assert again.decode([5, 6, 7]) == "ab c"
 
 
+def test_a_byte_order_mark_is_no_part_of_a_piece(tmp_path):
+    path = tmp_path / "vocab.txt"
+    text = "".join(f"{piece}\n" for piece in SMALL)
+    path.write_text(text, encoding="utf-8-sig")
+    assert tokenization.load(path).token_to_id(SMALL[0]) == 0
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [

@@ -44,7 +44,7 @@ def dataset(
       rows: which rows of the global batch to read; a host reads only its own.
     """
     pairs = _Pairs(config, phase, data, split)
-    packed, mixed, count = None, None, len(pairs)
+    packed, mixed, count, before = None, None, len(pairs), 0
     if split == "train" and config.corpus.packing:
         packed = packing.rows(data.folder, phase.max_seq_length)
         count = len(packed)
@@ -55,12 +55,14 @@ def dataset(
         size = phase.batch_size
         order = grain.MapDataset.range(count).seed(config.seed).shuffle()
         order = order.repeat(EPOCHS)
+        if before := _rows_before(config, phase):
+            order = order[before:]
     else:
         size = config.evaluate.batch_size
         order = grain.MapDataset.range(-(-count // size) * size)
 
     def batch(index: int, row: Int[np.ndarray, "batch"]) -> Batch:
-        position = index * size + np.arange(size)[rows]
+        position = before + index * size + np.arange(size)[rows]
         if packed is not None:
             return pairs.packed(packed[row[rows]], position // count)
         if mixed is not None:
@@ -68,6 +70,15 @@ def dataset(
         return pairs.batch(row[rows], position // count if split == "train" else 0)
 
     return order.batch(size).map_with_index(batch)
+
+
+def _rows_before(config: ConfigDict, phase: Phase) -> int:
+    """Training rows that an earlier phase of the same length, so of the same data, has
+    read; a phase of another length begins its own data."""
+    first, *_ = phases(config)
+    if not phase.first_step or phase.max_seq_length != first.max_seq_length:
+        return 0
+    return first.end_step * first.batch_size
 
 
 def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:

@@ -67,7 +67,7 @@ def load(
     path = storage.path(path)
     try:
         storage.require_file(path)
-        content = path.read_bytes().decode("utf-8")
+        content = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise UserError(

@@ -125,7 +125,7 @@ def _read_merges(path: Path) -> list[tuple[int, tuple[str, str]]]:
     """The merges, each with its line."""
     try:
         storage.require_file(path)
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise UserError(

@@ -191,6 +191,25 @@ def test_a_second_phase_with_another_batch_size_on_several_hosts(config):
         assert same(whole, loader.batch_at(config, step))
 
 
+@pytest.mark.parametrize(
+    "fields", [{}, {"corpus.packing": True}, {"corpus.weights": (1.5,)}], ids=str
+)
+def test_a_second_phase_of_the_same_length_reads_on(config, fields):
+    """As one phase would: in its order, with its masks."""
+    one = config.copy_and_resolve_references()
+    one.update_from_flattened_dict(fields)
+    two = one.copy_and_resolve_references()
+    two.phase2.fraction, two.phase2.batch_size = 0.5, 16
+    two.phase2.max_seq_length = one.corpus.max_seq_length
+    two.phase2.max_predictions_per_seq = one.masking.max_predictions_per_seq
+    for step in (0, 49, 50, 51, 99):
+        assert same(loader.batch_at(two, step), loader.batch_at(one, step))
+    two.phase2.batch_size = 32
+    pair = [loader.batch_at(one, step)["input_ids"] for step in (52, 53)]
+    found = loader.batch_at(two, 51)["input_ids"]
+    np.testing.assert_array_equal(found, np.concatenate(pair))
+
+
 def test_without_next_sentence(config):
     config = config.copy_and_resolve_references()
     config.corpus.nsp = False
