@@ -96,21 +96,22 @@ def planned(
       What budget.json has: the plan, and what it was made from.
 
     Raises:
-      UserError: there is no time for `LEAST` steps.
+      UserError: there is no time for the fewest steps.
     """
     left = budget * (1 - RESERVE) - spent
-    least = seconds(config, found, LEAST)
+    fewest = _fewest(config)
+    least = seconds(config, found, fewest)
     if least > left:
         needed = math.ceil((least + spent) / (1 - RESERVE))
         steps = ", ".join(f"{each:.3g} s" for each in found.steps)
-        rest = least - _stepping(config, found, LEAST)
+        rest = least - _stepping(config, found, fewest)
         raise UserError(
             f"config.train.budget={config.train.budget}: too little: a step takes "
             f"{steps}, measuring took {spent:.1f} s, and compiling, the last "
-            f"evaluation and checkpoint {rest:.1f} s more; {LEAST} steps need about "
+            f"evaluation and checkpoint {rest:.1f} s more; {fewest} steps need about "
             f"{needed}s"
         )
-    low, high = LEAST, _MANY
+    low, high = fewest, _MANY
     while low < high:  # the largest that fits
         middle = (low + high + 1) // 2
         if seconds(config, found, middle) <= left:
@@ -125,6 +126,14 @@ def planned(
         "pace": found._asdict(),
         "devices": jax.device_count(),
     }
+
+
+def _fewest(config: ConfigDict) -> int:
+    """Steps of a run whose second phase has time for its warm-up."""
+    second = config.phase2
+    if not second.fraction or not second.warmup_steps:
+        return LEAST
+    return max(LEAST, math.ceil((second.warmup_steps + 1) / second.fraction))
 
 
 def seconds(config: ConfigDict, found: Pace, num_steps: int) -> float:

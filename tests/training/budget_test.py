@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bert_jax import tasks
 from bert_jax.config import configuration, durations, rules
+from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
 from bert_jax.training import asked, budget, pace
 from bert_jax.training.pace import Pace
@@ -19,7 +20,7 @@ from bert_jax.workdir import folder
 def a_config(**train):
     config = configuration.load("configs/english.py:size=mini,budget=20min", [])
     config.train.update(train)
-    config.phase2.fraction = 0.1
+    config.phase2.fraction, config.phase2.warmup_steps = 0.1, 0
     return config
 
 
@@ -62,6 +63,18 @@ def test_a_plan_is_the_longest_run_in_time(steps, evaluation, checkpoint, every)
     assert plan["expected_seconds"] == pytest.approx(taken(count))
     assert taken(count) <= 3600 * (1 - budget.RESERVE) + 1e-6
     assert taken(count + 1) > 3600 * (1 - budget.RESERVE) - 1e-6
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.15, 0.9])
+def test_the_second_phase_has_time_for_its_warmup(fraction):
+    config = a_config()
+    config.phase2.fraction, config.phase2.warmup_steps = fraction, 50
+    found = Pace((1.0, 1.0), 0.0, 0.0, 0.0)
+    with pytest.raises(UserError, match=r"too little: .*; \d+ steps need") as caught:
+        budget.planned(config, found, 50.0, 0.0)
+    needed = durations.seconds(str(caught.value).split()[-1])
+    config.train.num_steps = budget.planned(config, found, needed, 0.0)["num_steps"]
+    assert 50 < config.train.num_steps - phase2_start(config) <= 52
 
 
 def test_a_budget_that_is_too_small():
