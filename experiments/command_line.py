@@ -20,6 +20,23 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see --help")
 
 
+def require_bert(init_from: str, what: str) -> None:
+    """Checks that --init_from names a BERT's weights.
+
+    Args:
+      what: is made of them, with its verb: "the table is".
+
+    Raises:
+      UserError: there are none, or of another architecture.
+    """
+    from bert_jax.convert import weights  # slow: it imports JAX
+
+    weights.check(init_from)
+    kind = weights.read_shape(init_from).get("architecture", "bert")
+    if kind != "bert":
+        raise UserError(f"--init_from={init_from}: a {kind}, and {what} of BERTs")
+
+
 def with_fields(
     parser: Parser, argv: Sequence[str], taken: Container[str] = ()
 ) -> tuple[argparse.Namespace, list[str]]:

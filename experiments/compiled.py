@@ -85,13 +85,13 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
         "temporaries": report.temp_size_in_bytes,
         "code": report.generated_code_size_in_bytes,
     }
-    if kind == "cuda":
-        found["model"] = _model(done.as_text() or "", case["device"])
     text = hlo.Program(done.as_text() or "")
+    if kind == "cuda":
+        found["model"] = _model(text, case["device"])
     return {**found, **_exchanges(text, program.mesh.shape), **_multiplied(text)}
 
 
-def _model(text: str, name: str) -> dict[str, Any]:
+def _model(program: hlo.Program, name: str) -> dict[str, Any]:
     """Milliseconds of a step by the model of `kernels`, by kind, and their number."""
     device = DEVICES[described.family(name)]
     peaks = kernels.Peaks(
@@ -102,10 +102,10 @@ def _model(text: str, name: str) -> dict[str, Any]:
         bytes=BANDWIDTH * device.bandwidth,
         integer=kernels.INTEGER,
     )
-    program = kernels.kernels(text)
-    kinds = kernels.beside(program, {}, peaks, 1)["kinds"]
+    found = kernels.kernels(program)
+    kinds = kernels.beside(found, {}, peaks, 1)["kinds"]
     return {
-        "kernels": sum(kernel.times for kernel in program),
+        "kernels": sum(kernel.times for kernel in found),
         "ms": {name: model for name, (model, _) in kinds.items()},
     }
 

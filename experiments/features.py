@@ -113,13 +113,8 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def run(options: argparse.Namespace, fields: Sequence[str]) -> str:
     """Computes what is not there yet; writes results.json and gives the table."""
-    weights.check(options.init_from)
+    command_line.require_bert(options.init_from, "the features are")
     bert = bert_jax.load(options.init_from)
-    if bert.config.architecture != "bert":
-        raise UserError(
-            f"--init_from={options.init_from}: of the architecture "
-            f"{bert.config.architecture}; the features are a BERT's"
-        )
     layers = bert.config.num_hidden_layers
     names, left_out = chosen(options.choices, layers)
     config = settings(options, fields, bert)

@@ -226,7 +226,9 @@ def test_each_attention_compiles(device, fields, kernels):
     if device == SLICE:
         assert all(kind == SUM for kind, _ in exchanges(program, done))
     else:  # 64 rows, 2 heads of 64, 32 tokens: two products and five
-        own = [one for one in kernels_of(text) if one.what in (TRITON, *CUDNN)]
+        own = [
+            one for one in kernels_of(hlo.Program(text)) if one.what in (TRITON, *CUDNN)
+        ]
         assert [one.flops for one in own] == [
             n * 2 * 64 * 2 * 32 * 32 * 64 for n in (2, 5)
         ]

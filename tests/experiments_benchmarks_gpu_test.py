@@ -13,6 +13,7 @@ from bert_jax.data import loader
 from bert_jax.models import attention
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime import environment
+from experiments import hlo
 from experiments.benchmarks import gpu, gpu_cases, kernels, our_step
 
 # As XLA prints a program for a GPU: a matrix product with scratch memory, a loop that
@@ -53,7 +54,7 @@ PEAKS = kernels.Peaks({"float32": 100.0, "bfloat16": 200.0}, bytes=1000.0, integ
 
 
 def test_kernels_of_a_program_count_bytes_flops_and_integers():
-    found = {kernel.name: kernel for kernel in kernels.kernels(HLO)}
+    found = {kernel.name: kernel for kernel in kernels.kernels(hlo.Program(HLO))}
     assert list(found) == ["bits", "gemm", "fusion.1", "copy.1", "fusion.2"]
     gemm = found["gemm"]
     assert (gemm.what, gemm.dtype) == ("__cublas$gemm", "bfloat16")
@@ -67,14 +68,14 @@ def test_kernels_of_a_program_count_bytes_flops_and_integers():
 
 
 def test_a_kernel_takes_the_longest_of_its_three_times():
-    found = {kernel.name: kernel for kernel in kernels.kernels(HLO)}
+    found = {kernel.name: kernel for kernel in kernels.kernels(hlo.Program(HLO))}
     assert found["gemm"].seconds(PEAKS) == 1024 / 200
     assert found["fusion.1"].seconds(PEAKS) == 64 / 10
     assert found["copy.1"].seconds(PEAKS) == 3 * 4096 / 1000
 
 
 def test_a_model_beside_a_profile():
-    program = kernels.kernels(HLO)
+    program = kernels.kernels(hlo.Program(HLO))
     profile = {"gemm": 2.0, "while.1": 9.0, "copy.1": 4.0, "nvjet_kernel": 1.0}
     found = kernels.beside(program, profile, PEAKS, steps=2, top=3)
     assert found["measured_ms"] == 1e3 * (2.0 + 4.0 + 1.0) / 2  # the loop's own is not
@@ -91,14 +92,14 @@ def test_kernels_of_a_compiled_program_have_its_products():
 
     x, w = jnp.ones((64, 32)), jnp.ones((32, 16))
     text = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(x, w).compile().as_text()
-    found = kernels.kernels(text)
+    found = kernels.kernels(hlo.Program(text))
     assert sum(kernel.flops for kernel in found) == 3 * 2 * 64 * 32 * 16
     assert {kernel.dtype for kernel in found if kernel.flops} == {"float32"}
 
 
 def test_text_that_is_no_program_is_refused():
     with pytest.raises(ValueError, match="no ENTRY"):
-        kernels.kernels("nothing")
+        kernels.kernels(hlo.Program("nothing"))
 
 
 def test_each_part_for_a_gpu_has_its_cases():

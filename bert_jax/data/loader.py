@@ -54,9 +54,8 @@ def dataset(
     if split == "train":
         size = phase.batch_size
         order = grain.MapDataset.range(count).seed(config.seed).shuffle()
-        order = order.repeat(EPOCHS)
-        if before := _rows_before(config, phase):
-            order = order[before:]
+        before = _rows_before(config, phase)
+        order = order.repeat(EPOCHS)[before:]
     else:
         size = config.evaluate.batch_size
         order = grain.MapDataset.range(-(-count // size) * size)

@@ -44,6 +44,7 @@ import optax  # noqa: F401
 if importlib.util.find_spec("transformers"):
     import transformers  # noqa: F401  (likewise)
 
+from experiments import hlo
 from experiments.benchmarks import absent, kernels, measuring
 
 if __name__ == "__main__":  # before the imports of what may not be there
@@ -105,7 +106,7 @@ def _profile(step: our_step.OurStep, peaks: Mapping[str, float]) -> dict[str, An
         with jax.profiler.trace(folder):
             step(PROFILED_STEPS)
         seen = kernels.measured(Path(folder))
-    program = kernels.kernels(step.compiled.as_text() or "")
+    program = kernels.kernels(hlo.Program(step.compiled.as_text() or ""))
     known = kernels.Peaks(
         flops={name: peaks[name] for name in ("float32", "bfloat16")},
         bytes=peaks["copy"],

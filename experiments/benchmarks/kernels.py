@@ -72,13 +72,8 @@ class Kernel:
         )
 
 
-def kernels(text: str) -> list[Kernel]:
-    """The kernels of a program, from `compiled.as_text()`.
-
-    Raises:
-      ValueError: it is no HLO text.
-    """
-    program = hlo.Program(text)
+def kernels(program: hlo.Program) -> list[Kernel]:
+    """The kernels of a compiled program."""
     return list(_kernels(program, program.entry, 1))
 
 

@@ -92,12 +92,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         if name not in COLUMNS:
             raise UserError(f"--tasks: {name!r} is none of {', '.join(COLUMNS)}")
     options.tasks = names or list(COLUMNS)
-    weights.check(options.init_from)
-    kind = weights.read_shape(options.init_from).get("architecture", "bert")
-    if kind != "bert":
-        raise UserError(
-            f"--init_from={options.init_from}: a {kind}, and the table is of BERTs"
-        )
+    command_line.require_bert(options.init_from, "the table is")
     return options, fields
 
 
