@@ -23,6 +23,7 @@ does is compiled too.
 within some percent of --effort=full, with which a run compiles.
 """
 
+import argparse
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -37,85 +38,83 @@ from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime.terminal import table
 from bert_jax.training.memory import bytes_per_device
-from experiments import compile_report, compiled, described, estimate, programs
+from experiments import (
+    compile_report,
+    compiled,
+    described,
+    ending,
+    estimate,
+    programs,
+)
+from experiments.command_line import Parser, with_fields
 from experiments.devices import DEVICES, USABLE, Device
 
 MOST_DEVICES = 65536  # that JAX can simulate here in seconds
-OPTIONS = {
-    **{"config": "", "devices": "", "device": "", "efficiency": "0.4"},
-    **{"effort": "quick", "compile": "no"},
-}
 
 
 def main(argv: Sequence[str]) -> int:
     """Prints the plan; gives the exit status, 2 where it does not fit."""
-    if {"-h", "--help"} & set(argv):
-        print(__doc__)
-        return 0
-    try:
-        options, fields = parse(argv)
-        name, spec = options["device"], options["config"]
-        simulate(int(options["devices"]))
-        config = programs.task_of(programs.load(spec, fields)).config
-        told = advice(config, DEVICES[described.family(name)])
-        if options["compile"] == "yes":
-            found = compile_report.Asked(spec, fields, name, options["effort"])
-            return 0 if compile_report.show(found, config, told.changes) else 2
-        print(report(config, described.family(name), float(options["efficiency"])))
-        if not told.fits:
-            raise UserError(told.line)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return ending.status(lambda: _main(argv), "stopped")
+
+
+def _main(argv: Sequence[str]) -> int:
+    options, fields = parse(argv)
+    simulate(options.devices)
+    config = programs.task_of(programs.load(options.config, fields)).config
+    name = described.family(options.device)
+    told = advice(config, DEVICES[name])
+    if options.compile:
+        found = compile_report.Asked(
+            options.config, fields, options.device, options.effort
+        )
+        return 0 if compile_report.show(found, config, told.changes) else 2
+    print(report(config, name, options.efficiency))
+    if not told.fits:
+        raise UserError(told.line)
     return 0
 
 
-def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """The options, and the config's fields.
 
     Raises:
       UserError: an option that is missing, unknown or out of its range.
     """
-    fields = [arg for arg in argv if arg.startswith("--config.")]
-    options = dict(OPTIONS)
-    for arg in argv:
-        name, _, value = arg.removeprefix("--").partition("=")
-        if arg in fields:
-            continue
-        if name not in options or not arg.startswith("--"):
-            raise UserError(f"{arg}: there are --{', --'.join(options)}")
-        if (name == "compile") != (arg == "--compile"):
-            raise UserError(f"{arg}: write --compile, without a value")
-        options[name] = "yes" if name == "compile" else value
-    device = options["device"]
-    if not device:
-        raise UserError("--device=VALUE is required")
-    if described.family(device) not in DEVICES:
+    parser = Parser("experiments.plan")
+    parser.add_argument("--config", required=True, help="a config file")
+    parser.add_argument(
+        "--device",
+        required=True,
+        help=f"a slice, as v5e:4x4, or one of {', '.join(DEVICES)}",
+    )
+    parser.add_argument("--devices", type=int, help="how many; a slice says it itself")
+    parser.add_argument(
+        "--efficiency", type=float, default=0.4, help="share of the peak, in (0, 1]"
+    )
+    parser.add_argument(
+        "--compile", action="store_true", help="with the vendor's compiler"
+    )
+    parser.add_argument("--effort", choices=compiled.EFFORTS, default="quick")
+    options, fields = with_fields(parser, argv)
+    device = options.device
+    count = described.count(device)
+    if described.family(device) not in DEVICES or (":" in device and not count):
         known = ", ".join(DEVICES)
         raise UserError(f"--device={device}: one of {known}; a slice as v5e:4x4")
-    count = described.count(device)
-    if options["compile"] == "yes" and not count:
+    if options.compile and not count:
         described.kind(device)
         count = 1  # a card
-    if count:
-        if options["devices"] not in ("", str(count)):
-            raise UserError(f"--devices={options['devices']}: {device} has {count}")
-        options["devices"] = str(count)
-    for name, value in options.items():
-        if not value:
-            raise UserError(f"--{name}=VALUE is required")
-    given = options["devices"]
-    if not given.isdecimal() or not 1 <= int(given) <= MOST_DEVICES:
-        raise UserError(f"--devices={given}: a number from 1 to {MOST_DEVICES:,}")
-    if options["effort"] not in compiled.EFFORTS:
-        known = ", ".join(compiled.EFFORTS)
-        raise UserError(f"--effort={options['effort']}: one of {known}")
-    try:
-        right = 0 < float(options["efficiency"]) <= 1
-    except ValueError:
-        right = False
-    if not right:
-        raise UserError(f"--efficiency={options['efficiency']}: in (0, 1]")
+    if count and options.devices not in (None, count):
+        raise UserError(f"--devices={options.devices}: {device} has {count}")
+    options.devices = count or options.devices
+    if options.devices is None:
+        raise UserError("--devices=N is required")
+    if not 1 <= options.devices <= MOST_DEVICES:
+        raise UserError(
+            f"--devices={options.devices}: a number from 1 to {MOST_DEVICES:,}"
+        )
+    if not 0 < options.efficiency <= 1:
+        raise UserError(f"--efficiency={options.efficiency:g}: in (0, 1]")
     return options, fields
 
 
