@@ -109,10 +109,11 @@ def test_text_that_has_changed_is_noticed_and_prediction_does_without(
     more(text)
     for words in ("(other text)", "(1 files then, 2 now)"):
         for mode in ("train", "evaluate"):
-            shutil.rmtree(data)
+            shutil.rmtree(data, ignore_errors=True)
             _, err = run(micro, workdir, *own, f"--mode={mode}", status=2)
             assert "the text has changed since the run started" in err
             assert f"/*.txt {words}" in err
+            assert not list(data.glob("pairs-*"))  # refused before that work
         shutil.copy(text, tmp_path / "more.txt")
     assert (workdir / "config.json").read_bytes() == config
     # The vocabulary may well stay the same.

@@ -40,7 +40,7 @@ _TABLE: dict[str, rules.Rule] = {
     "tokenizer.lowercase": rules.flag,
     "tokenizer.strip_accents": rules.flag,
     "tokenizer.sample_bytes": rules.whole(1, 2**62),
-    "corpus.sources": rules.texts,
+    "corpus.sources": rules.sources,
     "corpus.weights": rules.weights,
     "corpus.language": languages.fault,
     "corpus.data_dir": rules.filled,

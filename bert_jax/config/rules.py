@@ -104,6 +104,10 @@ def texts(value: Any) -> str | None:
     return None
 
 
+def sources(value: Any) -> str | None:
+    return texts(value) if value else "must name a source, such as ('text:*.txt',)"
+
+
 def plain(value: Any) -> str | None:
     """Allows what a run's config.json can store."""
     if isinstance(value, list | tuple):

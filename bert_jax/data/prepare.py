@@ -13,7 +13,7 @@ it, and is renamed to that name once complete.
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -62,7 +62,10 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    config: ConfigDict, max_seq_length: int, tokenizer: Tokenizer | None = None
+    config: ConfigDict,
+    max_seq_length: int,
+    tokenizer: Tokenizer | None = None,
+    record: Mapping[str, Any] | None = None,
 ) -> Prepared:
     """Returns the corpus's sentence pairs; makes them if they are missing.
 
@@ -75,9 +78,11 @@ def prepare(
       config: the whole config; `corpus`, `tokenizer` and `init_from` matter.
       max_seq_length: tokens of a row, [CLS] and [SEP] included.
       tokenizer: None: the one from `prepare_tokenizer`.
+      record: `RunData.record` of a run that goes on.
 
     Raises:
-      UserError: see `corpus.documents` and `writing.write`; a full disk.
+      UserError: see `corpus.documents` and `writing.write`; a full disk; the run
+        began with other text.
     """
     settings = _settings(config, max_seq_length)
     tokenizer = tokenizer or prepare_tokenizer(config)
@@ -96,6 +101,14 @@ def prepare(
         identity["cleaned"] = clean.name
         told["cleaning"] = cleaned.report(clean)
     folder = data_dir / f"pairs-{whole.fingerprint(identity)}"
+    if record and recorded(record, max_seq_length) not in (None, folder.name):
+        raise UserError(
+            "config.corpus.sources: the text has changed since the run started: "
+            f"{changes(record['shaped_by'], identity, record['sources'])}; and the "
+            f"data prepared from it then, {recorded(record, max_seq_length)}, is not "
+            f"in config.corpus.data_dir={config.corpus.data_dir}: restore either, or "
+            "use another --workdir"
+        )
     if not whole.is_whole(folder, _REPORT):
         writing.require(config.corpus)
         with whole.made_whole(folder, _REPORT) as temporary:
@@ -132,6 +145,11 @@ def reopen(config: ConfigDict, name: str, max_seq_length: int) -> Prepared | Non
         return None
     found = open_folder(folder)
     return found if found.fits(config, max_seq_length) else None
+
+
+def recorded(record: Mapping[str, Any], max_seq_length: int) -> str | None:
+    """The name of a run's folder of this length; None where it has recorded none."""
+    return record.get("folders", {}).get(str(max_seq_length))
 
 
 def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str]) -> str:

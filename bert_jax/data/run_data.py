@@ -10,7 +10,6 @@ from tokenizers import Tokenizer
 from bert_jax.config.phases import phases
 from bert_jax.data import mix, packing, prepare
 from bert_jax.data.prepare import Prepared
-from bert_jax.errors import UserError
 
 
 class RunData:
@@ -86,37 +85,22 @@ class RunData:
         """The data of a length; prepares it if it is missing.
 
         Raises:
-          UserError: see `prepare.prepare`; the run started with other data, now gone.
+          UserError: see `prepare.prepare`.
         """
         if length not in self._found:
-            self._found[length] = self._recorded(length) or self._made(length)
+            recorded = self._recorded(length)
+            self._found[length] = recorded or prepare.prepare(
+                self._config, length, self.tokenizer, self._record
+            )
         return self._found[length]
 
     def _lengths(self) -> list[int]:
         return sorted({phase.max_seq_length for phase in phases(self._config)})
 
-    def _name(self, length: int) -> str | None:
-        return self._record.get("folders", {}).get(str(length))
-
     def _recorded(self, length: int) -> Prepared | None:
         """The data that the run started with, if it still exists."""
-        name = self._name(length)
+        name = prepare.recorded(self._record, length)
         found = prepare.reopen(self._config, name, length) if name else None
         if found is None or (self._given and not found.is_of(self._given)):
             return None
         return found
-
-    def _made(self, length: int) -> Prepared:
-        data = prepare.prepare(self._config, length, self.tokenizer)
-        name = self._name(length)
-        if name and data.folder.name != name:
-            changed = prepare.changes(
-                self._record["shaped_by"], data.report, self._record["sources"]
-            )
-            raise UserError(
-                "config.corpus.sources: the text has changed since the run started: "
-                f"{changed}; and the data prepared from it then, {name}, is not in "
-                f"config.corpus.data_dir={self._config.corpus.data_dir}: restore "
-                "either, or use another --workdir"
-            )
-        return data

@@ -54,7 +54,7 @@ class Shard(NamedTuple):
     split: str
     number: int
     # documents, pieces, sentences, left_out (sentences), tokens, pairs, bytes (of
-    # text), and those of `mix.key`
+    # text), cut (tokens; see `pairs.cut`) where there are any, and those of `mix.key`
     totals: Counter[str]
     counts: Int64[np.ndarray, " vocab"]  # of each id in tokens_a and tokens_b
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
@@ -100,6 +100,8 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
                 wholes.append(number)
                 keys.append(found)
                 totals.update(pieces=1, sentences=len(sizes), tokens=len(ids))
+                if cut := pairs.cut(sizes, job.settings):
+                    totals["cut"] += cut
     totals["documents"] = len(set(wholes))
     source_of = [document[0].source for document in chunk.documents]
     if job.by_source:

@@ -33,6 +33,9 @@ OrderedMap: TypeAlias = Callable[
 ]
 
 
+_MUCH = 0.05  # of the tokens
+
+
 def require(settings: ConfigDict) -> None:
     """Raises UserError if `corpus.runner` names what is not here.
 
@@ -114,7 +117,7 @@ def write(
         f"prepared {total['documents']:,} documents, {total['sentences']:,} sentences, "
         f"{total['tokens']:,} tokens: {total['pairs']:,} pairs in {seconds:.1f} s, "
         f"{total['bytes'] / 1e6 / seconds:.2f} MB of text/s\n"
-        f"{held_out(totals['dev'])}",
+        f"{held_out(totals['dev'])}{_cut(total, settings)}",
         file=sys.stderr,
     )
 
@@ -130,6 +133,18 @@ def held_out(dev: dict[str, int]) -> str:
         f"held out: {dev['sentences']:,} sentences, {dev['in_train']:,} "
         f"({dev['in_train'] / dev['sentences']:.1%}) of them in the training text\n"
         f"left out: {dev['left_out']:,} ({dev['left_out'] / before:.1%}) that were"
+    )
+
+
+def _cut(total: dict[str, int], settings: pairs.Settings) -> str:
+    """A warning where much of the text is in no row; else nothing."""
+    share = total["cut"] / total["tokens"]
+    if share < _MUCH:
+        return ""
+    return (
+        f"\nwarning: {share:.1%} of the tokens are in no pair: their sentences are "
+        f"longer than a row of {settings.max_seq_length}; end sentences in the text, "
+        "or set corpus.nsp=False, which cuts none"
     )
 
 

@@ -95,6 +95,23 @@ def test_without_sentence_pairs(config):
     assert sum(len(a) for a, _, _ in rows) == totals["train"]["tokens"]
 
 
+def test_text_that_no_row_has_room_for_is_counted(config, tmp_path, capfd):
+    made(config)
+    assert "warning" not in capfd.readouterr().err
+    # As speech: each document is one sentence, of more words than a row has room for.
+    config.corpus.sources = (f"lines:{tmp_path}/speech.txt",)
+    words = (" ".join([WORDS[n % 9]] * (40 + n)) for n in range(10))
+    (tmp_path / "speech.txt").write_text("\n".join(words))
+    folder = made(config)
+    totals = json.loads((folder / "preparation.json").read_text())["totals"]
+    cut = sum(40 + n - (LENGTH - 3) for n in range(10))
+    assert totals["train"]["cut"] + totals["dev"]["cut"] == cut
+    assert f"warning: {cut / 445:.1%} of the tokens are in no" in capfd.readouterr().err
+    config.corpus.nsp = False
+    made(config)
+    assert "warning" not in capfd.readouterr().err
+
+
 def test_a_finished_folder_is_not_made_again(config, monkeypatch):
     folder = made(config)
     monkeypatch.setattr(corpus, "documents", None)  # would fail if called
