@@ -100,7 +100,7 @@ def check_target(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     ours = bool(names) and not names - _FILES and "config.json" in names
     if ours:
-        ours = huggingface.PROVENANCE in outside.read_json(folder, "config.json")
+        ours = huggingface.is_export(outside.read_json(folder, "config.json"))
     if names and not ours:
         raise UserError(
             f"--output={folder}: has files that no export writes; name a new folder"
@@ -133,7 +133,8 @@ def _tensors(weights: layout.Weights) -> dict[str, layout.Array]:
     if config.architecture == "gpt":
         return gpt.tensors_of(weights)
     parts = ["bert", *layout.ARCHITECTURES[architecture]]
-    parts += [part for part in ("decoder",) if part in weights.params]
+    if "masked_lm" in parts and "decoder" in weights.params:
+        parts.append("decoder")
     if architecture == "BertModel" and "pooler" not in weights.params["bert"]:
         parts.remove("pooler")
     tensors = {}

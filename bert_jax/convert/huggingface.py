@@ -6,7 +6,7 @@ Executes nothing from such a folder: it reads only JSON and safetensors.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +114,14 @@ def provenance(folder: Path) -> dict[str, Any]:
     return _provenance(outside.read_json(folder, "config.json"), folder / "config.json")
 
 
+def is_export(fields: Mapping[str, Any]) -> bool:
+    """Whether config.json is of an export; `transformers`, which may have trained the
+    model since, keeps our field and adds its version."""
+    return PROVENANCE in fields and "transformers_version" not in fields
+
+
 def _provenance(fields: dict[str, Any], path: Path) -> dict[str, Any]:
-    own = fields.get(PROVENANCE, {})
+    own = fields[PROVENANCE] if is_export(fields) else {}
     named = own if isinstance(own, dict) else {"config": None}
     config, facts = named.get("config", {"task": {}}), named.get("task", {})
     if not (
@@ -187,7 +193,21 @@ def read_labels(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
         labels = [str(names[str(index)]) for index in range(len(names))]
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: id2label must name the labels 0, 1, ...") from error
+    for index, label in enumerate(labels):
+        if label in labels[:index]:
+            raise UserError(
+                f"{path}: id2label names both {labels.index(label)} and {index} "
+                f"{outside.shown(label)}; give each a name of its own"
+            )
     return tuple(labels)
+
+
+def read_kind(fields: Mapping[str, Any]) -> str | None:
+    """What a text classifier predicts, as in `task.kind`; None where it does not say,
+    which is one class."""
+    kinds = {theirs: ours for ours, theirs in layout.PROBLEM_TYPES.items()}
+    problem = fields.get("problem_type")
+    return kinds.get(problem) if isinstance(problem, str) else None
 
 
 class _Tensors:

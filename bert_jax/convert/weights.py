@@ -18,6 +18,8 @@ from bert_jax.workdir import folder as workdir
 
 # The fields of `config.model` that must match for weights to be usable.
 SHAPE = theirs.DECISIVE
+# A model's spare rows, which make their number a multiple, as NVIDIA's 30,528.
+_PADDED, _SPARE = 8, 128
 _WEIGHT_FILES = (
     *(huggingface.WEIGHTS, huggingface.INDEX, huggingface.PICKLE),
     f"{huggingface.PICKLE}.index.json",
@@ -94,12 +96,13 @@ def read_tokenizer(
     origin = _origin(folder)
     tokenizer = tokenization.of_folder(folder)
     if tokenizer is not None and config is not None:
-        pieces = tokenizer.get_vocab_size()
-        if pieces != config.vocab_size and origin != "workdir":
+        pieces, rows = tokenizer.get_vocab_size(), config.vocab_size
+        padded = rows % _PADDED == 0 and 0 < rows - pieces < _SPARE
+        if pieces != rows and not padded and origin != "workdir":
             raise UserError(
                 f"{folder}: its vocabulary has {pieces} pieces, but the model's "
-                f"vocab_size is {config.vocab_size}; if the model has spare rows, "
-                "pad the vocabulary with lines [unused0], [unused1], ..."
+                f"vocab_size is {rows}; is it of another model? If the model has spare "
+                "rows, add a line [unused...] of its own for each to vocab.txt"
             )
     return tokenizer
 
@@ -115,6 +118,14 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
             return huggingface.read_labels(fields, folder / "config.json")
         case _:
             return ()
+
+
+def read_kind(path: str | Path) -> str | None:
+    """The `task.kind` of a text classifier, if its folder says it."""
+    folder, _ = _located(path)
+    if _origin(folder) != "huggingface":
+        return None
+    return huggingface.read_kind(outside.read_json(folder, "config.json"))
 
 
 def read_shape(path: str | Path) -> dict[str, Any]:
@@ -156,7 +167,12 @@ def recorded(path: str | Path) -> dict[str, Any] | None:
         return workdir.read_config(folder)
     match _origin(folder):
         case "huggingface":
-            return huggingface.provenance(folder).get("config")
+            config = huggingface.provenance(folder).get("config")
+            labels = (config or {}).get("task", {}).get("labels", ())
+            named = read_labels(path)
+            if config and labels and len(named) == len(labels):
+                config["task"]["labels"] = list(named)  # they may have better names now
+            return config
         case _:
             return None
 

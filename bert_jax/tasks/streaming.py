@@ -124,7 +124,7 @@ def lines(source: str, wanted: Wanted = ANY) -> Iterator[Iterable[Line | None]]:
                 continue
             number += 1
             try:
-                text = line.decode("utf-8").strip()
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
             except UnicodeDecodeError as error:
                 raise UserError(f"{name}:{number}: not UTF-8: {error}") from error
             if text:

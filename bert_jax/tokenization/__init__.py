@@ -16,13 +16,12 @@ from tokenizers import (
     models,
     normalizers,
     pre_tokenizers,
-    processors,
 )
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub, outside, storage
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization import byte_pairs, checks
+from bert_jax.tokenization import byte_pairs, checks, completion
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Longer words become [UNK]: WordpieceTokenizer in tokenization.py.
@@ -126,6 +125,7 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
         fields = outside.read_json(folder, "tokenizer_config.json")
     tokenizer = load(path)
     if path.suffix != ".json":
+        checks.folder(folder, fields, tokenizer)
         fields = {"do_lower_case": not _is_cased(tokenizer), **fields}
         if (folder / "config.json").exists():  # from `transformers`, not Google's code
             characters = _TRANSFORMERS_MAX_CHARACTERS
@@ -226,7 +226,9 @@ def _from_json(path: Path, content: str) -> Tokenizer:
     # This program truncates and pads by itself.
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return byte_pairs.complete(tokenizer) if byte_pairs.is_one(tokenizer) else tokenizer
+    if byte_pairs.is_one(tokenizer):
+        return byte_pairs.complete(tokenizer)
+    return completion.complete(tokenizer, SPECIAL_TOKENS)
 
 
 def pieces_of(tokenizer: Tokenizer) -> list[str]:
@@ -291,10 +293,5 @@ def build(pieces: list[str], lowercase: bool, strip_accents: bool = True) -> Tok
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens([t for t in SPECIAL_TOKENS if t in vocabulary])
-    if "[CLS]" in vocabulary and "[SEP]" in vocabulary:
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single="[CLS] $A [SEP]",
-            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-            special_tokens=[(t, vocabulary[t]) for t in ("[CLS]", "[SEP]")],
-        )
+    completion.add_marks(tokenizer)
     return tokenizer

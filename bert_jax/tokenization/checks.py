@@ -1,9 +1,20 @@
-"""What a vocabulary's file must be."""
+"""What a vocabulary's file must be, and what may stand beside it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
 
 from tokenizers import Tokenizer
 
 from bert_jax.errors import UserError
+from bert_jax.runtime import outside
 from bert_jax.runtime.storage import Path
+
+# Classes of `transformers` that cut texts as BERT does, given a vocab.txt.
+_CLASSES = re.compile(
+    "((Bert|DistilBert|Electra)Tokenizer|PreTrainedTokenizer)(Fast)?|TokenizersBackend"
+)
+_SAVE = "open it with `transformers` and save it as a tokenizer.json"
 
 
 def pieces(path: Path, content: str) -> list[str]:
@@ -38,3 +49,41 @@ def ids(path: Path, tokenizer: Tokenizer) -> None:
             f"{path}: its post_processor adds the id {max(added)}, but there are "
             f"{len(every)} pieces; correct it"
         )
+
+
+def folder(path: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+    """Checks that a folder's vocab.txt is all that `transformers` cuts texts by.
+
+    Args:
+      path: the folder.
+      fields: its tokenizer_config.json.
+
+    Raises:
+      UserError: another program cuts the texts; there are tokens besides its pieces.
+    """
+    where = path / "tokenizer_config.json"
+    named = fields.get("tokenizer_class")
+    if isinstance(named, str) and not _CLASSES.fullmatch(named):
+        raise UserError(
+            f"{where}: tokenizer_class={outside.shown(named)} cuts texts by rules of "
+            f"its own, which a vocab.txt does not have; {_SAVE}, if it can"
+        )
+    added = [token["content"] for token in _added(fields)]
+    if outside.inside(path, "added_tokens.json") is not None:
+        added += outside.read_json(path, "added_tokens.json")
+    for token in added:
+        if tokenizer.token_to_id(token) is None:
+            raise UserError(
+                f"{path}: {outside.shown(token)} is added to the pieces of vocab.txt; "
+                f"such tokens are read from a tokenizer.json: {_SAVE}"
+            )
+
+
+def _added(fields: Mapping[str, Any]) -> list[dict[str, str]]:
+    tokens = fields.get("added_tokens_decoder")
+    given = tokens.values() if isinstance(tokens, dict) else ()
+    return [
+        token
+        for token in given
+        if isinstance(token, dict) and isinstance(token.get("content"), str)
+    ]

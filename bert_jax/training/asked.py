@@ -198,7 +198,7 @@ def nothing_to_ask(folder: Path) -> UserError:
 
 def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     """The config with the model sizes of the `init_from` weights and, if they recorded
-    the same task, the task fields they were trained with.
+    the same task, the task fields they were trained with; else only what they predict.
 
     Args:
       overrides: these fields keep the command line's values.
@@ -212,6 +212,9 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
             asked.update_from_flattened_dict({field: value})
     own = weights.recorded(config.init_from)
     if own is None:
+        kind = weights.read_kind(config.init_from)
+        if kind and "kind" in asked.task and "task.kind" not in named:
+            asked.task.kind = kind
         return asked
     recorded = configuration.complete(own, config.init_from)
     if "evaluate.checkpoint" not in named:

@@ -60,11 +60,23 @@ def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     if not from_data:
         if config.init_from and "labels" in config.task and not config.task.labels:
             resolved.task.labels = weights.read_labels(config.init_from)
+            _check_outputs(resolved)
         # Does not train, so it need not read the data to count epochs.
         resolved.train.num_steps = resolved.train.num_steps or 1
     task = tasks.create(resolved, tokenizer)
     task.resolve()
     return task
+
+
+def _check_outputs(config: ConfigDict) -> None:
+    """Raises UserError for a choice among one: its probability is always 1."""
+    one = len(config.task.labels) == 1
+    if one and config.task.get("kind") == "classification":
+        raise UserError(
+            f"--config.init_from={config.init_from}: has one output, and "
+            "config.task.kind=classification chooses among several; set "
+            "--config.task.kind=regression for its number, multilabel for its sigmoid"
+        )
 
 
 def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Report] | None:

@@ -136,6 +136,7 @@ def test_damaged_files(make_folder, damage, message):
         ({"architectures": ["BertForQuestionAnswering"]}, "qa_outputs.weight is miss"),
         ({"id2label": {"1": "x"}}, "id2label"),
         ({"id2label": 3}, "id2label"),
+        ({"id2label": {"0": "A", "1": "A"}}, "names both 0 and 1 'A'"),
     ],
 )
 def test_configs_that_do_not_go_with_the_weights(make_folder, fields, message):

@@ -1,0 +1,195 @@
+"""Model folders of other programs: what they mean besides their numbers."""
+
+import json
+
+import numpy as np
+import pytest
+from tokenizers import AddedToken, Tokenizer
+
+from bert_jax import main, tokenization
+from bert_jax.convert import export, weights
+from bert_jax.errors import UserError
+
+CLASSIFIER = "BertForSequenceClassification-three_heads"
+LABELS = {"0": "no", "1": "maybe", "2": "yes"}
+ROWS = '{"text": "a b c"}\n{"text": "k"}\n'
+
+
+@pytest.fixture
+def ask(tmp_path, capfd):
+    """Answers ROWS with the weights of a folder."""
+
+    def answers(folder, *flags, rows=ROWS, status=0):
+        (tmp_path / "rows.jsonl").write_text(rows, encoding="utf-8")
+        line = ["--mode=predict", f"--config.init_from={folder}", *flags]
+        line += [f"--input={tmp_path}/rows.jsonl", f"--output={tmp_path}/out.jsonl"]
+        assert main.main(line) == status
+        if status:
+            return capfd.readouterr().err.splitlines()[-1]
+        lines = (tmp_path / "out.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    return answers
+
+
+TEXT = ("--config=configs/finetune/text.py", "--config.task.max_seq_length=8")
+
+
+def one_output(tensors):
+    for name in ("classifier.weight", "classifier.bias"):
+        tensors[name] = tensors[name][:1]
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind", "change"),
+    [
+        ("multi_label_classification", "multilabel", None),
+        ("regression", "regression", one_output),
+    ],
+)
+def test_what_a_classifier_predicts_is_its_folder_s(
+    make_folder, ask, problem, kind, change
+):
+    labels = {"0": "score"} if change else LABELS
+    folder = make_folder(CLASSIFIER, {"id2label": labels}, change)
+    told = make_folder(
+        CLASSIFIER, {"id2label": labels, "problem_type": problem}, change
+    )
+    expected = ask(folder, *TEXT, f"--config.task.kind={kind}")
+    assert ask(told, *TEXT) == expected
+    other = ask(told, *TEXT, "--config.task.kind=multilabel")
+    assert (other == expected) == (kind == "multilabel")
+
+
+def test_a_choice_among_one_is_refused(make_folder, ask):
+    folder = make_folder(CLASSIFIER, {"id2label": {"0": "score"}}, one_output)
+    line = ask(folder, *TEXT, status=2)
+    assert "has one output" in line and "--config.task.kind=regression" in line
+
+
+def exported(folder, out, labels):
+    """A folder that a run of these labels would have exported."""
+    found = weights.read(folder)
+    config = {
+        "task": {"name": "text", "kind": "classification", "labels": labels},
+        **{"model": {}, "train": {}, "tokenizer": {}},
+    }
+    provenance = {"step": 3, "config": config, "task": {}, "scores": {}}
+    export.export(found, weights.read_tokenizer(folder), out, provenance)
+    return out
+
+
+def edited(folder, **fields):
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def test_labels_may_get_better_names(make_folder, tmp_path):
+    out = exported(
+        make_folder(CLASSIFIER, {"id2label": LABELS}), tmp_path / "out", [*"012"]
+    )
+    edited(out, id2label={"0": "bad", "1": "so", "2": "good"})
+    assert weights.recorded(out)["task"]["labels"] == ["bad", "so", "good"]
+    edited(out, id2label={"0": "bad", "1": "good"})  # they do not fit
+    assert weights.recorded(out)["task"]["labels"] == [*"012"]
+
+
+def test_what_transformers_has_saved_since_is_no_export(make_folder, tmp_path):
+    folder = make_folder(CLASSIFIER, {"id2label": LABELS})
+    out = exported(folder, tmp_path / "out", [*LABELS.values()])
+    export.check_target(out)
+    edited(out, transformers_version="5.0.0")
+    assert weights.recorded(out) is None
+    with pytest.raises(UserError, match="has files that no export writes"):
+        export.check_target(out)
+
+
+def test_an_output_matrix_that_the_architecture_lacks_is_left_out(
+    make_folder, tmp_path
+):
+    def change(tensors):
+        matrix = tensors["bert.embeddings.word_embeddings.weight"] + 1
+        return tensors | {"cls.predictions.decoder.weight": matrix}
+
+    fields = {"tie_word_embeddings": False, "architectures": ["BertModel"]}
+    found = weights.read(make_folder(fields=fields, change=change))
+    assert "decoder" in found.params
+    export.export(found, None, tmp_path / "out", {})
+    assert weights.read(tmp_path / "out").heads == ()
+
+
+def padded(tensors):
+    name = "bert.embeddings.word_embeddings.weight"
+    tensors[name] = np.pad(tensors[name], ((0, 6), (0, 0)))
+
+
+def test_spare_rows_to_a_multiple_are_taken(make_folder, ask):
+    """As NVIDIA's 30,528 for 30,522 pieces."""
+    names = {"id2label": LABELS}
+    expected = ask(make_folder(CLASSIFIER, names), *TEXT)
+    folder = make_folder(CLASSIFIER, {**names, "vocab_size": 56}, padded)
+    assert ask(folder, *TEXT) == expected
+
+
+def test_a_byte_order_mark_before_the_rows(make_folder, ask):
+    folder = make_folder(CLASSIFIER, {"id2label": LABELS})
+    assert ask(folder, *TEXT, rows=f"\ufeff{ROWS}") == ask(folder, *TEXT)
+
+
+@pytest.fixture
+def own_tokens(make_folder):
+    """A folder whose tokenizer.json has marks of entities, as `transformers` adds."""
+    folder = make_folder()
+    tokenizer = tokenization.load(folder / "vocab.txt")
+    tokenizer.add_special_tokens([AddedToken("[E1]", special=True)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_a_model_s_own_special_tokens_stay_whole(own_tokens):
+    tokenizer = tokenization.of_folder(own_tokens)
+    tokenizer.encode_special_tokens = True  # as tasks read texts
+    tokens = tokenizer.encode("a [E1] b [MASK]").tokens
+    assert tokens[:4] == ["[CLS]", "a", "[E1]", "b"]
+    assert "[MASK]" not in tokens
+    again = tokenization.load(own_tokens / "tokenizer.json")
+    assert again.to_str() == tokenizer.to_str()
+
+
+def test_marks_are_added_where_a_tokenizer_adds_none(own_tokens):
+    path = own_tokens / "tokenizer.json"
+    expected = tokenization.load(path).encode("a b", "c")
+    form = json.loads(path.read_text())
+    form["post_processor"] = None
+    path.write_text(json.dumps(form))
+    assert Tokenizer.from_file(str(path)).encode("a b", "c").tokens == ["a", "b", "c"]
+    found = tokenization.load(path).encode("a b", "c")
+    assert found.tokens == ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"] == expected.tokens
+    assert found.type_ids == expected.type_ids
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        (
+            "tokenizer_config.json",
+            {"tokenizer_class": "BertJapaneseTokenizer"},
+            "tokenizer_class='BertJapaneseTokenizer' cuts texts by rules of its own",
+        ),
+        ("added_tokens.json", {"[E1]": 50}, r"'\[E1\]' is added to the pieces"),
+        (
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {"50": {"content": "[E1]"}}},
+            r"'\[E1\]' is added to the pieces",
+        ),
+    ],
+)
+def test_a_vocab_txt_that_is_not_all(make_folder, file, content, message):
+    folder = make_folder()
+    (folder / file).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message):
+        tokenization.of_folder(folder)
+    known = {"0": {"content": "[PAD]"}}
+    fields = {"tokenizer_class": "BertTokenizerFast", "added_tokens_decoder": known}
+    (folder / file).write_text(json.dumps(fields if "config" in file else {"[UNK]": 1}))
+    tokenization.of_folder(folder)
