@@ -269,15 +269,15 @@ def test_on_devices_that_are_not_there(small):
     assert done.stdout.startswith("512 x h100 (data=128 fsdp=1 tensor=4): ")
 
 
+V5E = ["--config=configs/base.py", "--device=v5e"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--config=configs/base.py", "--devices=8"], "the following arguments"),
         (["--config=configs/base.py", "--device=x", "--devices=8"], "--device=x: one"),
-        (
-            ["--config=configs/base.py", "--device=v5e", "--devices=0"],
-            "--devices=0: a number",
-        ),
+        ([*V5E, "--devices=0"], "--devices=0: a number"),
         (
             ["--config=configs/base.py", "--device=h100", "--devices=2", "--compile"],
             "--devices=2: h100 has 1",
@@ -286,20 +286,14 @@ def test_on_devices_that_are_not_there(small):
             ["--config=configs/base.py", "--device=v5e:4x4", "--compile=no"],
             "argument --compile: ignored explicit argument",
         ),
-        (
-            ["--config=configs/base.py", "--device=v5e", "--unknown=1"],
-            "--unknown=1: no such option",
-        ),
+        ([*V5E, "--unknown=1"], "--unknown=1: no such option"),
         (["--config=configs/base.py", "--device=h200:2"], "--device=h200:2: one of"),
         (
-            [
-                *("--config=configs/base.py", "--device=v5e", "--devices=8"),
-                "--efficiency=2",
-            ],
+            [*V5E, "--devices=8", "--efficiency=2"],
             "--efficiency=2: in (0, 1]",
         ),
         (["--config=configs/base.py", "--device=v5e:x"], "--device=v5e:x: one of"),
-        (["--config=configs/base.py", "--device=v5e"], "--devices=N is required"),
+        (V5E, "--devices=N is required"),
         (
             ["--config=configs/base.py", "--device=v5e:4x4", "--devices=8"],
             "--devices=8: v5e:4x4 has 16",
@@ -309,10 +303,7 @@ def test_on_devices_that_are_not_there(small):
             "argument --effort: invalid choice: 'some'",
         ),
         (
-            [
-                *("--config=configs/base.py", "--device=v5e", "--devices=8"),
-                "--config.mesh.tensor=3",
-            ],
+            [*V5E, "--devices=8", "--config.mesh.tensor=3"],
             "config.mesh data=-1 fsdp=1 tensor=3 does not fit 8 device(s)",
         ),
     ],
