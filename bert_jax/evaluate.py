@@ -41,6 +41,8 @@ def evaluate(task: Task, folder: Path) -> None:
             if processes.is_first():
                 print(json.dumps({"step": now, "split": split, **results.scores}))
                 results.write(predictions)
+        for what, count in task.notices.items() if processes.is_first() else ():
+            log.info("%s: %s", what, f"{count:,}")
         if learns and processes.is_first():
             workdir.write_facts(folder, task.facts, now)
     if predictions.is_dir() and processes.is_first():

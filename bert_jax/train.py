@@ -7,7 +7,7 @@ from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import budget
-from bert_jax.training.history import collapsed
+from bert_jax.training.history import collapsed, require_losses
 from bert_jax.training.session import Session
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import lock as workdir_lock
@@ -39,6 +39,8 @@ def train(task: Task, folder: Path) -> None:
             workdir.finish_archiving(folder)
         processes.barrier()
         budget.settle(task, folder)
+        if restarts:
+            require_losses(task.config.train)
         first = min(workdir.archived_runs(folder), restarts)
         for attempt in range(first, restarts + 1):
             with Session(task, folder, task.config.seed + attempt) as session:

@@ -21,6 +21,7 @@ from flax.traverse_util import flatten_dict
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, terminal
 from bert_jax.runtime.storage import write_atomically
+from bert_jax.runtime.terminal import say
 from bert_jax.workdir import metrics
 from experiments import command_line, ending
 from experiments.compared import Group, Run
@@ -43,6 +44,8 @@ def _main(argv: Sequence[str]) -> int:
     parser.add_argument("--score", default="", help="by default the split's first")
     parser.add_argument("--output", default="", help="a page to write, FILE.html")
     options = parser.parse_args(argv)
+    if options.output and not options.output.endswith(".html"):
+        raise UserError(f"--output={options.output}: write FILE.html")
     runs = find(options.runs, options.split)
     name = choose(runs, options.score, options.split)
     found = groups(runs, name)
@@ -57,10 +60,10 @@ def _main(argv: Sequence[str]) -> int:
 
 
 def find(places: Sequence[str], split: str) -> list[Run]:
-    """The runs in these folders; of a run of several seeds, each seed's.
+    """The runs in these folders that have ended; of several seeds, each seed's.
 
     Raises:
-      UserError: a folder has no run, or a run has no line of the split.
+      UserError: a folder has no run, or a run has no line of the split; none has ended.
     """
     folders: dict[Path, None] = {}
     for place in places:
@@ -68,7 +71,7 @@ def find(places: Sequence[str], split: str) -> list[Run]:
         inner = [path for hit in hits for path in _runs_in(hit)]
         if not inner:
             raise UserError(f"{place}: has no run (a folder with config.json)")
-        folders |= dict.fromkeys(inner)
+        folders |= dict.fromkeys(path.resolve() for path in inner)
     runs = []
     for folder in folders:
         fields = flatten_dict(dict(outside.read_json(folder, "config.json")), sep=".")
@@ -79,13 +82,29 @@ def find(places: Sequence[str], split: str) -> list[Run]:
                 "it out"
             )
         runs.append(Run(folder, fields, lines))
-    return runs
+    ended = [run for run in runs if _has_ended(run)]
+    if not ended:
+        raise UserError(f"{runs[0].folder}: has not ended yet; let it end")
+    return ended
+
+
+def _has_ended(run: Run) -> bool:
+    """Whether a run took its last step; if not, says that it is left out."""
+    lines, steps = metrics.read(run.folder, "train"), run.fields["train.num_steps"]
+    step = lines[-1]["step"] if lines else 0
+    stops_early = bool(run.fields["train.early_stop"])
+    if step >= steps or (stops_early and (run.folder / "predictions").exists()):
+        return True
+    say(f"left out: {run.folder} is at step {step:,} of {steps:,}; let it end")
+    return False
 
 
 def _runs_in(folder: Path) -> list[Path]:
     seeds = sorted(folder.glob("seed_*/config.json"))
     if seeds:
         return [path.parent for path in seeds]
+    if any(folder.glob("seed_*/metrics.jsonl")):
+        raise UserError(f"{folder}: its seeds have not ended yet; let them end")
     return [folder] if (folder / "config.json").exists() else []
 
 
@@ -97,7 +116,7 @@ def choose(runs: Sequence[Run], asked: str, split: str) -> str:
     """
     name = asked or next(key for key in runs[0].lines[-1] if key not in _NO_SCORES)
     for run in runs:
-        if name not in run.lines[-1]:
+        if name not in run.lines[-1] or name in _NO_SCORES:
             there = ", ".join(key for key in run.lines[-1] if key not in _NO_SCORES)
             raise UserError(
                 f"{run.folder}: has no {name} on {split}; it has {there}: choose one "
@@ -117,7 +136,12 @@ def groups(runs: Sequence[Run], score: str) -> list[Group]:
     together: dict[str, list[Run]] = {}
     for run in runs:
         name = " ".join(f"{field}={run.fields.get(field)}" for field in shown)
-        together.setdefault(name or "(all alike)", []).append(run)
+        group = together.setdefault(name or "(all alike)", [])
+        twin = [one for one in group if one.fields["seed"] == run.fields["seed"]]
+        if twin:
+            say(f"left out: {run.folder} has the config and seed of {twin[0].folder}")
+        else:
+            group.append(run)
     found = [
         Group(name, members, [_final(run, score) for run in members])
         for name, members in together.items()

@@ -79,8 +79,11 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         if (field := configuration.field_of(text)) in grid:
             raise UserError(f"{text}: the grid sets {field}")
     if options.together:
-        seeds = [int(seed) for seed in grid.get(_SEED, []) if seed.isdigit()]
-        if len(seeds) < 2 or seeds != [*range(seeds[0], seeds[0] + len(seeds))]:
+        given = grid.get(_SEED, [])
+        seeds = [int(seed) for seed in given if seed.isdigit()]
+        if len(seeds) < max(2, len(given)) or seeds != [
+            *range(seeds[0], seeds[0] + len(seeds))
+        ]:
             raise UserError(
                 "--together: --grid=seed=... must be consecutive, such as seed=0,1,2"
             )

@@ -11,9 +11,11 @@ from experiments import compare, sweep
 
 def a_run(folder, score, seed=0, **fields):
     folder.mkdir(parents=True)
-    config = {"seed": seed, "train": {"seeds": 1}, "optimizer": fields}
+    train = {"seeds": 1, "num_steps": 2, "early_stop": 0}
+    config = {"seed": seed, "train": train, "optimizer": fields}
     (folder / "config.json").write_text(json.dumps(config))
-    lines = [
+    lines = [{"step": 2, "split": "train", "loss": 0.1}]
+    lines += [
         {
             "step": step,
             "split": "dev",
@@ -24,6 +26,11 @@ def a_run(folder, score, seed=0, **fields):
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (folder / "metrics.jsonl").write_text(text)
+
+
+def edit(folder, **groups):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | groups))
 
 
 @pytest.fixture
@@ -64,11 +71,34 @@ def test_runs_that_differ_by_their_seed_share_a_row(runs, capsys):
 def test_the_best_checkpoint_is_the_one_that_the_run_kept(tmp_path, capsys):
     """It is the best by the task's main score; another may be higher elsewhere."""
     a_run(tmp_path / "run", 0.9)
-    config = {"seed": 0, "train": {"seeds": 1}, "evaluate": {"checkpoint": "best"}}
-    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    edit(tmp_path / "run", evaluate={"checkpoint": "best"})
     (tmp_path / "run" / "best" / "1").mkdir(parents=True)
     assert compare.main([str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out.splitlines()[2].split()[-2:] == ["0.8", "1"]
+
+
+def test_runs_that_have_not_ended_and_copies_are_left_out(runs, capsys, monkeypatch):
+    monkeypatch.chdir(runs)
+    train = {"seeds": 1, "num_steps": 9, "early_stop": 0}
+    edit(runs / "high_1", train=train)
+    a_run(runs / "copy", 0.9, 2, rate=2e-4)
+    given = ["high_0", str(runs / "high_0"), "high_1", "high_2", "copy"]
+    assert compare.main(given) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[2].split()[-1] == "2"  # seeds 0 and 2, each once
+    unfinished, copy = err.splitlines()
+    assert unfinished.endswith("high_1 is at step 2 of 9; let it end")
+    assert copy.endswith("high_2") and "/copy has the config and seed of" in copy
+    # What stopped early has its predictions.
+    edit(runs / "high_1", train=train | {"early_stop": 3})
+    (runs / "high_1" / "predictions").mkdir()
+    assert compare.main(["high_0", "high_1"]) == 0
+    assert not capsys.readouterr().err
+    (runs / "low" / "seed_0" / "config.json").rename(runs / "kept")
+    for name in (1, 2):
+        (runs / "low" / f"seed_{name}" / "config.json").unlink()
+    assert compare.main(["low"]) == 2
+    assert "its seeds have not ended yet" in capsys.readouterr().err
 
 
 def test_what_cannot_be_compared_is_one_line(runs, capsys):
@@ -76,7 +106,9 @@ def test_what_cannot_be_compared_is_one_line(runs, capsys):
     for given, words in (
         ([str(runs / "empty")], "has no run"),
         ([str(runs / "low"), "--score=f1"], "has no f1 on dev; it has accuracy"),
+        ([str(runs / "low"), "--score=time"], "has no time on dev"),
         ([str(runs / "low"), "--split=test"], "no scores on test yet"),
+        ([str(runs / "low"), "--output=a.txt"], "write FILE.html"),
     ):
         assert compare.main(given) == 2
         (line,) = capsys.readouterr().err.splitlines()
@@ -96,6 +128,8 @@ def test_a_grid_trains_every_point_once(micro, tmp_path, capfd):
         f"--output={tmp_path}",
     ]
     assert sweep.main([*command, "--plan"]) == 0
+    assert sweep.main([*(x.replace("0,1", "0,1,x") for x in command), "--plan"]) == 2
+    assert "must be consecutive" in capfd.readouterr().err
     assert not list(tmp_path.glob("*/config.json"))
     assert sweep.main(command) == 0
     folders = sorted(tmp_path.glob("learning_rate=*/seed_*"))

@@ -47,8 +47,13 @@ def test_a_run_says_how_it_cuts_texts_and_what_it_cannot_read(
     pieces = [*SPECIAL, *PLAIN]  # none of the telling words
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     vocabulary = f"--config.tokenizer.vocab_file={tmp_path / 'vocab.txt'}"
-    args = (vocabulary, "--config.train.num_steps=1")
+    (tmp_path / "test.jsonl").write_text(json.dumps({"text": "good " * 40}) + "\n")
+    test = f"--config.task.test_file={tmp_path}/test.jsonl"
+    args = (vocabulary, test, "--config.train.num_steps=1")
     _, err = run(folder, tmp_path / "run", *args)
+    assert "test: texts longer than max_seq_length, cut: 1\n" in err
+    _, asked = run(folder, tmp_path / "run", test, "--mode=evaluate")
+    assert "test: texts longer than max_seq_length, cut: 1\n" in asked
     rows = [
         json.loads(line)["text"].split() for line in (folder / "train.jsonl").open()
     ]
@@ -191,6 +196,10 @@ def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_p
         (["--config.tokenizer.vocab_file="], "--config.init_from"),
         (["--config.task.train_file="], "train"),
         (["--config.train.seeds=0"], "train.seeds=0"),
+        (
+            ["--config.train.num_steps=0", "--config.train.num_epochs=0.0"],
+            "config.train.num_epochs=0.0: set it",
+        ),
     ],
 )
 def test_wrong_arguments(folder, tmp_path, args, words):

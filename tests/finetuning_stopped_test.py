@@ -59,6 +59,13 @@ def test_a_run_without_progress_stops_early_and_its_best_is_kept(folder, tmp_pat
     out, _ = run(folder, tmp_path / "run", *args, best, "--mode=evaluate")
     assert json.loads(out)["step"] == 4
 
+    # More steps would end as soon.
+    longer = ("--config.train.num_steps=30", "--config.train.extend=True")
+    _, err = run(folder, tmp_path / "run", *args, best, *longer, status=2)
+    assert "stopped early, because its dev scores no longer improved" in err
+    kept = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert kept["train"]["num_steps"] == 24
+
     # The same without `best`: the last checkpoint is the result, and that is said.
     out, err = run(folder, tmp_path / "last", *args)
     assert "dev at step 10" in out
@@ -90,6 +97,15 @@ def test_a_collapsed_run_is_archived_and_restarted_with_the_next_seed(folder, tm
     # Fewer restarts than there were are another config, not a run without a step.
     _, err = run(folder, workdir, NO_LEARNING, status=2)
     assert "config: train.restarts (1 there, 0 now)" in err
+
+
+def test_a_run_of_one_logged_loss_cannot_be_judged(folder, tmp_path):
+    args = (NO_LEARNING, "--config.train.restarts=1")
+    once, twice = (f"--config.train.log_every={n}" for n in (24, 12))
+    _, err = run(folder, tmp_path / "run", *args, once, status=2)
+    assert "logs a single one, after 24 steps; set --config.train.log_every=3" in err
+    _, err = run(folder, tmp_path / "run", *args, twice)
+    assert err.count("COLLAPSED") == 2
 
 
 @pytest.mark.parametrize("restarts", [0, 1])

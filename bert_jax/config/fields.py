@@ -241,6 +241,11 @@ def _check_together(config: ConfigDict) -> None:
             f"config.train.restarts={train.restarts} use seeds up to {last}; the "
             f"largest seed is {rules.INT32}"
         )
+    finetunes = "max_seq_length" in config.task
+    if finetunes and not (train.num_steps or train.num_epochs):
+        raise UserError(
+            "config.train.num_epochs=0.0: set it, or config.train.num_steps, now 0 too"
+        )
     if masking.mask_fraction + masking.random_fraction > 1:
         raise UserError(
             f"config.masking.mask_fraction={masking.mask_fraction} and "
@@ -258,7 +263,7 @@ def _check_together(config: ConfigDict) -> None:
             f"config.model.hidden_size={config.model.hidden_size}: must be even for "
             "config.task.bilstm=True, which gives each direction a half"
         )
-    if config.corpus.packing and "max_seq_length" in config.task:
+    if config.corpus.packing and finetunes:
         raise UserError(
             "config.corpus.packing=True: packs the rows of pre-training; the rows of "
             f"config.task.name={config.task.name} are not packed, leave it False"

@@ -61,11 +61,17 @@ class ColumnFile(NamedTuple):
     separator: str  # a tab or a space
     sentences: tuple[Sentence, ...]
     documents: dict[int, str]  # tags of the -DOCSTART- lines that have one, by line
+    width: int  # columns
     skipped: frozenset[int] = frozenset()  # comments and other lines without a word
 
 
 def read_columns(
-    path: str | Path, *, token_column: int, tag_column: int, labelled: bool
+    path: str | Path,
+    *,
+    token_column: int,
+    tag_column: int,
+    labelled: bool,
+    tagged_width: int = 0,
 ) -> ColumnFile:
     """Reads a file of columns, or a data set by name (hf:eriktks/conll2003:train,
     tfds:conll2003:train), whose rows have `tokens` and one of TAGS.
@@ -76,6 +82,8 @@ def read_columns(
       tag_column: likewise.
       labelled: tags are required. Otherwise a file without a tag column, or with
         words only, has no tags.
+      tagged_width: columns of the files that have tags; one with fewer lacks what a
+        negative `tag_column` names there.
 
     Raises:
       UserError: a column is missing; a line has more or fewer columns than the others,
@@ -92,6 +100,7 @@ def read_columns(
             ", and for parts of speech config.task.tag_column=3 (UPOS) or 4 (XPOS)"
         )
     columns = _Columns(path, form.separator, token_column, tag_column, labelled)
+    columns.tagged_width = tagged_width
     found: list[Sentence] = []
     documents: dict[int, str] = {}
     skipped: set[int] = set()
@@ -121,7 +130,8 @@ def read_columns(
     if not found:
         raise UserError(f"{path}: has no sentence; write one word per line")
     return ColumnFile(
-        lines, form.separator, tuple(found), documents, frozenset(skipped)
+        *(lines, form.separator, tuple(found), documents, columns.width),
+        frozenset(skipped),
     )
 
 
@@ -192,7 +202,7 @@ class _Columns:
     ):
         self._path, self._separator, self._labelled = path, separator, labelled
         self._word, self._tag = word, tag
-        self._width = self._first = 0
+        self.width = self.tagged_width = self._first = 0
 
     def pick(self, fields: Sequence[str], number: int) -> tuple[str, list[str]]:
         """The word of line `number`, and its tag if there is one.
@@ -200,19 +210,22 @@ class _Columns:
         Raises:
           UserError: see `read_columns`.
         """
-        if not self._width:
-            self._width, self._first = len(fields), number
-        if len(fields) != self._width:
-            there = f"but line {self._first} has {self._width}; fix the line"
+        if not self.width:
+            self.width, self._first = len(fields), number
+        if len(fields) != self.width:
+            there = f"but line {self._first} has {self.width}; fix the line"
             raise self._columns_error(number, len(fields), f", {there}")
-        word, tag = _index(self._word, self._width), _index(self._tag, self._width)
+        word, tag = (
+            _index(self._word, self.width),
+            _index(self._tag, max(self.width, self.tagged_width)),
+        )
         if word is None:
             missing = f"config.task.token_column={self._word} does not exist"
-            raise self._columns_error(number, self._width, f"; {missing}")
-        tag = None if tag == word else tag
+            raise self._columns_error(number, self.width, f"; {missing}")
+        tag = None if tag == word or (tag or 0) >= self.width else tag
         if self._labelled and tag is None:
             wrong = f"config.task.tag_column={self._tag} is not a column of tags"
-            raise self._columns_error(number, self._width, f"; {wrong}")
+            raise self._columns_error(number, self.width, f"; {wrong}")
         if not fields[word]:
             raise UserError(f"{self._path}:{number}: the word is empty; fix the line")
         if tag is None:

@@ -71,7 +71,10 @@ class Ner(Finetuning[Example, Tags]):
             token_column=task.token_column,
             tag_column=task.tag_column,
             labelled=split != "test",
+            tagged_width=max((file.width for file in self._files.values()), default=0),
         )
+        if split == "test" and file.sentences[0].tags is None:
+            self.notices["test: files without tags, not scored"] += 1
         for sentence in file.sentences:
             self._check_prefixes(path, sentence)
         if task.document_context and not file.sentences[-1].document:

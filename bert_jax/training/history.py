@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
+from bert_jax.errors import UserError
 from bert_jax.runtime import processes
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import Path
@@ -116,6 +118,21 @@ class Speed:
         return rates if peak_flops is None else {**rates, "mfu": flops / peak_flops}
 
 
+def require_losses(train: ConfigDict) -> None:
+    """Raises UserError if a run would log too few losses to be judged by `collapsed`.
+
+    Args:
+      train: `config.train`, resolved.
+    """
+    if train.num_steps <= train.log_every:
+        raise UserError(
+            f"config.train.restarts={train.restarts}: whether a run has learned is "
+            f"judged by its first and last logged losses, and this one logs a single "
+            f"one, after {train.num_steps} steps; set --config.train.log_every="
+            f"{max(1, train.num_steps // 8)}"
+        )
+
+
 def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
     """Whether a finished run has learned nothing; if so, prints a warning.
 
@@ -128,9 +145,9 @@ def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
     """
     losses = [line["loss"] for line in metrics.read(folder, "train")]
     dev = [line for s in task.dev_splits[:1] for line in metrics.read(folder, s)]
-    quarter = len(losses) // 4
+    quarter = max(1, len(losses) // 4)
     floor = baseline.get(task.main_score)
-    if not dev or not quarter or floor is None or dev[-1][task.main_score] > floor:
+    if not dev or len(losses) < 2 or floor is None or dev[-1][task.main_score] > floor:
         return False
     if np.mean(losses[-quarter:]) < (1 - FLAT) * np.mean(losses[:quarter]):
         return False

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -58,9 +58,17 @@ def opening(
 
 
 def close(
-    evaluator: Evaluator, folder: Path, params: Any, now: int, log: RunLog
+    evaluator: Evaluator,
+    folder: Path,
+    params: Any,
+    now: int,
+    log: RunLog,
+    tell: Callable[[Mapping[str, int]], None],
 ) -> Mapping[str, float]:
     """Prints every split's scores and writes its prediction files.
+
+    Args:
+      tell: prints the task's notices, those about the test splits among them.
 
     Returns:
       The baseline's scores on the first dev split.
@@ -88,6 +96,7 @@ def close(
                 print(terminal.table(*found.table(split, means)))
                 if seeds.count == 1 and (details := found.details()):
                     print(f"\n{details}")
+    tell(task.notices)
     if processes.is_first():
         totals = evaluator.clock.totals()
         spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from bert_jax.convert import merge
 from bert_jax.data.rows import RowIndex
+from bert_jax.errors import UserError
 from bert_jax.runtime import processes, signals, storage
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.heartbeat import Heartbeat
@@ -188,7 +189,8 @@ class Session:
             self.progress.note(self.history.early_stop(self.now, step_taken, kept))
         self.progress.close()
         baseline = report.close(
-            self._evaluator, self.folder, params, step_taken, self.log
+            *(self._evaluator, self.folder, params, step_taken, self.log),
+            self.progress.tell,
         )
         self.log.finished = True
         self.seeds.close(
@@ -209,10 +211,24 @@ class Session:
             log.info("%s", note)
         record, is_first = self._data.record, processes.is_first()
         processes.check_same("the prepared data", record)
+        self._require_growth(is_new)
         with processes.first_alone():
             workdir.claim(folder, task.config, task.tokenizer, record, write=is_first)
             if is_new and is_first:
                 workdir.drop_best(folder)
+
+    def _require_growth(self, is_new: bool) -> None:
+        """Raises UserError if a run is to grow whose dev scores no longer do."""
+        task, train = self.task, self.task.config.train
+        if is_new or self._steps_before >= train.num_steps:
+            return
+        if BestScore(task, self.folder, task.dev_splits[:1]).stops(train.early_stop):
+            raise UserError(
+                f"config.train.extend=True: the run in {self.folder} stopped early, "
+                "because its dev scores no longer improved, and would again; to train "
+                "on, start another --workdir from it: "
+                f"--config.init_from={self.folder}"
+            )
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         task, folder, config = self.task, self.folder, self.task.config

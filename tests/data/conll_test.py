@@ -32,6 +32,7 @@ def read(tmp_path):
         columns = {"token_column": token_column, "tag_column": tag_column}
         return read_columns(path, **columns, labelled=labelled)
 
+    from_text.path = tmp_path / "file.conll"
     return from_text
 
 
@@ -118,6 +119,18 @@ def test_a_file_without_tags(read, tag_column, text):
     assert all(s.tags is None for s in file.sentences)
     with pytest.raises(UserError, match=f"conll:1: .*tag_column={tag_column} is no"):
         read(text, tag_column=tag_column)
+
+
+def test_a_file_without_the_tags_that_others_have(read):
+    """CoNLL's test files may end with the chunk's column."""
+    text = "EU NNP B-NP\nrejects VBZ B-VP\n"
+    file = read(text, labelled=False)
+    assert file.width == 3 and file.sentences[0].tags == ("B-NP", "B-VP")
+    path = {"token_column": 0, "tag_column": -1, "labelled": False}
+    (bare,) = read_columns(read.path, **path, tagged_width=4).sentences
+    assert bare.words == ("EU", "rejects") and bare.tags is None
+    (tagged,) = read_columns(read.path, **path, tagged_width=3).sentences
+    assert tagged.tags == ("B-NP", "B-VP")
 
 
 def test_a_column_that_is_not_there_is_reported_before_an_empty_word(read):
