@@ -66,12 +66,13 @@ class Ner(Finetuning[Example, Tags]):
         path = task.get(f"{split}_file")
         if not path:
             return None
+        widths = (file.width for file in self._files.values())
         file = conll.read_columns(
             path,
             token_column=task.token_column,
             tag_column=task.tag_column,
             labelled=split != "test",
-            tagged_width=max((file.width for file in self._files.values()), default=0),
+            tagged_width=max(widths, default=0) if split == "test" else 0,
         )
         if split == "test" and file.sentences[0].tags is None:
             self.notices["test: files without tags, not scored"] += 1

@@ -185,6 +185,15 @@ def test_a_test_file_without_tags(task, tmp_path):
     assert (tmp_path / "test.conll").read_text() == "a O\nb O\n\nc B-X\n"
 
 
+def test_a_test_file_that_lacks_the_column_of_tags(task):
+    """Its last column, a part of speech, is not taken for tags; of dev it is."""
+    made = task("Pa N B-X\nb N I-X\n", dev="a B-X\nb O\n", test="a N\nb V\n")
+    made.examples("train")
+    assert [e.sentence.tags for e in made.examples("dev")] == [("B-X", "O")]
+    assert [e.sentence.tags for e in made.examples("test")] == [None]
+    assert made.notices == {"test: files without tags, not scored": 1}
+
+
 def test_a_tag_that_training_never_saw_counts_as_wrong(task):
     made = task(dev="a\tB-NEW\nb\tI-NEW\nc\tB-X\n")
     (feature,) = encoded(made, "dev")
