@@ -84,7 +84,8 @@ def check_fields(overrides: Sequence[str]) -> None:
     """Applies each --config.FIELD=VALUE; raises UserError if it cannot be."""
     for text in overrides:
         config = every_field().copy_and_resolve_references()
-        if text.startswith("--config.corpus."):  # of pre-training, such as packing
+        # Of pre-training: packing, say, and steps instead of epochs.
+        if text.startswith(("--config.corpus.", "--config.train.num_")):
             del config.task.max_seq_length
         configuration.override(config, text)
         fields.check(config)
@@ -140,10 +141,6 @@ def check_experiment(module: str, words: Sequence[str], monkeypatch) -> None:
         return
     if module == "experiments.config_page":
         raise AssertionError("it takes no options")
-    if module == "experiments.plan":  # has its own parser
-        options, rest = importlib.import_module(module).parse(words)
-        configuration.load(options["config"], rest)
-        return
     if "--help" in words:
         words = [word for word in words if word != "--help"]
         assert not words
@@ -265,10 +262,7 @@ def test_a_flag_in_the_text_exists(page, monkeypatch):
     known |= set(re.findall(r"--[a-z-]+", tpu_arguments.USAGE))
     modules = r"(?:experiments(?:\.english)?|tests\.system)\.\w+"
     for module in set(re.findall(modules, text)):
-        if module == "experiments.plan":
-            options = importlib.import_module(module).OPTIONS
-            known |= {f"--{name}" for name in options}
-        elif importlib.util.find_spec(module) and module != "experiments.config_page":
+        if importlib.util.find_spec(module) and module != "experiments.config_page":
             parser = options_of(module, [], monkeypatch)[0]
             known |= {*parser._option_string_actions}
     for _, span in documented.inline(text):
