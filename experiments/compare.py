@@ -41,7 +41,9 @@ def _main(argv: Sequence[str]) -> int:
     parser = command_line.Parser("experiments.compare")
     parser.add_argument("runs", nargs="+", help="work directories, or patterns")
     parser.add_argument("--split", default="dev")
-    parser.add_argument("--score", default="", help="by default the split's first")
+    parser.add_argument(
+        "--score", default="", help="by default f1 of ner and squad, else the first"
+    )
     parser.add_argument("--output", default="", help="a page to write, FILE.html")
     options = parser.parse_args(argv)
     if options.output and not options.output.endswith(".html"):
@@ -114,7 +116,9 @@ def choose(runs: Sequence[Run], asked: str, split: str) -> str:
     Raises:
       UserError: a run lacks it.
     """
-    name = asked or next(key for key in runs[0].lines[-1] if key not in _NO_SCORES)
+    names = [key for key in runs[0].lines[-1] if key not in _NO_SCORES]
+    by_f1 = runs[0].fields.get("task.name") in ("ner", "squad") and "f1" in names
+    name = asked or ("f1" if by_f1 else names[0])
     for run in runs:
         if name not in run.lines[-1] or name in _NO_SCORES:
             there = ", ".join(key for key in run.lines[-1] if key not in _NO_SCORES)

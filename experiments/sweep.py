@@ -13,6 +13,7 @@ experiments.compare, and OUTPUT/compare.html if matplotlib is installed.
 import argparse
 import importlib.util
 import itertools
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -121,10 +122,11 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> list[Run]:
         if seeds:
             given += [f"--config.seed={seeds[0]}", f"--config.train.seeds={len(seeds)}"]
         arguments = (f"--config={options.config}", *fields, *given)
-        configuration.load(options.config, list(arguments[1:]))
+        config = configuration.load(options.config, list(arguments[1:]))
+        whole = json.dumps(config.to_dict(), sort_keys=True)  # the file may change
         name = ",".join(f"{f.split('.')[-1]}={v}" for f, v in point.items())
         safe = "".join(c if c.isalnum() or c in "=,.-_" else "_" for c in name)[:80]
-        folder = options.output / f"{safe or 'seeds'}-{digest(*arguments)}"
+        folder = options.output / f"{safe or 'seeds'}-{digest(*arguments, whole)}"
         runs.append(Run("run", folder, arguments, options.config))
     return runs
 

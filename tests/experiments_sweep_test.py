@@ -101,6 +101,33 @@ def test_runs_that_have_not_ended_and_copies_are_left_out(runs, capsys, monkeypa
     assert "its seeds have not ended yet" in capsys.readouterr().err
 
 
+def test_tags_are_compared_by_f1(tmp_path, capsys):
+    for seed, f1 in enumerate((0.5, 0.7)):
+        folder = tmp_path / f"run_{seed}"
+        a_run(folder, 0.9, seed)
+        edit(folder, task={"name": "ner"})
+        line = {"step": 2, "split": "dev", "time": 0.0, "precision": 1.0, "f1": f1}
+        with (folder / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    assert compare.main([str(tmp_path / "run_*")]) == 0
+    header, _, row = capsys.readouterr().out.splitlines()
+    assert "dev f1" in header and "0.6" in row.split()
+
+
+def test_an_edited_config_is_another_run(tmp_path):
+    file = tmp_path / "mine.py"
+    folders = []
+    for steps in (6, 8, 6):
+        file.write_text(
+            "extends = 'tiny'\n\n\ndef get_config(config):\n"
+            f"    config.train.num_steps = {steps}\n"
+        )
+        command = [f"--config={file}", "--grid=seed=0", f"--output={tmp_path}"]
+        (run,) = sweep.plan(*sweep.parse(command))
+        folders.append(run.folder)
+    assert folders[0] == folders[2] != folders[1]
+
+
 def test_what_cannot_be_compared_is_one_line(runs, capsys):
     (runs / "empty").mkdir()
     for given, words in (

@@ -196,6 +196,16 @@ def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_p
         (["--config.tokenizer.vocab_file="], "--config.init_from"),
         (["--config.task.train_file="], "train"),
         (["--config.train.seeds=0"], "train.seeds=0"),
+        (["--config.task.dev_file=none.jsonl"], "none.jsonl"),
+        (["--config.task.test_file=none.jsonl"], "none.jsonl"),
+        (
+            ["--config.task.dev_file=", "--config.evaluate.checkpoint=best"],
+            "config.evaluate.checkpoint=best: needs scores on dev",
+        ),
+        (
+            ["--config.evaluate.splits=('test',)", "--config.train.early_stop=2"],
+            "config.train.early_stop=2: needs scores on dev",
+        ),
         (
             ["--config.train.num_steps=0", "--config.train.num_epochs=0.0"],
             "config.train.num_epochs=0.0: set it",

@@ -118,6 +118,28 @@ class Speed:
         return rates if peak_flops is None else {**rates, "mfu": flops / peak_flops}
 
 
+def require_dev(task: Task) -> None:
+    """Reads the evaluation data, before a run claims its folder.
+
+    Raises:
+      UserError: a file is missing or wrong; a field needs scores on dev, and there are
+        none.
+    """
+    config = task.config
+    needs = {
+        f"train.restarts={config.train.restarts}": config.train.restarts,
+        f"train.early_stop={config.train.early_stop}": config.train.early_stop,
+        "evaluate.checkpoint=best": config.evaluate.checkpoint == "best",
+    }
+    dev = task.dev_splits
+    for field, given in needs.items():
+        if given and not dev:
+            raise UserError(
+                f"config.{field}: needs scores on dev, and there are none; name dev "
+                "data, and dev in config.evaluate.splits"
+            )
+
+
 def require_losses(train: ConfigDict) -> None:
     """Raises UserError if a run would log too few losses to be judged by `collapsed`.
 

@@ -133,6 +133,8 @@ class Seeds:
         for number, path, own in states:
             config = task.config.copy_and_resolve_references()
             config.seed, config.train.seeds = number, 1
+            # The whole run has grown already.
+            config.train.extend |= workdir.has_config(path)
             first = processes.is_first()
             with processes.first_alone():
                 workdir.claim(path, config, task.tokenizer, data, write=first)

@@ -31,7 +31,7 @@ from bert_jax.training import (
 )
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.due import Due
-from bert_jax.training.history import BestScore, Speed
+from bert_jax.training.history import BestScore, Speed, require_dev
 from bert_jax.training.seeds import RunLog, Seeds
 from bert_jax.types import Batch
 from bert_jax.workdir import folder as workdir
@@ -207,6 +207,7 @@ class Session:
         task.recall(workdir.read_data(folder))
         with processes.first_alone():
             self._data = task.training_data()
+            require_dev(task)
         for note in self._data.notes:
             log.info("%s", note)
         record, is_first = self._data.record, processes.is_first()
