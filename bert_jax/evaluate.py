@@ -41,9 +41,11 @@ def evaluate(task: Task, folder: Path) -> None:
             if processes.is_first():
                 print(json.dumps({"step": now, "split": split, **results.scores}))
                 results.write(predictions)
-        for what, count in task.notices.items() if processes.is_first() else ():
+        if not processes.is_first():
+            return
+        for what, count in task.notices.items():
             log.info("%s: %s", what, f"{count:,}")
-        if learns and processes.is_first():
+        if learns:
             workdir.write_facts(folder, task.facts, now)
-    if predictions.is_dir() and processes.is_first():
+    if predictions.is_dir():
         log.info("predictions: %s", predictions)

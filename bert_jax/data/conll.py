@@ -99,8 +99,16 @@ def read_columns(
             f"{path}: in CoNLL-U the words are column 1: set config.task.token_column=1"
             ", and for parts of speech config.task.tag_column=3 (UPOS) or 4 (XPOS)"
         )
-    columns = _Columns(path, form.separator, token_column, tag_column, labelled)
-    columns.tagged_width = tagged_width
+    columns = _Columns(
+        path, form.separator, token_column, tag_column, labelled, tagged_width
+    )
+    file = _gather(lines, form, columns)
+    if not file.sentences:
+        raise UserError(f"{path}: has no sentence; write one word per line")
+    return file
+
+
+def _gather(lines: tuple[str, ...], form: "_Form", columns: "_Columns") -> ColumnFile:
     found: list[Sentence] = []
     documents: dict[int, str] = {}
     skipped: set[int] = set()
@@ -125,10 +133,8 @@ def read_columns(
             words, tags = {}, []
         if fields:
             document += 1
-            if index := _index(tag_column, len(fields)):
+            if index := _index(columns.tag, len(fields)):
                 documents[number] = fields[index]
-    if not found:
-        raise UserError(f"{path}: has no sentence; write one word per line")
     return ColumnFile(
         *(lines, form.separator, tuple(found), documents, columns.width),
         frozenset(skipped),
@@ -198,11 +204,17 @@ class _Columns:
     """The columns of the word and the tag; the first line sets the column count."""
 
     def __init__(
-        self, path: str | Path, separator: str, word: int, tag: int, labelled: bool
+        self,
+        path: str | Path,
+        separator: str,
+        word: int,
+        tag: int,
+        labelled: bool,
+        tagged_width: int,
     ):
         self._path, self._separator, self._labelled = path, separator, labelled
-        self._word, self._tag = word, tag
-        self.width = self.tagged_width = self._first = 0
+        self._word, self.tag, self._tagged_width = word, tag, tagged_width
+        self.width = self._first = 0
 
     def pick(self, fields: Sequence[str], number: int) -> tuple[str, list[str]]:
         """The word of line `number`, and its tag if there is one.
@@ -215,16 +227,15 @@ class _Columns:
         if len(fields) != self.width:
             there = f"but line {self._first} has {self.width}; fix the line"
             raise self._columns_error(number, len(fields), f", {there}")
-        word, tag = (
-            _index(self._word, self.width),
-            _index(self._tag, max(self.width, self.tagged_width)),
-        )
+        word = _index(self._word, self.width)
         if word is None:
             missing = f"config.task.token_column={self._word} does not exist"
             raise self._columns_error(number, self.width, f"; {missing}")
-        tag = None if tag == word or (tag or 0) >= self.width else tag
+        tag = _index(self.tag, max(self.width, self._tagged_width))
+        if tag is not None and (tag == word or tag >= self.width):
+            tag = None
         if self._labelled and tag is None:
-            wrong = f"config.task.tag_column={self._tag} is not a column of tags"
+            wrong = f"config.task.tag_column={self.tag} is not a column of tags"
             raise self._columns_error(number, self.width, f"; {wrong}")
         if not fields[word]:
             raise UserError(f"{self._path}:{number}: the word is empty; fix the line")

@@ -31,8 +31,6 @@ OrderedMap: TypeAlias = Callable[
     [Callable[[Job, Chunk], Shard], Job, Iterable[Chunk]],
     Generator[Shard, None, None],
 ]
-
-
 _MUCH = 0.05  # of the tokens
 
 

@@ -131,7 +131,7 @@ def require_dev(task: Task) -> None:
         f"train.early_stop={config.train.early_stop}": config.train.early_stop,
         "evaluate.checkpoint=best": config.evaluate.checkpoint == "best",
     }
-    dev = task.dev_splits
+    dev = task.dev_splits  # reads the files
     for field, given in needs.items():
         if given and not dev:
             raise UserError(
