@@ -22,6 +22,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import outside, terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.runtime.terminal import say
+from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
 from experiments import command_line, ending
 from experiments.compared import Group, Run
@@ -141,7 +142,7 @@ def groups(runs: Sequence[Run], score: str) -> list[Group]:
     for run in runs:
         name = " ".join(f"{field}={run.fields.get(field)}" for field in shown)
         group = together.setdefault(name or "(all alike)", [])
-        twin = [one for one in group if one.fields["seed"] == run.fields["seed"]]
+        twin = [one for one in group if _seed(one) == _seed(run)]
         if twin:
             say(f"left out: {run.folder} has the config and seed of {twin[0].folder}")
         else:
@@ -152,6 +153,11 @@ def groups(runs: Sequence[Run], score: str) -> list[Group]:
     ]
     sign = 1 if lower_is_better(score) else -1
     return sorted(found, key=lambda group: sign * group.mean)
+
+
+def _seed(run: Run) -> int:
+    """The seed that a run was trained with: each restart took the next one."""
+    return run.fields["seed"] + workdir.archived_runs(run.folder)
 
 
 def lower_is_better(score: str) -> bool:

@@ -49,10 +49,10 @@ def _main(argv: Sequence[str]) -> int:
     if folders:
         page = ["--output", str(options.output / "compare.html")]
         drawn = importlib.util.find_spec("matplotlib") is not None
-        compare.main([*folders, *(page if drawn else [])])
+        status = compare.main([*folders, *(page if drawn else [])])
     for folder, error in errors.items():
         terminal.say(f"failed: {folder}: {error}")
-    return 2 if errors else 0
+    return 2 if errors else status
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

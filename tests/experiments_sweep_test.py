@@ -101,6 +101,15 @@ def test_runs_that_have_not_ended_and_copies_are_left_out(runs, capsys, monkeypa
     assert "its seeds have not ended yet" in capsys.readouterr().err
 
 
+def test_a_restarted_run_has_the_seed_that_it_ended_with(runs, capsys):
+    (runs / "high_0" / "collapsed_0").mkdir()
+    (runs / "high_0" / "collapsed_0" / "metrics.jsonl").write_text("")
+    assert compare.main([str(runs / "high_*")]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[2].split()[-1] == "2"  # seeds 1 and 2
+    assert "high_1 has the config and seed of" in err and err.endswith("high_0\n")
+
+
 def test_tags_are_compared_by_f1(tmp_path, capsys):
     for seed, f1 in enumerate((0.5, 0.7)):
         folder = tmp_path / f"run_{seed}"

@@ -113,7 +113,7 @@ _TABLE: dict[str, rules.Rule] = {
     "train.spike_factor": rules.spike,
     "train.stall_seconds": rules.number(),
     "evaluate.batch_size": rules.whole(1),
-    "evaluate.splits": rules.texts,
+    "evaluate.splits": rules.distinct,
     "evaluate.checkpoint": rules.one_of("last", "best"),
     "checkpoint.save_every": rules.whole(1),
     "checkpoint.keep": rules.whole(1),

@@ -104,6 +104,12 @@ def texts(value: Any) -> str | None:
     return None
 
 
+def distinct(value: Any) -> str | None:
+    if fault := texts(value):
+        return fault
+    return "names one twice" if len(set(value)) < len(value) else None
+
+
 def sources(value: Any) -> str | None:
     return texts(value) if value else "must name a source, such as ('text:*.txt',)"
 

@@ -297,14 +297,15 @@ def _check_architecture(config: ConfigDict, there: str) -> None:
 
 def beside(folder: Path, config: ConfigDict) -> str:
     """The subfolder of `predictions` for these answers: "" for the run's own data and
-    checkpoint, else a name."""
-    own = _recorded(folder)
+    checkpoint, else a name of what differs."""
+    own, names = _recorded(folder), []
     for field in EVALUATED:
         ours, theirs = (_place(c.task.get(field.split(".")[1])) for c in (config, own))
         if ours != theirs:
-            return os.path.basename(ours or "").partition(".")[0] or "other"
-    name = config.evaluate.checkpoint
-    return "" if name == own.evaluate.checkpoint else name
+            names.append(os.path.basename(ours or "").partition(".")[0] or "other")
+    if config.evaluate.checkpoint != own.evaluate.checkpoint:
+        names.append(config.evaluate.checkpoint)
+    return "-".join(names)
 
 
 def _recorded(folder: Path) -> ConfigDict:

@@ -95,6 +95,7 @@ def test_the_numbers_of_the_tasks(name):
         *("optimizer.name=sgd", "mesh.optimizer=zero2"),
         *("corpus.language=xx", "corpus.language=", "corpus.language=English"),
         *("corpus.sources=(1,)", "evaluate.splits=('dev', 2)"),
+        *("evaluate.splits=('dev', 'dev')",),
         *("evaluate.splits=('def',)", "checkpoint.keep_every=7"),
         *("train.batch_size=0", "train.seeds=0", "train.num_steps=2147483648"),
         *("phase2.fraction=1.0", "model.hidden_size=1000000000"),

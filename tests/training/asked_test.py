@@ -14,6 +14,7 @@ from answers import by_files, encoded, expected, same, varied
 from asking import DATA, FINETUNE, MODEL, TRAINING, contents, make_model
 from runs import here as bert
 
+from bert_jax.training import asked
 from bert_jax.workdir import metrics
 
 
@@ -181,6 +182,16 @@ def test_other_data_is_judged_by_the_run_s_threshold_and_written_beside(runs, tm
     new = after.keys() - before.keys()
     assert {str(Path(name).parent) for name in new} == {"predictions/other"}
     assert {name: after[name] for name in before} == before
+
+
+def test_other_data_and_another_checkpoint_have_a_folder_of_their_own(runs):
+    workdir = runs("squad").workdir
+    own = asked.of_run(workdir, None, ())
+    assert asked.beside(workdir, own) == ""
+    given = ["--config.task.dev_file=other.json"]
+    assert asked.beside(workdir, asked.of_run(workdir, None, given)) == "other"
+    given.append("--config.evaluate.checkpoint=last")
+    assert asked.beside(workdir, asked.of_run(workdir, None, given)) == "other-last"
 
 
 def test_a_file_takes_the_place_of_records_held_out_for_dev(runs, tmp_path):
