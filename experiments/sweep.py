@@ -75,6 +75,8 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         if not (equals and values) or field in grid:
             raise UserError(f"--grid={text}: write FIELD=A,B,..., each field once")
         grid[field] = split(values)
+        if len(set(grid[field])) < len(grid[field]):
+            raise UserError(f"--grid={text}: names a value twice")
     options.grid = grid
     for text in fields:
         if (field := configuration.field_of(text)) in grid:

@@ -157,6 +157,14 @@ def test_values_are_split_outside_of_brackets():
     assert sweep.split("'a,b'") == ["'a,b'"]
 
 
+def test_the_plan_of_a_fine_tuning_has_no_pretraining(micro, tmp_path, capsys):
+    grid = ["--grid=seed=0,1", f"--output={tmp_path}", "--plan"]
+    assert sweep.main(["--config=configs/finetune/glue.py:task=mrpc", *grid]) == 0
+    assert "pre-training" not in capsys.readouterr().out
+    assert sweep.main([f"--config={micro}", *grid]) == 0
+    assert "pre-training: 2 of " in capsys.readouterr().out
+
+
 def test_a_grid_trains_every_point_once(micro, tmp_path, capfd):
     command = [
         *(f"--config={micro}", "--config.train.num_steps=3", "--together"),
@@ -183,6 +191,7 @@ def test_a_grid_trains_every_point_once(micro, tmp_path, capfd):
     for wrong, words in (
         (["--grid=optimizer.rate=1"], "optimizer.rate"),
         (["--grid=seed=0"], "each field once"),
+        (["--grid=train.log_every=1,1"], "names a value twice"),
         (["--config.seed=3"], "the grid sets seed"),
         (["--rate=1"], "no such option"),
     ):

@@ -51,8 +51,8 @@ def overview(runs: Sequence[Run]) -> str:
     unknown = [
         run for run in runs if run.needs is None and found[run.folder].left is None
     ]
-    parts = [terminal.table(rows, header), *([scale(unknown)] if unknown else [])]
-    return "\n".join([*parts, estimate(runs)])
+    parts = (terminal.table(rows, header), scale(unknown), estimate(runs))
+    return "\n".join(filter(None, parts))
 
 
 def estimate(runs: Sequence[Run]) -> str:
@@ -71,12 +71,14 @@ def estimate(runs: Sequence[Run]) -> str:
 
 
 def scale(runs: Sequence[Run]) -> str:
-    """What pre-training runs without an estimate take, by their FLOPs."""
+    """What pre-training runs without an estimate take, by their FLOPs; "" of none."""
     total = 0.0
     lengths = []
     for run in runs:
         spec, *fields = run.arguments
         config = configuration.load(spec.removeprefix("--config="), fields)
+        if "max_seq_length" in config.task:
+            continue  # a sweep's fine-tuning
         if run.words:
             lengths.append(f"{run.words:,} words")
             total += _flops_of_words(run, config)
@@ -89,9 +91,11 @@ def scale(runs: Sequence[Run]) -> str:
             f"{warmup:,} steps)"
         )
         total += _flops(config, steps)
+    if not lengths:
+        return ""
     times = (f"{duration(total / rate)} on {what}" for what, rate in _RATES.items())
     return (
-        f"pre-training: {len(runs)} of {', '.join(dict.fromkeys(lengths))}, "
+        f"pre-training: {len(lengths)} of {', '.join(dict.fromkeys(lengths))}, "
         f"{total:.1e} FLOPs in all: roughly {', '.join(times)}"
     )
 
