@@ -133,7 +133,9 @@ def _corpus() -> ConfigDict:
     # For the vocabulary's sample, the sentence pairs, the held-out documents and dev's
     # masks. Runs with different `seed` share them, so their losses are comparable.
     corpus.seed = 0
-    corpus.dev_fraction = 0.005  # share of the documents held out as dev, whole
+    # Share of the documents held out as dev, whole; at least two, or one of fewer than
+    # four.
+    corpus.dev_fraction = 0.005
     # Sentence pairs and the next sentence loss; False: running text, without either.
     corpus.nsp = True
     # Training rows of up to four sentence pairs that do not see each other, instead of

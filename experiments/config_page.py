@@ -23,7 +23,7 @@ PAGE = ROOT / "docs" / "config.md"
 # Each pre-training config, and the one it starts from.
 _VARIANTS = {
     **{"base": "common", "large": "base", "lamb": "large", "tiny": "common"},
-    **{"english": "common", "elmo": "common"},
+    **{"english": "common", "adapt": "common", "elmo": "common"},
     "gpt": "base",
 }
 _TYPES = {bool: "True or False", int: "integer", float: "number", str: "text"}

@@ -54,7 +54,8 @@ class Shard(NamedTuple):
     split: str
     number: int
     # documents, pieces, sentences, left_out (sentences), tokens, pairs, bytes (of
-    # text), cut (tokens; see `pairs.cut`) where there are any, and those of `mix.key`
+    # text), those of `mix.key`, and where there are any: cut (tokens; see `pairs.cut`)
+    # and random (pairs with a random second part)
     totals: Counter[str]
     counts: Int64[np.ndarray, " vocab"]  # of each id in tokens_a and tokens_b
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
@@ -122,6 +123,8 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             used += tokens[a.document][a.start : a.stop]
             used += tokens[b.document][b.start : b.stop]
             totals["pairs"] += 1
+            if is_random_next:
+                totals["random"] += 1
             if job.by_source:
                 totals[mix.key(source_of[wholes[a.document]], "pairs")] += 1
         writer.close()

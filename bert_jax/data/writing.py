@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,7 +31,8 @@ OrderedMap: TypeAlias = Callable[
     [Callable[[Job, Chunk], Shard], Job, Iterable[Chunk]],
     Generator[Shard, None, None],
 ]
-_MUCH = 0.05  # of the tokens
+_MUCH_CUT = 0.05  # of the tokens
+_MUCH_RANDOM = 0.9  # of the pairs: half are, and the last sentence of each document
 
 
 def require(settings: ConfigDict) -> None:
@@ -115,35 +116,42 @@ def write(
         f"prepared {total['documents']:,} documents, {total['sentences']:,} sentences, "
         f"{total['tokens']:,} tokens: {total['pairs']:,} pairs in {seconds:.1f} s, "
         f"{total['bytes'] / 1e6 / seconds:.2f} MB of text/s\n"
-        f"{held_out(totals['dev'])}{_cut(total, settings)}",
+        "\n".join((held_out(totals), *_warnings(total, settings))),
         file=sys.stderr,
     )
 
 
-def held_out(dev: dict[str, int]) -> str:
+def held_out(totals: Mapping[str, Mapping[str, int]]) -> str:
     """Two lines: the size of the dev split, and its overlap with the training text.
 
     Args:
-      dev: its totals in preparation.json.
+      totals: of each split, in preparation.json.
     """
+    dev = totals["dev"]
     before = dev["sentences"] + dev["left_out"]
+    share = dev["tokens"] / (dev["tokens"] + totals["train"]["tokens"])
     return (
-        f"held out: {dev['sentences']:,} sentences, {dev['in_train']:,} "
-        f"({dev['in_train'] / dev['sentences']:.1%}) of them in the training text\n"
+        f"held out: {dev['sentences']:,} sentences ({share:.1%} of the tokens), "
+        f"{dev['in_train']:,} ({dev['in_train'] / dev['sentences']:.1%}) of them in "
+        "the training text\n"
         f"left out: {dev['left_out']:,} ({dev['left_out'] / before:.1%}) that were"
     )
 
 
-def _cut(total: dict[str, int], settings: pairs.Settings) -> str:
-    """A warning where much of the text is in no row; else nothing."""
-    share = total["cut"] / total["tokens"]
-    if share < _MUCH:
-        return ""
-    return (
-        f"\nwarning: {share:.1%} of the tokens are in no pair: their sentences are "
-        f"longer than a row of {settings.max_seq_length}; end sentences in the text, "
-        "or set corpus.nsp=False, which cuts none"
-    )
+def _warnings(total: dict[str, int], settings: pairs.Settings) -> Iterator[str]:
+    """Where much of the text is in no row, or a pair tells nothing."""
+    if (share := total["cut"] / total["tokens"]) >= _MUCH_CUT:
+        yield (
+            f"warning: {share:.1%} of the tokens are in no pair: their sentences are "
+            f"longer than a row of {settings.max_seq_length}; end sentences in the "
+            "text, or set corpus.nsp=False, which cuts none"
+        )
+    if (share := total["random"] / total["pairs"]) >= _MUCH_RANDOM:
+        yield (
+            f"warning: in {share:.1%} of the pairs the second sentence is a random "
+            "one: a document of one sentence has no next one; join texts into "
+            "documents, or set corpus.nsp=False"
+        )
 
 
 def _write_train(

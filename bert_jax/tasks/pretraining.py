@@ -266,7 +266,7 @@ class Pretraining(Task):
         batch = loader.dataset(self.config, phase, data, "dev")[0]
         features, wanted = predictor.examples(batch, EXAMPLES)
         rows = predictor.show(features, wanted, run(predictor.step)(features))
-        print(f"\n{held_out(data.report['totals']['dev'])}")
+        print(f"\n{held_out(data.report['totals'])}")
         print("\na few held-out sentences, what stood at a number, and the guesses")
         print(printed(rows, terminal.width()))
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -175,11 +175,13 @@ def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
         return False
     if not processes.is_first():
         return True
+    alone = task.config.train.seeds == 1
+    adam = task.config.optimizer.name == "bert_adam"
     print(
         f"\nCOLLAPSED: {folder} has learned nothing: its score on "
         f"{task.dev_splits[0]} is no better than the majority baseline's, and its loss "
-        "is flat. Try another seed (or --config.train.restarts=3), a lower learning "
-        "rate, more epochs, or --config.optimizer.name=adamw",
+        f"is flat. Try another seed{' (or --config.train.restarts=3)' * alone}, a "
+        f"lower learning rate{', --config.optimizer.name=adamw' * adam} or more epochs",
         file=sys.stderr,
     )
     return True

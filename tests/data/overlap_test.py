@@ -134,9 +134,10 @@ def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch, capfd):
     assert totals["dev"]["left_out"] == 11 * documents
     assert totals["dev"]["sentences"] == 30 * documents
     assert totals["train"]["sentences"] == 41 * (20 - documents)
+    share = totals["dev"]["tokens"] / sum(its["tokens"] for its in totals.values())
     assert (
-        f"held out: {30 * documents} sentences, 0 (0.0%) of them in the training text\n"
-        f"left out: {11 * documents} (26.8%) that were"
+        f"held out: {30 * documents} sentences ({share:.1%} of the tokens), 0 (0.0%) "
+        f"of them in the training text\nleft out: {11 * documents} (26.8%) that were"
     ) in capfd.readouterr().err
 
 

@@ -87,9 +87,8 @@ def test_splits_share_no_document(config):
 
 def test_without_sentence_pairs(config):
     config.corpus.nsp = False
-    folder = made(config)
-    rows = read(folder, "train")
-    assert all(len(b) == 0 and not is_random_next for _, b, is_random_next in rows)
+    rows = read(folder := made(config), "train")
+    assert not any(len(b) or is_random_next for _, b, is_random_next in rows)
     assert max(len(a) for a, _, _ in rows) == LENGTH - 2
     totals = json.loads((folder / "preparation.json").read_text())["totals"]
     assert sum(len(a) for a, _, _ in rows) == totals["train"]["tokens"]
@@ -99,14 +98,15 @@ def test_text_that_no_row_has_room_for_is_counted(config, tmp_path, capfd):
     made(config)
     assert "warning" not in capfd.readouterr().err
     # As speech: each document is one sentence, of more words than a row has room for.
-    config.corpus.sources = (f"lines:{tmp_path}/speech.txt",)
-    words = (" ".join([WORDS[n % 9]] * (40 + n)) for n in range(10))
-    (tmp_path / "speech.txt").write_text("\n".join(words))
-    folder = made(config)
-    totals = json.loads((folder / "preparation.json").read_text())["totals"]
-    cut = sum(40 + n - (LENGTH - 3) for n in range(10))
+    words = [" ".join([WORDS[n % 9]] * (40 + n)) + "\n" for n in range(10)]
+    (tmp_path / "a.txt").write_text("".join(words))
+    config.corpus.sources = (f"lines:{tmp_path}/a.txt",)
+    totals = json.loads((made(config) / "preparation.json").read_text())["totals"]
+    cut = 445 - 10 * (LENGTH - 3)
     assert totals["train"]["cut"] + totals["dev"]["cut"] == cut
-    assert f"warning: {cut / 445:.1%} of the tokens are in no" in capfd.readouterr().err
+    _, no_room, drawn = capfd.readouterr().err.split("warning: ")
+    assert no_room.startswith(f"{cut / 445:.1%} of the tokens are in no pair")
+    assert drawn.startswith("in 100.0% of the pairs the second sentence is a random")
     config.corpus.nsp = False
     made(config)
     assert "warning" not in capfd.readouterr().err
