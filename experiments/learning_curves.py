@@ -47,7 +47,7 @@ _SET = (
     *("train.restarts", "train.early_stop", "evaluate.splits", "evaluate.checkpoint"),
     *("task.name", "task.labels", "task.train_file", "task.dev_file"),
     *("task.dev_train_file", "task.test_file", "task.dev_fraction"),
-    *("task.text", "task.label"),
+    *("task.text", "task.text_b", "task.label", "task.kind"),
 )
 
 

@@ -89,6 +89,7 @@ def test_a_collapsed_run_is_archived_and_restarted_with_the_next_seed(folder, tm
     workdir = tmp_path / "run"
     _, err = run(folder, workdir, NO_LEARNING, "--config.train.restarts=1")
     assert err.count("COLLAPSED") == 2
+    assert err.count("collapsed_0; the run restarts with the next seed\n") == 1
     first, second = losses(workdir / "collapsed_0"), losses(workdir)
     assert len(first) == len(second) == 24 and first[0] != second[0]
     # Where a run collapses, its own seed alone shows it.

@@ -8,6 +8,7 @@ checkpoint come from its recorded config. From the command line they take only
 import logging
 import os
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -190,10 +191,8 @@ def source(folder: Path, config: ConfigDict) -> Path:
 
 
 def nothing_to_ask(folder: Path) -> UserError:
-    return UserError(
-        f"--workdir={folder}: has no checkpoint; train one first, or name weights with "
-        "--config.init_from"
-    )
+    hint = "train one first, or name weights with --config.init_from"
+    return UserError(f"--workdir={folder}: has no checkpoint; {hint}")
 
 
 def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
@@ -297,12 +296,13 @@ def _check_architecture(config: ConfigDict, there: str) -> None:
 
 def beside(folder: Path, config: ConfigDict) -> str:
     """The subfolder of `predictions` for these answers: "" for the run's own data and
-    checkpoint, else a name of what differs."""
+    checkpoint, else a name of what differs; files of one name have different ones."""
     own, names = _recorded(folder), []
     for field in EVALUATED:
         ours, theirs = (_place(c.task.get(field.split(".")[1])) for c in (config, own))
         if ours != theirs:
-            names.append(os.path.basename(ours or "").partition(".")[0] or "other")
+            name = os.path.basename(ours or "").partition(".")[0] or "other"
+            names.append(f"{name}-{sha256((ours or '').encode()).hexdigest()[:6]}")
     if config.evaluate.checkpoint != own.evaluate.checkpoint:
         names.append(config.evaluate.checkpoint)
     return "-".join(names)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, storage
 from bert_jax.runtime.storage import Path, write_atomically
+
+log = logging.getLogger(__name__)
 
 # Fields that may change on resuming: where a run continues, what it logs and saves, and
 # how it is queried. None shapes its numbers, except after an anomaly.
@@ -203,6 +206,7 @@ def archive(workdir: Path, attempt: int) -> None:
         for path in workdir.glob(pattern):
             path.rename(aside / path.name)
     aside.rename(target)
+    log.info("archived in %s; the run restarts with the next seed", target)
 
 
 def finish_archiving(workdir: Path) -> None:

@@ -173,25 +173,31 @@ def test_other_data_is_judged_by_the_run_s_threshold_and_written_beside(runs, tm
     other = runs("squad").workdir.parent / "other.json"
     found = evaluate(f"--workdir={workdir}", f"--config.task.dev_file={other}")
     assert found["null_threshold"] == own["null_threshold"]
-    odds = json.loads((workdir / "predictions/other/null_odds.json").read_text())
-    texts = json.loads((workdir / "predictions/other/predictions.json").read_text())
+    (there,) = workdir.glob("predictions/other-??????")
+    odds = json.loads((there / "null_odds.json").read_text())
+    texts = json.loads((there / "predictions.json").read_text())
     assert {k for k in odds if odds[k] <= own["null_threshold"]} == {
         k for k in texts if texts[k]
     }
     after = contents(workdir)
     new = after.keys() - before.keys()
-    assert {str(Path(name).parent) for name in new} == {"predictions/other"}
+    assert {str(Path(name).parent) for name in new} == {f"predictions/{there.name}"}
     assert {name: after[name] for name in before} == before
 
 
 def test_other_data_and_another_checkpoint_have_a_folder_of_their_own(runs):
     workdir = runs("squad").workdir
-    own = asked.of_run(workdir, None, ())
-    assert asked.beside(workdir, own) == ""
-    given = ["--config.task.dev_file=other.json"]
-    assert asked.beside(workdir, asked.of_run(workdir, None, given)) == "other"
-    given.append("--config.evaluate.checkpoint=last")
-    assert asked.beside(workdir, asked.of_run(workdir, None, given)) == "other-last"
+
+    def beside(*given):
+        own = asked.of_run(workdir, None, [f"--config.{text}" for text in given])
+        return asked.beside(workdir, own)
+
+    assert beside() == ""
+    one, two = (beside(f"task.dev_file={name}/dev.json") for name in "ab")
+    assert one != two and one[:4] == two[:4] == "dev-"
+    assert beside("task.dev_file=./a/dev.json") == one
+    given = ("task.dev_file=a/dev.json", "evaluate.checkpoint=last")
+    assert beside(*given) == f"{one}-last"
 
 
 def test_a_file_takes_the_place_of_records_held_out_for_dev(runs, tmp_path):
