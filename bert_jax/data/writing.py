@@ -115,8 +115,10 @@ def write(
     print(
         f"prepared {total['documents']:,} documents, {total['sentences']:,} sentences, "
         f"{total['tokens']:,} tokens: {total['pairs']:,} pairs in {seconds:.1f} s, "
-        f"{total['bytes'] / 1e6 / seconds:.2f} MB of text/s\n"
-        "\n".join((held_out(totals), *_warnings(total, settings))),
+        f"{total['bytes'] / 1e6 / seconds:.2f} MB of text/s",
+        held_out(totals),
+        *_warnings(total, settings),
+        sep="\n",
         file=sys.stderr,
     )
 
