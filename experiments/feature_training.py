@@ -59,7 +59,7 @@ class Setting(NamedTuple):
     def fingerprint(self, data: Mapping[str, Any]) -> str:
         """A hash of this and of what tells the data."""
         config = self.config
-        fields = self._replace(config=None)._asdict()  # type: ignore[arg-type]
+        fields = self._replace(config=None)._asdict()  # type: ignore[arg-type]  # dropped
         fields["optimizer"] = config.optimizer.to_dict()
         fields["batches"] = (config.train.batch_size, config.evaluate.batch_size)
         text = json.dumps([1, fields, data], sort_keys=True)

@@ -40,7 +40,7 @@ def record(folder: Path, stop: int) -> None:
                     os.kill(os.getpid(), signal.SIGTERM)
                 yield batch
 
-    seeds.Seeds.batches = recorded  # type: ignore[method-assign]
+    seeds.Seeds.batches = recorded  # type: ignore[method-assign]  # on purpose
 
 
 def identities(batch: Mapping[str, np.ndarray]) -> list[str]:

@@ -34,7 +34,6 @@ from experiments.vectors import Reader
 
 TABLE, CONTEXT = "table of pieces", "word2vec, other words"
 _HANGUL = "가-힣"  # particles follow a Korean word without a space: 사과를
-_PLOTTED = 4  # the most panels
 
 
 class Use(NamedTuple):

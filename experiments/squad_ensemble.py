@@ -23,6 +23,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import tasks, tokenization
+from bert_jax.config import configuration
 from bert_jax.convert.merge import whole
 from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
@@ -127,13 +128,15 @@ def _folders(text: str) -> list[Path]:
 
 
 def _config(folder: Path) -> ConfigDict:
+    path = folder / "config.json"
     try:
-        text = (folder / "config.json").read_text(encoding="utf-8")
-        config = ConfigDict(json.loads(text))
+        config = configuration.complete(
+            json.loads(path.read_text(encoding="utf-8")), path
+        )
     except OSError as error:
         raise UserError(f"--workdirs: {folder}: no run there; train one") from error
     except ValueError as error:
-        raise UserError(f"{folder / 'config.json'}: not JSON ({error})") from error
+        raise UserError(f"{path}: not JSON ({error})") from error
     if config.task.name != "squad":
         raise UserError(f"--workdirs: {folder} is a run of {config.task.name!r}")
     if config.model.architecture == "elmo":

@@ -66,7 +66,8 @@ def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
         rows = [
             (key, f"`{json.dumps(fields[key])}`")
             for key in _FIELDS
-            if fields.get(key) and (corpus or key != "corpus.sources")
+            if fields.get(key) or (key == "seed" and key in fields)
+            if corpus or key != "corpus.sources"
         ]
         parts.append(
             f"Trained with bert_jax (JAX and Flax), {provenance.get('step', 0):,} "

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int32
 
-COUNT = 262  # ids
 LENGTH = 50  # ids of a word, in the released models
 _BEGIN_SENTENCE, _END_SENTENCE, _BEGIN_WORD, _END_WORD, _PADDING = range(257, 262)
 # The words that begin and end a sentence: they are a mark, not their letters.

@@ -108,8 +108,8 @@ def rows(
                     raise UserError(f"{path}: no column {column}; there are: {there}")
             for batch in table.iter_batches(_ROWS, columns=columns):
                 for row in batch.to_pylist():
-                    for column, classes in names.items():
-                        row[column] = _class_name(row[column], classes)
+                    for column in names.keys() & row.keys():
+                        row[column] = _class_name(row[column], names[column])
                     yield {key: _decoded(value) for key, value in row.items()}
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         reason = first_line(error)

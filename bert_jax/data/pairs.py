@@ -71,14 +71,6 @@ def draw(
             yield from _passages(offsets, document, rng, settings)
 
 
-def cut(lengths: Sequence[int], settings: Settings) -> int:
-    """Counts the tokens of sentences that no row has room for."""
-    if not settings.nsp:
-        return 0  # passages go on in the next row
-    longest = settings.max_seq_length - 3
-    return sum(length - longest for length in lengths if length > longest)
-
-
 def _target(longest: int, rng: random.Random, short_seq_prob: float) -> int:
     """Draws a document's target length, once: mostly `longest`, sometimes less."""
     if rng.random() < short_seq_prob:

@@ -74,7 +74,7 @@ def _splits(found: Contents) -> Iterator[str]:
 
 
 def _lengths(found: Contents) -> Iterator[str]:
-    yield "<h2>Tokens a row</h2>\n"
+    yield "<h2>Tokens a pair</h2>\n"
     bins = preparation_report.histogram(found)
     most = max(share for _, _, share in bins) or 1
     rows = "".join(
@@ -84,7 +84,7 @@ def _lengths(found: Contents) -> Iterator[str]:
     )
     yield f'<div class="wide"><table>{rows}</table></div>\n'
     yield (
-        f'<p class="note">Of {len(found.lengths):,} rows of train, special tokens '
+        f'<p class="note">Of {len(found.lengths):,} pairs of train, special tokens '
         f"included; mean {found.lengths.mean():.1f}.</p>\n"
     )
 

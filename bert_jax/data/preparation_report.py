@@ -79,7 +79,7 @@ def contents(folder: storage.Path) -> Contents:
 
 
 def histogram(found: Contents) -> list[tuple[int, int, float]]:
-    """Bins of lengths: the first and the last length of each, and its share of rows."""
+    """Bins of lengths: the first and the last length of each, and its share."""
     edges = np.unique(np.linspace(0, found.limit, BINS + 1).round().astype(int))
     counts = np.histogram(found.lengths, edges + 0.5)[0]
     shares = counts / max(1, len(found.lengths))
@@ -101,7 +101,7 @@ def text(folder: storage.Path) -> str:
         )
     lines[-1] += f"; without {totals['dev']['left_out']:,} sentences that train has"
     bins = (f"{low}-{high} {share:.0%}" for low, high, share in histogram(found))
-    lines.append(f"tokens a row: {', '.join(bins)}")
+    lines.append(f"tokens a pair: {', '.join(bins)}")
     lines.append(f"[UNK]: {found.unknown:.3%} of train's tokens")
     if "cleaning" in found.report:
         lines += cleaned.lines(found.report["cleaning"])

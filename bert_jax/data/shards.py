@@ -54,8 +54,8 @@ class Shard(NamedTuple):
     split: str
     number: int
     # documents, pieces, sentences, left_out (sentences), tokens, pairs, bytes (of
-    # text), those of `mix.key`, and where there are any: cut (tokens; see `pairs.cut`)
-    # and random (pairs with a random second part)
+    # text), those of `mix.key`, and where there are any: unused (tokens in no pair) and
+    # random (pairs with a random second part)
     totals: Counter[str]
     counts: Int64[np.ndarray, " vocab"]  # of each id in tokens_a and tokens_b
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
@@ -101,14 +101,13 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
                 wholes.append(number)
                 keys.append(found)
                 totals.update(pieces=1, sentences=len(sizes), tokens=len(ids))
-                if cut := pairs.cut(sizes, job.settings):
-                    totals["cut"] += cut
     totals["documents"] = len(set(wholes))
     source_of = [document[0].source for document in chunk.documents]
     if job.by_source:
         totals.update(mix.key(source_of[n], "documents") for n in set(wholes))
     rng = random.Random(f"{job.seed} {chunk.split} {chunk.number} pairs")
     used = array("i")
+    missing = [bytearray(b"\1" * len(ids)) for ids in tokens]  # 1: in no pair so far
     # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
     # Renamed when whole: Beam may have two workers write the same shard.
     new = job.aside() / f"{chunk.split}-{chunk.number}.{secrets.token_hex(4)}"
@@ -120,14 +119,18 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             tokens_a = encoded[a.document].part(a.start, a.stop)
             tokens_b = encoded[b.document].part(b.start, b.stop)
             writer.write(records.serialize(tokens_a, tokens_b, is_random_next))
-            used += tokens[a.document][a.start : a.stop]
-            used += tokens[b.document][b.start : b.stop]
+            for part in (a, b):
+                used += tokens[part.document][part.start : part.stop]
+                zeros = bytes(part.stop - part.start)
+                missing[part.document][part.start : part.stop] = zeros
             totals["pairs"] += 1
             if is_random_next:
                 totals["random"] += 1
             if job.by_source:
                 totals[mix.key(source_of[wholes[a.document]], "pairs")] += 1
         writer.close()
+    if unused := sum(each.count(1) for each in missing):
+        totals["unused"] = unused
     new.rename(part_path(job.folder, chunk.split, chunk.number))
     counts = np.bincount(used, minlength=job.vocabulary)
     every = np.concatenate([np.zeros(0, np.uint64), *keys])

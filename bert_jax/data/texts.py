@@ -91,7 +91,8 @@ def hold_out(
     classes = [text.label if by_class else None for text in texts]
     names = [text.label if isinstance(text.label, tuple) else () for text in texts]
     left = Counter(classes)
-    held = {label: int(count * fraction) for label, count in left.items()}
+    # 100 * 0.29 is 28.999999999999996.
+    held = {label: int(count * fraction + 1e-9) for label, count in left.items()}
     parts: tuple[list[LabelledText], list[LabelledText]] = ([], [])
     if groups is not None:
         drawn = _draw(classes, names, groups, held)

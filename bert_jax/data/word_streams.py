@@ -130,8 +130,8 @@ def text(folder: storage.Path) -> str:
     own = data.words[len(SPECIAL) : len(SPECIAL) + _FREQUENT]
     frequent = [word if len(word) <= _WIDTH else f"{word[:_WIDTH]}..." for word in own]
     lines.append(
-        f"{totals['distinct']:,} distinct words, {totals['cut']:,} of them cut; the "
-        f"most frequent: {' '.join(frequent)}"
+        f"{totals['distinct']:,} distinct words, {totals['cut']:,} of more than "
+        f"{characters.LENGTH - 2} bytes; the most frequent: {' '.join(frequent)}"
     )
     return "\n".join(lines)
 

@@ -55,7 +55,7 @@ def arguments(environment: Mapping[str, str]) -> dict[str, Any] | None:
     for size, others in _LAUNCHERS.items():
         if all(name in environment for name in (size, *others)):
             return {} if int(environment[size]) > 1 else None
-    if environment.get("JAX_PLATFORMS", "tpu").startswith("tpu"):
+    if (environment.get("JAX_PLATFORMS") or "tpu").startswith("tpu"):
         from jax._src import cloud_tpu_init
 
         if cloud_tpu_init.running_in_cloud_tpu_vm:

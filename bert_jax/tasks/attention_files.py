@@ -141,8 +141,9 @@ class Attentions:
         yield f'<script type="application/json" id="left-out">{left}</script>\n'
         if left:
             log.warning(
-                "%s: the page shows the first %d of %d sequences (%d left out; it "
-                "holds %d MB of probabilities); the safetensors file has all of them",
+                "%s: the page shows the first %d of %d sequences (%d left out; "
+                "it holds the first, and more up to %d MB); the safetensors file has "
+                "all of them",
                 *(FIELD, shown, shown + left, left, PAGE_BYTES // 1_000_000),
             )
 

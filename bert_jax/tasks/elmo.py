@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data import word_streams
+from bert_jax.data import characters, word_streams
 from bert_jax.data.rows import RowIndex
 from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.data.word_batches import Windows
@@ -75,9 +75,10 @@ class Elmo(Task):
                 f"--config.tokenizer.vocab_size={len(data.words)} or less"
             )
         self._windows("train").steps(self.config.train.batch_size, self._unroll)
-        if cut := data.report["totals"]["cut"]:
-            most = self.model_config.max_characters - 2
-            self.notices[f"distinct words of more than {most} bytes, cut"] = cut
+        most = self.model_config.max_characters
+        own = data.words[len(word_streams.SPECIAL) :]
+        if cut := characters.are_cut(own, most):
+            self.notices[f"distinct words of more than {most - 2} bytes, cut"] = cut
         unknown = int(data.counts[classes:].sum())
         return Data(
             Fit(ids=int(data.counts.sum()), unknown=unknown),

@@ -35,9 +35,12 @@ def require(config: ConfigDict, *, trains: bool) -> None:
     model, train = config.model, config.train
     hidden, inner = model.hidden_size, model.intermediate_size
     tables = model.vocab_size + model.max_position_embeddings + model.type_vocab_size
+    if model.architecture == "elmo":
+        tables = 0  # reads characters; only pre-training has a table of words
     layers = model.num_hidden_layers * (4 * hidden * hidden + 2 * hidden * inner)
     seeds = train.seeds if trains else 1
-    state = 4 * seeds * (tables * hidden + layers) * (3 if trains else 1)
+    moments = trains and not config.optimizer.frozen
+    state = 4 * seeds * (tables * hidden + layers) * (3 if moments else 1)
     available = _available()
     if state > available:
         raise UserError(

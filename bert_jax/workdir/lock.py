@@ -125,9 +125,9 @@ class _Object:
         from google.cloud import storage as client
 
         self._workdir = workdir
-        _, _, bucket, name = os.fspath(workdir).split("/", 3)
+        _, _, bucket, *names = os.fspath(workdir).split("/", 3)
         self._bucket = client.Client().bucket(bucket)
-        self._name = f"{name}/{NAME}"
+        self._name = "/".join([*names, NAME])
         self._me = _me() | {"machine": _machine(), "token": secrets.token_hex(8)}
         self._generation = 0  # of the object; 0: there is none
         self._ended = threading.Event()

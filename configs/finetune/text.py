@@ -29,8 +29,9 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     # file.
     task.train_file = ""
     task.dev_file = ""  # the same, to score
-    # Without a dev_file: share of each class to hold out of the training data as dev.
-    # Drawn by the texts themselves, so that equal texts stay together.
+    # Without a dev_file: share of each class (kind=classification; else of all texts)
+    # to hold out of the training data as dev. Drawn by the texts themselves, so that
+    # equal texts stay together.
     task.dev_fraction = 0.0
     task.test_file = ""  # the same; may be unlabelled
     # The texts' column: its name in the header; or, in CSV and TSV without a header,

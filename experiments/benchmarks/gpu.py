@@ -38,8 +38,8 @@ from typing import Any
 
 import flax.linen  # noqa: F401  (before the stand-ins: it asks what is installed)
 import jax
-import ml_collections  # noqa: F401
-import optax  # noqa: F401
+import ml_collections  # noqa: F401  (likewise)
+import optax  # noqa: F401  (likewise)
 
 if importlib.util.find_spec("transformers"):
     import transformers  # noqa: F401  (likewise)

@@ -8,7 +8,7 @@ in a random order. All sides have the same random weights and the same batch siz
 are cut at 512 tokens; compiling and a first round are not counted. Each library has a
 process of its own, and their sides take turns; a figure is the median of the turns.
 `predict` is beside `transformers`' pipeline `text-classification`, with the texts as
-they come and sorted by the caller, and beside ONNX Runtime (where it and onnxscript are
+they come and sorted by the caller, and beside ONNX Runtime (where it and onnx are
 installed) on the exported model, sorted by the caller; `encode` beside the model
 itself, called by a caller who sorts. `one text`: a text of middling length alone."""
 

@@ -46,7 +46,7 @@ FLOOR = "import jax; jax.devices()"
 def traced(arguments: list[str]) -> dict[str, float]:
     """Runs bert_jax.main here; when each part of its start ended, by time.monotonic."""
     ends = {"Python": time.monotonic()}
-    from bert_jax import main, train  # noqa: F401
+    from bert_jax import main, train  # noqa: F401  (timed)
     from bert_jax.runtime import environment
     from bert_jax.training import compilation, initial, session
 

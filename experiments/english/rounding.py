@@ -67,7 +67,7 @@ def run(argv: Sequence[str]) -> str:
     return (
         f"largest difference of a logit: {difference:.4g}\n"
         f"largest logit: {spread:.4g}; the same first guess in {same:.1%} of "
-        f"{len(rows):,} gaps"
+        f"{gap.sum():,} gaps"
     )
 
 

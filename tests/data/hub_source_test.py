@@ -124,6 +124,12 @@ def test_classes_are_named_and_no_label_is_none(fake_hub):
     assert list(hub_source.rows(path, named=False)) == rows
 
 
+def test_text_beside_classes_is_read_alone(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(as_parquet([{"label": 1, "text": "a"}], label=["no", "yes"]))
+    assert list(hub_source.rows(path, columns=("text",))) == [{"text": "a"}]
+
+
 def test_one_folder_of_several_is_read(fake_hub):
     names = ("data", "plain_text")
     content = as_parquet([{"text": "a"}])

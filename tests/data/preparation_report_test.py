@@ -1,11 +1,13 @@
 """The report on a prepared folder: counts against the folder itself, and the page."""
 
+import itertools
 import json
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
+from preparing import made, make_config, read, write_corpus
 
 from bert_jax.data import preparation_page, preparation_report, prepare
 from bert_jax.errors import UserError
@@ -147,3 +149,26 @@ def test_a_damaged_folder(tmp_path):
     (tmp_path / "preparation.json").write_text("{")
     with pytest.raises(UserError, match=r"cannot be read .* delete this folder"):
         preparation_report.text(tmp_path)
+
+
+def test_tokens_in_no_pair_are_counted(tmp_path, capfd):
+    write_corpus(tmp_path / "corpus.txt")
+    made(config := make_config(tmp_path))
+    assert "warning" not in capfd.readouterr().err
+    # As speech: each document is one sentence, longer than a row; no token is twice.
+    text = "".join(map(chr, range(0x4E00, 0x4E00 + 445)))
+    bounds = [0, *np.cumsum(range(40, 50))]
+    lines = [f"{text[i:j]}\n" for i, j in itertools.pairwise(bounds)]
+    (tmp_path / "a.txt").write_text("".join(lines))
+    config.corpus.sources = (f"lines:{tmp_path}/a.txt",)
+    vocab = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *text)
+    (tmp_path / "vocab.txt").write_text("\n".join(vocab))
+    config.tokenizer.vocab_file = str(tmp_path / "vocab.txt")
+    rows = [row for split in ("train", "dev") for row in read(made(config), split)]
+    unused = 445 - len({int(token) for a, b, _ in rows for token in (*a, *b)})
+    _, no_room, drawn = capfd.readouterr().err.split("warning: ")
+    assert no_room.startswith(f"{unused / 445:.1%} of the tokens are in no pair")
+    assert drawn.startswith("in 100.0% of the pairs the second sentence is a random")
+    config.corpus.nsp = False
+    made(config)
+    assert "warning" not in capfd.readouterr().err

@@ -94,24 +94,6 @@ def test_without_sentence_pairs(config):
     assert sum(len(a) for a, _, _ in rows) == totals["train"]["tokens"]
 
 
-def test_text_that_no_row_has_room_for_is_counted(config, tmp_path, capfd):
-    made(config)
-    assert "warning" not in capfd.readouterr().err
-    # As speech: each document is one sentence, of more words than a row has room for.
-    words = [" ".join([WORDS[n % 9]] * (40 + n)) + "\n" for n in range(10)]
-    (tmp_path / "a.txt").write_text("".join(words))
-    config.corpus.sources = (f"lines:{tmp_path}/a.txt",)
-    totals = json.loads((made(config) / "preparation.json").read_text())["totals"]
-    cut = 445 - 10 * (LENGTH - 3)
-    assert totals["train"]["cut"] + totals["dev"]["cut"] == cut
-    _, no_room, drawn = capfd.readouterr().err.split("warning: ")
-    assert no_room.startswith(f"{cut / 445:.1%} of the tokens are in no pair")
-    assert drawn.startswith("in 100.0% of the pairs the second sentence is a random")
-    config.corpus.nsp = False
-    made(config)
-    assert "warning" not in capfd.readouterr().err
-
-
 def test_a_finished_folder_is_not_made_again(config, monkeypatch):
     folder = made(config)
     monkeypatch.setattr(corpus, "documents", None)  # would fail if called

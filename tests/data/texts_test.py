@@ -133,6 +133,12 @@ def test_each_of_several_labels_stays_in_what_is_kept(several, tenths):
     assert len(held) == 5
 
 
+def test_a_share_is_of_decimals():
+    texts = [LabelledText(str(i), "", None, "a") for i in range(100)]
+    for share in range(100):
+        assert len(hold_out(texts, float(f"0.{share:02d}"))[1]) == share
+
+
 @given(st.lists(st.sampled_from("abc")), st.integers(0, 9))
 def test_holding_out(names, tenths):
     texts = [LabelledText(str(i), "", None, name) for i, name in enumerate(names)]
@@ -140,7 +146,7 @@ def test_holding_out(names, tenths):
     assert sorted(kept + held, key=lambda text: int(text.where)) == texts
     for label, count in Counter(names).items():
         of_label = [text for text in texts if text.label == label]
-        last = int(count * (tenths / 10))
+        last = count * tenths // 10
         assert [text for text in held if text.label == label] == of_label[
             count - last :
         ]

@@ -60,8 +60,8 @@ def test_the_report_is_three_lines(prepared):
     assert word_streams.text(prepared[1].folder).splitlines() == [
         "train: 5 sentences, 19 words",
         "dev: 2 sentences, 6 words; without 1 sentences that train has",
-        "14 distinct words, 1 of them cut; the most frequent: . dog cat the ' , ? A "
-        "The Why",
+        "14 distinct words, 1 of more than 48 bytes; the most frequent: . dog cat the "
+        "' , ? A The Why",
     ]
 
 

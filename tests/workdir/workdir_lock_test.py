@@ -189,6 +189,12 @@ def test_in_a_bucket_one_of_two_that_start_at_once_holds_it(bucket, monkeypatch)
         pytest.fail("held by two")
 
 
+def test_a_whole_bucket_is_held(bucket):
+    with workdir_lock.held(storage.path("gs://bucket")):
+        assert ".lock" in bucket.names("bucket")
+    assert ".lock" not in bucket.names("bucket")
+
+
 def test_in_a_bucket_a_passing_failure_is_no_end(bucket):
     folder = storage.path(FOLDER)
     with workdir_lock.held(folder):

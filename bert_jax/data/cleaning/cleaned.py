@@ -95,7 +95,7 @@ def clean(config: ConfigDict) -> storage.Path:
 
 
 def report(folder: storage.Path) -> dict[str, Any]:
-    """What was taken: `read` and `kept` (documents, bytes), `stages` and `examples`.
+    """What was taken: `read`, `kept` and `taken` (documents, bytes), and `examples`.
 
     Args:
       folder: from `clean`.

@@ -55,7 +55,7 @@ PAIRS = "pairs-c02d163d2e732ba1"
 BYTES = {
     "pairs-dev.array_record-00000-of-00001": "c3b5ee8270b72fd5",
     "pairs-train.array_record-00000-of-00001": "da55521550d34ebc",
-    "preparation.json": "bea652f983b2fe03",
+    "preparation.json": "26a03481af708b3f",
 }
 
 
