@@ -6,10 +6,15 @@ case ${BASH_SOURCE[0]} in
   */*) root=$(CDPATH='' cd -- "${BASH_SOURCE[0]%/*}" && pwd -P) ;;
   *) root=$(pwd -P) ;;
 esac
-venv=${BERT_JAX_VENV:-$root/.venv}
-case $venv in /*) ;; *) venv=$PWD/$venv ;; esac
-log=$venv/bert_jax.log     # written first: launch.sh made this folder
-stamp=$venv/bert_jax.stamp # written last: the installation is finished
+use_venv() {
+  case $1 in /*) venv=$1 ;; *) venv=$PWD/$1 ;; esac
+  log=$venv/bert_jax.log     # written first: launch.sh made this folder
+  stamp=$venv/bert_jax.stamp # written last: the installation is finished
+}
+use_venv "${BERT_JAX_VENV:-$root/.venv}"
+
+# What tests need besides the extra `test`; tests/extras_test.py keeps this list.
+every_extra=test,parity,ahead,report,senses,serve,clean,beam,elmo
 
 # What pip says of an index that it cannot reach.
 no_network='Name or service not known|Temporary failure in name resolution|getaddrinfo failed'
@@ -28,9 +33,11 @@ usage() {
   cat >&2 <<END
 usage: ./launch.sh                              train the small BERT of configs/tiny.py
        ./launch.sh --config=FILE [...]          python -m bert_jax.main with these arguments
-       ./launch.sh test [--quick] [pytest arguments]
-                                                format, lint, types and tests (--quick:
-                                                without the slow ones)
+       ./launch.sh test [--quick | --all] [pytest arguments]
+                                                format, lint, types, the quick tests and
+                                                some twenty runs of the whole program
+                                                (--quick: without these; --all: every
+                                                test, with every extra, in .venv.all)
        ./launch.sh local N [--devices=D] -- [arguments]
                                                 the same in N processes of this machine's CPU,
                                                 each with D simulated devices (1)
@@ -40,7 +47,6 @@ usage: ./launch.sh                              train the small BERT of configs/
 
 PYTHON                the interpreter to try first when making the environment
 BERT_JAX_VENV         where the environment goes (default: $root/.venv)
-BERT_JAX_TEST_EXTRAS  more extras for test, as parity (default: none)
 BERT_JAX_ACCELERATOR  cpu, cuda, cuda12, cuda13 or tpu (default: what is found)
 END
   exit 2
@@ -199,14 +205,24 @@ set_up() { # EXTRAS: no, or a list with commas
   fi
 }
 
-run_tests() {
-  local failed=() has_path=no argument name
+run_tests() { # [--quick | --all] [pytest arguments]
+  local failed=() has_path=no argument name rest=() tier=--heart extras=test
   for argument in "$@"; do
     case $argument in
+      --all)
+        # In an environment of its own: compilers of TPUs and GPUs look like devices.
+        extras=$every_extra tier=
+        use_venv "$venv.all"
+        continue
+        ;;
+      --quick) tier= ;;
       -*) ;;
-      *) if [ -e "${argument%%::*}" ]; then has_path=yes; fi ;;
+      *) if [ -e "${argument%%::*}" ]; then has_path=yes tier=; fi ;;
     esac
+    rest+=("$argument")
   done
+  set -- ${tier:+"$tier"} ${rest[@]+"${rest[@]}"}
+  set_up "$extras"
 
   check() { # NAME COMMAND...
     name=$1
@@ -250,7 +266,6 @@ case ${1-} in
     ;;
   test)
     shift
-    set_up "test${BERT_JAX_TEST_EXTRAS:+,$BERT_JAX_TEST_EXTRAS}"
     run_tests "$@"
     ;;
   local)

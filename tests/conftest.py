@@ -33,7 +33,7 @@ os.environ["XLA_FLAGS"] = (
 import pytest
 from jaxtyping import install_import_hook
 
-from tests import durations, shared_cache
+from tests import durations, shared_cache, tiers
 
 shared_cache.write_whole()
 install_import_hook("bert_jax", "beartype.beartype")
@@ -41,23 +41,14 @@ pytest.register_assert_rewrite("runs", "asking", "answers", "extracting", "fake_
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help="without the slow tests")
+    tiers.add_options(parser)
     parser.addoption("--measure", action="store_true", help="writes durations.json")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(tiers.Chosen())
     if config.getoption("--measure") and "PYTEST_XDIST_WORKER" not in os.environ:
         config.pluginmanager.register(durations.Recorder())
-
-
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> None:
-    if config.getoption("--quick"):
-        slow = set(durations.slow(items))
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
-    durations.sort(items)
 
 
 def pytest_collection_finish() -> None:
@@ -140,7 +131,7 @@ def write_corpus(folder: Path) -> None:
 
 
 MICRO = """
-extends = "tiny"
+extends = "tiny:recipe=plain"
 
 def get_config(config):
     config.model.hidden_size = 32

@@ -1,11 +1,11 @@
-"""How long the tests take: --quick leaves out the slow ones, long files come first.
+"""How long the tests take: which are slow, and that long files come first.
 
 `./launch.sh test --measure` writes durations.json anew; what it skips stays there.
 """
 
 import collections
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,13 @@ def slow(items: list[pytest.Item]) -> Iterator[pytest.Item]:
         file, test = split(item.nodeid)
         if test in known.get(file, {}):
             yield item
+
+
+def seconds(items: Iterable[pytest.Item]) -> float:
+    """Those of the functions of these tests, all their cases included."""
+    known = read()
+    functions = {split(item.nodeid) for item in items}
+    return sum(known.get(file, {}).get(test, 0.0) for file, test in functions)
 
 
 class Recorder:

@@ -44,6 +44,12 @@ def test_ci_calls_launch_test(tmp_path):
     done = subprocess.run([str(script)], cwd="/", capture_output=True, text=True)
     assert done.stdout == f"{tmp_path} test\n"
     assert done.returncode == 7
+    executable(tmp_path / "launch.sh", '#!/bin/bash\necho "$*" ${!BERT_JAX_@}\n')
+    env = {**os.environ, "BERT_JAX_VENV": "/elsewhere"}
+    done = subprocess.run(
+        [str(script)], cwd="/", capture_output=True, text=True, env=env
+    )
+    assert (done.stdout, done.returncode) == ("test\ntest --all\n", 0)
 
 
 @pytest.mark.parametrize(
@@ -71,18 +77,8 @@ def test_usage(arguments):
 def tools(folder: Path) -> Path:
     """A folder with the few programs that launch.sh needs before it has a Python."""
     folder.mkdir()
-    for name in (
-        "bash",
-        "cat",
-        "cksum",
-        "env",
-        "find",
-        "flock",
-        "ls",
-        "mkdir",
-        "rm",
-        "tail",
-    ):
+    names = "bash cat cksum env find flock ls mkdir rm tail"
+    for name in names.split():
         if program := shutil.which(name):
             (folder / name).symlink_to(program)
     return folder
@@ -93,12 +89,8 @@ def test_without_a_python_that_will_do(tmp_path):
     executable(path / "python3.12", "#!/bin/sh\necho 'no such version' >&2\nexit 127\n")
     executable(path / "python3", "#!/bin/sh\nexit 1\n")
     venv = tmp_path / "venv"
-    done = launch(
-        "--config=x",
-        PATH=str(path),
-        BERT_JAX_VENV=str(venv),
-        BERT_JAX_ACCELERATOR="cpu",
-    )
+    own = {"PATH": str(path), "BERT_JAX_VENV": str(venv)}
+    done = launch("--config=x", **own, BERT_JAX_ACCELERATOR="cpu")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: no Python >= 3.11")
@@ -197,13 +189,28 @@ def test_the_test_extra_stays_and_every_check_runs(fake, tmp_path):
     assert len(fake("--mode=train")[1]) == 1
 
 
-def test_more_extras_for_the_tests_are_added_and_stay(fake, tmp_path):
-    fake("test")
-    _, calls = fake("test", BERT_JAX_TEST_EXTRAS="parity")
-    required = tmp_path / "venv" / "bert_jax.requirements"
-    assert calls[0].startswith("pip ") and required.read_text() == "list:test,parity\n"
-    for arguments in (("test",), ("--mode=train",)):
-        assert not fake(*arguments)[1][0].startswith("pip")
+TIERS = [
+    ((), "--heart tests"),
+    (("--quick",), "--quick tests"),
+    (("--all", "-x"), "-x tests"),
+    ((__file__,), __file__),
+    (("--all", f"{__file__}::test_usage"), f"{__file__}::test_usage"),
+]
+
+
+@pytest.mark.parametrize(("given", "called"), TIERS)
+def test_tiers_of_the_tests(fake, tmp_path, given, called):
+    """--all in an environment of its own; of files that are named every test runs."""
+    done, calls = fake("test", *given)
+    assert done.returncode == 0, done.stderr
+    assert calls[-1].endswith(f" {called}")
+    assert ("--heart" in calls[-1]) == ("--heart" in called)
+    folder = "venv.all" if "--all" in given else "venv"
+    required = (tmp_path / folder / "bert_jax.requirements").read_text()
+    assert required.startswith("list:test")
+    assert ("parity" in required) == ("--all" in given)
+    assert len(list(tmp_path.glob("venv*"))) == 1
+    assert not fake("test", *given)[1][0].startswith("pip")
 
 
 def test_an_interrupted_installation_starts_again(fake):
