@@ -1,17 +1,18 @@
 """Steps as the TPU's and the GPU's own compilers make them, without such devices."""
 
+import functools
+import json
 import os
 import re
 from collections.abc import Iterator
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_jax.errors import UserError
-from bert_jax.models import products
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.training import memory, sharding
 from experiments import compile_report, compiled, described, hlo, programs
@@ -51,6 +52,7 @@ def require(device: str) -> None:
         pytest.skip(str(error))
 
 
+@functools.cache
 def built(device, *fields, spec="configs/base.py", mode="train"):
     """A program, and what the compiler made of it."""
     require(device)
@@ -63,6 +65,21 @@ def compiles(traced, device):
     kind = described.kind(device)
     options = {**compiled.EFFORTS["quick"], **described.COMPILER_OPTIONS[kind]}
     return traced.lower(lowering_platforms=(kind,)).compile(options)
+
+
+@functools.cache
+def placed(device):
+    """How an array lies on all of the device: its rows split, and whole."""
+    require(device)
+    mesh = Mesh(described.devices(device), ("data",))
+    return [NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("data",), ())]
+
+
+def compiled_small(device, function, *shapes, **options):
+    """A function of arrays in bfloat16 whose rows are split."""
+    rows, _ = placed(device)
+    given = [jax.ShapeDtypeStruct(x, jnp.bfloat16, sharding=rows) for x in shapes]
+    return compiles(jax.jit(function, **options).trace(*given), device)
 
 
 def wide_products(done) -> Iterator[str]:
@@ -85,6 +102,9 @@ def test_bfloat16_products_and_a_state_updated_in_place(device):
     state = memory.bytes_per_device(program.donated)
     assert state <= report.alias_size_in_bytes <= 1.02 * state
     assert report.output_size_in_bytes - report.alias_size_in_bytes < 10_000
+    assert exchanges(program.mesh, done) == (
+        {(SUM, DATA)} if device == SLICE else set()
+    )
 
 
 def aliases(done) -> list[str]:
@@ -93,34 +113,38 @@ def aliases(done) -> list[str]:
     return re.findall(r"\{\d*\}: \(\d+, \{\}, (?:may|must)-alias\)", first)
 
 
-def test_a_product_in_float32_is_found(monkeypatch):
-    def einsum(spec, a, b, result):
-        wide = (x.astype(jnp.float32) for x in (a, b))
-        return jnp.einsum(spec, *wide).astype(result)
+def test_a_product_in_float32_is_found():
+    @jax.named_scope("attention")
+    def product(dtype, a, b):
+        wide = (x.astype(dtype) for x in (a, b))
+        return jnp.einsum("ij,jk->ik", *wide).astype(jnp.bfloat16)
 
-    jax.clear_caches()
-    monkeypatch.setattr(products, "_einsum", einsum)
-    _, done = built(GPU, *BASE)
-    jax.clear_caches()
-    assert any("/attention/" in where for where in wide_products(done))
-
-
-def test_a_state_that_is_not_donated_is_found(monkeypatch):
-    jit = jax.jit
-    monkeypatch.setattr(
-        jax, "jit", lambda *args, donate_argnums=None, **more: jit(*args, **more)
-    )
-    program, done = built(SLICE, *BASE)
-    assert not aliases(done)
-    assert done.memory_analysis().alias_size_in_bytes < memory.bytes_per_device(
-        program.donated
-    )
+    found = {}
+    for dtype in (jnp.bfloat16, jnp.float32):
+        function = functools.partial(product, dtype)
+        done = compiled_small(GPU, function, (256, 256), (256, 256))
+        found[dtype] = list(wide_products(done))
+    assert not found[jnp.bfloat16]
+    assert any("attention" in where for where in found[jnp.float32])
 
 
-def exchanges(program, done) -> set[tuple[str, tuple[str, ...]]]:
+def test_a_state_that_is_not_donated_is_found():
+    def update(state, gradient):
+        return state + gradient
+
+    sizes = []
+    for donated in (None, 0):
+        given = ((1024, 128), (1024, 128))
+        done = compiled_small(SLICE, update, *given, donate_argnums=donated)
+        report = done.memory_analysis()
+        sizes.append((len(aliases(done)), report.alias_size_in_bytes))
+    assert sizes == [(0, 0), (1, 2 * 1024 * 128 / 16)]
+
+
+def exchanges(mesh, done) -> set[tuple[str, tuple[str, ...]]]:
     """What devices do together, and along which axes."""
     text = hlo.Program(done.as_text())
-    return {(c.kind, c.axes) for c in hlo.collectives(text, program.mesh.shape)}
+    return {(c.kind, c.axes) for c in hlo.collectives(text, mesh.shape)}
 
 
 SUM, GATHER, SCATTER = "all-reduce", "all-gather", "reduce-scatter"
@@ -130,10 +154,8 @@ DATA, FSDP, TENSOR = ("data",), ("fsdp",), ("tensor",)
 @pytest.mark.parametrize(
     ("fields", "allowed"),
     [
-        ((), {(SUM, DATA)}),
+        (("corpus.packing=True",), {(SUM, DATA)}),
         (("mesh.optimizer=zero1",), {(SUM, DATA), (GATHER, DATA), (SCATTER, DATA)}),
-        (("mesh.data=1", "mesh.fsdp=16"), {(k, FSDP) for k in (SUM, GATHER, SCATTER)}),
-        (("mesh.data=8", "mesh.tensor=2"), {(SUM, DATA), (SUM, TENSOR), (SUM, ())}),
         (
             ("mesh.data=4", "mesh.fsdp=2", "mesh.tensor=2"),
             {
@@ -143,48 +165,42 @@ DATA, FSDP, TENSOR = ("data",), ("fsdp",), ("tensor",)
             },
         ),
     ],
-    ids=["data", "zero1", "fsdp", "tensor", "all"],
+    ids=["packing", "zero1", "all"],
 )
 def test_devices_exchange_what_the_mesh_needs(fields, allowed):
-    found = exchanges(*built(SLICE, *BASE, *fields))
+    program, done = built(SLICE, *BASE, *fields)
+    found = exchanges(program.mesh, done)
     assert found <= allowed
     assert {kind for kind, _ in found} >= {SUM}
 
 
-def test_a_needless_gather_is_found(monkeypatch):
+def test_a_needless_gather_is_found():
     """As if rows were no longer kept where they are."""
-    constraint = nn.with_logical_constraint
 
-    def gathered(x, names, *more):
-        if names == ("batch", "length", "hidden"):
-            names = (None, "length", "hidden")
-        return constraint(x, names, *more)
-
-    monkeypatch.setattr(nn, "with_logical_constraint", gathered)
-    assert (GATHER, DATA) in exchanges(*built(SLICE, *BASE))
+    found = []
+    for out in placed(SLICE):
+        done = compiled_small(SLICE, jnp.tanh, (64, 128), out_shardings=out)
+        found.append(exchanges(out.mesh, done))
+    assert found == [set(), {(GATHER, DATA)}]
 
 
 def test_a_loop_over_the_layers_keeps_the_program_small():
-    def instructions(layers):
-        large = (*BASE, f"model.num_hidden_layers={layers}", "model.scan_layers=True")
-        _, done = built(SLICE, *large)
+    def instructions(*fields):
+        _, done = built(SLICE, *BASE, *fields)
         return sum(map(len, hlo.Program(done.as_text()).computations.values()))
 
-    assert instructions(24) < 1.1 * instructions(2)
+    looped = instructions("model.num_hidden_layers=24", "model.scan_layers=True")
+    assert looped < 2 * instructions()  # of one layer
 
 
 @pytest.mark.parametrize(
     ("device", "spec", "mode"),
     [
-        (SLICE, "configs/base.py", "evaluate"),
-        (SLICE, "configs/base.py", "predict"),
         (SLICE, "configs/finetune/squad.py", "train"),
-        (SLICE, "configs/finetune/ner.py", "train"),
-        (SLICE, "configs/finetune/text.py", "evaluate"),
-        (GPU, "configs/base.py", "evaluate"),
-        (GPU, "configs/finetune/squad.py", "predict"),
+        (SLICE, "configs/finetune/ner.py", "predict"),
+        (SLICE, "configs/finetune/swag.py", "evaluate"),
+        (GPU, "configs/base.py", "predict"),
         (GPU, "configs/finetune/glue.py:task=stsb", "train"),
-        (GPU, "configs/finetune/swag.py", "train"),
     ],
 )
 def test_other_steps_compile(device, spec, mode):
@@ -203,7 +219,6 @@ CUDNN = ("__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward")
 @pytest.mark.parametrize(
     ("device", "fields", "kernels"),
     [
-        (SLICE, ("corpus.packing=True",), ()),
         (GPU, ("corpus.packing=True", "model.attention=fused"), (TRITON,)),
         # Rows over eight devices, heads over two.
         (
@@ -224,7 +239,7 @@ def test_each_attention_compiles(device, fields, kernels):
     assert found == {name for name in kernels if name in (TRITON, SPLASH, *CUDNN)}
     assert all(name in text for name in kernels)
     if device == SLICE:
-        assert all(kind == SUM for kind, _ in exchanges(program, done))
+        assert all(kind == SUM for kind, _ in exchanges(program.mesh, done))
     else:  # 64 rows, 2 heads of 64, 32 tokens: two products and five
         own = [
             one for one in kernels_of(hlo.Program(text)) if one.what in (TRITON, *CUDNN)
@@ -234,21 +249,23 @@ def test_each_attention_compiles(device, fields, kernels):
         ]
 
 
-def test_a_model_of_the_time_on_a_gpu():
+def test_a_model_of_the_time_on_a_gpu(capsys):
     require(GPU)
     fields = [f"--config.{field}" for field in BASE]
     case = {"config": "configs/base.py", "fields": fields, "device": GPU}
-    case |= {"mode": "train", "phase": 0, "effort": "quick"}
-    found = compiled.compile_case(case)
+    case |= {"mode": "evaluate", "phase": 0, "effort": "quick"}
+    compiled.main([f"--case={json.dumps(case)}"])  # here, not in a process of its own
+    found = {**case, **json.loads(capsys.readouterr().out)}
+    assert all(map(IN_FLOAT32.search, found["float32"])) and found["products"]
     times = found["model"]["ms"]
-    # No less than at the data sheet's peak.
+    # No less than at the data sheet's peak; training is three times as much.
     model = programs.load(case["config"], fields).model
-    least = pretraining_flops(BertConfig.create(model, 1024), 32, 5) * 64
+    least = pretraining_flops(BertConfig.create(model, 1024), 32, 5) * 64 / 3
     assert times["matrix products"] > 1e3 * least / DEVICES[GPU].bfloat16
     whole = sum(times.values())
+    parts = ", ".join(f"{name} {ms:.1f}" for name, ms in times.items())
     assert (
-        f"{whole:.1f} ms (everything else {times['everything else']:.1f}, matrix "
-        f"products {times['matrix products']:.1f}), {64e3 / whole:,.0f} rows/s; not"
+        f"{whole:.1f} ms ({parts}), {64e3 / whole:,.0f} rows/s; not"
     ) in compile_report.lines(found, 1e9)
 
 

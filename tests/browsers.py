@@ -4,9 +4,6 @@ import shutil
 
 import pytest
 
-webdriver = pytest.importorskip(
-    "selenium.webdriver", reason="needs the browser extra (selenium)"
-)
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 MARKS = [
     pytest.mark.skipif(
@@ -22,6 +19,9 @@ ARGUMENTS = (
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
+    webdriver = pytest.importorskip(
+        "selenium.webdriver", reason="needs the browser extra (selenium)"
+    )
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     profile = tmp_path_factory.mktemp("profile")
@@ -31,3 +31,10 @@ def browser(tmp_path_factory):
     driver = webdriver.Chrome(options=options, service=service)
     yield driver
     driver.quit()
+
+
+def point(driver, element):
+    """Moves the pointer to an element."""
+    from selenium.webdriver import ActionChains
+
+    ActionChains(driver).move_to_element(element).perform()

@@ -1,6 +1,8 @@
 """What the benchmarks share, and small runs of each."""
 
+import contextlib
 import importlib.util
+import io
 import json
 import random
 import subprocess
@@ -122,7 +124,7 @@ def test_cases_of_the_training_step():
 
 
 def test_torch_labels_stand_at_the_predicted_positions():
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="needs the parity extra")
     from experiments.benchmarks import torch_step
 
     batch = our_step.random_batch(our_step.sized_config("2/128", 16, 3))
@@ -134,24 +136,29 @@ def test_torch_labels_stand_at_the_predicted_positions():
     assert found["chosen"][1, 1] == torch_step.IGNORED
 
 
-def program(*arguments: str) -> tuple[str, str]:
-    """Runs Python with one simulated device, and with the torch that is installed."""
-    own = runs.environment() | {"PYTHONPATH": str(runs.ROOT)}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(
-        command, cwd=runs.ROOT, env=own, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout, done.stderr
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """A case runs here, not in a process of its own; its sides' processes have one
+    simulated device, and the torch that is installed."""
+    for name in ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"):
+        monkeypatch.setenv(name, runs.anew()[name])
+    monkeypatch.setenv("PYTHONPATH", str(runs.ROOT))
+
+    def run(module, case, limit):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            train_step.main([f"--case={json.dumps(case)}"])
+        return {**case, **json.loads(out.getvalue())}
+
+    monkeypatch.setattr(measuring, "in_process", run)
 
 
-def test_a_quick_run_of_the_training_step(tmp_path):
+def test_a_quick_run_of_the_training_step(tmp_path, in_this_process, capsys):
     output = tmp_path / "found.json"
     torch = "sdpa-gathered" if importlib.util.find_spec("transformers") else ""
-    told, _ = program(
-        *("-m", train_step.MODULE, "--quick", "--dtypes=float32"),
-        *(f"--torch={torch}", "--attentions=einsum", f"--output={output}"),
-    )
+    given = ["--quick", "--dtypes=float32", "--attentions=einsum", f"--torch={torch}"]
+    train_step.main([*given, f"--output={output}"])
+    told = capsys.readouterr().out
     found = json.loads(output.read_text())
     (case,) = found["cases"]
     assert found["command"].startswith(f"python -m {train_step.MODULE} --quick")
@@ -177,7 +184,16 @@ assert not hasattr(sys.modules["orbax"], "__file__")
 def test_a_dry_run_for_a_gpu_needs_jax_alone(tmp_path):
     output = tmp_path / "gpu.json"
     output.write_text(json.dumps({"parts": {"2": {"cases": ["kept"]}}}))
-    told, _ = program("-c", DRY, "--part=1", "--dry-run", f"--output={output}")
+    done = subprocess.run(
+        [sys.executable, "-c", DRY, "--part=1", "--dry-run", f"--output={output}"],
+        cwd=runs.ROOT,
+        env=runs.anew() | {"PYTHONPATH": str(runs.ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = done.stdout
+    assert done.returncode == 0, told + done.stderr
     parts = json.loads(output.read_text())["parts"]
     assert parts["2"] == {"cases": ["kept"]}
     peaks, case = parts["1"]["cases"]
@@ -238,13 +254,15 @@ def test_a_traced_start_has_every_part(tmp_path):
             words = ["".join(rng.choices("abcdefgh", k=5)) for _ in range(100)]
             lines = [" ".join(words[i : i + 5]).capitalize() for i in range(0, 100, 5)]
             print(json.dumps({"text": ". ".join(lines)}), file=file)
-    told, _ = program(
-        *("-m", start_up.MODULE, "--traced", "--", start_up.CONFIG),
+    process = runs.start(
+        *("--traced", "--", start_up.CONFIG),
         *(f"--config.corpus.sources=('jsonl:{path}',)", "--config.train.num_steps=1"),
         *(f"--config.corpus.data_dir={tmp_path}", f"--workdir={tmp_path / 'run'}"),
         *("--config.tokenizer.vocab_size=60", "--config.corpus.dev_fraction=0.5"),
         "--config.train.log_every=1",
+        program=("-m", start_up.MODULE),
     )
+    told, _ = runs.finish(process)
     ends = json.loads(told.splitlines()[-1])
     assert list(ends) == list(start_up.PARTS)
     assert list(ends.values()) == sorted(ends.values())
@@ -268,7 +286,7 @@ def test_a_table_of_finetuning_is_against_our_default():
 
 
 def test_the_trainer_gets_our_rows_without_padding():
-    pytest.importorskip("transformers")
+    pytest.importorskip("transformers", reason="needs the parity extra")
     from experiments.benchmarks import hf_trainer
 
     batch = {

@@ -1,12 +1,15 @@
 """What a pre-trained model knows: by kind of text, a cloze test, fine-tuned."""
 
 import json
+import os
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import runs
+import stand_ins
 from runs import taken
 
 from bert_jax.data import chunks, overlap
@@ -15,35 +18,34 @@ from bert_jax.workdir import metrics
 from experiments.english import by_kind, cloze, held_out, rounding, table
 from experiments.paper import execution
 
-# In the place of bert_jax.main: notes that it ran, and leaves what a run leaves. The
-# score is the seed's hundredth, and half more from weights.
-PROGRAM = """
-import json, os, sys
-from pathlib import Path
 
-given = dict(arg.lstrip("-").partition("=")[::2] for arg in sys.argv[1:])
-folder = Path(given["workdir"])
-with open(os.environ["RAN"], "a") as file:
-    print(folder.parent.name, folder.name.partition("-")[0], file=file)
-if os.environ.get("BREAK") == folder.parent.name:
-    sys.exit("error: broken")
-better = 0.5 if "config.init_from" in given else 0.0
-for seed in range(int(given["config.train.seeds"])):
-    own = folder / f"seed_{seed}"
-    own.mkdir(parents=True)
-    scores = dict.fromkeys(("accuracy", "matthews", "spearman"), better + seed / 100)
-    line = {"step": 9, "split": "dev", "time": 0, **scores}
-    (own / "metrics.jsonl").write_text(json.dumps(line) + "\\n")
-print("dev at step 9\\ndev  model  majority baseline\\naccuracy  0.9  0.125\\n")
-"""
+def main_run(arguments):
+    """In the place of bert_jax.main: notes that it ran, and leaves what a run leaves.
+
+    The score is the seed's hundredth, and half more from weights.
+    """
+    given = stand_ins.options(arguments)
+    folder = Path(given["workdir"])
+    with open(os.environ["RAN"], "a") as file:
+        print(folder.parent.name, folder.name.partition("-")[0], file=file)
+    if os.environ.get("BREAK") == folder.parent.name:
+        sys.exit("error: broken")
+    better = 0.5 if "config.init_from" in given else 0.0
+    for seed in range(int(given["config.train.seeds"])):
+        own = folder / f"seed_{seed}"
+        own.mkdir(parents=True)
+        names = ("accuracy", "matthews", "spearman")
+        scores = dict.fromkeys(names, better + seed / 100)
+        line = {"step": 9, "split": "dev", "time": 0, **scores}
+        (own / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    print("dev at step 9\ndev  model  majority baseline\naccuracy  0.9  0.125\n")
 
 
 @pytest.fixture
 def tables(plain, tmp_path, monkeypatch, capsys):
     """Runs the command on data without rows; gives its status, output and errors."""
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    monkeypatch.setattr(execution, "MAIN", (sys.executable, str(program)))
+    stand_ins.put(monkeypatch, main=main_run)
+    monkeypatch.setattr(execution, "MAIN", ("main",))
     monkeypatch.setenv("RAN", str(tmp_path / "ran.txt"))
     for title in ("SST-2", "RTE"):
         (tmp_path / "data" / title).mkdir(parents=True)

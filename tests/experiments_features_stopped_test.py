@@ -1,15 +1,29 @@
 """Feature-based tagging killed and started again, and what it finds on the disk."""
 
+import contextlib
+import io
+import json
 import os
+import shutil
+import signal
 from types import SimpleNamespace
 
 import pytest
-from feature_runs import SENTENCES, columns, command_of, results, write_data
-from runs import finish, kill, start, wait_until
+from feature_runs import SENTENCES, columns, command_of, opened, results, write_data
+from runs import finish, start
 
 from experiments import feature_cache, feature_training, features
 
-PROGRAM = ("-m", "experiments.features")
+
+@pytest.fixture(scope="module")
+def undisturbed(plain, tmp_path_factory):
+    """A command that nothing stopped: its arguments, its folder, what it printed."""
+    data = write_data(tmp_path_factory.mktemp("undisturbed"))
+    command = command_of(data, plain)()
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert features.main(command) == 0
+    return command, data / "out", out.getvalue()
 
 
 @pytest.fixture
@@ -22,30 +36,30 @@ def command(data, plain):
     return command_of(data, plain)
 
 
-def test_a_second_start_uses_what_is_there(command, data, capsys, monkeypatch):
-    assert features.main(command()) == 0
-    first = capsys.readouterr()
-    before = results(data / "out")
+def test_a_second_start_uses_what_is_there(undisturbed, capsys, monkeypatch):
+    command, folder, printed = undisturbed
+    before = results(folder)
 
     def refuse(*_):
         raise AssertionError("computed again")
 
     monkeypatch.setattr(feature_cache, "_fill", refuse)
     monkeypatch.setattr(feature_training.Taggers, "train", refuse)
-    assert features.main(command()) == 0
+    assert features.main(command) == 0
     second = capsys.readouterr()
-    assert second.out == first.out
-    assert results(data / "out") == before
+    assert second.out == printed
+    assert results(folder) == before
     assert "vectors of train: from the cache, " in second.err
     assert "last: trained before, " in second.err
     assert "second_to_last: left out; it needs 2 layers, not 1" in second.err
 
 
 @pytest.mark.parametrize("batches", [0, 1, 3])
-def test_killed_while_computing_vectors(command, data, monkeypatch, batches):
+def test_killed_while_computing_vectors(
+    undisturbed, command, data, monkeypatch, batches
+):
     """The vectors' file is bit for bit that of an undisturbed run."""
-    options = command(choices="last", **{"config.evaluate.batch_size": 4})
-    assert features.main([*options, f"--output={data / 'whole'}"]) == 0
+    parts = (*opened(command()), ("train", "dev"))
     monkeypatch.setattr(feature_cache, "SAVE_SECONDS", 0.0)
     note = feature_cache._note
     calls = []
@@ -57,73 +71,98 @@ def test_killed_while_computing_vectors(command, data, monkeypatch, batches):
         note(array, *rest)
 
     monkeypatch.setattr(feature_cache, "_note", dies)
-    assert features.main(options) == 130
+    with pytest.raises(KeyboardInterrupt):
+        features.vectors(*parts)
     monkeypatch.setattr(feature_cache, "_note", note)
     computed = []
     batch = feature_cache._batch
     monkeypatch.setattr(
         feature_cache, "_batch", lambda *a: computed.append(a) or batch(*a)
     )
-    assert features.main(options) == 0
-    # 20 rows of train and 5 of dev, 4 a batch
+    features.vectors(*parts)
     assert len(computed) == 7 - batches
     ours, theirs = (
-        {path.name: path.read_bytes() for path in (data / folder / "vectors").iterdir()
+        {path.name: path.read_bytes() for path in (folder / "vectors").iterdir()
          if path.suffix != ".json"}
-        for folder in ("out", "whole")
+        for folder in (data / "out", undisturbed[1])
     )  # fmt: skip
     assert ours == theirs and len(ours) == 2
-    same = [results(data / folder)["choices"] for folder in ("out", "whole")]
-    assert same[0] == same[1]
 
 
-@pytest.mark.parametrize("step", [1, 4])
-def test_killed_in_training(command, data, monkeypatch, step):
-    assert features.main([*command(), f"--output={data / 'whole'}"]) == 0
+def test_killed_in_training(undisturbed, command, data, monkeypatch):
+    """In the middle of the second epoch."""
+    options = command(choices="sum_all")
     monkeypatch.setattr(feature_training, "SAVE_SECONDS", 0.0)
     save = feature_training.Taggers._save
 
     def dies(self, place, state, now, *rest):
         save(self, place, state, now, *rest)
-        if now == step:
+        if now == 4:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(feature_training.Taggers, "_save", dies)
-    assert features.main(command()) == 130
+    assert features.main(options) == 130
     assert not (data / "out" / "results.json").exists()
     monkeypatch.setattr(feature_training.Taggers, "_save", save)
-    assert features.main(command()) == 0
-    choices = [results(data / folder)["choices"] for folder in ("out", "whole")]
-    assert choices[0] == choices[1]
+    assert features.main(options) == 0
+    assert_same("sum_all", data / "out", undisturbed[1])
     left = {path.suffix for path in (data / "out" / "choices").iterdir()}
     assert left == {".json"}
     # Killed between the last two lines: the state of gigabytes goes at the next start.
-    done = next((data / "out" / "choices").glob("last-*.json"))
+    (done,) = (data / "out" / "choices").glob("sum_all-*.json")
     done.with_suffix(".npz").write_bytes(b"")
-    assert features.main(command()) == 0
+    assert features.main(options) == 0
     assert not done.with_suffix(".npz").exists()
 
 
-def test_killed_as_a_process(command, data):
-    options = command(**{"config.train.num_epochs": 200.0, "choices": "last"})
-    process = start(*options, program=PROGRAM)
-    state = data / "out" / "choices"
-    wait_until(lambda: state.exists() and any(state.glob("*.npz")), process)
-    kill(process)
-    _, err = finish(start(*options, program=PROGRAM))
-    assert "goes on after step" in err and "vectors of dev: from the cache" in err
-    whole = [*options, f"--output={data / 'whole'}"]
-    finish(start(*whole, program=PROGRAM))
-    assert results(data / "out")["choices"] == results(data / "whole")["choices"]
+def assert_same(choice, *folders):
+    one, other = (results(folder)["choices"][choice] for folder in folders)
+    assert one == other
 
 
-def test_other_data_or_settings_are_not_mixed_up(command, data, capsys):
+# The command, which ends itself once it has saved the first epoch.
+KILLED = """
+import os, signal, sys
+from experiments import feature_training, features
+
+save = feature_training.Taggers._save
+
+def dies(*given):
+    save(*given)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+feature_training.Taggers._save = dies
+features.main(sys.argv[1:])
+"""
+
+
+def test_killed_as_a_process(undisturbed, command, data, capsys):
+    options = command(choices="last")
+    finish(start(*options, program=("-c", KILLED)), -signal.SIGKILL)
+    assert any((data / "out" / "choices").glob("last-*.npz"))
+    assert features.main(options) == 0
+    err = capsys.readouterr().err
+    assert "goes on after step 3" in err and "vectors of dev: from the cache" in err
+    assert_same("last", data / "out", undisturbed[1])
+
+
+def test_other_data_or_settings_are_not_mixed_up(
+    undisturbed, command, data, monkeypatch, capsys
+):
+    """Which files there are; what is in those of a choice is the other tests'."""
+    whole = undisturbed[1]
+    (trained,) = (whole / "choices").glob("last-*.json")
+    found = json.loads(trained.read_bytes())
+    monkeypatch.setattr(feature_training.Taggers, "train", lambda *_: found)
+    shutil.copytree(whole / "vectors", data / "out" / "vectors")
+
     def names(kind, **options):
         assert features.main(command(choices="last", **options)) == 0
         capsys.readouterr()
         return {path.name for path in (data / "out" / kind).iterdir()}
 
     first = names("choices")
+    assert first == {trained.name}
     smaller = names("choices", size=4)
     assert len(smaller) == 2 and first < smaller
     vectors = names("vectors")

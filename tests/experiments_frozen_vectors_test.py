@@ -9,7 +9,9 @@ from experiments import frozen_vectors
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_logistic_regression_is_scikit_learns(classes):
-    linear_model = pytest.importorskip("sklearn.linear_model", reason="test extra")
+    linear_model = pytest.importorskip(
+        "sklearn.linear_model", reason="needs the test extra"
+    )
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 5))
     y = (x @ rng.normal(size=(5, classes)) + rng.normal(size=(60, classes))).argmax(1)

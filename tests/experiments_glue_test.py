@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import stand_ins
 from runs import taken
 
 from experiments import glue, glue_table
@@ -17,42 +18,43 @@ from experiments.glue_table import Result
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# In the place of bert_jax.main: notes that it ran, and leaves what a run leaves. The
-# score is the seed's tenth plus the learning rate.
-PROGRAM = """
-import json, sys
-from pathlib import Path
+NAMES = {"rte": ["RTE"], "cola": ["CoLA"], "mnli": ["MNLI-m", "MNLI-mm", "AX"]}
 
-given = dict(arg.lstrip("-").partition("=")[::2] for arg in sys.argv[1:])
-folder = Path(given["workdir"])
-folder.mkdir(parents=True, exist_ok=True)
-with open(folder.parent.parent / "ran.txt", "a") as file:
-    print(folder.parent.name, folder.name, file=file)
-if "BREAK" in given.get("config.init_from", "") and "seed1" in folder.name:
-    sys.exit(7)
-score = int(given["config.seed"]) / 10 + float(given["config.optimizer.learning_rate"])
-best = given.get("config.evaluate.checkpoint", "last")
-(folder / "config.json").write_text(json.dumps({"evaluate": {"checkpoint": best}}))
-with open(folder / "metrics.jsonl", "w") as file:
-    for split in ("dev", "dev_mismatched"):
-        if split == "dev" or "mnli" in given["config"]:
-            for step, value in ((1, "nan"), (2, 0.9), (3, score)):
-                scores = dict.fromkeys(("accuracy", "f1", "matthews"), value)
-                line = {"step": step, "split": split, "time": 0, **scores}
-                print(json.dumps(line), file=file)
-names = {"rte": ["RTE"], "cola": ["CoLA"], "mnli": ["MNLI-m", "MNLI-mm", "AX"]}
-(folder / "predictions").mkdir(exist_ok=True)
-for name in names[given["config"].rpartition("task=")[2]]:
-    text = f"index\\tprediction\\n0\\t{folder.name}\\n"
-    (folder / "predictions" / f"{name}.tsv").write_text(text)
-"""
+
+def main_run(arguments):
+    """In the place of bert_jax.main: notes that it ran, and leaves what a run leaves.
+
+    The score is the seed's tenth plus the learning rate.
+    """
+    given = stand_ins.options(arguments)
+    folder = Path(given["workdir"])
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder.parent.parent / "ran.txt").open("a") as file:
+        print(folder.parent.name, folder.name, file=file)
+    if "BREAK" in given.get("config.init_from", "") and "seed1" in folder.name:
+        sys.exit(7)
+    rate = float(given["config.optimizer.learning_rate"])
+    score = int(given["config.seed"]) / 10 + rate
+    best = given.get("config.evaluate.checkpoint", "last")
+    config = {"evaluate": {"checkpoint": best}}
+    (folder / "config.json").write_text(json.dumps(config))
+    with (folder / "metrics.jsonl").open("w") as file:
+        for split in ("dev", "dev_mismatched"):
+            if split == "dev" or "mnli" in given["config"]:
+                for step, value in ((1, "nan"), (2, 0.9), (3, score)):
+                    scores = dict.fromkeys(("accuracy", "f1", "matthews"), value)
+                    line = {"step": step, "split": split, "time": 0, **scores}
+                    print(json.dumps(line), file=file)
+    (folder / "predictions").mkdir(exist_ok=True)
+    for name in NAMES[given["config"].rpartition("task=")[2]]:
+        text = f"index\tprediction\n0\t{folder.name}\n"
+        (folder / "predictions" / f"{name}.tsv").write_text(text)
 
 
 @pytest.fixture
 def grid(tmp_path, monkeypatch, capfd):
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    monkeypatch.setattr(glue, "PROGRAM", (sys.executable, str(program)))
+    stand_ins.put(monkeypatch, main=main_run)
+    monkeypatch.setattr(glue, "PROGRAM", ("main",))
     output = tmp_path / "runs"
     for folder in ("RTE", "CoLA", "MNLI"):
         (tmp_path / folder).mkdir()

@@ -1,46 +1,47 @@
 """The grid's spread by number of examples: subsets, runs, statistics, verdicts."""
 
 import json
-import sys
+import random
+from pathlib import Path
 
 import numpy as np
 import pytest
+import stand_ins
 from runs import taken
 
 from experiments import grid_spread, spread_report
 from experiments.paper import execution
 
-# In the place of bert_jax.main. The points of the grid differ by their rate, the more
-# the fewer examples there are; seeds differ by chance.
-PROGRAM = """
-import json, random, sys
-from pathlib import Path
 
-given = dict(arg.lstrip("-").partition("=")[::2] for arg in sys.argv[1:])
-folder = Path(given["workdir"])
-output = folder.parents[2]
-with open(output / "ran.txt", "a") as file:
-    print(folder.relative_to(output), file=file)
-train = Path(given["config.task.data_dir"], "train.tsv").read_text().splitlines()
-assert (Path(given["config.task.data_dir"]) / "dev.tsv").exists()
-count = len(train) - 1
-rate = float(given["config.optimizer.learning_rate"])
-for seed in range(int(given["config.train.seeds"])):
-    each = folder / f"seed_{seed}"
-    each.mkdir(parents=True)
-    chance = random.Random(f"{folder} {seed}").gauss(0, 0.002)
-    line = {"step": 3, "split": "dev", "time": 0, "accuracy": 0.8 + chance}
-    line["accuracy"] += rate * 1e4 / count
-    (each / "metrics.jsonl").write_text(json.dumps(line) + "\\n")
-"""
+def main_run(arguments):
+    """In the place of bert_jax.main.
+
+    The points of the grid differ by their rate, the more the fewer examples there are;
+    seeds differ by chance.
+    """
+    given = stand_ins.options(arguments)
+    folder = Path(given["workdir"])
+    output = folder.parents[2]
+    with (output / "ran.txt").open("a") as file:
+        print(folder.relative_to(output), file=file)
+    data = Path(given["config.task.data_dir"])
+    count = len((data / "train.tsv").read_text().splitlines()) - 1
+    assert (data / "dev.tsv").exists()
+    rate = float(given["config.optimizer.learning_rate"])
+    for seed in range(int(given["config.train.seeds"])):
+        each = folder / f"seed_{seed}"
+        each.mkdir(parents=True)
+        chance = random.Random(f"{folder} {seed}").gauss(0, 0.002)
+        accuracy = 0.8 + chance + rate * 1e4 / count
+        line = {"step": 3, "split": "dev", "time": 0, "accuracy": accuracy}
+        (each / "metrics.jsonl").write_text(json.dumps(line) + "\n")
 
 
 @pytest.fixture
 def command(plain, tmp_path, monkeypatch, capfd):
     pytest.importorskip("matplotlib", reason="needs the report extra")
-    program = tmp_path / "main.py"
-    program.write_text(PROGRAM)
-    monkeypatch.setattr(execution, "MAIN", (sys.executable, str(program)))
+    stand_ins.put(monkeypatch, main=main_run)
+    monkeypatch.setattr(execution, "MAIN", ("main",))
     folder = tmp_path / "SST-2"
     folder.mkdir()
     (tmp_path / "STS-B").mkdir()

@@ -1,11 +1,14 @@
 """Learning curves: subsets, classifiers on frozen vectors, losses, runs, the report."""
 
 import json
+import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import stand_ins
 from runs import run as run_main
 from runs import taken
 from scipy import stats
@@ -26,39 +29,40 @@ from experiments import (
 from experiments import learning_curves as curves
 from experiments.paper import execution
 
-# In the place of bert_jax.main: notes that it ran, and leaves what a run leaves. Of the
-# two epochs' scores the last depends on system, number of examples and seed.
-PROGRAM = """
-import json, os, sys
-from pathlib import Path
-
-given = dict(arg.lstrip("-").partition("=")[::2] for arg in sys.argv[1:])
-folder = Path(given["workdir"])
-output = folder.parents[1]
-with open(output / "ran.txt", "a") as file:
-    print(folder.relative_to(output), file=file)
-if os.environ.get("BREAK", "none") in str(folder):
-    print("error: it is broken", file=sys.stderr)
-    sys.exit(int(os.environ["BREAK_STATUS"]))
-train = Path(given["config.task.train_file"]).read_text().splitlines()
-assert given["config.task.dev_train_file"] == given["config.task.train_file"]
-count, first = int(given["config.train.seeds"]), int(given["config.seed"])
-folders = [folder / f"seed_{first + s}" for s in range(count)]
-for number, each in enumerate({folder, *(folders if count > 1 else [])}):
-    each.mkdir(parents=True, exist_ok=True)
-    config = {"train": {"batch_size": 4, "num_steps": 2}, "model": {}}
-    (each / "config.json").write_text(json.dumps(config))
-    seed = int(each.name[5:]) if each.name.startswith("seed_") else first
-    score = 0.5 + len(train) / 100 + seed / 1000 - 0.1 * ("left" in str(folder))
-    with open(each / "metrics.jsonl", "w") as file:
-        for epoch in (1, 2):
-            step = epoch * len(train) // 4
-            for split, value in (("dev", score), ("dev_train", 0.9)):
-                line = {"step": step, "split": split, "time": 0, "accuracy": value}
-                line["cross_entropy"] = 0.5 + epoch / 10 * (1 if split == "dev" else -1)
-                print(json.dumps(line), file=file)
-"""
 WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
+
+
+def main_run(arguments):
+    """In the place of bert_jax.main: notes that it ran, and leaves what a run leaves.
+
+    Of the two epochs' scores the last depends on system, number of examples and seed.
+    """
+    given = stand_ins.options(arguments)
+    folder = Path(given["workdir"])
+    output = folder.parents[1]
+    with (output / "ran.txt").open("a") as file:
+        print(folder.relative_to(output), file=file)
+    if os.environ.get("BREAK", "none") in str(folder):
+        print("error: it is broken")
+        sys.exit(int(os.environ["BREAK_STATUS"]))
+    train = Path(given["config.task.train_file"]).read_text().splitlines()
+    assert given["config.task.dev_train_file"] == given["config.task.train_file"]
+    count, first = int(given["config.train.seeds"]), int(given["config.seed"])
+    folders = [folder / f"seed_{first + s}" for s in range(count)]
+    for each in {folder, *(folders if count > 1 else [])}:
+        each.mkdir(parents=True, exist_ok=True)
+        config = {"train": {"batch_size": 4, "num_steps": 2}, "model": {}}
+        (each / "config.json").write_text(json.dumps(config))
+        seed = int(each.name[5:]) if each.name.startswith("seed_") else first
+        score = 0.5 + len(train) / 100 + seed / 1000 - 0.1 * ("left" in str(folder))
+        lines = [
+            {"step": epoch * len(train) // 4, "split": split, "time": 0,
+             "accuracy": value, "cross_entropy": 0.5 + epoch / 10 * sign}
+            for epoch in (1, 2)
+            for split, value, sign in (("dev", score, 1), ("dev_train", 0.9, -1))
+        ]  # fmt: skip
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (each / "metrics.jsonl").write_text(text)
 
 
 def write_reviews(folder):
@@ -98,9 +102,8 @@ def reading(micro, tmp_path_factory):
 def command(data, plain, tmp_path, monkeypatch, capfd):
     """Runs the command with the stand-in; gives status, what ran, stdout, stderr."""
     pytest.importorskip("matplotlib", reason="needs the report extra")
-    program = tmp_path / "main.py"
-    program.write_text(PROGRAM)
-    monkeypatch.setattr(execution, "MAIN", (sys.executable, str(program)))
+    stand_ins.put(monkeypatch, main=main_run)
+    monkeypatch.setattr(execution, "MAIN", ("main",))
     output = tmp_path / "out"
 
     def run(*args):

@@ -6,7 +6,9 @@ import sys
 import time
 
 import pytest
-from paper_runs import command, data
+import stand_ins
+from paper_runs import command, data, main_run
+from runs import here
 
 from bert_jax.errors import UserError
 from experiments import running
@@ -70,7 +72,7 @@ def test_a_run_that_fails_is_shown_and_the_rest_goes_on(command, monkeypatch):
     assert status == 0 and len(ran) == 3
 
 
-@pytest.mark.parametrize("status", [130, 143, -15])
+@pytest.mark.parametrize("status", [130, -15])
 def test_a_signal_ends_all_and_the_same_command_goes_on(command, monkeypatch, status):
     args = ("table5", "--tasks=sst2", "--seeds=2")
     monkeypatch.setenv("BREAK", "no-nsp-loss-")
@@ -86,10 +88,9 @@ def test_a_signal_ends_all_and_the_same_command_goes_on(command, monkeypatch, st
     assert ended == 0 and len(ran) == 9 - 2
 
 
-def test_a_killed_run_is_a_failure_with_its_signal(command, monkeypatch, tmp_path):
-    (tmp_path / "main.py").write_text(
-        "import os, sys; print('halfway', flush=True); os.kill(os.getpid(), 9)"
-    )
+def test_a_killed_run_is_a_failure_with_its_signal(command, monkeypatch):
+    text = "import os; print('halfway', flush=True); os.kill(os.getpid(), 9)"
+    monkeypatch.setattr(execution, "MAIN", (sys.executable, "-c", text))
     status, _, out, _ = command("table1", "--tasks=sst2", "--seeds=2")
     assert status == 2 and "halfway (ended by signal 9)" in out
 
@@ -269,9 +270,12 @@ def test_features_that_cannot_start_are_one_line(command, monkeypatch):
     assert err.splitlines()[-1].startswith("error: 1 of 3 runs failed")
 
 
-@pytest.mark.parametrize("table", ["table1", "table6", "figure5", "table8", "imdb"])
-def test_other_tables_are_drawn(command, table):
-    status, _, _, err = command(table, "--seeds=2")
+@pytest.mark.parametrize(
+    ("table", "task"),
+    [("table1", "cola"), ("table6", "sst2"), ("figure5", "mnli"), ("table8", "ner")],
+)
+def test_other_tables_are_drawn(command, table, task):
+    status, _, _, err = command(table, f"--tasks={task}", "--seeds=2")
     assert status == 0, err
     html = (command.output / f"{table}-tiny" / "report.html").read_text()
     assert "<svg" in html and "</html>" in html
@@ -279,9 +283,21 @@ def test_other_tables_are_drawn(command, table):
     assert ("OpenAI GPT" in html) == (table == "table1")
 
 
-def test_a_whole_table_of_tiny_models(micro, tmp_path, capfd):
-    """Pre-trained, fine-tuned, judged and drawn; a second start runs nothing."""
+def test_a_whole_table_of_tiny_models(micro, tmp_path, monkeypatch, capfd):
+    """Pre-trained, fine-tuned, judged and drawn; a second start runs nothing.
+
+    The program runs in this process: experiments_learning_curves_test.py starts it.
+    """
     pytest.importorskip("matplotlib", reason="needs the report extra")
+
+    def run(arguments):
+        if "/ltr-" in arguments[-1]:  # its work directory: one real system is enough
+            main_run(arguments)
+        else:
+            print(*here(*arguments), sep="")
+
+    stand_ins.put(monkeypatch, main=run)
+    monkeypatch.setattr(execution, "MAIN", ("main",))
     folder = tmp_path / "data" / "imdb"
     folder.mkdir(parents=True)
     rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 16]

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.decomposition import PCA
-from sklearn.model_selection import LeaveOneOut, cross_val_score
-from sklearn.neighbors import KNeighborsClassifier
 
 import bert_jax
 from experiments import layer_plots, sense_scores, senses, word2vec
@@ -21,14 +18,18 @@ WORDS = {"bank": "bank", "bat": "bat", "spring": "spring", "sagwa": "사과", "b
 # Of words that the run's small vocabulary has; "thecats" is several pieces.
 USES = "a\tthe cats\na\ta go cats watch\nb\twhile seven it go cats\nb\tit cats\n"
 RNG = np.random.default_rng(0)
+TEST = "needs the test extra"
 
 
 def test_scores_beside_scikit_learn():
+    selection = pytest.importorskip("sklearn.model_selection", reason=TEST)
+    neighbors = pytest.importorskip("sklearn.neighbors", reason=TEST)
     vectors = RNG.normal(size=(20, 6)).astype(np.float32)
     labels = [name for name in "abc" * 7][:20]
     found = sense_scores.scores(vectors, labels)
-    nearest = KNeighborsClassifier(1, metric="cosine")
-    kept_out = cross_val_score(nearest, vectors, labels, cv=LeaveOneOut())
+    nearest = neighbors.KNeighborsClassifier(1, metric="cosine")
+    each = selection.LeaveOneOut()
+    kept_out = selection.cross_val_score(nearest, vectors, labels, cv=each)
     assert found.nearest == pytest.approx(kept_out.mean())
     pairs = {True: [], False: []}
     for i, j in itertools.combinations(range(20), 2):
@@ -220,7 +221,8 @@ def test_word2vec_reads_the_other_words(plain):
 
 def test_the_two_largest_components():
     vectors = RNG.normal(size=(9, 5))
-    expected = PCA(2).fit_transform(vectors)
+    decomposition = pytest.importorskip("sklearn.decomposition", reason=TEST)
+    expected = decomposition.PCA(2).fit_transform(vectors)
     found = layer_plots.principal(vectors)
     np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-9)
     np.testing.assert_array_equal(layer_plots.principal(np.ones((3, 1))), 0)

@@ -4,9 +4,12 @@ import json
 import re
 
 import pytest
+import stand_ins
+from runs import here
 
 from bert_jax.workdir import metrics
 from experiments import compare, sweep
+from experiments.paper import execution
 
 
 def a_run(folder, score, seed=0, **fields):
@@ -165,7 +168,10 @@ def test_the_plan_of_a_fine_tuning_has_no_pretraining(micro, tmp_path, capsys):
     assert "pre-training: 2 of " in capsys.readouterr().out
 
 
-def test_a_grid_trains_every_point_once(micro, tmp_path, capfd):
+@pytest.mark.heart
+def test_a_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd):
+    stand_ins.put(monkeypatch, main=lambda given: print(*here(*given), sep=""))
+    monkeypatch.setattr(execution, "MAIN", ("main",))
     command = [
         *(f"--config={micro}", "--config.train.num_steps=3", "--together"),
         *("--grid=optimizer.learning_rate=1e-3,2e-3", "--grid=seed=0,1"),

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Understands what launch/tpu.py asks for, and nothing else. Like the real one it calls
 # a command again whose connection has broken off (exit status 255).
-FAKE_GCLOUD = """#!PYTHON
+FAKE_GCLOUD = """#!PYTHON -IS
 import json, os, shutil, subprocess, sys
 from pathlib import Path
 
@@ -138,7 +138,7 @@ class Cloud:
             "PYTHON": str(programs / "python"),
             "FAKE_CLOUD": str(self.folder),
             "BERT_JAX_ACCELERATOR": "cpu",
-            "BERT_JAX_TPU_POLL": "0.1",
+            "BERT_JAX_TPU_POLL": "0.3",
             "TMPDIR": str(folder),
         }
 
@@ -149,7 +149,8 @@ class Cloud:
         (self.folder / "program").write_text(text)
 
     def start(self, *arguments, launch_sh=False):
-        command = [sys.executable, "-m", "launch.tpu", str(self.repository)]
+        # Without what is installed: it needs nothing of that.
+        command = [sys.executable, "-S", "-m", "launch.tpu", str(self.repository)]
         if launch_sh:
             command = ["./launch.sh", "tpu"]
         python = sys.executable if launch_sh else self.environment["PYTHON"]

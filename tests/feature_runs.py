@@ -2,6 +2,9 @@
 
 import json
 
+import bert_jax
+from experiments import features
+
 # Of the corpus's words, all in the vocabulary: cats and dogs are entities, and so is
 # what stands between "over" and "dog".
 SENTENCES = (
@@ -40,11 +43,21 @@ def command_of(data, plain):
             "seeds": 2,
             "config.train.batch_size": 8,
             "config.train.num_epochs": 3.0,
+            "config.evaluate.batch_size": 4,  # 20 rows of train and 5 of dev: 7 batches
             "config.optimizer.learning_rate": 0.02,
         }
         return [f"--{name}={value}" for name, value in (given | options).items()]
 
     return make
+
+
+def opened(arguments):
+    """The options, the task and the model of a command, as `features.run` has them."""
+    given, fields = features.parse(arguments)
+    bert = bert_jax.load(given.init_from)
+    task = features.Ner(features.settings(given, fields, bert), bert.tokenizer)
+    task.resolve()
+    return given, task, bert
 
 
 def results(folder):

@@ -13,9 +13,11 @@ back, a JSON object a message. When the other end closes, runs that still go are
 
 import contextlib
 import gc
+import importlib
 import json
 import logging
 import os
+import pkgutil
 import runpy
 import select
 import signal
@@ -27,10 +29,13 @@ from typing import TextIO
 
 import numpy as np
 
+import bert_jax
 from bert_jax.runtime import environment, signals
 from tests import shared_cache
 
 ORDER_FILES = 4
+# Each run executes the first as its program; the second is Apache Beam's.
+NOT_IMPORTED = ("bert_jax.main", "bert_jax.data.beam")
 
 
 def serve(orders: socket.socket) -> list[int]:
@@ -113,7 +118,7 @@ def _tell(orders: socket.socket, news: dict) -> None:
 
 
 def _import() -> None:
-    """What runs import; not `bert_jax.main`, which each executes as its program."""
+    """What runs import, which by themselves they import on use."""
     import array_record.python.array_record_module
     import grain
     import jax
@@ -123,25 +128,15 @@ def _import() -> None:
     import scipy.stats
     import sentencex
     import tensorboardX
-    import tensorflow_datasets
-
-    from bert_jax import describe, evaluate, predict, tasks, train
-    from bert_jax.config import command_line, configuration
-    from bert_jax.convert import weights
-    from bert_jax.runtime import compilation_cache, failures, notice, processes
-    from bert_jax.training import asked, initial
+    from tensorflow_datasets.core import read_only_builder
+    from tensorflow_datasets.core.download import download_manager, extractor
+    from tensorflow_datasets.proto import tf_example_pb2
 
     del array_record, grain, jax, optax, orbax, safetensors, scipy, sentencex
-    del (
-        tensorboardX,
-        tensorflow_datasets,
-        asked,
-        command_line,
-        compilation_cache,
-        configuration,
-    )
-    del describe, evaluate, failures, initial, notice, predict, processes, tasks
-    del train, weights
+    del tensorboardX, read_only_builder, download_manager, extractor, tf_example_pb2
+    for module in pkgutil.walk_packages(bert_jax.__path__, "bert_jax."):
+        if module.name not in NOT_IMPORTED:
+            importlib.import_module(module.name)
     environment.check()
     shared_cache.write_whole()
 

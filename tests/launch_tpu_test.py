@@ -22,7 +22,7 @@ ARGUMENTS = ["--config=a b.py", '--config.init_from=it\'s "$HOME"; `x` \\ *', "-
 SHORT = """
 echo "worker $WORKER in $PWD"
 printf '<%s>' "$@"
-for i in 1 2 3; do echo "step $i"; sleep 0.1; done
+for i in 1 2 3; do echo "step $i"; done
 """
 
 
@@ -70,7 +70,7 @@ def test_dry_run_prints_what_is_called_then(cloud):
     cloud.program(
         'if [ "$WORKER" = 0 ]; then exit 7; fi\n'
         "trap 'exit 143' TERM\n"
-        "while :; do sleep 0.05; done"
+        "while :; do sleep 0.2; done"
     )
     assert cloud.launch("--", *ARGUMENTS)[0] == 7
     called: list[list[str]] = []
@@ -101,7 +101,7 @@ def test_a_failing_worker_ends_all(cloud):
     cloud.program(
         'if [ "$WORKER" = 1 ]; then sleep 0.5; echo "boom"; exit 7; fi\n'
         "trap 'echo saved; exit 143' TERM\n"
-        "while :; do sleep 0.05; done"
+        "while :; do sleep 0.2; done"
     )
     status, _, err = cloud.launch("--", "--x")
     assert status == 7
@@ -115,7 +115,7 @@ def test_a_failing_worker_ends_all(cloud):
 
 
 def test_a_killed_process_is_a_failure(cloud):
-    cloud.program("while :; do echo working; sleep 0.05; done")
+    cloud.program("while :; do echo working; sleep 0.2; done")
     process = cloud.start("--", "--x")
     cloud.wait_for(log(cloud, 1), "working")
     pid = cloud.folder / "worker1" / "bert_jax_runs" / "run" / "pid"
@@ -126,7 +126,7 @@ def test_a_killed_process_is_a_failure(cloud):
 
 
 COUNTING = """
-for i in $(seq 40); do echo "line $i of worker $WORKER"; sleep 0.05; done
+for i in $(seq 20); do echo "line $i of worker $WORKER"; sleep 0.1; done
 """
 
 
@@ -137,7 +137,7 @@ def test_a_dropped_connection_shows_every_line_once(cloud, drop):
     status, out, err = cloud.launch("--", "--x")
     assert status == 0, err
     assert out == log(cloud).read_text()
-    assert out.count("line") == 40
+    assert out.count("line") == 20
 
 
 def test_a_slice_that_does_not_answer_for_a_while(cloud):
@@ -166,7 +166,7 @@ def test_detached_and_attached_again(cloud):
     assert status == 2
     assert "a run is under way on worker 0; --attach follows it" in err
     process = cloud.start("--attach")
-    cloud.wait_for(log(cloud), "line 40 ")
+    cloud.wait_for(log(cloud), "line 20 ")
     (cloud.folder / "end").touch()
     status, out, err = finish(process)
     assert status == 0, err
@@ -178,7 +178,7 @@ def test_detached_and_attached_again(cloud):
 def test_stop_lets_it_save(cloud):
     cloud.program(
         "trap 'sleep 0.3; echo saved; exit 143' TERM\n"
-        "echo started; while :; do sleep 0.05; done"
+        "echo started; while :; do sleep 0.2; done"
     )
     process = cloud.start("--restart", "--", "--x")
     cloud.wait_for(log(cloud), "started")

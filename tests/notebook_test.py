@@ -45,10 +45,16 @@ def model(tmp_path):
 
 
 def given(model):
-    """The cells' code for this model."""
-    first = CODE["open"]
-    assert first.count('"runs/tiny"') == 1
-    return {**CODE, "open": first.replace('"runs/tiny"', repr(str(model)))}
+    """The cells' code for this model, trained for one epoch."""
+    code = dict(CODE)
+    changes = {
+        "open": ('"runs/tiny"', repr(str(model))),
+        "train": ("num_epochs=5.0", "num_epochs=1.0"),
+    }
+    for cell, (old, new) in changes.items():
+        assert code[cell].count(old) == 1
+        code[cell] = code[cell].replace(old, new)
+    return code
 
 
 @pytest.fixture

@@ -1,89 +1,104 @@
-"""Programs in the place of those that experiments.paper starts, and its data."""
+"""Stand-ins for the programs that experiments.paper starts, and its data."""
 
+import functools
 import json
+import os
 import sys
+from pathlib import Path
 
 import pytest
+import stand_ins
 from runs import taken
 
 from bert_jax.config import configuration
 from experiments.paper import __main__ as paper
 from experiments.paper import execution, options, runs
 
-# In the place of bert_jax.main: notes that it ran, and leaves what a run leaves. A
-# system's score is by its folder's name, and a little by the seed.
-PROGRAM = """
-import json, os, sys
-from pathlib import Path
+BASES = {"/ltr-": 0.5, "/gpt-": 0.6, "/elmo-": 0.4}
 
-given = dict(arg.lstrip("-").partition("=")[::2] for arg in sys.argv[1:])
-folder = Path(given["workdir"])
-print(f"{folder}: 5 parameters on 2 x cpu (data=1)", file=sys.stderr)
-output = next(p for p in folder.parents if p.name in ("pretraining", "finetuning"))
-with open(output.parent / "ran.txt", "a") as file:
-    print(folder.relative_to(output.parent), file=file)
-for wrong in os.environ.get("BREAK", "").split():
-    if wrong in str(folder):
-        print("noise", file=sys.stderr)
-        print(f"error: {wrong} is broken", file=sys.stderr)
-        status = int(os.environ.get("BREAK_STATUS", 2))
-        if status < 0:
-            os.kill(os.getpid(), -status)
-        sys.exit(status)
-source = given.get("config.init_from")
-if source:
-    step = Path(source).name if Path(source).parent.name == "checkpoints" else ""
-    assert (Path(source).parents[1] if step else Path(source)).is_dir(), source
-count = int(given.get("config.train.seeds", 1))
-seeds = range(count)
-folders = [folder / f"seed_{s}" for s in seeds] if count > 1 else [folder]
-for each in {folder, *folders}:
-    each.mkdir(parents=True, exist_ok=True)
-    config = Path(sys.argv[0]).with_name("config.json").read_text()
-    (each / "config.json").write_text(config)
-    name = each.name.removeprefix("seed_")
-    seed = int(name) if name.isdecimal() else 0
-    bases = {"/ltr-": 0.5, "/gpt-": 0.6, "/elmo-": 0.4}
-    base = next((s for name, s in bases.items() if name in str(folder)), 0.7)
-    score = base + seed / 100 + (seed % 2) / 500 * (base > 0.6)
+
+@functools.cache
+def config_of_forty_steps():
+    config = configuration.defaults()
+    config.train.num_steps = 40
+    return json.dumps(config.to_dict())
+
+
+def main_run(arguments):
+    """In the place of bert_jax.main: notes that it ran, and leaves what a run leaves.
+
+    A system's score is by its folder's name, and a little by the seed.
+    """
+    given = stand_ins.options(arguments)
+    folder = Path(given["workdir"])
+    print(f"{folder}: 5 parameters on 2 x cpu (data=1)")
+    output = next(p for p in folder.parents if p.name in ("pretraining", "finetuning"))
+    with (output.parent / "ran.txt").open("a") as file:
+        print(folder.relative_to(output.parent), file=file)
+    for wrong in os.environ.get("BREAK", "").split():
+        if wrong in str(folder):
+            print("noise")
+            print(f"error: {wrong} is broken")
+            sys.exit(int(os.environ.get("BREAK_STATUS", 2)))
+    if source := given.get("config.init_from"):
+        of_step = Path(source).parent.name == "checkpoints"
+        assert (Path(source).parents[1] if of_step else Path(source)).is_dir(), source
+    count = int(given.get("config.train.seeds", 1))
+    folders = [folder / f"seed_{s}" for s in range(count)] if count > 1 else [folder]
+    for each in {folder, *folders}:
+        each.mkdir(parents=True, exist_ok=True)
+        (each / "config.json").write_text(config_of_forty_steps())
+        name = each.name.removeprefix("seed_")
+        seed = int(name) if name.isdecimal() else 0
+        base = next((s for name, s in BASES.items() if name in str(folder)), 0.7)
+        score = base + seed / 100 + (seed % 2) / 500 * (base > 0.6)
+        write_metrics(each, score)
+
+
+def write_metrics(folder, score):
+    """Forty steps of three seconds, and the score on dev at the end."""
     names = ("accuracy", "f1", "matthews", "spearman", "exact_match", "perplexity")
-    with open(each / "metrics.jsonl", "w") as file:
-        for step in (10, 20, 30, 40):
-            print(json.dumps({"step": step, "split": "train", "time": step * 3.0,
-                              "loss": 1.0}), file=file)
-        for split in ("dev", "dev_mismatched"):
-            print(json.dumps({"step": 40, "split": split, "time": 0.0,
-                              **dict.fromkeys(names, score)}), file=file)
-"""
-BUDGET = """
-import json, os, sys
-from pathlib import Path
-given = dict(arg.lstrip("-").partition("=")[::2] for arg in sys.argv[1:])
-if os.environ.get("BREAK") == "budget":
-    print("error: no text", file=sys.stderr)
-    sys.exit(2)
-words = int(given["words"])
-budget = {"steps": 40, "words": words + 5.0, "positions": 1000, "parameters": 12,
-          "flops": 1e9}
-path = Path(given["output"])
-path.parent.mkdir(parents=True, exist_ok=True)
-path.write_text(json.dumps(budget))
-with open(path.parents[1] / "ran.txt", "a") as file:
-    print("budget of", path.name.partition("-")[0], file=file)
-"""
-FEATURES = """
-import json, os, sys
-from pathlib import Path
-given = dict(arg.lstrip("-").partition("=")[::2] for arg in sys.argv[1:])
-folder = Path(given["output"])
-folder.mkdir(parents=True, exist_ok=True)
-restarts = [0.5, 0.52, 0.51][: int(given["seeds"])]
-choices = {"embeddings": 0.2, "last": 0.0, "sum_all": 0.3}
-found = {name: {"dev": {"restarts": [more + x for x in restarts]}}
-         for name, more in choices.items()}
-given = {"choices": found, "score": os.environ.get("SCORE", "f1")}
-(folder / "results.json").write_text(json.dumps(given))
-"""
+    lines = [
+        {"step": step, "split": "train", "time": step * 3.0, "loss": 1.0}
+        for step in (10, 20, 30, 40)
+    ]
+    for split in ("dev", "dev_mismatched"):
+        scores = dict.fromkeys(names, score)
+        lines.append({"step": 40, "split": split, "time": 0.0, **scores})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text)
+
+
+def budget_run(arguments):
+    """In the place of experiments.paper.budget."""
+    given = stand_ins.options(arguments)
+    if os.environ.get("BREAK") == "budget":
+        print("error: no text")
+        sys.exit(2)
+    budget = {"steps": 40, "words": int(given["words"]) + 5.0, "positions": 1000}
+    budget |= {"parameters": 12, "flops": 1e9}
+    path = Path(given["output"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(budget))
+    with (path.parents[1] / "ran.txt").open("a") as file:
+        print("budget of", path.name.partition("-")[0], file=file)
+
+
+def features_run(arguments):
+    """In the place of experiments.features."""
+    given = stand_ins.options(arguments)
+    folder = Path(given["output"])
+    folder.mkdir(parents=True, exist_ok=True)
+    restarts = [0.5, 0.52, 0.51][: int(given["seeds"])]
+    choices = {"embeddings": 0.2, "last": 0.0, "sum_all": 0.3}
+    found = {
+        name: {"dev": {"restarts": [more + x for x in restarts]}}
+        for name, more in choices.items()
+    }
+    left = {"choices": found, "score": os.environ.get("SCORE", "f1")}
+    (folder / "results.json").write_text(json.dumps(left))
+
+
 FOLDERS = ("SST-2", "MRPC", "QNLI", "RTE", "CoLA", "STS-B", "QQP")
 
 
@@ -105,18 +120,10 @@ def data(tmp_path):
 @pytest.fixture
 def command(data, micro, tmp_path, monkeypatch, capfd):
     pytest.importorskip("matplotlib", reason="needs the report extra")
-    config = configuration.defaults()
-    config.train.num_steps = 40
-    files = {"main.py": PROGRAM, "features.py": FEATURES, "budget.py": BUDGET}
-    files["config.json"] = json.dumps(config.to_dict())
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    program = (sys.executable, str(tmp_path / "main.py"))
-    monkeypatch.setattr(execution, "MAIN", program)
-    features = (sys.executable, str(tmp_path / "features.py"))
-    monkeypatch.setattr(runs, "FEATURES", features)
-    budget = (sys.executable, str(tmp_path / "budget.py"))
-    monkeypatch.setattr(execution, "BUDGET", budget)
+    stand_ins.put(monkeypatch, main=main_run, features=features_run, budget=budget_run)
+    monkeypatch.setattr(execution, "MAIN", ("main",))
+    monkeypatch.setattr(execution, "BUDGET", ("budget",))
+    monkeypatch.setattr(runs, "FEATURES", ("features",))
     output = tmp_path / "out"
 
     def run(table, *args):

@@ -41,10 +41,11 @@ def get_config(config):
 """
 
 
-@pytest.fixture
-def small(tmp_path):
-    (tmp_path / "small.py").write_text(SMALL)
-    return str(tmp_path / "small.py")
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    path = tmp_path_factory.mktemp("small") / "small.py"
+    path.write_text(SMALL)
+    return str(path)
 
 
 def made(spec, *fields, devices=8):
@@ -59,7 +60,10 @@ def made(spec, *fields, devices=8):
     return task, mesh, phase
 
 
-def compiled(task, mesh, phase):
+@functools.cache
+def compiled(spec, *fields, devices=8):
+    """The step of `made`; the tests below ask several questions of each."""
+    task, mesh, phase = made(spec, *fields, devices=devices)
     config = task.config
     function = functools.partial(
         step.train_step,
@@ -83,6 +87,8 @@ def compiled(task, mesh, phase):
 
 
 MESH = ("mesh.data=2", "mesh.fsdp=2", "mesh.tensor=2")
+DATA, ALL = ("mesh.data=8",), ("mesh.data=1", "mesh.tensor=4", "mesh.fsdp=2")
+SAVING = ("model.remat=full", "model.scan_layers=True", "train.micro_batches=4")
 
 
 def test_parameters_and_optimizer_are_those_of_real_arrays(small):
@@ -104,17 +110,16 @@ def test_parameters_and_optimizer_are_those_of_real_arrays(small):
     ("devices", "fields"),
     [
         (1, ()),
-        (1, ("model.remat=full", "model.scan_layers=True")),
-        (1, ("train.micro_batches=4",)),
+        (1, SAVING),
         (1, ("corpus.packing=True",)),
-        (8, ("mesh.tensor=4",)),
-        (8, MESH),
+        (8, DATA),
+        (8, ALL),
     ],
-    ids=["plain", "remat", "micro_batches", "packing", "tensor", "mesh"],
+    ids=["plain", "remat_and_micro_batches", "packing", "data", "all"],
 )
 def test_memory_is_what_the_compiler_reports(small, devices, fields):
     task, mesh, phase = made(small, *fields, devices=devices)
-    analysis = compiled(task, mesh, phase).memory_analysis()
+    analysis = compiled(small, *fields, devices=devices).memory_analysis()
     lines = {x.name: x.value for x in estimate.memory(task.config, mesh, 0)}
     resident = lines.pop("parameters") + lines.pop("optimizer")
     batch = sum(
@@ -140,17 +145,11 @@ def test_a_gpu_keeps_the_probabilities_without_dropout_too(small, rate, left_out
     assert traced - kept == left_out * 4 * heads * length**2 * 4
 
 
-@pytest.mark.parametrize(
-    ("fields", "axes"),
-    [
-        (("mesh.data=8",), "data"),
-        (("mesh.data=1", "mesh.tensor=4", "mesh.fsdp=2"), "all"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "axes"), [(DATA, "data"), (ALL, "all")])
 def test_traffic_is_that_of_the_collectives(small, fields, axes):
     task, mesh, phase = made(small, *fields)
     found = {"all-reduce": 0, "all-gather": 0}
-    for line in compiled(task, mesh, phase).as_text().splitlines():
+    for line in compiled(small, *fields).as_text().splitlines():
         match = re.search(r"= (.+?) (all-reduce|all-gather)(-start)?\(", line)
         for dims in re.findall(r"\w+\[([\d,]*)\]", match[1]) if match else ():
             sizes = [int(size) for size in dims.split(",") if size]
@@ -177,9 +176,9 @@ def test_traffic_is_that_of_the_collectives(small, fields, axes):
 
 @pytest.mark.parametrize("fields", [(), ("corpus.packing=True",)])
 def test_flops_are_those_that_the_compiler_counts_nearly(small, fields):
-    task, mesh, phase = made(small, *fields, devices=1)
+    task, _, phase = made(small, *fields, devices=1)
     assert ("cls_positions" in phase.shapes) == bool(fields)
-    counted = compiled(task, mesh, phase).cost_analysis()["flops"]
+    counted = compiled(small, *fields, devices=1).cost_analysis()["flops"]
     (own,) = task.phases()
     assert counted == pytest.approx(task.flops(own.shapes), rel=0.15)
 

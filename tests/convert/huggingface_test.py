@@ -48,6 +48,7 @@ def equal(a, b):
     )
 
 
+@pytest.mark.heart
 @pytest.mark.parametrize("case", CASES)
 def test_equals_what_transformers_computed(golden, make_folder, case):
     bert = pretrained.load(make_folder(case))

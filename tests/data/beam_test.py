@@ -12,23 +12,28 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-
-pytest.importorskip("apache_beam", reason="needs the beam extra")
-
 from preparing import make_config, write_corpus
 
-from bert_jax.data import beam, chunks, prepare
+from bert_jax.data import chunks, prepare
 from bert_jax.data.shards import Chunk, Job, Shard
 from bert_jax.errors import UserError
 
-ALONE = beam.Runner("FnApiRunner", ())
-TWO = beam.Runner("FnApiRunner", ("--direct_num_workers=2",))
+TWO, TWICE = "--direct_num_workers=2", "--direct_runner_bundle_repeat=2"
 
 
-def mapped(runner, folder, function, count):
-    job = Job(folder, None, 0, "en", 0, None)
-    numbered = [Chunk("train", number, []) for number in range(count)]
-    return beam.ordered_map(runner, folder, function, job, numbered)
+@pytest.fixture
+def mapped(tmp_path):
+    """Maps a function over some chunks on the runner of the process pool."""
+    pytest.importorskip("apache_beam", reason="needs the beam extra")
+    from bert_jax.data import beam
+
+    def run(function, count, *options):
+        runner = beam.Runner("FnApiRunner", options)
+        job = Job(tmp_path, None, 0, "en", 0, None)
+        numbered = [Chunk("train", number, []) for number in range(count)]
+        return beam.ordered_map(runner, tmp_path, function, job, numbered)
+
+    return run
 
 
 def pids(_, chunk):
@@ -75,6 +80,7 @@ def nothing_stays(tmp_path, monkeypatch):
 
 
 def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
+    pytest.importorskip("apache_beam", reason="needs the beam extra")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 2000)
     write_corpus(tmp_path / "corpus.txt")
     found = {}
@@ -90,25 +96,20 @@ def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
     assert found[""] == found["FnApiRunner"]
 
 
-def test_a_worker_killed_and_again(tmp_path):
+def test_a_worker_killed_and_again_with_repeated_bundles(mapped, tmp_path):
     start = time.monotonic()
     with pytest.raises(UserError, match=r"worker process died.*same command again"):
-        list(mapped(TWO, tmp_path, dies_at_three, 8))
+        list(mapped(dies_at_three, 8, TWO))
     assert time.monotonic() - start < 90
-    shards = list(mapped(TWO, tmp_path, pids, 8))
+    # The pool is asked for each bundle twice, and does nothing twice.
+    shards = list(mapped(notes, 8, TWO, TWICE))
     assert [shard.number for shard in shards] == list(range(8))
     assert len({shard.totals["pid"] for shard in shards}) == 2
+    assert len(list(tmp_path.glob("call-*"))) == 8
 
 
-def test_a_repeated_bundle_does_nothing_twice(tmp_path):
-    runner = beam.Runner("FnApiRunner", ("--direct_runner_bundle_repeat=2",))
-    shards = list(mapped(runner, tmp_path, notes, 4))
-    assert [shard.number for shard in shards] == list(range(4))
-    assert len(list(tmp_path.glob("call-*"))) == 4
-
-
-def test_closing_ends_the_pipeline(tmp_path):
-    results = mapped(ALONE, tmp_path, pids, 300)
+def test_closing_ends_the_pipeline(mapped):
+    results = mapped(pids, 300)
     first = next(results)
     assert psutil.pid_exists(first.totals["pid"])
     assert first.totals["pid"] != os.getpid()
@@ -123,13 +124,13 @@ def test_closing_ends_the_pipeline(tmp_path):
         (fails_at_three, UserError, "corpus.runner=FnApiRunner: three is bad; "),
     ],
 )
-def test_errors_of_the_function(tmp_path, function, error, message):
+def test_errors_of_the_function(mapped, function, error, message):
     with pytest.raises(error, match=message):
-        list(mapped(ALONE, tmp_path, function, 5))
+        list(mapped(function, 5))
 
 
-def test_two_chunks_need_no_pipeline(tmp_path):
-    shards = list(mapped(TWO, tmp_path, pids, 2))
+def test_two_chunks_need_no_pipeline(mapped):
+    shards = list(mapped(pids, 2, TWO))
     assert [shard.totals["pid"] for shard in shards] == [os.getpid()] * 2
 
 
@@ -144,6 +145,7 @@ def test_two_chunks_need_no_pipeline(tmp_path):
     ],
 )
 def test_names_that_beam_does_not_know(tmp_path, runner, options, message):
+    pytest.importorskip("apache_beam", reason="needs the beam extra")
     write_corpus(tmp_path / "corpus.txt")
     config = make_config(tmp_path)
     config.corpus.update(runner=runner, beam_options=options)

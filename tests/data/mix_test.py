@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import tensorflow_datasets as tfds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +22,7 @@ def drawn(found, count, seed=0):
     return list(zip(record.tolist(), epoch.tolist(), strict=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 12), st.sampled_from([0.1, 0.5, 1.0, 1.5, 2.0, 3.3])),
@@ -34,7 +33,7 @@ def drawn(found, count, seed=0):
 def test_each_source_is_seen_by_its_weight(sources):
     rows, weights = zip(*sources, strict=True)
     found = mix.Mix(rows, weights, 7)
-    passes = 4
+    passes = 3
     seen = drawn(found, passes * found.size)
     assert max(Counter(seen).values()) == 1  # never twice in an epoch
     first = 0
@@ -58,20 +57,27 @@ def test_orders_differ_by_seed_and_epoch():
     assert len(set(map(tuple, orders))) == 4
 
 
-@pytest.fixture
-def config(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
     """Three sources of documents that name their source in every sentence."""
+    folder = tmp_path_factory.mktemp("sources")
     for name, documents in (("red", 12), ("green", 20), ("blue", 7)):
         texts = (
             " ".join(f"{name} is {n} at {k}." for k in range(8 + n))
             for n in range(documents)
         )
         rows = (json.dumps({"text": text}) + "\n" for text in texts)
-        (tmp_path / f"{name}.jsonl").write_text("".join(rows))
+        (folder / f"{name}.jsonl").write_text("".join(rows))
+    return folder
+
+
+@pytest.fixture
+def config(folder):
+    """Of data that all tests prepare alike."""
     config = common.get_config()
     names = ("red", "green", "blue")
-    config.corpus.sources = tuple(f"jsonl:{tmp_path}/{name}.jsonl" for name in names)
-    config.corpus.data_dir = str(tmp_path / "data")
+    config.corpus.sources = tuple(f"jsonl:{folder}/{name}.jsonl" for name in names)
+    config.corpus.data_dir = str(folder / "data")
     config.corpus.max_seq_length = 24
     config.corpus.dev_fraction = 0.1
     config.corpus.weights = (2.0, 0.5, 1)
@@ -85,7 +91,8 @@ def sources_of(tokenizer, ids):
     return {tokenizer.id_to_token(int(i)) for i in ids} & {"red", "green", "blue"}
 
 
-def test_counts_and_records_of_sources(config, monkeypatch):
+def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
+    config.corpus.data_dir = str(tmp_path / "data")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 1500)  # shards have several sources
     data = prepare.prepare(config, 24)
     pairs = mix.counts(data.report, "pairs")
@@ -96,6 +103,8 @@ def test_counts_and_records_of_sources(config, monkeypatch):
     assert all(
         count <= most for count, most in zip(documents, (12, 20, 7), strict=True)
     )
+    import tensorflow_datasets as tfds
+
     rows = list(tfds.builder_from_directory(data.folder).as_data_source("train"))
     names = itertools.chain.from_iterable(
         [name] * count

@@ -1,12 +1,10 @@
 """Long documents in pieces: how long, where cut, and what follows for the rows."""
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import tensorflow_datasets as tfds
+import runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +26,8 @@ def make_config(shared_data, folder, *books):
 
 
 def rows(folder, split):
+    import tensorflow_datasets as tfds
+
     source = tfds.builder_from_directory(folder).as_data_source(split)
     return [(row["tokens_a"], row["tokens_b"]) for row in source]
 
@@ -97,23 +97,16 @@ def test_short_rows_are_the_share_asked_for(shared_data, tmp_path):
 
 def test_one_file_is_a_corpus(shared_data, tmp_path):
     """Through the command line; each token is kept, and on one side only."""
-    path = shared_data(BOOK)
-    result = subprocess.run(
-        [
-            *(sys.executable, "-m", "bert_jax.main", "--config=configs/base.py"),
-            *("--mode=prepare", f"--config.corpus.sources=text:{path}"),
-            f"--config.tokenizer.vocab_file={shared_data(VOCABULARY)}",
-            *("--config.corpus.nsp=False", "--config.phase2.fraction=0.0"),
-            f"--config.corpus.data_dir={tmp_path}/data",
-            "--config.corpus.dev_fraction=0.1",
-        ],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=240,
+    path = shared_data("corpus/gutenberg/wells-war-of-the-worlds.txt")
+    out, _ = runs.here(
+        *("--config=configs/base.py", "--mode=prepare"),
+        f"--config.corpus.sources=text:{path}",
+        f"--config.tokenizer.vocab_file={shared_data(VOCABULARY)}",
+        *("--config.corpus.nsp=False", "--config.phase2.fraction=0.0"),
+        f"--config.corpus.data_dir={tmp_path}/data",
+        "--config.corpus.dev_fraction=0.1",
     )
-    assert result.returncode == 0, result.stderr
-    folder = result.stdout.strip().removeprefix("prepared: ")
+    folder = out.strip().removeprefix("prepared: ")
     written = {split: rows(folder, split) for split in ("train", "dev")}
     (book,) = corpus.documents((f"text:{path}",), Path())
     tokenizer = tokenization.load(shared_data(VOCABULARY))

@@ -60,7 +60,8 @@ def test_probabilities_of_all_tags_add_up_to_one(given):
     paths = jnp.asarray(list(itertools.product(range(TAGS), repeat=WORDS)))
     count = len(paths)
     same = jnp.broadcast_to(scores[:1], (count, WORDS, TAGS))
-    logs = log_likelihood(same, paths, jnp.ones((count, WORDS), int), transitions)
+    mask = jnp.ones((count, WORDS), int)
+    logs = jax.jit(log_likelihood)(same, paths, mask, transitions)
     assert float(special.logsumexp(np.float64(logs))) == pytest.approx(0, abs=1e-5)
 
 
@@ -71,7 +72,7 @@ def test_the_gradient_is_counts_minus_expected_counts(given):
     def one(scores, transitions):
         return log_likelihood(scores, tags[:1], mask, transitions)[0]
 
-    own, by_transition = jax.grad(one, (0, 1))(scores[:1], transitions)
+    own, by_transition = jax.jit(jax.grad(one, (0, 1)))(scores[:1], transitions)
     paths, all_scores = every_path(np.asarray(scores)[0], transitions)
     shares = special.softmax(all_scores)
     gold = tuple(np.asarray(tags)[0])
@@ -96,12 +97,13 @@ def test_padding_changes_nothing(given):
     def loss(scores, tags, mask):
         return log_likelihood(scores, tags, mask, transitions).sum()
 
-    one, two = jax.grad(loss)(scores, tags, mask), jax.grad(loss)(more, *columns)
+    gradient, path = jax.jit(jax.grad(loss)), jax.jit(viterbi)
+    one, two = gradient(scores, tags, mask), gradient(more, *columns)
     np.testing.assert_allclose(two[:, :WORDS], one, atol=1e-6)
     assert not np.asarray(two[:, WORDS:]).any()
     np.testing.assert_array_equal(
-        viterbi(more, columns[1], transitions)[:, :WORDS],
-        viterbi(scores, mask, transitions),
+        path(more, columns[1], transitions)[:, :WORDS],
+        path(scores, mask, transitions),
     )
 
 
@@ -113,9 +115,8 @@ def test_what_is_not_allowed_is_not_guessed(given):
     allowed = Allowed(*map(jnp.asarray, (between | np.eye(TAGS, dtype=bool), first,
                                          last)))  # fmt: skip
     within = transitions.within(allowed)
-    for row in range(50):
-        own = 9 * jax.random.normal(jax.random.key(row), (1, WORDS, TAGS))
-        path = np.asarray(viterbi(own, jnp.ones((1, WORDS), int), within))[0]
+    own = 9 * jax.random.normal(jax.random.key(0), (50, WORDS, TAGS))
+    for path in np.asarray(viterbi(own, jnp.ones((50, WORDS), int), within)):
         assert first[path[0]] and last[path[-1]]
         assert all(allowed.between[a, b] for a, b in itertools.pairwise(path))
 

@@ -1,6 +1,7 @@
 """ELMo's layers against NumPy and torch; what each direction sees."""
 
 import dataclasses
+import functools
 
 import elmo_numpy
 import flax.linen as nn
@@ -38,16 +39,18 @@ def lstm_of(config, inputs=5):
     rng = np.random.default_rng(1)
     x = jnp.asarray(rng.normal(size=(2, 3, 7, inputs)), jnp.float32)
     state = (jnp.zeros((3, 2, 10)), jnp.zeros((3, 2, 6)))
-    first = nn.meta.unbox(module.init(jax.random.key(0), x, *state))["params"]
-    params = random_like(first)
-    return params, x, lambda *given: module.apply({"params": params}, *given), state
+    shapes = jax.eval_shape(module.init, jax.random.key(0), x, *state)["params"]
+    params = random_like(nn.meta.unbox(shapes))
+    run = jax.jit(lambda *given: module.apply({"params": params}, *given))
+    return params, x, run, state
 
 
 def model(config=CONFIG, rows=3, words=7):
     module = elmo.Elmo(config)
     rng = np.random.default_rng(2)
     ids = jnp.asarray(rng.integers(1, 262, (rows, words, 8)))
-    params = nn.meta.unbox(module.init(jax.random.key(0), ids, ids))["params"]
+    shapes = jax.eval_shape(module.init, jax.random.key(0), ids, ids)["params"]
+    params = nn.meta.unbox(shapes)
     return module, {"params": random_like(params, 0.5)}, ids
 
 
@@ -100,11 +103,12 @@ def test_the_lstm_is_torchs():
 
 def test_windows_with_their_carry_are_one_long_text():
     module, variables, ids = model()
-    whole, last = module.apply(variables, ids, ids[:, ::-1])
+    run = jax.jit(module.apply)
+    whole, last = run(variables, ids, ids[:, ::-1])
     carry, parts = None, []
     for window in (slice(0, 3), slice(3, 5), slice(5, 7)):
         given = (ids[:, window], ids[:, ::-1][:, window])
-        found, carry = module.apply(variables, *given, carry)
+        found, carry = run(variables, *given, carry)
         parts.append(found)
     for i, layer in enumerate(whole):
         together = np.concatenate([part[i] for part in parts], axis=2)
@@ -127,8 +131,8 @@ def test_each_direction_is_blind_to_the_other_side():
 def test_padding_changes_nothing():
     module, variables, ids = model()
     padded = jnp.concatenate([ids, jnp.zeros((3, 2, 8), ids.dtype)], axis=1)
-    one, carry = module.apply(variables, ids, method="layers")
-    two, same = module.apply(variables, padded, method="layers")
+    run = jax.jit(functools.partial(module.apply, method="layers"))
+    (one, carry), (two, same) = run(variables, ids), run(variables, padded)
     np.testing.assert_allclose(two[:, :, :7], one, atol=1e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), carry, same)
 
@@ -141,7 +145,7 @@ def test_dropout_is_where_bilm_has_it(monkeypatch):
 
     monkeypatch.setattr(elmo, "dropout", halved)
     module, variables, ids = model(dataclasses.replace(CONFIG, dropout=0.5), rows=1)
-    found, _ = module.apply(variables, ids, ids, key=jax.random.key(0))
+    found, _ = jax.jit(module.apply)(variables, ids, ids, key=jax.random.key(0))
     options = {"n_layers": 2, "cell_clip": 0.3, "proj_clip": 0.2}
     weights = {}
     for i in range(2):
@@ -159,8 +163,10 @@ def test_dropout_is_where_bilm_has_it(monkeypatch):
 
 def test_dropout_drops_the_share_that_is_asked_for():
     module, variables, ids = model()
-    with_key = [module.apply(variables, ids, ids, key=jax.random.key(k))[0][-1]
-                for k in (0, 0, 1)]  # fmt: skip
+    run = jax.jit(module.apply)
+    with_key = [
+        run(variables, ids, ids, key=jax.random.key(k))[0][-1] for k in (0, 0, 1)
+    ]
     np.testing.assert_array_equal(with_key[0], with_key[1])
     assert not np.array_equal(with_key[0], with_key[2])
     assert 0.02 < float((with_key[0] == 0).mean()) < 0.25

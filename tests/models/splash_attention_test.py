@@ -28,7 +28,7 @@ def sees(kind: str, batch: int, length: int) -> Seen:
     ("shape", "kind", "causal"),
     [
         ((2, 128, 2, 64), "packed", False),
-        ((1, 600, 1, 64), "packed", True),  # padded to 640: five blocks
+        ((1, 300, 1, 64), "packed", True),  # padded to 384: three blocks
         ((3, 7, 2, 32), "padded", False),
         ((2, 7, 2, 32), "padded", True),
     ],

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn import metrics
 
 from bert_jax.scores import classification
 
@@ -28,10 +27,15 @@ AWKWARD = [
 ]
 
 
+@pytest.fixture(scope="module")
+def metrics():
+    return pytest.importorskip("sklearn.metrics", reason="needs the test extra")
+
+
 def random_classes(classes):
-    """Two thousand pairs of series, some short, some nearly of one class."""
+    """Three hundred pairs of series, some short, some nearly of one class."""
     rng = np.random.default_rng(classes)
-    for _ in range(2000):
+    for _ in range(300):
         size = rng.integers(1, 60)
         shares = rng.dirichlet(np.full(classes, 0.5))
         labels = rng.choice(classes, size, p=shares)
@@ -44,19 +48,19 @@ def binary_cases():
     yield from ((np.array(a), np.array(b)) for a, b in AWKWARD)
 
 
-def test_accuracy():
+def test_accuracy(metrics):
     for labels, guesses in [*binary_cases(), *random_classes(5)]:
         expected = metrics.accuracy_score(labels, guesses)
         assert classification.accuracy(labels, guesses) == pytest.approx(expected)
 
 
-def test_f1():
+def test_f1(metrics):
     for labels, guesses in binary_cases():
         expected = metrics.f1_score(labels, guesses, zero_division=0)
         assert classification.f1(labels, guesses) == pytest.approx(expected)
 
 
-def test_matthews():
+def test_matthews(metrics):
     with warnings.catch_warnings():  # of scikit-learn: a single class
         warnings.simplefilter("ignore")
         for labels, guesses in [*binary_cases(), *random_classes(4)]:
@@ -73,9 +77,9 @@ def test_matthews_of_many_examples():
 
 
 @pytest.mark.parametrize("labels", [2, 7])
-def test_several_labels(labels):
+def test_several_labels(metrics, labels):
     rng = np.random.default_rng(0)
-    for _ in range(1000):
+    for _ in range(150):
         shape = (rng.integers(1, 20), labels)
         truth = (rng.random(shape) < rng.random()).astype(int)
         guess = np.where(rng.random(shape) < 0.7, truth, 1 - truth)
@@ -87,7 +91,7 @@ def test_several_labels(labels):
 
 def test_correlations():
     rng = np.random.default_rng(0)
-    for case in range(3000):
+    for case in range(300):
         size = int(rng.integers(2, 80))
         x = rng.normal(size=size) * 10.0 ** rng.integers(-3, 4)
         y = rng.random() * x + rng.normal(size=size)

@@ -146,7 +146,7 @@ QUESTIONS = st.lists(
 )
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(ANSWERS, ANSWERS)
 @example("", "")
 @example("the", "a")
@@ -159,7 +159,7 @@ def test_one_answer(prediction, gold):
     assert squad.f1_or_none(prediction, gold) == overlap_2(prediction, gold)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(QUESTIONS, st.booleans())
 def test_both_scripts(questions, repeated):
     names = [str(number // (2 if repeated else 1)) for number in range(len(questions))]
@@ -171,7 +171,7 @@ def test_both_scripts(questions, repeated):
     assert squad.version1(some, golds) == script_1(golds, some)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(QUESTIONS)
 def test_threshold(questions):
     """The official score; and of all thresholds there are, one with the best score."""

@@ -2,13 +2,13 @@
 
 import json
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from micro import initial_params
 from sklearn import metrics
 
 from bert_jax.data import truncation
@@ -180,7 +180,7 @@ def test_from_records_to_scores(make, tmp_path, kind):
     task = make(examples, kind=kind, labels=labels)
     task.config.evaluate.batch_size = 2
     task.resolve()
-    params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+    params = initial_params(task.init_params)
     outputs = jax.jit(lambda batch: task.outputs(params, batch))
     batches = list(task.evaluation_batches("dev", 0, slice(None)))
     results = task.results("dev", [jax.device_get(outputs(batch)) for batch in batches])

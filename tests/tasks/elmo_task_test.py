@@ -2,11 +2,11 @@
 
 import dataclasses
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from micro import initial_params
 
 from bert_jax import tasks
 from bert_jax.errors import UserError
@@ -41,12 +41,12 @@ def batch_of(rows=2, length=5):
 
 
 def params_of(task, seed=0):
-    return nn.meta.unbox(task.init_params(jax.random.key(seed)))
+    return initial_params(task.init_params, seed)
 
 
 def hidden_of(task, params, batch, carry=None):
     chars = [batch[f"characters{name}"] for name in NAMES]
-    return task.model.apply({"params": params["elmo"]}, *chars, carry)
+    return jax.jit(task.model.apply)({"params": params["elmo"]}, *chars, carry)
 
 
 def full(params, hidden, batch):
@@ -69,8 +69,9 @@ def test_the_loss_is_half_of_both_directions_and_the_state_goes_on():
         **{"cell_1": (2, 2, 6), "hidden_1": (2, 2, 4)},
     }
     weight = task.loss_weights(batch)["lm_loss"]
+    step = jax.jit(task.carried_loss)
     for _ in range(2):
-        sums, after = task.carried_loss(params, batch, jax.random.key(0), carry)
+        sums, after = step(params, batch, jax.random.key(0), carry)
         found, expected_after = hidden_of(task, params, batch, carry)
         each = full(params, found[-1], batch)
         half = 0.5 * (each[0].mean() + each[1].mean())
@@ -86,10 +87,10 @@ def test_rows_begin_afresh_as_often_as_asked_for():
     task, always = make_task(), make_task(**{"task.fresh": 1.0})
     params = params_of(task)
     carry = jax.tree.map(lambda x: x + 0.5, dict(task.init_carry()))
-    fresh, _ = always.carried_loss(params, batch, key, carry)
-    first = task.loss(params, batch, key)["lm_loss"]
+    fresh, _ = jax.jit(always.carried_loss)(params, batch, key, carry)
+    first = jax.jit(task.loss)(params, batch, key)["lm_loss"]
     assert float(fresh["lm_loss"]) == pytest.approx(float(first), rel=1e-6)
-    kept, _ = task.carried_loss(params, batch, key, carry)
+    kept, _ = jax.jit(task.carried_loss)(params, batch, key, carry)
     assert abs(float(kept["lm_loss"]) - float(first)) > 1e-3
     some = make_task(**{"task.fresh": 0.25})
     rows = {"state": jnp.ones((4000, 2, 3))}
@@ -111,9 +112,11 @@ def test_the_gradient_is_that_of_a_rows_loss():
         found, _ = hidden_of(task, params, batch)
         return 5 * full(params, found[-1], batch).mean()
 
-    one, other = jax.grad(ours)(params), jax.grad(theirs)(params)
+    (value, one), (expected, other) = (
+        jax.jit(jax.value_and_grad(loss))(params) for loss in (ours, theirs)
+    )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), one, other)
-    assert float(ours(params)) == pytest.approx(float(theirs(params)) / 5, rel=1e-5)
+    assert float(value) == pytest.approx(float(expected) / 5, rel=1e-5)
 
 
 def test_a_large_vocabulary_is_sampled_and_both_directions_draw(monkeypatch):
@@ -126,16 +129,23 @@ def test_a_large_vocabulary_is_sampled_and_both_directions_draw(monkeypatch):
         return own(key, classes, samples)
 
     monkeypatch.setattr(sampled_softmax, "draw", draw)
-    first = task.loss(params, batch, jax.random.key(1))["lm_loss"]
+
+    def loss(params, batch, key):
+        drawn.clear()
+        found = task.loss(params, batch, key)["lm_loss"]
+        return found, [jax.random.key_data(key) for key, *_ in drawn]
+
+    run = jax.jit(loss)
+    first, keys = run(params, batch, jax.random.key(1))
     assert [d[1:] for d in drawn] == [(20, 7), (20, 7)]
-    assert not np.array_equal(*(jax.random.key_data(d[0]) for d in drawn))
-    assert task.loss(params, batch, jax.random.key(1))["lm_loss"] == first
-    assert task.loss(params, batch, jax.random.key(2))["lm_loss"] != first
+    assert not np.array_equal(*keys)
+    assert run(params, batch, jax.random.key(1))[0] == first
+    assert run(params, batch, jax.random.key(2))[0] != first
     count = len(drawn)
     whole = make_task(**{"task.samples": 20})  # no larger than the vocabulary
     found, _ = hidden_of(task, params, batch)
     expected = full(params, found[-1], batch).sum()
-    loss = whole.loss(params, batch, jax.random.key(1))["lm_loss"]
+    loss = jax.jit(whole.loss)(params, batch, jax.random.key(1))["lm_loss"]
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)
     assert len(drawn) == count
 
@@ -148,7 +158,8 @@ def test_evaluation_reads_its_rows_window_by_window(monkeypatch):
     params, batch = params_of(task), batch_of(rows=3, length=50)
     weights = np.ones((3, 50), np.float32)
     weights[2, 30:] = 0
-    sums = task.outputs(params, {**batch, "weights": jnp.asarray(weights)})
+    given = {**batch, "weights": jnp.asarray(weights)}
+    sums = jax.jit(task.outputs)(params, given)
     found, _ = hidden_of(task, params, batch)
     each = full(params, found[-1], batch) * weights
     scores = task.results("dev", [sums, sums]).scores  # two equal batches
@@ -163,10 +174,10 @@ def test_evaluation_reads_its_rows_window_by_window(monkeypatch):
 
 def test_the_softmax_is_shared_and_begins_as_bilms():
     task = make_task(**{"tokenizer.vocab_size": 5000})
-    softmax = params_of(task)["softmax"]
+    params = params_of(task)
+    softmax, cnn = params["softmax"], params["elmo"]["cnn"]
     assert softmax["kernel"].shape == (5000, 4) and not softmax["bias"].any()
     assert float(softmax["kernel"].std()) == pytest.approx(0.5, rel=0.02)
-    cnn = params_of(task)["elmo"]["cnn"]
     assert not cnn["char_embed"][0].any() and cnn["char_embed"][1:].std() > 0.5
     assert (cnn["b_high_0_carry"] == -2).all()
 

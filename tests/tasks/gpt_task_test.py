@@ -1,11 +1,11 @@
 """GPT's fine-tuning against a NumPy transcription of the published train.py."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from gpt_published import published
+from micro import initial_params
 from scipy import special
 
 from bert_jax import tasks, tokenization
@@ -74,7 +74,7 @@ def hidden(task, features, groups=1):
     the language model's loss."""
     rows = Rows(features, task.padding)
     batch = rows.batch(np.arange(len(features) + 1), task.config.task.max_seq_length)
-    params = nn.meta.unbox(jax.jit(task.init_params)(jax.random.key(0)))
+    params = initial_params(task.init_params)
     rng = np.random.default_rng(0)
     params = jax.tree.map(
         lambda x: jnp.asarray(4 * x + 0.1 * rng.normal(size=x.shape), jnp.float32),
@@ -165,7 +165,7 @@ def test_without_the_language_model(make):
                 "--config.task.labels=('no','yes')")  # fmt: skip
     features = task.encode([TextExample(0, "a dog", None, 1)], "train")
     batch = Rows(features, task.padding).batch(np.array([0]), 20)
-    params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+    params = initial_params(task.init_params)
     losses = jax.jit(task.loss)(params, batch, None)
     assert losses.keys() == {"classification_loss"}
     with_it = make("text.py:", "--config.task.labels=('no','yes')")

@@ -1,14 +1,15 @@
 """Tags of words: in the order of the file, of `predict`, of outputs without names."""
 
 import contextlib
+import functools
 import io
 import json
 from pathlib import Path
 
-import flax.linen as nn
 import jax
 import numpy as np
 import pytest
+from micro import initial_params
 from ner_tasks import PIECES, pieces, task_in
 from safetensors.numpy import load_file, save_file
 
@@ -136,6 +137,12 @@ def test_rows_that_are_wrong(task, row):
         task().parse(row)
 
 
+@functools.cache
+def params_of(config):
+    model = BertWithHeads(config, heads=("token_classification",), labels=3)
+    return initial_params(functools.partial(init_with_heads, model))
+
+
 @pytest.fixture
 def unnamed(tmp_path):
     """A Hugging Face folder with a pooler whose three outputs have no names."""
@@ -144,8 +151,7 @@ def unnamed(tmp_path):
     config = ner.get_config("tiny")
     config.model.update(size)
     model_config = BertConfig.create(config.model, len(PIECES))
-    model = BertWithHeads(model_config, heads=("token_classification",), labels=3)
-    params = nn.meta.unbox(init_with_heads(model, jax.random.key(0)))
+    params = params_of(model_config)
     found = layout.Weights(
         config=model_config,
         params=jax.tree.map(np.asarray, params),

@@ -1,4 +1,6 @@
-"""A small config of SQuAD's task."""
+"""A small config of SQuAD's task, and a part of its real files."""
+
+import json
 
 from configs.finetune import squad
 
@@ -18,3 +20,14 @@ def small_config(folder):
     config.task.doc_stride = 3
     config.evaluate.batch_size = 4
     return config
+
+
+def every(step, path, folder):
+    """Every so-manieth paragraph of a real file, from all its articles: a file of the
+    same name."""
+    source = json.loads(path.read_text(encoding="utf-8"))
+    articles = [article["paragraphs"] for article in source["data"]]
+    paragraphs = [paragraph for some in articles for paragraph in some]
+    source["data"] = [{"title": "", "paragraphs": paragraphs[::step]}]
+    (folder / path.name).write_text(json.dumps(source), encoding="utf-8")
+    return folder / path.name

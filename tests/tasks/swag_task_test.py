@@ -2,13 +2,13 @@
 
 import json
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from micro import initial_params
 from scipy import special
 
 from bert_jax.data.swag import Choices
@@ -39,7 +39,7 @@ def config(tmp_path):
 
 @pytest.fixture
 def params(config):
-    return nn.meta.unbox(Swag(config).init_params(jax.random.key(0)))
+    return initial_params(Swag(config).init_params)
 
 
 def task_of(config, examples, split="dev"):

@@ -3,11 +3,11 @@
 import csv
 from collections import Counter
 
-import flax.linen as nn
 import jax
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
+from micro import initial_params
 from scipy import special
 from small_texts import PIECES, rows_of, shrunk
 
@@ -33,7 +33,7 @@ def write(path, rows, header=("text", "label")):
 
 
 def evaluate(task, split):
-    params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+    params = initial_params(task.init_params)
     step = jax.jit(task.outputs)
     fetched = [
         jax.tree.map(np.asarray, step(params, batch))
