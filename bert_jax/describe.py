@@ -9,7 +9,7 @@ import jax
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
 from bert_jax.tasks.task import Task
-from bert_jax.training import memory, optimizer, sharding
+from bert_jax.training import memory, optimizer, sharding, state_shardings
 
 
 def describe(task: Task, target: str) -> None:
@@ -35,7 +35,7 @@ def gather(task: Task) -> dict[str, Any]:
     `flops_per_step` (of the first phase) and bytes per device; nothing is allocated."""
     config = task.config
     mesh = sharding.make_mesh(config)
-    abstract = sharding.abstract_state(
+    abstract = state_shardings.abstract_state(
         task.init_params,
         optimizer.make(config, task.unused()),
         mesh,

@@ -8,7 +8,7 @@ from bert_jax.tasks import streaming, vector_files
 from bert_jax.tasks.extractor import Extractor
 from bert_jax.tasks.task import Task
 from bert_jax.training import initial, sharding
-from bert_jax.training.evaluator import submitting
+from bert_jax.training.inference import submitting
 
 # Bytes of vectors that are computed together, if more than one batch.
 WINDOW_BYTES = 256_000_000

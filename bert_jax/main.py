@@ -10,12 +10,14 @@ import logging
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 from absl import logging as absl_logging
 
 from bert_jax.config import command_line, configuration, help
 from bert_jax.errors import Interrupted, UserError
 from bert_jax.runtime import failures, processes, storage
+from bert_jax.runtime.storage import Path
 
 
 def main(argv: Sequence[str]) -> int:
@@ -66,11 +68,8 @@ def _run(argv: Sequence[str]) -> None:
     if not processes.is_first():
         logging.getLogger("bert_jax").setLevel(logging.ERROR)
     # Imported here so that bad flags fail before JAX is imported.
-    import jax
-
-    from bert_jax import describe, evaluate, extract, predict, train
-    from bert_jax.runtime import compilation_cache, notice
-    from bert_jax.training import asked, exporting, initial
+    from bert_jax.runtime import compilation_cache
+    from bert_jax.training import asked, initial
     from bert_jax.workdir import folder as workdirs
 
     signals.raise_interrupted()
@@ -84,13 +83,26 @@ def _run(argv: Sequence[str]) -> None:
     config = asked.config(workdir, given, line.overrides, asks=asks)
     asked.check_places(line, config)
     if line.mode == "export":
+        from bert_jax.training import exporting
+
         exporting.export(workdir, config, line.output, line.push, line.dtype)
         return
     compilation_cache.keep()
+    environment.started()
     task = initial.resolve(config, workdir, from_data=not asks)
     processes.check_same("the config", workdirs.fields(task.config))
+    _run_mode(line, task, workdir)
+
+
+def _run_mode(line: command_line.CommandLine, task: Any, workdir: Path) -> None:
+    """Imports the mode that runs: an answer need not wait for what trains."""
     match line.mode:
         case "train":
+            import jax
+
+            from bert_jax import train
+            from bert_jax.runtime import notice
+
             notice.watch(jax.default_backend())
             train.train(task, workdir)
         case "prepare":
@@ -103,16 +115,24 @@ def _run(argv: Sequence[str]) -> None:
                     print(data.report(storage.path(folder)), file=sys.stderr)
                     print(f"prepared: {folder}")
         case "evaluate":
+            from bert_jax import evaluate
+
             evaluate.evaluate(task, workdir)
         case "predict":
+            from bert_jax import predict
+
             predict.predict(task, workdir, line.input, line.output)
         case "serve":
             from bert_jax.serving import server
 
             server.serve(task, workdir, line.host, line.port)
         case "extract":
+            from bert_jax import extract
+
             extract.extract(task, workdir, line.input, line.output)
         case "describe":
+            from bert_jax import describe
+
             describe.describe(task, line.output)
 
 

@@ -14,7 +14,7 @@ from bert_jax.tasks import attention_files, row_files, streaming
 from bert_jax.tasks.attentions import Keep, WithAttentions, keeping, rows_at_once
 from bert_jax.tasks.task import Batch, Outputs, Task
 from bert_jax.training import initial, sharding
-from bert_jax.training.evaluator import submitting
+from bert_jax.training.inference import submitting
 
 log = logging.getLogger(__name__)
 

@@ -181,12 +181,17 @@ def _task() -> ConfigDict:
     # The next sentence loss. False: the same sentence pairs without it; for no pairs
     # either set corpus.nsp=False.
     task.nsp_loss = True
+    # Where the word embeddings of a new model begin: normal (random, as published), or
+    # counted (vectors counted on the training text: a small model then needs far fewer
+    # steps; docs/pretraining.md).
+    task.word_initializer = "normal"
     return task
 
 
 def _optimizer() -> ConfigDict:
     optimizer = ConfigDict()
-    # bert_adam (as published: no bias correction), adamw, lamb, adagrad (as
+    # bert_adam (as published: no bias correction), adamw, lamb, muon (for the encoder's
+    # matrices, adamw for the rest: fewer steps for small models), adagrad (as
     # TensorFlow's, for ELMo), openai_adam (GPT's), or one of your own
     # (docs/extending.md).
     optimizer.name = "bert_adam"

@@ -9,14 +9,6 @@ what came of it.
 
 `budget` is `train.budget`: the run measures its pace and plans its steps to end in
 that time. Without it, `--config.train.num_steps` says how many.
-
-From weights whose word embeddings are counted on the text instead of random, the masked
-LM loss falls about twice as fast:
-
-    python -m experiments.english.counted --config=configs/english.py:size=mini \
-        --output=counted
-    python -m bert_jax.main --config=configs/english.py:size=mini \
-        --config.init_from=counted --workdir=runs/english-mini
 """
 
 from ml_collections import ConfigDict
@@ -57,6 +49,8 @@ def get_config(size: str = "mini", budget: str = "") -> ConfigDict:
     config.masking.max_predictions_per_seq = 40
     config.phase2.max_predictions_per_seq = 154
     model.position_initializer = "sinusoidal"
+    # From random word embeddings the loss falls about half as fast.
+    config.task.word_initializer = "counted"
     # At the end of the first schedule the rate is too low for positions that are new.
     config.phase2.fraction = 0.15
     config.phase2.warmup_steps = 50

@@ -20,9 +20,10 @@ def get_config(size: str = "base") -> ConfigDict:
     """GPT, as released or of another size.
 
     Args:
-      size: tiny (configs/tiny.py), or one of configs/base.py.
+      size: tiny (configs/tiny.py:recipe=plain), or one of configs/base.py.
     """
-    config = tiny.get_config() if size == "tiny" else base.get_config(size=size)
+    is_tiny = size == "tiny"
+    config = tiny.get_config("plain") if is_tiny else base.get_config(size=size)
     model, optimizer = config.model, config.optimizer
     model.architecture = "gpt"
     model.causal = True
@@ -38,7 +39,7 @@ def get_config(size: str = "base") -> ConfigDict:
     optimizer.name = "openai_adam"
     optimizer.schedule = "openai_cosine"
     optimizer.eps = 1e-8
-    if size == "tiny":
+    if is_tiny:
         config.train.num_steps = 4000
         return config
     # 40,000 merges, some 480 characters (in words and at their ends) and three special

@@ -70,6 +70,7 @@ def sizes(name: str) -> BertConfig | ElmoConfig:
     return BertConfig.create(config.model, config.tokenizer.vocab_size)
 
 
+@functools.cache
 def shapes(name: str) -> dict[str, Any]:
     """The parameters' shapes, without heads; nothing is computed."""
     size, key = sizes(name), jax.random.key(0)

@@ -28,10 +28,10 @@ WORDS = (6, 40)
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.printed(lambda: _main(argv))
+    return ending.status(lambda: _main(argv), "stopped")
 
 
-def _main(argv: Sequence[str]) -> str:
+def _main(argv: Sequence[str]) -> int:
     parser = command_line.Parser("experiments.docstrings")
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--each", default=300, type=int, help="paragraphs a package")
@@ -39,11 +39,13 @@ def _main(argv: Sequence[str]) -> str:
     if options.each < 1:
         raise UserError(f"--each={options.each}: at least 1 is required")
     with tempfile.TemporaryDirectory() as folder:
-        rows = paragraphs(pydocs.extract(Path(folder)), options.each)
+        path = pydocs.extract(Path(folder), PACKAGES)
+        rows = paragraphs(path, options.each)
     write_atomically(options.output, "".join(json.dumps(row) + "\n" for row in rows))
-    return (
+    print(
         f"written: {options.output}, {len(rows)} paragraphs of {len(PACKAGES)} packages"
     )
+    return 0
 
 
 def paragraphs(path: Path, each: int) -> list[dict[str, str]]:

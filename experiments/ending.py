@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from absl import logging as absl_logging
 
-from bert_jax.runtime import compilation_cache, failures
+from bert_jax.runtime import failures
 
 
 def status(work: Callable[[], int], stopped: str) -> int:
@@ -32,6 +32,8 @@ def status(work: Callable[[], int], stopped: str) -> int:
 
 def printed(work: Callable[[], str]) -> int:
     """As `status`, of a script that computes here and whose result is a text."""
+    from bert_jax.runtime import compilation_cache  # brings JAX, half a second
+
     absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
     compilation_cache.keep()
 

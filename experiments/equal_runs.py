@@ -45,7 +45,7 @@ MODEL = """
 """
 CONFIGS = {
     "pretraining": """
-extends = "tiny"
+extends = "tiny:recipe=plain"
 
 def get_config(config):
     config.model.hidden_dropout_prob = 0.1

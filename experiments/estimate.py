@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from bert_jax.models import attention
-from bert_jax.training import optimizer, sharding
+from bert_jax.training import optimizer, sharding, state_shardings
 from bert_jax.training.memory import bytes_per_device
 from bert_jax.training.step import TrainState
 from experiments import columns, described, programs
@@ -74,7 +74,9 @@ def _state(config: str, mesh: Mesh) -> TrainState:
     own = ConfigDict(json.loads(config))
     task = programs.task_of(own)
     moments = own.mesh.optimizer
-    return sharding.abstract_state(task.init_params, optimizer.make(own), mesh, moments)
+    return state_shardings.abstract_state(
+        task.init_params, optimizer.make(own), mesh, moments
+    )
 
 
 def _split_bytes(params: Any) -> int:

@@ -22,7 +22,7 @@ from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.tasks.extractor import Extractor
 from bert_jax.tasks.text import Text
-from bert_jax.training import evaluator, sharding
+from bert_jax.training import inference, sharding
 from experiments import by_size
 from experiments.feature_cache import weights_digest
 
@@ -63,7 +63,7 @@ def _compute(bert: Bert, task: Text, rows: Rows) -> np.ndarray:
 
     mesh = sharding.make_mesh(config, uses=("evaluate",))
     size = sharding.batch_multiple(mesh, config.evaluate.batch_size)
-    ask = evaluator.asking(step, {"bert": bert.params["bert"]}, mesh, size)
+    ask = inference.asking(step, {"bert": bert.params["bert"]}, mesh, size)
     found = np.zeros((2, len(rows), bert.config.hidden_size), np.float32)
     for padded in rows.by_length(size):
         group = padded[padded < len(rows)]

@@ -120,7 +120,8 @@ def models(mask: int) -> dict[str, nn.Module]:
     Args:
       mask: the id of [MASK].
     """
-    fields = configuration.load(str(ROOT / "configs" / "tiny.py"), []).model
+    spec = f"{ROOT / 'configs' / 'tiny.py'}:recipe=plain"
+    fields = configuration.load(spec, []).model
     one = BertConfig.create(fields, PIECES)
     causal = BertConfig.create({**fields.to_dict(), "causal": True}, PIECES)
     return {

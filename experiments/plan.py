@@ -101,11 +101,12 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if described.family(device) not in DEVICES or (":" in device and not count):
         known = ", ".join(DEVICES)
         raise UserError(f"--device={device}: one of {known}; a slice as v5e:4x4")
-    if options.compile and not count:
-        described.kind(device)
+    if options.compile and DEVICES[described.family(device)].compiler == "cuda":
         count = 1  # a card
     if count and options.devices not in (None, count):
         raise UserError(f"--devices={options.devices}: {device} has {count}")
+    if options.compile:
+        described.kind(device)
     options.devices = count or options.devices
     if options.devices is None:
         raise UserError("--devices=N is required")

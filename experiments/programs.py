@@ -14,7 +14,7 @@ from bert_jax.config import configuration
 from bert_jax.data.glue import TASKS as GLUE
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Phase, Task
-from bert_jax.training import compilation, optimizer, sharding
+from bert_jax.training import compilation, optimizer, sharding, state_shardings
 from bert_jax.training.seeds import Seeds
 from experiments import columns
 
@@ -115,7 +115,9 @@ def trace(
 def _training(task: Task, mesh: Mesh, phase: Phase, batch: columns.Columns) -> Program:
     config = task.config
     adam, seeds = optimizer.make(config, task.unused()), Seeds(config, config.seed)
-    state = sharding.abstract_state(task.init_params, adam, mesh, config.mesh.optimizer)
+    state = state_shardings.abstract_state(
+        task.init_params, adam, mesh, config.mesh.optimizer
+    )
     state, batch = seeds.abstract(state), seeds.abstract(batch)
     traced = compilation.trace_step(
         task, seeds, mesh, state, batch, phase.micro_batches

@@ -172,7 +172,7 @@ def check_launch(words: Sequence[str], own: dict[str, str]) -> None:
     elif first == "test":
         paths = [word for word in rest if not word.startswith("-")]
         assert all((ROOT / path).exists() for path in paths)
-        assert {*rest} - {*paths} <= {"--quick", "--measure"}
+        assert {*rest} - {*paths} <= {"--quick", "--all", "--measure"}
         return
     else:
         assert first.startswith("--config"), first
@@ -185,22 +185,27 @@ def read(path: str) -> str:
     return Path(path).read_text("utf-8")
 
 
+@pytest.fixture(scope="module")
+def shown_files(tmp_path_factory):
+    """The config files that README and docs show, by name."""
+    folder, found = tmp_path_factory.mktemp("shown"), {}
+    for page in PAGES:
+        for name, text in documented.files(page).items():
+            (folder / name).write_text(text)
+            found[name] = str(folder / name)
+    return found
+
+
 @pytest.fixture
-def own_files(tmp_path, monkeypatch):
-    """The config files that README and docs show; what they register goes with the
-    test."""
+def own_files(shown_files, monkeypatch):
+    """Those files; what they register goes with the test."""
     for module, name in (
         *((optimizer, "OPTIMIZERS"), (optimizer, "SCHEDULES")),
         *((attention, "ATTENTIONS"), (architectures, "HEADS"), (tasks, "TASKS")),
     ):
         monkeypatch.setattr(module, name, dict(getattr(module, name)))
-    found = {}
-    for page in PAGES:
-        for name, text in documented.files(page).items():
-            (tmp_path / name).write_text(text)
-            found[name] = str(tmp_path / name)
     monkeypatch.chdir(ROOT)
-    return found
+    return shown_files
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.where)
@@ -258,7 +263,7 @@ def test_a_field_in_the_text_exists(page):
 def test_a_flag_in_the_text_exists(page, monkeypatch):
     text = page.read_text("utf-8")
     known = {f"--{name}" for name in command_line.CommandLine._fields}
-    known |= {"--quick", "--measure", "--devices", *THEIR_FLAGS}
+    known |= {"--quick", "--all", "--measure", "--devices", *THEIR_FLAGS}
     known |= set(re.findall(r"--[a-z-]+", tpu_arguments.USAGE))
     modules = r"(?:experiments(?:\.english)?|tests\.system)\.\w+"
     for module in set(re.findall(modules, text)):

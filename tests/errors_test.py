@@ -252,6 +252,7 @@ def damaged(plain, tmp_path):
     return copy, damage
 
 
+@pytest.mark.heart
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     micro, damaged, capfd, caplog
 ):
@@ -283,6 +284,7 @@ def test_an_unfinished_checkpoint_is_none(tmp_path):
     assert has_checkpoint(tmp_path)
 
 
+@pytest.mark.heart
 def test_a_full_disk(refused, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))

@@ -67,8 +67,9 @@ def test_other_formats(source, tmp_path, kind):
     assert start == {"pdf": b"%PDF-", "svg": b"<?xml"}[kind]
 
 
-def test_a_long_row_is_a_picture_of_limited_size(tmp_path):
+def test_a_long_row_is_a_picture_of_limited_size(monkeypatch):
     pytest.importorskip("matplotlib", reason="needs the report extra (matplotlib)")
+    monkeypatch.setattr(attention_plot, "PIXELS", attention_plot.PIXELS // 8)
     count = 2 * int(attention_plot.PIXELS / attention_plot.DPI / attention_plot.INCHES)
     head = attention_plot.Head(["a"] * count, np.eye(count, dtype=np.float32))
     content = attention_plot.picture(head, "layer 0", "png")

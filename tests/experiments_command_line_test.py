@@ -6,7 +6,7 @@ PROGRAMS = (
     *("architecture_diagrams", "attention_plot", "compare", "docstrings", "features"),
     *("glue", "grid_spread", "leak", "learning_curves", "paper.__main__"),
     *("paper.budget", "probes", "senses", "squad_ensemble", "sweep", "triviaqa"),
-    *("english.by_kind", "english.cloze", "english.counted", "english.rounding"),
+    *("english.by_kind", "english.cloze", "english.rounding"),
     "english.table",
 )
 

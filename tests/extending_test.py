@@ -15,7 +15,8 @@ from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.models import architectures, attention
-from bert_jax.training import optimizer
+from bert_jax.runtime import storage
+from bert_jax.training import initial, optimizer, sharding
 from bert_jax.workdir import metrics
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "extending.md"
@@ -39,6 +40,18 @@ def file(micro, monkeypatch, tmp_path):
         return f"{name}.py"
 
     return write
+
+
+def starts_from(source):
+    """Another config, the micro model's, reads a run's weights."""
+    fields = [f"--config.init_from={source}", "--config.train.num_steps=1"]
+    config = configuration.load("micro.py", fields)
+    task = initial.resolve(config, storage.path("other"), from_data=True)
+    mesh = sharding.make_mesh(task.config)
+    read = initial.read(task, sharding.abstract_params(task.init_params, mesh))
+    theirs, (ours, _) = bert_jax.load(source).params["bert"], read
+    for one, other in zip(*map(jax.tree.leaves, (ours["bert"], theirs)), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_an_optimizer(file, plain):
@@ -75,8 +88,7 @@ def test_an_attention(file, monkeypatch):
     assert len(model.apply(ids, ids, 0 * ids, attentions=True)["attentions"]) == 1
     _, error = here("--workdir=run", "--mode=export", "--output=out", status=2)
     assert "attention window of your own" in error and not Path("out").exists()
-    other = ("--config.init_from=run", "--config.train.num_steps=1")
-    run("micro.py", "other", *other)
+    starts_from("run")
     length = 40
     seen = attention.Seen.tokens(jnp.ones((1, length), jnp.int32))
     values = jax.random.normal(jax.random.key(0), (3, 1, length, 2, 8))
@@ -95,6 +107,7 @@ def test_an_attention(file, monkeypatch):
         bert_jax.load("run").apply(ids, ids, 0 * ids, attentions=True)
 
 
+@pytest.mark.heart
 def test_a_head(file, plain):
     rows = ["text,label", *("the quick dog,a", "seven cats,b") * 20]
     for name in ("train.csv", "dev.csv"):
@@ -109,6 +122,4 @@ def test_a_head(file, plain):
     assert '"label": "b"' in out
     _, error = run(config, "run", "--mode=export", "--output=model", status=2)
     assert "mean" in error and not Path("model").exists()
-    # Its encoder starts another run.
-    other = ("--config.init_from=run", "--config.train.num_steps=1")
-    run("micro.py", "other", *other)
+    starts_from("run")

@@ -38,10 +38,10 @@ RANKED = {
         ("report", "pace"),
         ("evaluator",),
         ("compilation",),
-        ("seeds", "initial"),
+        ("seeds", "initial", "inference", "state_shardings"),
         ("asked", "history", "due", "memory", "sharding"),
         ("optimizer", "step"),
-        ("openai", "frozen"),
+        ("openai", "frozen", "muon"),
         ("anomaly", "rates"),
     ),
     "runtime": (

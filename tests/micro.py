@@ -1,5 +1,11 @@
 """Models small enough for a test."""
 
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+
 from bert_jax.models.config import BertConfig
 from configs import common
 
@@ -7,3 +13,11 @@ from configs import common
 def bert_config(**fields) -> BertConfig:
     """BERT-Base's, but for these fields."""
     return BertConfig.create({**common.get_config().model, **fields}, vocab_size=0)
+
+
+def initial_params(init: Callable[..., Any], seed: int = 0) -> Any:
+    """What `init(key)` of a task or a module gives, out of its boxes.
+
+    As one program, which takes half the time of one for each operation.
+    """
+    return jax.jit(lambda key: nn.meta.unbox(init(key)))(jax.random.key(seed))

@@ -16,6 +16,7 @@ from bert_jax.training import optimizer
 from bert_jax.workdir import metrics
 
 
+@pytest.mark.heart
 def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path, monkeypatch):
     rows = [
         {"text": "the quick [MASK] fox"},
@@ -75,6 +76,7 @@ def test_a_finished_run_started_again_says_so_and_changes_nothing(micro, plain):
     assert (plain / "metrics.jsonl").read_bytes() == before
 
 
+@pytest.mark.heart
 def test_export_and_go_on_from_it_with_other_text(micro, plain, tmp_path):
     exported = tmp_path / "exported"
     out, _ = run(micro, plain, "--mode=export", f"--output={exported}")

@@ -17,7 +17,10 @@ from bert_jax.serving import server
 from bert_jax.serving.batching import Batcher
 from bert_jax.tasks.task import Predictor, Task
 
-NEEDS = pytest.importorskip("uvicorn", reason="needs the serve extra")
+
+@pytest.fixture(autouse=True)
+def needs_its_server():
+    pytest.importorskip("uvicorn", reason="needs the serve extra")
 
 
 def test_rows_that_wait_are_computed_together():
@@ -107,6 +110,7 @@ def ask(address, body=None):
         return {"status": error.code, **json.load(error)}
 
 
+@pytest.mark.heart
 def test_answers_are_those_of_predict(served, plain, tmp_path):
     rows = [{"text": f"the {'quick ' * n}[MASK] fox", "id": n} for n in range(9)]
     rows.append({"text": "a [MASK]", "text_b": "seven cats"})

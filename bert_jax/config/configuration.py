@@ -244,7 +244,7 @@ def override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
     Raises:
       UserError: the field does not exist, or the value has the wrong type.
     """
-    path, _, value = text.lstrip("-").partition("=")
+    path, equals, value = text.lstrip("-").partition("=")
     *groups, field = path.split(".")[1:]
     where: object = config
     for group in groups:
@@ -258,11 +258,12 @@ def override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
     if isinstance(where[field], ConfigDict):
         raise UserError(f"--{path}: a group; set one of {', '.join(where[field])}")
     values = flags.FlagValues()
-    args = ["", text]
+    args = ["", f"--config.{field}{equals}{value}"]
     before = where[field]
     try:
+        # The field's group alone: all that is defined is also written out as YAML.
         config_flags.DEFINE_config_dict(
-            "config", config, flag_values=values, lock_config=False, sys_argv=args
+            "config", where, flag_values=values, lock_config=False, sys_argv=args
         )
         values(args)
     except (flags.Error, TypeError, ValueError) as error:

@@ -78,8 +78,9 @@ _TABLE: dict[str, rules.Rule] = {
     "task.name": rules.filled,
     "task.objective": rules.one_of("mlm", "ltr"),
     "task.nsp_loss": rules.flag,
+    "task.word_initializer": rules.one_of("normal", "counted"),
     "optimizer.name": rules.registered(
-        *("bert_adam", "adamw", "lamb", "adagrad", "openai_adam"),
+        *("bert_adam", "adamw", "lamb", "muon", "adagrad", "openai_adam"),
         where="bert_jax.training.optimizer:OPTIMIZERS",
     ),
     "optimizer.schedule": rules.registered(

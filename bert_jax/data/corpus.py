@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import sentencex
-import tensorflow_datasets as tfds
 
 from bert_jax.data import digests, hub_source, pydocs, tfds_source, wikipedia
 from bert_jax.data.lines import read_lines
@@ -258,7 +257,9 @@ def _read_tfds(name: str) -> Iterator[Document]:
         yield Document(_PASSAGES.get(builder.name, str)(text), form)
 
 
-def _text_feature(name: str, builder: tfds.core.DatasetBuilder) -> tuple[str, str]:
+def _text_feature(name: str, builder: Any) -> tuple[str, str]:
+    import tensorflow_datasets as tfds
+
     if builder.name in _TFDS_TEXT:
         return _TFDS_TEXT[builder.name]
     features = builder.info.features

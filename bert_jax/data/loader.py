@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase, phase_at, phases
 from bert_jax.data import masking, mix, packing, prepare, records, workers
+from bert_jax.data.batch_shapes import has_masks, shapes
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, RowIndex
 from bert_jax.errors import UserError
@@ -78,26 +79,6 @@ def _rows_before(config: ConfigDict, phase: Phase) -> int:
     if not phase.first_step or phase.max_seq_length != first.max_seq_length:
         return 0
     return first.end_step * first.batch_size
-
-
-def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
-    """The shapes of a phase's training batches, by column."""
-    rows, length = phase.batch_size, phase.max_seq_length
-    tokens: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
-    predictions, pairs = phase.max_predictions_per_seq, {}
-    if config.corpus.packing:
-        tokens += ("sequence_ids", "position_ids")
-        share = config.masking.masked_lm_prob
-        predictions = packing.predictions(length, share, predictions)
-        pairs["cls_positions"] = (rows, packing.PAIRS)
-    names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-    masked = dict.fromkeys(names, (rows, predictions)) if _masks(config) else {}
-    return {
-        **dict.fromkeys(tokens, (rows, length)),
-        **masked,
-        **pairs,
-        "next_sentence_labels": (rows, *([packing.PAIRS] if pairs else [])),
-    }
 
 
 def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
@@ -188,7 +169,7 @@ class _Pairs:
             "segment_ids": segments,
             "next_sentence_labels": labels,
         }
-        if not _masks(self._config):
+        if not has_masks(self._config):
             return unmasked
         masked = masking.apply(
             ids,
@@ -214,7 +195,7 @@ class _Pairs:
         filled = record >= 0
         pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])
         found = shapes(self._config, self._phase)
-        columns = found["masked_lm_ids"][1] if _masks(self._config) else 0
+        columns = found["masked_lm_ids"][1] if has_masks(self._config) else 0
         packed = packing.pack(pairs, filled, columns, self._special.pad)
         if self._config.corpus.shift_positions:
             packed["position_ids"] += self._shifts(record[:, 0], epoch)
@@ -278,11 +259,6 @@ def fill(pairs: records.Pairs, rows: int, length: int, pad: int) -> Unmasked:
     ids[mask] = pairs.tokens
     whole = mask.astype(np.int32)
     return Unmasked(ids, whole, np.zeros_like(whole), mask)
-
-
-def _masks(config: ConfigDict) -> bool:
-    """Whether pieces are masked, to be predicted; left to right all are predicted."""
-    return bool(config.task.get("objective") != "ltr")
 
 
 @functools.lru_cache(maxsize=8)

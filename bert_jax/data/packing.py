@@ -12,7 +12,6 @@ import sys
 from collections import defaultdict
 
 import numpy as np
-from array_record.python.array_record_data_source import ArrayRecordDataSource
 from jaxtyping import Bool, Int, Int32
 from tqdm import tqdm
 
@@ -257,6 +256,8 @@ def lengths(folder: storage.Path) -> Int32[np.ndarray, " records"]:
 
 
 def _lengths_of(context: None, shard: str) -> Int32[np.ndarray, " records"]:
+    from array_record.python.array_record_data_source import ArrayRecordDataSource
+
     del context
     source = ArrayRecordDataSource([shard])
     lengths = [np.zeros(0, int)]  # a shard may be empty

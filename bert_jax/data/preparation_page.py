@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Any
 
-from bert_jax.data import mix, preparation_report
+from bert_jax.data import mix, preparation_report, records
 from bert_jax.data.preparation_report import Contents
 from bert_jax.runtime import storage
 
@@ -56,6 +56,9 @@ def _splits(found: Contents) -> Iterator[str]:
     for name in ("documents", "pieces", "sentences", "tokens", "pairs", "bytes"):
         own = (f"{totals[split].get(name, 0):,}" for split in totals)
         every.append((name, *own))
+    shares = [records.random_share(totals[split]) for split in totals]
+    if any(shares):
+        every.append(("random second sentences", *(f"{n:.1%}" for n in shares)))
     yield _table(("", *totals), every)
     if documents := mix.counts(found.report, "documents"):
         kinds = (f"{n + 1}: {its[0]}" for n, its in enumerate(found.report["sources"]))

@@ -95,11 +95,15 @@ def text(folder: storage.Path) -> str:
     totals = found.report["totals"]
     lines = []
     for split, its in totals.items():
+        share = records.random_share(its)
         lines.append(
             f"{split}: {its['documents']:,} documents, {its['sentences']:,} sentences, "
             f"{its['tokens']:,} tokens, {its['pairs']:,} pairs"
+            + f" ({share:.1%} random)"
+            * bool(share)
         )
-    lines[-1] += f"; without {totals['dev']['left_out']:,} sentences that train has"
+    left = totals["dev"]["left_out"]
+    lines[-1] += f"; {left:,} sentences were left out because train has them"
     bins = (f"{low}-{high} {share:.0%}" for low, high, share in histogram(found))
     lines.append(f"tokens a pair: {', '.join(bins)}")
     lines.append(f"[UNK]: {found.unknown:.3%} of train's tokens")

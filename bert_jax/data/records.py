@@ -7,13 +7,11 @@ time, and reads it with TFDS's own classes: TFDS's path through nested features 
 
 import functools
 from array import array
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow_datasets as tfds
 from jaxtyping import Bool, Int, Int32
-from tensorflow_datasets.proto import tf_example_pb2
 
 # The next sentence label where there is no pair.
 PADDING_LABEL = -1
@@ -27,8 +25,10 @@ class Pairs(NamedTuple):
     is_random_next: Bool[np.ndarray, " pairs"]
 
 
-def features() -> tfds.features.FeaturesDict:
-    """The features of a prepared data set."""
+def features() -> Any:
+    """The features of a prepared data set, as TFDS has them."""
+    import tensorflow_datasets as tfds  # slow; an answer needs neither this nor `parse`
+
     return tfds.features.FeaturesDict(
         {
             "tokens_a": tfds.features.Sequence(np.int32),
@@ -107,6 +107,8 @@ def _field(value: bytes, tag: bytes = b"\n") -> bytes:
 
 def parse(records: Sequence[bytes]) -> Pairs:
     """Reads what `serialize` or TFDS wrote."""
+    from tensorflow_datasets.proto import tf_example_pb2
+
     tokens = [np.zeros(0, np.int32)]
     lengths = np.zeros((len(records), 2), int)
     is_random_next = np.zeros(len(records), bool)
@@ -118,3 +120,9 @@ def parse(records: Sequence[bytes]) -> Pairs:
         lengths[row] = len(tokens_a), len(tokens_b)
         is_random_next[row] = feature["is_random_next"].int64_list.value[0]
     return Pairs(np.concatenate(tokens), lengths, is_random_next)
+
+
+def random_share(totals: Mapping[str, int]) -> float:
+    """The share of a split's pairs whose second sentence is a random one; 0 in running
+    text, which has no pairs."""
+    return totals.get("random", 0) / max(1, totals["pairs"])

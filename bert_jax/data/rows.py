@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import grain
 import numpy as np
 from jaxtyping import Int
 
@@ -143,6 +142,8 @@ class Rows:
 
         def batch(indices: Int[np.ndarray, "batch"]) -> Batch:
             return self.training_batch(indices, rows, limit, to_limit)
+
+        import grain  # slow; an answer does without
 
         order = grain.MapDataset.range(len(self)).seed(seed).shuffle().repeat(EPOCHS)
         # With few cores a second reader only slows the step down.

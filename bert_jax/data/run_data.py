@@ -1,15 +1,34 @@
-"""The prepared data of a run: resolved once; afterwards the text is not needed."""
+"""The prepared data of a run: resolved once; afterwards the text is not needed.
+
+The task of pre-training imports this on use: with it comes all that prepares and reads
+data, and an answer needs none of it.
+"""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import grain
+import numpy as np
+from array_record.python.array_record_data_source import ArrayRecordDataSource
+from jaxtyping import Float32
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.config.phases import phases
-from bert_jax.data import mix, packing, prepare
+from bert_jax import tokenization
+from bert_jax.config.phases import phase_at, phases
+from bert_jax.data import (
+    loader,
+    mix,
+    packing,
+    prepare,
+    records,
+    vocabulary_fit,
+    word_vectors,
+)
 from bert_jax.data.prepare import Prepared
+from bert_jax.data.rows import Batch, RowIndex, scaled
+from bert_jax.data.vocabulary_fit import Fit
 
 
 class RunData:
@@ -66,11 +85,27 @@ class RunData:
         return prepare.prepare_tokenizer(self._config)
 
     def all(self) -> list[Prepared]:
-        """The data of every phase, shortest first; packed if the config says so."""
+        """The data of every phase, shortest first; packed, and its word vectors
+        counted, if the config says so."""
         found = [(length, self.of(length)) for length in self._lengths()]
         for length, data in found if self._config.corpus.packing else ():
             packing.rows(data.folder, length)
+        if self.counts_words:
+            self.word_vectors()
         return [data for _, data in found]
+
+    @property
+    def counts_words(self) -> bool:
+        """Whether a new model begins with counted word embeddings."""
+        return bool(
+            self._config.task.get("word_initializer") == "counted"
+            and not self._config.init_from
+        )
+
+    def word_vectors(self) -> Float32[np.ndarray, "vocab width"]:
+        """Those of the longest rows, as wide as the model; see `word_vectors.of`."""
+        data = self.of(self._lengths()[-1])
+        return word_vectors.of(data, self._config.model.hidden_size)
 
     def mix(self) -> list[str]:
         """How often each phase sees each source, a line each; none without weights."""
@@ -80,6 +115,40 @@ class RunData:
             report = self.of(phase.max_seq_length).report
             found += mix.told(self._config, report, rows)
         return found
+
+    def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
+        """The training batches from `step` on, through both phases.
+
+        Args:
+          rows: of a batch of `config.train.batch_size`; other sizes are scaled.
+        """
+        config = self._config.copy_and_resolve_references()
+        config.seed = seed
+        for phase in phases(config):
+            if step < phase.end_step:
+                own = scaled(rows, config.train.batch_size, phase.batch_size)
+                data = self.of(phase.max_seq_length)
+                yield from loader.batches(config, phase, data, step, own)
+                step = phase.end_step
+
+    def dev(self, step: int = 0, rows: RowIndex = slice(None)) -> grain.MapDataset:
+        """The batches of the dev split, at the length of the last of `step` steps."""
+        phase = phase_at(self._config, max(step - 1, 0))
+        data = self.of(phase.max_seq_length)
+        return loader.dataset(self._config, phase, data, "dev", rows)
+
+    def fit(self) -> Fit:
+        """The vocabulary's, to a sample of the first phase's pairs; [UNK] of all."""
+        first = self.of(self._config.corpus.max_seq_length)
+        shards = first.folder.glob("*-train.array_record-*")
+        source = ArrayRecordDataSource(sorted(map(str, shards)))
+        sample = vocabulary_fit.sample(len(source)).tolist()
+        pairs = records.parse(source.__getitems__(sample))
+        counts = first.token_counts()
+        unknown = tokenization.special_ids(first.tokenizer).unk
+        return vocabulary_fit.measured(pairs.tokens, first.tokenizer)._replace(
+            ids=int(counts.sum()), unknown=int(counts[unknown])
+        )
 
     def of(self, length: int) -> Prepared:
         """The data of a length; prepares it if it is missing.

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow_datasets as tfds
 
 from bert_jax.data import hub_source, tfds_source
 from bert_jax.data.lines import COMPRESSED, read_lines
@@ -258,6 +257,8 @@ def _read_parquet(path: str, numbers: Sequence[str]) -> Numbered:
 
 def _plain(feature: Any, value: Any) -> Any:
     """Converts a TFDS value to a JSON value."""
+    import tensorflow_datasets as tfds
+
     each = getattr(feature, "feature", None)  # of a sequence
     if isinstance(feature, tfds.features.ClassLabel):
         return feature.int2str(int(value)) if value >= 0 else None

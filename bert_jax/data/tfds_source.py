@@ -1,4 +1,7 @@
-"""Opens TFDS data sets without TensorFlow (array_record)."""
+"""Opens TFDS data sets without TensorFlow (array_record).
+
+TFDS is imported on use: it is slow, and most runs have no data of its.
+"""
 
 import contextlib
 import importlib.util
@@ -6,10 +9,6 @@ import os
 import sys
 from collections.abc import Iterator
 from typing import Any
-
-import tensorflow_datasets as tfds
-from tensorflow_datasets.core.download import download_manager, extractor, util
-from tensorflow_datasets.core.read_only_builder import builder_from_files
 
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import storage
@@ -19,15 +18,10 @@ _EXTRAS = {
     "tensorflow": "TensorFlow: install the extra (pip install '.[google]')",
     "apache_beam": "Apache Beam: install the extra (pip install '.[beam]')",
 }
-_FAILURES = (
-    *(ImportError, OSError, ValueError, AssertionError),
-    *(util.DownloadError, extractor.ExtractError),
-    download_manager.NonMatchingChecksumError,
-)
 
 
-def prepared(name: str) -> tfds.core.DatasetBuilder:
-    """Opens a data set; TFDS downloads and prepares it first where that is missing.
+def prepared(name: str) -> Any:
+    """The builder of a data set; TFDS downloads and prepares what is missing.
 
     Without TensorFlow TFDS prepares data sets of single files (MRPC, SQuAD, HellaSwag);
     to take an archive apart (GLUE's others, IMDb) it needs it.
@@ -38,6 +32,9 @@ def prepared(name: str) -> tfds.core.DatasetBuilder:
     Raises:
       UserError: TFDS has no such data set, or cannot prepare it.
     """
+    import tensorflow_datasets as tfds
+    from tensorflow_datasets.core.read_only_builder import builder_from_files
+
     if (storage.path(name) / "dataset_info.json").exists():
         return tfds.builder_from_directory(name)
     data_dir = os.environ.get("TFDS_DATA_DIR")  # TFDS reads it only when imported
@@ -49,7 +46,7 @@ def prepared(name: str) -> tfds.core.DatasetBuilder:
                 return builder_from_files(name, data_dir=data_dir)
             found = tfds.builder(name, data_dir=data_dir)
             found.download_and_prepare(file_format="array_record")
-    except _FAILURES as error:
+    except _failures() as error:
         raise UserError(
             f"tfds:{name}: not in {data_dir or '~/tensorflow_datasets'}, and TFDS "
             f"cannot prepare it ({_reason(error)}); or prepare it elsewhere with "
@@ -58,8 +55,20 @@ def prepared(name: str) -> tfds.core.DatasetBuilder:
     return found
 
 
+def _failures() -> tuple[type[Exception], ...]:
+    from tensorflow_datasets.core.download import download_manager, extractor, util
+
+    return (
+        *(ImportError, OSError, ValueError, AssertionError),
+        *(util.DownloadError, extractor.ExtractError),
+        download_manager.NonMatchingChecksumError,
+    )
+
+
 def _reason(error: BaseException) -> str:
     """What a person can do about it, or the error's first line."""
+    import tensorflow_datasets as tfds
+
     if isinstance(error, tfds.core.DatasetNotFoundError):
         return f"it knows none of this name, or lacks {_EXTRAS['tensorflow']}"
     cause: BaseException | None = error
@@ -70,8 +79,11 @@ def _reason(error: BaseException) -> str:
     return first_line(error)
 
 
-def examples(name: str, found: tfds.core.DatasetBuilder, split: str) -> Iterator[Any]:
+def examples(name: str, found: Any, split: str) -> Iterator[Any]:
     """Yields the records of a split, in order, without TensorFlow if possible.
+
+    Args:
+      found: its builder.
 
     Raises:
       UserError: it was prepared in a format that needs TensorFlow.
@@ -84,6 +96,8 @@ def examples(name: str, found: tfds.core.DatasetBuilder, split: str) -> Iterator
                 f"tfds:{name}: {found.data_dir} is not array_record, so reading it "
                 "needs TensorFlow: install the extra (pip install '.[google]')"
             ) from error
+        import tensorflow_datasets as tfds
+
         yield from tfds.as_numpy(found.as_dataset(split=split))
     else:
         for index in range(len(source)):

@@ -10,13 +10,10 @@ import unicodedata
 from typing import NamedTuple
 
 import numpy as np
-from array_record.python.array_record_data_source import ArrayRecordDataSource
 from jaxtyping import Int
 from tokenizers import Tokenizer, models
 
 from bert_jax import tokenization
-from bert_jax.data import records
-from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import Rows
 from bert_jax.tokenization import byte_pairs
 
@@ -106,19 +103,11 @@ class Watch:
 
 def of_rows(rows: Rows, tokenizer: Tokenizer) -> Fit:
     """Counts the words of a sample of rows."""
-    found = [np.ravel(ids) for ids in rows.ids(_sample(len(rows)))]
+    found = [np.ravel(ids) for ids in rows.ids(sample(len(rows)))]
     return measured(np.concatenate(found), tokenizer)
 
 
-def of_pairs(data: Prepared) -> Fit:
-    """Counts the words of a sample of the training pairs."""
-    shards = data.folder.glob("*-train.array_record-*")
-    source = ArrayRecordDataSource(sorted(map(str, shards)))
-    found = records.parse(source.__getitems__(_sample(len(source)).tolist()))
-    return measured(found.tokens, data.tokenizer)
-
-
-def _sample(count: int) -> Int[np.ndarray, " rows"]:
+def sample(count: int) -> Int[np.ndarray, " rows"]:
     """The indices of at most SAMPLE of `count` rows, at even distances."""
     return np.linspace(0, count - 1, min(count, SAMPLE)).astype(int)
 

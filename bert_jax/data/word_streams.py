@@ -126,7 +126,9 @@ def text(folder: storage.Path) -> str:
         f"{totals[split]['words']:,} words"
         for split in SPLITS
     ]
-    lines[-1] += f"; without {totals['left_out']:,} sentences that train has"
+    lines[-1] += (
+        f"; {totals['left_out']:,} sentences were left out because train has them"
+    )
     own = data.words[len(SPECIAL) : len(SPECIAL) + _FREQUENT]
     frequent = [word if len(word) <= _WIDTH else f"{word[:_WIDTH]}..." for word in own]
     lines.append(

@@ -124,7 +124,8 @@ def write(
 
 
 def held_out(totals: Mapping[str, Mapping[str, int]]) -> str:
-    """Two lines: the size of the dev split, and its overlap with the training text.
+    """Lines: the size of the dev split, its overlap with the training text and, where
+    there are sentence pairs, how many are random.
 
     Args:
       totals: of each split, in preparation.json.
@@ -132,11 +133,21 @@ def held_out(totals: Mapping[str, Mapping[str, int]]) -> str:
     dev = totals["dev"]
     before = dev["sentences"] + dev["left_out"]
     share = dev["tokens"] / (dev["tokens"] + totals["train"]["tokens"])
-    return (
+    lines = (
         f"held out: {dev['sentences']:,} sentences ({share:.1%} of the tokens), "
         f"{dev['in_train']:,} ({dev['in_train'] / dev['sentences']:.1%}) of them in "
         "the training text\n"
-        f"left out: {dev['left_out']:,} ({dev['left_out'] / before:.1%}) that were"
+        f"not among them: {dev['left_out']:,} ({dev['left_out'] / before:.1%}) that "
+        "the training text has too"
+    )
+    train, dev_share = (
+        records.random_share(totals[split]) for split in ("train", "dev")
+    )
+    if not train:
+        return lines
+    return (
+        f"{lines}\nthe second sentence is random in {train:.1%} of the training pairs, "
+        f"{dev_share:.1%} of the held-out ones"
     )
 
 
@@ -149,7 +160,7 @@ def _warnings(total: dict[str, int], settings: pairs.Settings) -> Iterator[str]:
             f"sentences are cut to fit into a row of {length}; end sentences in the "
             "text, raise corpus.max_seq_length, or set corpus.nsp=False"
         )
-    if (share := total["random"] / total["pairs"]) >= _MUCH_RANDOM:
+    if (share := records.random_share(total)) >= _MUCH_RANDOM:
         yield (
             f"warning: in {share:.1%} of the pairs the second sentence is a random "
             "one: where a document is one sentence, or a sentence fills a row of "

@@ -10,9 +10,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.errors import UserError
 from bert_jax.models import split
-from bert_jax.models.config import KERNELS, BertConfig
+from bert_jax.models.config import HIDDEN, KERNELS, BertConfig
 from bert_jax.models.cudnn_attention import cudnn_attention
-from bert_jax.models.fused_attention import HIDDEN, fused_attention
 from bert_jax.models.layers import Dense, dropout
 from bert_jax.models.products import product
 from bert_jax.models.splash_attention import splash_attention
@@ -79,6 +78,8 @@ def _fused(
     causal: bool = False,
 ) -> tuple[Float[Array, "batch length heads head_dim"], None]:
     if split.platform() != "tpu":
+        from bert_jax.models.fused_attention import fused_attention  # Triton is slow
+
         return fused_attention(query, keys, value, seen, rate, key, causal), None
     _require_no_dropout("fused", rate, key)
     return splash_attention(query, keys, value, seen, causal), None

@@ -15,6 +15,7 @@ HEADS = {
     "fused": (16, 32, 64, 128),  # Triton's blocks are powers of 2
     "cudnn": tuple(range(8, 129, 8)),  # on any GPU; newer ones take larger
 }
+HIDDEN = -1e4  # added to the scores of keys that a query does not see (modeling.py)
 DTYPES = ("float32", "bfloat16")
 REMATS = ("none", "full", "dots")
 ARCHITECTURES = ("bert", "gpt")

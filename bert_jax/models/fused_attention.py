@@ -15,13 +15,13 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Int, Key
 
+from bert_jax.models.config import HIDDEN
 from bert_jax.models.layers import hash_column, row_keys
 from bert_jax.models.split import IDS, VECTORS, WORDS, on_mesh
 
 BLOCKS = (64, 32, 16)  # queries or keys of a block; Triton multiplies 16 at least
 _PARAMS = triton.CompilerParams(num_warps=4, num_stages=2)
 _SPECS = (VECTORS, VECTORS, VECTORS, IDS, IDS, WORDS)
-HIDDEN = -1e4  # added to the scores of keys that a query does not see (modeling.py)
 
 
 class _Setting(NamedTuple):

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import os
 import select
 import subprocess
@@ -23,6 +24,8 @@ def prepare() -> None:
     and text is UTF-8 in any locale, because data, rows and file names are. A stream
     that the caller has closed becomes the null device; otherwise a file of the run
     could take its number and receive what libraries print.
+
+    Turns Python's garbage collector off, until `started`.
     """
     is_utf8 = sys.getfilesystemencoding() == "utf-8"  # not: PYTHONUTF8=0 LC_ALL=C
     debugged = bool({"pdb", "debugpy"} & sys.modules.keys())  # would lose the program
@@ -31,6 +34,7 @@ def prepare() -> None:
         os.environ.setdefault("GLIBC_TUNABLES", MALLOC)
         options = () if is_utf8 else ("-X", "utf8")
         os.execv(sys.executable, [sys.executable, *options, *sys.orig_argv[1:]])
+    gc.disable()  # imports leave no garbage, and looking for it takes a sixth of them
     while (null := os.open(os.devnull, os.O_RDWR)) < 3:
         pass
     os.close(null)
@@ -39,6 +43,14 @@ def prepare() -> None:
     if hasattr(sys.stdout, "reconfigure"):
         # File names may not be UTF-8.
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
+def started() -> None:
+    """Call it after the slow imports: Python looks for garbage again, but never among
+    what they made, which stays."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def check() -> None:
@@ -116,6 +128,7 @@ def end(status: int) -> NoReturn:
     if status:
         # Does not wait for threads that may still compile or write.
         os._exit(status)
+    gc.freeze()  # Python would look through all objects; the process's end frees them
     sys.exit()
 
 

@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float
 from ml_collections import ConfigDict
-from scipy import special
 from tokenizers import Tokenizer
 
 from bert_jax.data import truncation
@@ -22,6 +20,8 @@ from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
+from bert_jax.scores.probabilities import sigmoid, softmax
+from bert_jax.tasks.cross_entropy import of_classes, of_labels
 from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.shared_rows import SharedRows
 from bert_jax.tokenization import byte_pairs
@@ -124,9 +124,9 @@ class Classification(SharedRows[TextExample, np.ndarray]):
         """
         outputs, labels = logits["logits"], batch["label"]
         if self.kind == "classification":
-            return optax.softmax_cross_entropy_with_integer_labels(outputs, labels)
+            return of_classes(outputs, labels)
         if self.kind == "multilabel":
-            return optax.sigmoid_binary_cross_entropy(outputs, labels).mean(axis=-1)
+            return of_labels(outputs, labels).mean(axis=-1)
         return jnp.square(outputs[:, 0] - labels)
 
     def answers(
@@ -225,7 +225,7 @@ class Classification(SharedRows[TextExample, np.ndarray]):
         if self.kind == "regression":
             return {"score": float(answer[0])}
         logits = answer.astype(np.float64)
-        shares = special.softmax if self.kind == "classification" else special.expit
+        shares = softmax if self.kind == "classification" else sigmoid
         given = dict(zip(self.labels, shares(logits).tolist(), strict=True))
         guess = self.guess(answer)
         if isinstance(guess, tuple):

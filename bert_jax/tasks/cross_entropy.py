@@ -1,8 +1,11 @@
-"""Cross entropy over a vocabulary, without a scatter in its gradient."""
+"""Cross entropy: over a vocabulary, without a scatter in its gradient; over classes.
+
+Of few classes it is Optax's, which is imported on use: an answer has no loss.
+"""
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 
 @jax.custom_vjp
@@ -31,3 +34,21 @@ def _backward(kept: tuple[Array, Array, Array], gradient: Array) -> tuple[Array,
 
 
 cross_entropy.defvjp(_forward, _backward)
+
+
+def of_classes(
+    logits: Float[Array, "*batch classes"], labels: Int[Array, "*batch"]
+) -> Float[Array, "*batch"]:
+    """-log softmax(logits)[label], in nats."""
+    import optax
+
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+
+
+def of_labels(
+    logits: Float[Array, "batch labels"], labels: Num[Array, "batch labels"]
+) -> Float[Array, "batch labels"]:
+    """Of each label that a text has (1) or has not (0), in nats."""
+    import optax
+
+    return optax.sigmoid_binary_cross_entropy(logits, labels)

@@ -12,9 +12,9 @@ from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import loader, records
+from bert_jax.data import records
 from bert_jax.data.encodings import padded
-from bert_jax.data.rows import power_of_two, sorted_groups
+from bert_jax.data.rows import Batch, power_of_two, sorted_groups
 from bert_jax.models.gpt import GptForPreTraining
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.tasks.task import Outputs, Predictor, Questions
@@ -158,7 +158,7 @@ class FillMask(Predictor):
         return {"ids": ids, "probabilities": probabilities}
 
     def examples(
-        self, batch: loader.Batch, count: int
+        self, batch: Batch, count: int
     ) -> tuple[dict[str, np.ndarray], list[list[str]]]:
         """A few rows of a batch with their masks, and the original pieces.
 
@@ -245,7 +245,7 @@ class Continue(FillMask):
         return {"next": self._guesses(outputs, place, 1)[0]}
 
     def examples(
-        self, batch: loader.Batch, count: int
+        self, batch: Batch, count: int
     ) -> tuple[dict[str, np.ndarray], list[list[str]]]:
         """A few rows of a batch, each cut in its middle, and the pieces after it."""
         lengths = batch["input_mask"].sum(axis=1)

@@ -19,6 +19,7 @@ def check(config: ConfigDict) -> None:
         ("task.objective", "ltr", "a GPT predicts each piece from those before it"),
         ("corpus.nsp", False, "a GPT reads running text, not sentence pairs"),
         ("corpus.packing", False, "running text fills the rows"),
+        ("task.word_initializer", "normal", "only a BERT starts with counted ones"),
     ):
         group, name = field.split(".")
         if config[group][name] != value:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -23,6 +22,7 @@ from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import entities as scores
+from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tokenization import byte_pairs, word_end
 
@@ -144,9 +144,7 @@ class Ner(Finetuning[Example, Tags]):
         self, logits: Mapping[str, Array], batch: Mapping[str, Array]
     ) -> Float[Array, "batch length"]:
         """Cross entropy in nats."""
-        return optax.softmax_cross_entropy_with_integer_labels(
-            logits["logits"], jnp.maximum(batch["labels"], 0)
-        )
+        return of_classes(logits["logits"], jnp.maximum(batch["labels"], 0))
 
     def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch length"]:
         """1 for one piece of each word, so all words weigh the same."""

@@ -1,8 +1,8 @@
 """What pre-training predicts (section 3.1; left to right: 5.1), and its report."""
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -33,7 +33,8 @@ def targets(batch: Mapping[str, Array]) -> Targets:
 
 
 class Guesses(Results):
-    """Scores on held-out text, next to a unigram baseline from the pieces' counts."""
+    """Scores on held-out text, next to trivial ones: of the pieces' counts, and of the
+    commoner kind of pair."""
 
     def table(
         self, split: str, scores: Mapping[str, float]
@@ -48,9 +49,38 @@ class Guesses(Results):
             (f"{what} accuracy", f"{name}_accuracy", scores["unigram_accuracy"]),
         ]
         table: list[tuple] = [
-            (name, f"{scores[key]:.4g}", f"{uni:.4g}") for name, key, uni in rows
+            (name, f"{scores[key]:.4g}", f"{uni:.4g}", "unigrams")
+            for name, key, uni in rows
         ]
         if "next_sentence_accuracy" in scores:
-            accuracy = f"{scores['next_sentence_accuracy']:.4g}"
-            table.append(("next sentence accuracy", accuracy, ""))
-        return table, ("", "model", "unigram")
+            shown = (
+                f"{scores[f'next_sentence_{name}']:.4g}"
+                for name in ("accuracy", "majority")
+            )
+            table.append(("next sentence accuracy", *shown, "majority class"))
+        return table, ("", "model", "baseline", "which is")
+
+
+def guesses(prefix: str, fetched: Sequence[Mapping[str, Any]]) -> Guesses:
+    """Adds the batches' sums and weights in double precision, divides once.
+
+    Args:
+      prefix: of PREFIXES.
+      fetched: of each batch, (sum, weight) by name; the sum of
+        `next_sentence_majority` is the number of random pairs.
+
+    Returns:
+      These means as scores, with `loss` (the sum of the losses) and the language
+      model's `perplexity`.
+    """
+    means = {
+        name: math.fsum(float(batch[name][0]) for batch in fetched)
+        / max(math.fsum(float(batch[name][1]) for batch in fetched), 1e-6)
+        for name in fetched[0]
+    }
+    if "next_sentence_majority" in means:
+        share = means["next_sentence_majority"]
+        means["next_sentence_majority"] = max(share, 1 - share)
+    own = means[f"{prefix}_loss"]
+    loss = own + means.get("next_sentence_loss", 0.0)
+    return Guesses({"loss": loss, **means, "perplexity": math.exp(min(own, 700.0))})

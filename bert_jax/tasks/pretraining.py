@@ -1,9 +1,11 @@
-"""Masked LM and next sentence prediction (section 3.1; run_pretraining.py)."""
+"""Masked LM and next sentence prediction (section 3.1; run_pretraining.py).
+
+What prepares and reads the data is imported on use: an answer needs none of it.
+"""
 
 import dataclasses
 import functools
 import json
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +16,9 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import loader, records, vocabulary_fit
-from bert_jax.data.rows import RowIndex, scaled
-from bert_jax.data.run_data import RunData
-from bert_jax.data.writing import held_out
+from bert_jax.config import phases
+from bert_jax.data import batch_shapes, records
+from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.encoder import Packed
@@ -28,7 +29,7 @@ from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks import gpt_language_model
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.fill_mask import Continue, FillMask, printed
-from bert_jax.tasks.objectives import PREFIXES, Guesses, targets
+from bert_jax.tasks.objectives import PREFIXES, guesses, targets
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Ask, Batch, Data, Phase, Shapes, Step, Task
 from bert_jax.types import Scalars
@@ -54,7 +55,7 @@ class Pretraining(Task):
         """
         super().__init__(config)
         given = tokenizer or tokenization.of_config(config)
-        self._data = RunData(config, given)
+        self._given = given
         pieces = config.tokenizer.vocab_size  # of a tokenizer yet to be trained
         if given is not None:
             pieces = given.get_vocab_size()
@@ -83,7 +84,7 @@ class Pretraining(Task):
                 "config.train.num_steps=0: pre-training counts steps, not epochs"
             )
         positions = self.model_config.max_position_embeddings
-        for phase in loader.phases(config):
+        for phase in phases.phases(config):
             if not 5 <= phase.max_seq_length <= positions:
                 raise UserError(
                     f"config.corpus.max_seq_length (or config.phase2.max_seq_length)="
@@ -97,6 +98,12 @@ class Pretraining(Task):
                     "be at least 1"
                 )
 
+    @functools.cached_property
+    def _data(self) -> Any:  # a RunData
+        from bert_jax.data.run_data import RunData
+
+        return RunData(self.config, self._given)
+
     @property
     def tokenizer(self) -> Tokenizer:
         """The vocabulary given, or the one trained on the corpus.
@@ -104,7 +111,7 @@ class Pretraining(Task):
         Raises:
           UserError: it has more pieces than the model has embeddings.
         """
-        tokenizer = self._data.tokenizer
+        tokenizer = self._given or self._data.tokenizer
         pieces = tokenizer.get_vocab_size()
         if pieces > self.model_config.vocab_size:
             raise UserError(
@@ -115,16 +122,14 @@ class Pretraining(Task):
 
     def training_data(self) -> Data:
         """Prepares every phase's data; the vocabulary's fit is the first phase's."""
+        from bert_jax.data import preparation_report
+
         found = self._data.all()
-        first = self._data.of(self.config.corpus.max_seq_length)
-        counts = first.token_counts()
-        unknown = tokenization.special_ids(first.tokenizer).unk
         return Data(
-            vocabulary_fit.of_pairs(first)._replace(
-                ids=int(counts.sum()), unknown=int(counts[unknown])
-            ),
+            self._data.fit(),
             record=self._data.record(),
             folders=tuple(str(data.folder) for data in found),
+            report=preparation_report.text,
             notes=tuple(self._data.mix()),
         )
 
@@ -142,6 +147,12 @@ class Pretraining(Task):
         """Initial parameters, boxed with their logical axis names."""
         return init_model(self.model, key, inputs=4)
 
+    def start(self, params: Any) -> Any:
+        """With `task.word_initializer=counted`, the counted word embeddings."""
+        from bert_jax.tasks import counted_start
+
+        return counted_start.filled(params, self._data, self.config)
+
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
         """The next sentence head and the pooler: filling masks does not need them."""
         if self._judges and not predicts:
@@ -158,23 +169,14 @@ class Pretraining(Task):
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """The batches from `step` on, through both phases."""
-        config = self.config.copy_and_resolve_references()
-        config.seed = seed
-        for phase in loader.phases(config):
-            if step < phase.end_step:
-                own = scaled(rows, config.train.batch_size, phase.batch_size)
-                data = self._data.of(phase.max_seq_length)
-                yield from loader.batches(config, phase, data, step, own)
-                step = phase.end_step
+        yield from self._data.batches(step, rows, seed)
 
     def evaluation_batches(
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
         """The dev split at the sequence length of the last step."""
-        phase = loader.phase_at(self.config, max(step - 1, 0))
-        data = self._data.of(phase.max_seq_length)
-        batches = loader.dataset(self.config, phase, data, split, rows)
-        yield from batches.to_iter_dataset()
+        del split  # the only one
+        yield from self._data.dev(step, rows).to_iter_dataset()
 
     def flops(self, shapes: Shapes) -> int:
         """Model FLOPs of training on a batch."""
@@ -193,8 +195,8 @@ class Pretraining(Task):
     def phases(self) -> list[Phase]:
         """The config's phases."""
         found = []
-        for own in loader.phases(self.config):
-            shapes = loader.shapes(self.config, own)
+        for own in phases.phases(self.config):
+            shapes = batch_shapes.shapes(self.config, own)
             found.append(Phase(own.first_step, own.end_step, own.micro_batches, shapes))
         return found
 
@@ -222,37 +224,28 @@ class Pretraining(Task):
         losses = self._losses(outputs, batch)
         sums = {name: (loss, totals[name]) for name, loss in losses.items()}
         total = totals[f"{prefix}_loss"]
-        guesses = jnp.argmax(outputs[f"{prefix}_logits"], axis=-1)
-        right = jnp.sum(weights * (guesses == ids))
+        guessed = jnp.argmax(outputs[f"{prefix}_logits"], axis=-1)
+        right = jnp.sum(weights * (guessed == ids))
         unigram = -jnp.asarray(self._unigram_log_probs)[ids]
         sums[f"{prefix}_accuracy"] = (right, total)
         sums["unigram_loss"] = (jnp.sum(weights * unigram), total)
         majority = ids == int(np.argmax(self._unigram_log_probs))
         sums["unigram_accuracy"] = (jnp.sum(weights * majority), total)
         if self._judges:
-            guesses = jnp.argmax(outputs["next_sentence_logits"], axis=-1)
-            right = jnp.sum(_real(batch) * (guesses == batch["next_sentence_labels"]))
-            sums["next_sentence_accuracy"] = (right, totals["next_sentence_loss"])
+            guessed = jnp.argmax(outputs["next_sentence_logits"], axis=-1)
+            labels, real = batch["next_sentence_labels"], _real(batch)
+            count = totals["next_sentence_loss"]
+            right = jnp.sum(real * (guessed == labels))
+            sums["next_sentence_accuracy"] = (right, count)
+            sums["next_sentence_majority"] = (jnp.sum(real * labels), count)
         return sums
 
     def results(
         self, split: str, fetched: Sequence[Any], *, learns: bool = False
     ) -> Results:
-        """Adds the batches' sums and weights in double precision, divides once.
-
-        The scores are these means, `loss` (the sum of the losses) and the language
-        model's `perplexity`.
-        """
+        """See `objectives.guesses`."""
         del split, learns
-        means = {
-            name: math.fsum(float(batch[name][0]) for batch in fetched)
-            / max(math.fsum(float(batch[name][1]) for batch in fetched), 1e-6)
-            for name in fetched[0]
-        }
-        own = means[f"{self._prefix}_loss"]
-        loss = own + means.get("next_sentence_loss", 0.0)
-        perplexity = math.exp(min(own, 700.0))
-        return Guesses({"loss": loss, **means, "perplexity": perplexity})
+        return guesses(self._prefix, fetched)
 
     def quality(self, scores: Mapping[str, int | float]) -> float:
         """Minus the loss."""
@@ -260,11 +253,11 @@ class Pretraining(Task):
 
     def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
         """Prints a few guesses and saves them in dev.jsonl."""
+        from bert_jax.data.writing import held_out
+
         predictor = self.predictor()
-        phase = loader.phases(self.config)[0]
-        data = self._data.of(phase.max_seq_length)
-        batch = loader.dataset(self.config, phase, data, "dev")[0]
-        features, wanted = predictor.examples(batch, EXAMPLES)
+        data = self._data.of(self.config.corpus.max_seq_length)
+        features, wanted = predictor.examples(self._data.dev()[0], EXAMPLES)
         rows = predictor.show(features, wanted, run(predictor.step)(features))
         print(f"\n{held_out(data.report['totals'])}")
         print("\na few held-out sentences, what stood at a number, and the guesses")

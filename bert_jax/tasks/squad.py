@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -21,6 +20,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import squad as scores
 from bert_jax.tasks import squad_answers, squad_features
+from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.squad_answers import Prediction
 from bert_jax.tokenization import byte_pairs
@@ -317,4 +317,4 @@ def _cross_entropy(
 ) -> Float[Array, "batch"]:
     """In nats, over the positions that are not padding."""
     masked = jnp.where(mask > 0, logits, jnp.finfo(logits.dtype).min)
-    return optax.losses.softmax_cross_entropy_with_integer_labels(masked, positions)
+    return of_classes(masked, positions)

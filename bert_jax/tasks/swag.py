@@ -5,15 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import optax
 from jaxtyping import Array, Float
-from scipy import special
 
 from bert_jax.data import truncation
 from bert_jax.data.rows import Feature
 from bert_jax.data.swag import CHOICES, OFFICIAL, Choices, official, read_choices
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
+from bert_jax.scores.probabilities import softmax
+from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tokenization import byte_pairs
 
@@ -67,9 +67,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
         self, logits: Mapping[str, Array], batch: Mapping[str, Array]
     ) -> Float[Array, "batch"]:
         """Cross entropy over the endings, in nats."""
-        return optax.softmax_cross_entropy_with_integer_labels(
-            logits["logits"], batch["label"]
-        )
+        return of_classes(logits["logits"], batch["label"])
 
     def answers(
         self,
@@ -145,7 +143,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
     def result(self, example: Choices, answer: np.ndarray) -> dict[str, Any]:
         """`choice`, the ending's index from 0, and `scores`, probabilities."""
         del example
-        shares = special.softmax(answer.astype(np.float64))
+        shares = softmax(answer.astype(np.float64))
         return {"choice": int(np.argmax(answer)), "scores": shares.tolist()}
 
     @property

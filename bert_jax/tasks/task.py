@@ -11,7 +11,6 @@ from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data import preparation_report
 from bert_jax.data.rows import Batch, RowIndex
 from bert_jax.data.tables import ANY, Wanted
 from bert_jax.data.vocabulary_fit import Fit
@@ -89,7 +88,7 @@ class Data:
       lengths: about how many lengths the batches of a phase are padded to.
       record: identifies the data, for `Task.recall`; JSON.
       folders: of the prepared data.
-      report: tells what one of them holds, in some lines.
+      report: tells what one of them holds, in some lines; by default its name alone.
       notes: how the run uses them, in lines for its log.
     """
 
@@ -98,7 +97,7 @@ class Data:
     lengths: int = 1
     record: dict[str, Any] = dataclasses.field(default_factory=dict)
     folders: tuple[str, ...] = ()
-    report: Callable[[Path], str] = preparation_report.text
+    report: Callable[[Path], str] = str
     notes: tuple[str, ...] = ()
 
 
@@ -203,6 +202,15 @@ class Task(abc.ABC):
     def row_columns(self) -> Wanted:
         """The columns of a table of rows; by number: it has no header."""
         return ANY
+
+    def start(self, params: Any) -> Any:
+        """Changes the random values that a new model starts with, once the data is
+        there; by default not.
+
+        Args:
+          params: placed on the devices; with several seeds, each array is [seeds, ...].
+        """
+        return params
 
     def init_carry(self) -> Mapping[str, Array] | tuple[()]:
         """What a step hands to the next one besides parameters, before the first step:

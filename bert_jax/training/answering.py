@@ -8,7 +8,7 @@ from bert_jax.runtime.storage import Path
 from bert_jax.tasks.extractor import Extractor
 from bert_jax.tasks.task import Predictor, Task
 from bert_jax.training import asked, initial, sharding
-from bert_jax.training.evaluator import asking
+from bert_jax.training.inference import asking
 
 Rows = Sequence[Mapping[str, Any]]
 Answers = list[dict[str, Any]]

@@ -75,7 +75,7 @@ def first_state(
     """Creates the state before the first step, of all seeds, from random values.
 
     Args:
-      abstract: of one seed, as `sharding.abstract_state` gives it.
+      abstract: of one seed, as `state_shardings.abstract_state` gives it.
     """
 
     def create(seed: Array) -> step.TrainState:

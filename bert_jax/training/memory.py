@@ -9,7 +9,6 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
-from bert_jax.training.step import TrainState
 
 
 def bytes_per_device(tree: Any) -> int:
@@ -76,9 +75,9 @@ def _available() -> int:
     return here * jax.process_count()
 
 
-def of_state(state: TrainState) -> str:
+def of_state(params: Any, opt_state: Any) -> str:
     """A line with the memory of parameters and optimizer state."""
-    parts = {"parameters": state.params, "optimizer": state.opt_state}
+    parts = {"parameters": params, "optimizer": opt_state}
     shares = [f"{name} {_share(tree)}" for name, tree in parts.items()]
     return f"on each device: {', '.join(shares)}"
 

@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
 from bert_jax.training import frozen, openai, rates
+from bert_jax.training.muon import muon
 
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
 # stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
@@ -296,6 +297,7 @@ OPTIMIZERS: dict[
     "bert_adam": _bert_adam,
     "adamw": _adamw,
     "lamb": _lamb,
+    "muon": muon,
     "adagrad": _adagrad,
     "openai_adam": _openai_adam,
 }

@@ -11,7 +11,7 @@ from etils import epath
 from bert_jax.runtime import processes, signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Phase, Task
-from bert_jax.training import compilation, memory, sharding
+from bert_jax.training import compilation, memory, sharding, state_shardings
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.seeds import Seeds
 from bert_jax.workdir.checkpoint import Checkpoints
@@ -65,7 +65,7 @@ class _Trial:
         memory.require(config, trains=True)
         self._seeds = Seeds(config, config.seed)
         optimizer = optimizers.make(config, task.unused())
-        abstract = sharding.abstract_state(
+        abstract = state_shardings.abstract_state(
             task.init_params,
             optimizer,
             self._mesh,

@@ -22,7 +22,8 @@ from bert_jax.runtime import processes, storage, terminal
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Ask, Step, Task
 from bert_jax.training import memory, sharding
-from bert_jax.training.evaluator import Evaluator, asking
+from bert_jax.training.evaluator import Evaluator
+from bert_jax.training.inference import asking
 from bert_jax.training.seeds import RunLog
 from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
@@ -51,7 +52,7 @@ def opening(
         f"{params:,}{seeds} parameters on {mesh.size} x "
         f"{jax.devices()[0].device_kind} ({shape})"
     )
-    yield memory.of_state(state)
+    yield memory.of_state(state.params, state.opt_state)
     yield _tokenizer_line(task, fit)
     yield f"log: {folder / 'metrics.jsonl'}; curves: tensorboard --logdir={folder}"
     yield "to stop: Ctrl-C, which saves; the same command resumes"

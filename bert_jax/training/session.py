@@ -27,6 +27,7 @@ from bert_jax.training import (
     memory,
     report,
     sharding,
+    state_shardings,
     step,
 )
 from bert_jax.training import optimizer as optimizers
@@ -70,10 +71,8 @@ class Session:
         memory.require(config, trains=True)
         self._optimizer = optimizers.make(config, task.unused())
         self.learning_rates = optimizers.learning_rates(config)
-        self._abstract = sharding.abstract_state(
-            task.init_params,
-            self._optimizer,
-            self.mesh,
+        self._abstract = state_shardings.abstract_state(
+            *(task.init_params, self._optimizer, self.mesh),
             config.mesh.optimizer,
             task.init_carry,
         )
@@ -309,7 +308,7 @@ class Session:
             self.task, self.seeds, self._optimizer, self._abstract
         )
         if weights is None:
-            return state
+            return state._replace(params=self.task.start(state.params))
         return state._replace(params=merge.fill(weights[0], state.params))
 
     def _trace(

@@ -26,7 +26,9 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     elif model == "elmo":
         config = elmo.get_config("tiny" if size == "tiny" else "released")
     else:
-        config = tiny.get_config() if size == "tiny" else base.get_config(size=size)
+        config = (
+            tiny.get_config("plain") if size == "tiny" else base.get_config(size=size)
+        )
     config.phase2.fraction = 0.0
 
     sizes = config.task

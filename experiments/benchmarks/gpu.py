@@ -41,13 +41,12 @@ import jax
 import ml_collections  # noqa: F401  (likewise)
 import optax  # noqa: F401  (likewise)
 
-if importlib.util.find_spec("transformers"):
-    import transformers  # noqa: F401  (likewise)
-
 from experiments import hlo
 from experiments.benchmarks import absent, kernels, measuring
 
 if __name__ == "__main__":  # before the imports of what may not be there
+    if importlib.util.find_spec("transformers"):
+        import transformers  # noqa: F401  (likewise)
     absent.stand_in()
 
 from bert_jax.models.config import BertConfig, pretraining_flops

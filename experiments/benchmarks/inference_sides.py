@@ -25,7 +25,7 @@ class Ours:
         from bert_jax.config import configuration
         from bert_jax.runtime import compilation_cache, storage
         from bert_jax.training import asked, initial
-        from bert_jax.training.evaluator import submitting
+        from bert_jax.training.inference import submitting
 
         compilation_cache.keep()
         fields = {"init_from": folder, "predict.batch_size": batch}

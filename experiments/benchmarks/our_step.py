@@ -21,7 +21,7 @@ from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
-from bert_jax.training import compilation, optimizer, sharding, step
+from bert_jax.training import compilation, optimizer, sharding, state_shardings, step
 from bert_jax.training.seeds import Seeds
 from bert_jax.types import Batch
 from configs import base, large
@@ -153,7 +153,7 @@ class OurStep:
             params = nn.meta.unbox(self._task.init_params(jax.random.key(seed)))
             return step.init_state(params, self._optimizer)
 
-        abstract = sharding.abstract_state(
+        abstract = state_shardings.abstract_state(
             self._task.init_params, self._optimizer, self._mesh, config.mesh.optimizer
         )
         shardings = sharding.shardings_of(abstract)

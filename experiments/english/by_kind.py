@@ -122,12 +122,19 @@ def text(results: Mapping[str, Any]) -> str:
             f"{own['unigram_loss'] - own['masked_lm_loss']:.2f}",
             f"{100 * own['masked_lm_accuracy']:.1f}",
             _percent(own.get("next_sentence_accuracy")),
+            _percent(own.get("next_sentence_majority")),
         )
         for kind, own in results["kinds"].items()
     ]
     header = (
         *("held out", "documents", "sentences", "unigram perplexity"),
-        *("masked LM perplexity", "gain, nats", "accuracy, %", "next sentence, %"),
+        *(
+            "masked LM perplexity",
+            "gain, nats",
+            "accuracy, %",
+            "next sentence, %",
+            "majority, %",
+        ),
     )
     about = "\n".join(f"{name}: {said}" for name, said in results["facts"].items())
     return (

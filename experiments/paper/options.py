@@ -180,9 +180,9 @@ def pretraining_config(system: str, size: str) -> str:
         return f"{folder}/elmo.py:size={'tiny' if size == 'tiny' else 'released'}"
     if system == "gpt":
         return f"{folder}/gpt.py:size={size}"
-    return (
-        str(folder / "tiny.py") if size == "tiny" else f"{folder}/base.py:size={size}"
-    )
+    if size == "tiny":
+        return f"{folder}/tiny.py:recipe=plain"
+    return f"{folder}/base.py:size={size}"
 
 
 def _compares_shapes(table: Table) -> bool:

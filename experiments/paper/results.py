@@ -130,7 +130,10 @@ def _loss(options: Options, system: System) -> Mapping[str, float]:
     if system.share < 100:
         return {}
     last = runs.last_dev(runs.pretraining(options, system.pretraining))
-    names = ("perplexity", "next_sentence_accuracy", "step")
+    names = (
+        *("perplexity", "next_sentence_accuracy", "next_sentence_majority"),
+        "step",
+    )
     return {name: last[name] for name in names if name in last}
 
 

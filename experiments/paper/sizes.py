@@ -2,7 +2,7 @@
 
 from configs.base import SIZES as BASE_SIZES
 
-# Layers, hidden size and heads; tiny is configs/tiny.py.
+# Layers, hidden size and heads; tiny is configs/tiny.py:recipe=plain.
 SIZES = {
     "tiny": (2, 128, 4),
     **{name: (*shape, shape[1] // 64) for name, shape in BASE_SIZES.items()},

@@ -108,8 +108,10 @@ def loss_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
             ours += "" if paper is None else f" [{paper:.2f}]"
             accuracy = last.get("next_sentence_accuracy")
             nsp = "-" if accuracy is None else f"{100 * accuracy:.1f}"
+            if "next_sentence_majority" in last:
+                nsp += f" ({100 * last['next_sentence_majority']:.1f})"
             rows.append((system.name, ours, nsp, f"{last['step']:,}"))
-    return rows, ("pre-training", "perplexity", "next sentence, %", "steps")
+    return rows, ("pre-training", "perplexity", "next sentence, % (majority)", "steps")
 
 
 def perplexities(found: Results) -> str:

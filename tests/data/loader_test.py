@@ -13,7 +13,7 @@ from configs import tiny
 @pytest.fixture(scope="module")
 def config(corpus, tmp_path_factory):
     """A small vocabulary, sixteen rows a batch."""
-    config = tiny.get_config()
+    config = tiny.get_config("plain")
     config.corpus.sources = (f"sentences:{corpus}",)
     config.corpus.data_dir = str(tmp_path_factory.mktemp("data"))
     config.corpus.max_seq_length = 32

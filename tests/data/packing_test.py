@@ -24,7 +24,7 @@ LENGTH = 48
 @pytest.fixture(scope="module")
 def config(corpus, tmp_path_factory):
     """Short documents: many pairs are shorter than the row."""
-    config = tiny.get_config()
+    config = tiny.get_config("plain")
     config.corpus.sources = (f"sentences:{corpus}",)
     config.corpus.data_dir = str(tmp_path_factory.mktemp("data"))
     config.corpus.max_seq_length = LENGTH

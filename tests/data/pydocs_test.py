@@ -67,6 +67,16 @@ def test_extract_keeps_its_result(few_files, monkeypatch):
     assert pydocs.extract(few_files / "data") == path
 
 
+def test_extract_of_some_packages(few_files, monkeypatch):
+    good = few_files / "good.py"
+    files = [(f"{name}/good.py", str(good)) for name in ("os", "osmium", "jax")]
+    monkeypatch.setattr(pydocs, "_files", lambda: iter(files))
+    some = pydocs.extract(few_files / "data", ("jax", "os"))
+    names = [json.loads(line)["module"] for line in some.read_text().splitlines()]
+    assert names == ["os/good.py", "jax/good.py"]
+    assert len(pydocs.extract(few_files / "data").read_text().splitlines()) == 3
+
+
 def test_interrupted_extraction_leaves_nothing(few_files, monkeypatch):
     def stop(*args):
         raise KeyboardInterrupt

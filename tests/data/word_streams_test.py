@@ -59,7 +59,7 @@ def test_every_word_is_there_by_frequency(prepared):
 def test_the_report_is_three_lines(prepared):
     assert word_streams.text(prepared[1].folder).splitlines() == [
         "train: 5 sentences, 19 words",
-        "dev: 2 sentences, 6 words; without 1 sentences that train has",
+        "dev: 2 sentences, 6 words; 1 sentences were left out because train has them",
         "14 distinct words, 1 of more than 48 bytes; the most frequent: . dog cat the "
         "' , ? A The Why",
     ]

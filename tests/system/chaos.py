@@ -70,7 +70,7 @@ MOMENTS = ("start", "compile", "step", "save", "evaluate")
 SAVE_EVERY, EVAL_EVERY = 8, 10
 
 CONFIG = """
-extends = "tiny"
+extends = "tiny:recipe=plain"
 
 def get_config(config):
     config.model.hidden_size = 32

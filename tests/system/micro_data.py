@@ -66,7 +66,7 @@ def pretraining(rng: random.Random) -> Kind:
     lines += (
         '    config.tokenizer.vocab_file = ""\n    config.tokenizer.vocab_size = 64'
     )
-    return Kind("tiny", lines, {"corpus.txt": text}, _MASKS)
+    return Kind("tiny:recipe=plain", lines, {"corpus.txt": text}, _MASKS)
 
 
 def pretraining_jsonl(rng: random.Random) -> Kind:
@@ -77,7 +77,7 @@ def pretraining_jsonl(rng: random.Random) -> Kind:
     lines = _PRETRAINING.format("jsonl:in/corpus.jsonl")
     lines += "    config.phase2.fraction = 0.5\n    config.phase2.max_seq_length = 24"
     lines += "\n    config.phase2.max_predictions_per_seq = 4"
-    return Kind("tiny", lines, {"corpus.jsonl": text}, _MASKS)
+    return Kind("tiny:recipe=plain", lines, {"corpus.jsonl": text}, _MASKS)
 
 
 def pretraining_text(rng: random.Random) -> Kind:
@@ -89,7 +89,7 @@ def pretraining_text(rng: random.Random) -> Kind:
     lines = _PRETRAINING.format("text:in/*.txt") + "    config.corpus.nsp = False"
     lines += '\n    config.corpus.sources = ("text:in/[0-9].txt",)'
     lines += "\n    config.masking.whole_word = True"
-    return Kind("tiny", lines, files, _MASKS[::2])
+    return Kind("tiny:recipe=plain", lines, files, _MASKS[::2])
 
 
 def glue(name: str) -> Callable[[random.Random], Kind]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from bert_jax import tasks
-from bert_jax.training import compilation, memory, optimizer, sharding
+from bert_jax.training import compilation, memory, optimizer, sharding, state_shardings
 from bert_jax.training.seeds import Seeds
 from configs import large
 
@@ -36,7 +36,9 @@ def compiled(name="bert_adam", **mesh):
     config.mesh.update(mesh)
     task, grid = tasks.create(config), sharding.make_mesh(config)
     adam = optimizer.make(config)
-    state = sharding.abstract_state(task.init_params, adam, grid, config.mesh.optimizer)
+    state = state_shardings.abstract_state(
+        task.init_params, adam, grid, config.mesh.optimizer
+    )
 
     def rows(*shape, dtype=jnp.int32):
         split = sharding.batch_sharding(grid)
@@ -121,6 +123,7 @@ def test_data_adds_gradients_and_nothing_else():
     assert shapes[LAYERS, HIDDEN, HEADS, 64] == 9
 
 
+@pytest.mark.heart
 def test_zero1_splits_the_moments_alone():
     # The parameters, of which each device has updated a part.
     state, text = compiled(data=8, optimizer="zero1")

@@ -26,7 +26,7 @@ def make(monkeypatch):
     """An evaluator of two seeds whose outputs are their parameters, without a model."""
 
     def evaluator(**options):
-        config = tiny.get_config()
+        config = tiny.get_config("plain")
         config.train.seeds = 2
         task = mock.create_autospec(Task, instance=True)
         task.facts, task.dev_splits = {"threshold": 0.0}, ("dev",)

@@ -26,7 +26,7 @@ def params():
 
 
 def config(**fields) -> ConfigDict:
-    found = tiny.get_config()
+    found = tiny.get_config("plain")
     found.optimizer.warmup_steps, found.optimizer.warmup_fraction = 0, 0.0
     found.optimizer.learning_rate, found.optimizer.weight_decay = 0.1, 0.1
     found.optimizer.update(fields)

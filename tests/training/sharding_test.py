@@ -10,12 +10,12 @@ from jax.sharding import PartitionSpec
 
 from bert_jax import tasks
 from bert_jax.errors import UserError
-from bert_jax.training import memory, optimizer, sharding
+from bert_jax.training import memory, optimizer, sharding, state_shardings
 from configs import base, tiny
 
 
 def small_config(**mesh):
-    config = tiny.get_config()
+    config = tiny.get_config("plain")
     config.model.vocab_size = 96
     config.model.hidden_size = 16
     config.model.num_attention_heads = 2
@@ -28,7 +28,7 @@ def small_config(**mesh):
 def abstract(config):
     task = tasks.create(config)
     mesh = sharding.make_mesh(config)
-    return sharding.abstract_state(
+    return state_shardings.abstract_state(
         task.init_params, optimizer.make(config), mesh, config.mesh.optimizer
     )
 
@@ -143,12 +143,14 @@ def test_zero1_splits_moments_over_data_too(name):
 def test_a_line_says_what_a_device_holds():
     state = abstract(small_config(data=2, fsdp=4, optimizer="zero1"))
     size = 4 * sum(leaf.size for leaf in jax.tree.leaves(state.params))
-    line = memory.of_state(state)
+    line = memory.of_state(state.params, state.opt_state)
     own = memory.bytes_per_device(state.params)
     assert size / 4 < own < size / 3
     assert line.startswith(f"on each device: parameters {own / 1e6:.1f} MB (1/3.")
     assert re.search(r"\(1/3\.\d+\), optimizer [\d.]+ MB \(1/7\.\d+\)$", line)
-    assert "parameters 0.1 MB (all)" in memory.of_state(abstract(small_config()))
+    alone = abstract(small_config())
+    line = memory.of_state(alone.params, alone.opt_state)
+    assert "parameters 0.1 MB (all)" in line
 
 
 def test_stacked_layers_keep_their_first_axis_whole():

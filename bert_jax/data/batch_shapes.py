@@ -1,0 +1,31 @@
+"""The shapes of pre-training's batches: known from the config, without any data."""
+
+from ml_collections import ConfigDict
+
+from bert_jax.config.phases import Phase
+from bert_jax.data import packing
+
+
+def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
+    """The shapes of a phase's training batches, by column."""
+    rows, length = phase.batch_size, phase.max_seq_length
+    tokens: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
+    predictions, pairs = phase.max_predictions_per_seq, {}
+    if config.corpus.packing:
+        tokens += ("sequence_ids", "position_ids")
+        share = config.masking.masked_lm_prob
+        predictions = packing.predictions(length, share, predictions)
+        pairs["cls_positions"] = (rows, packing.PAIRS)
+    names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+    masked = dict.fromkeys(names, (rows, predictions)) if has_masks(config) else {}
+    return {
+        **dict.fromkeys(tokens, (rows, length)),
+        **masked,
+        **pairs,
+        "next_sentence_labels": (rows, *([packing.PAIRS] if pairs else [])),
+    }
+
+
+def has_masks(config: ConfigDict) -> bool:
+    """Whether pieces are masked, to be predicted; left to right all are predicted."""
+    return bool(config.task.get("objective") != "ltr")

@@ -1,0 +1,136 @@
+"""Vectors of the pieces, counted on the training text (`model.word_initializer`).
+
+Pieces that stand beside the same pieces get similar vectors: the largest singular
+vectors of the positive pointwise mutual information of pieces and contexts (Levy,
+Goldberg and Dagan 2015, section 3: contexts smoothed by a power of 0.75, singular
+values by 0.5), so that pre-training need not begin from random word embeddings.
+"""
+
+import io
+
+import numpy as np
+import scipy.linalg
+from array_record.python.array_record_data_source import ArrayRecordDataSource
+from jaxtyping import Float, Float32, Int
+
+from bert_jax.data import records
+from bert_jax.data.prepare import Prepared
+from bert_jax.errors import UserError
+from bert_jax.runtime import storage
+
+FORMAT = 1  # raise it when the same text would give other vectors
+_CONTEXTS = 2048  # the most frequent pieces; others tell little and cost the most
+_WINDOW = 5  # pieces on each side; one at a distance of d counts 1/d
+_SMOOTHING = 0.75  # of the contexts' frequencies
+_RECORDS = 16_384  # pairs that are counted at a time
+
+
+def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
+    """The vectors, counted once and then kept beside the sentence pairs.
+
+    Args:
+      data: its training pairs are counted.
+      width: numbers of each vector.
+
+    Returns:
+      Vectors of length 1; of zeros for pieces that the training pairs do not have.
+
+    Raises:
+      UserError: too little text for this width; the folder cannot be written.
+    """
+    path = data.folder / f"word_vectors-{FORMAT}-{width}.npy"
+    try:
+        if not path.exists():
+            file = io.BytesIO()
+            np.save(file, vectors(data, width))
+            storage.write_atomically(path, file.getvalue())
+        return np.load(io.BytesIO(path.read_bytes()))
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot read or write the counted word vectors "
+            f"({error.strerror or error}); check the folder, or set "
+            "--config.model.word_initializer=normal"
+        ) from error
+    except (ValueError, EOFError) as error:
+        raise UserError(
+            f"{path}: damaged ({error}); delete it, it is counted again"
+        ) from error
+
+
+def vectors(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
+    """Counts the vectors; see `of`. Takes 16 kB for each piece of the vocabulary."""
+    often = data.token_counts()
+    contexts = np.argsort(-often, kind="stable")[:_CONTEXTS]
+    values = information(near(data, contexts))
+    seen = values.any(axis=1)
+    if min(seen.sum(), len(contexts)) <= width:
+        raise UserError(
+            f"{data.folder}: {seen.sum()} pieces stand beside others, too few for "
+            f"word vectors of {width}; more text is required, or "
+            "--config.model.word_initializer=normal"
+        )
+    found = np.zeros((len(values), width), np.float32)
+    found[seen] = factors(values[seen], width)
+    return found
+
+
+def near(
+    data: Prepared, contexts: Int[np.ndarray, " contexts"]
+) -> Float[np.ndarray, "vocab contexts"]:
+    """How often each piece is near each context: 1/d for a distance of d.
+
+    A and B of a pair count apart: B may be of another document.
+    """
+    pieces, columns = len(data.token_counts()), len(contexts)
+    column = np.full(pieces, -1)
+    column[contexts] = np.arange(columns)
+    total = np.zeros((pieces, columns))
+    files = sorted(map(str, data.folder.glob("*-train.array_record-*")))
+    source = ArrayRecordDataSource(files)
+    for begin in range(0, len(source), _RECORDS):
+        some = range(begin, min(begin + _RECORDS, len(source)))
+        pairs = records.parse(source.__getitems__(list(some)))
+        lengths = pairs.lengths.ravel()
+        part = np.repeat(np.arange(len(lengths)), lengths)
+        for distance in range(1, _WINDOW + 1):
+            together = part[distance:] == part[:-distance]
+            left = pairs.tokens[:-distance][together]
+            right = pairs.tokens[distance:][together]
+            for piece, context in ((left, right), (right, left)):
+                place = column[context]
+                known = place >= 0
+                np.add.at(total, (piece[known], place[known]), 1 / distance)
+    return total
+
+
+def information(
+    near: Float[np.ndarray, "vocab contexts"],
+) -> Float[np.ndarray, "vocab contexts"]:
+    """The pointwise mutual information of pieces and contexts where it is positive,
+    else 0."""
+    often = near.sum(axis=1, keepdims=True)
+    contexts = near.sum(axis=0) ** _SMOOTHING
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = np.log(near * contexts.sum() / (often * contexts))
+    return np.where(values > 0, values, 0)
+
+
+def factors(
+    values: Float[np.ndarray, "vocab contexts"], width: int
+) -> Float[np.ndarray, "vocab width"]:
+    """Left singular vectors by the square roots of their values, the largest ones;
+    centred and turned, so that every unit has the same share, each of length 1.
+
+    They are the same in each run, but where singular values are equal.
+    """
+    count = values.shape[1]
+    largest = [count - width, count - 1]
+    squares, right = scipy.linalg.eigh(values.T @ values, subset_by_index=largest)
+    # A vector's sign is arbitrary: the largest number becomes positive.
+    right *= np.sign(right[np.abs(right).argmax(axis=0), np.arange(width)])
+    # Where the values have a lower rank, the other columns are 0.
+    found = values @ right / np.maximum(squares, 1e-12 * squares[-1]) ** 0.25
+    found -= found.mean(axis=0)
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(width, width)))[0]
+    found = found @ turn
+    return found / np.linalg.norm(found, axis=1, keepdims=True)

@@ -1,0 +1,93 @@
+"""Muon for the encoder's matrices, Adam for all else (Jordan et al. 2024,
+kellerjordan.github.io/posts/muon): a small model needs far fewer steps."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import optax
+from jaxtyping import Array, PyTree
+from ml_collections import ConfigDict
+from optax import contrib
+
+from bert_jax.errors import UserError
+
+MOMENTUM = 0.95
+# Times the root of a matrix's longer side: its entries then move as far as AdamW's do,
+# so rate and decay are AdamW's (Liu et al. 2025, arXiv:2502.16982, section 2.2).
+UPDATE_RMS = 0.2
+
+
+def muon(
+    optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
+) -> optax.GradientTransformation:
+    """The update of an encoder's matrix is its momentum with all singular values near 1
+    (Newton-Schulz, five steps); that of all else is Adam's, with `beta1` and `beta2`.
+    Both decay as AdamW.
+
+    Raises (its `init`):
+      UserError: no parameter that learns is a matrix of an encoder.
+    """
+    matrices = optax.chain(
+        contrib.scale_by_muon(
+            beta=MOMENTUM, eps=optimizer.eps, weight_dimension_numbers=_axes_of_each
+        ),
+        optax.stateless(lambda updates, _: _each(_scaled, updates)),
+    )
+    rest = optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.eps)
+    return optax.chain(
+        optax.partition({"matrices": matrices, "rest": rest}, _labels),
+        optax.add_decayed_weights(optimizer.weight_decay, mask),
+        optax.scale_by_learning_rate(schedule),
+    )
+
+
+def axes(name: str, rank: int) -> contrib.MuonDimensionNumbers | None:
+    """The axes of a parameter's inputs and of its outputs, between which it is a
+    matrix; None where it is none of an encoder's. Layers that are stacked in one array
+    are matrices apart.
+
+    Args:
+      name: the path, as bert/encoder/layer_0/attention/query/kernel.
+      rank: its number of axes.
+    """
+    if "encoder/" not in name or not name.endswith("/kernel"):
+        return None
+    first = 1 if "encoder/layers/" in name else 0
+    # [embed, heads, head_dim], [heads, head_dim, embed], or a matrix as it is.
+    inputs = rank - 1 - first if name.endswith("attention/output/kernel") else 1
+    every = tuple(range(first, rank))
+    return contrib.MuonDimensionNumbers(every[:inputs], every[inputs:])
+
+
+def _axes_of_each(params: PyTree) -> PyTree:
+    return _each(lambda name, param: axes(name, param.ndim), params)
+
+
+def _scaled(name: str, update: Array) -> Array:
+    sides = axes(name, update.ndim)
+    assert sides is not None
+    lengths = (math.prod(update.shape[axis] for axis in side) for side in sides)
+    return update * UPDATE_RMS * max(lengths) ** 0.5
+
+
+def _labels(params: PyTree) -> PyTree[str]:
+    found = _each(
+        lambda name, param: "matrices" if axes(name, param.ndim) else "rest", params
+    )
+    labels = jax.tree.leaves(found)
+    # `optax.tree.map_params` asks with a placeholder, which has no leaves.
+    if labels and "matrices" not in labels:
+        raise UserError(
+            "config.optimizer.name=muon: no matrix of a Transformer encoder learns in "
+            "this run; choose adamw"
+        )
+    return found
+
+
+def _each(function: Callable[[str, Any], Any], params: PyTree) -> PyTree:
+    def at(path: tuple, param: Any) -> Any:
+        return function(jax.tree_util.keystr(path, simple=True, separator="/"), param)
+
+    return jax.tree_util.tree_map_with_path(at, params)

@@ -1,0 +1,164 @@
+"""Word vectors that are counted on the training text, and runs that start from them."""
+
+import jax
+import numpy as np
+import pytest
+import runs
+from array_record.python.array_record_data_source import ArrayRecordDataSource
+
+import bert_jax
+from bert_jax.config import configuration
+from bert_jax.data import prepare, records, word_vectors
+from bert_jax.errors import UserError
+from bert_jax.runtime import storage
+from bert_jax.workdir import metrics
+
+COUNTED = (
+    "--config.task.word_initializer=counted",
+    "--config.model.hidden_size=8",  # the corpus has fifteen words
+    "--config.model.num_attention_heads=2",
+)
+
+
+def counted_slowly(pairs, pieces):
+    """Of every piece with every piece, by four loops."""
+    found, begin = np.zeros((pieces, pieces)), 0
+    for length in pairs.lengths.ravel():
+        part = pairs.tokens[begin : begin + length]
+        begin += length
+        for one in range(length):
+            for other in range(length):
+                if 0 < abs(one - other) <= 5:
+                    found[part[one], part[other]] += 1 / abs(one - other)
+    return found
+
+
+@pytest.fixture(scope="module")
+def data(micro):
+    """The prepared pairs, and the numbers of a loop."""
+    prepared = prepare.prepare(configuration.load(micro, []), 32)
+    files = sorted(map(str, prepared.folder.glob("*train.array_record*")))
+    source = ArrayRecordDataSource(files)
+    pairs = records.parse(source.__getitems__(list(range(len(source)))))
+    return prepared, counted_slowly(pairs, len(prepared.token_counts()))
+
+
+@pytest.mark.parametrize("at_a_time", [50, 16_384])
+def test_counts_are_those_of_a_loop(data, monkeypatch, at_a_time):
+    monkeypatch.setattr(word_vectors, "_RECORDS", at_a_time)
+    prepared, expected = data
+    contexts = np.argsort(-prepared.token_counts())[[7, 2, 4]]
+    found = word_vectors.near(prepared, contexts)
+    assert expected[:, contexts].sum() > 100
+    np.testing.assert_allclose(found, expected[:, contexts], rtol=1e-12)
+
+
+def test_information_is_that_of_the_formula(data):
+    counts = data[1][:, np.flatnonzero(data[1].sum(axis=0))]
+    joint = counts / counts.sum()
+    smoothed = counts.sum(0) ** 0.75
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pmi = np.log(joint / np.outer(joint.sum(1), smoothed / smoothed.sum()))
+    expected = np.where(np.isnan(pmi), 0, np.maximum(pmi, 0))
+    found = word_vectors.information(counts)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert (found > 0).any() and (found == 0).any()
+
+
+def test_factors_are_those_of_numpy():
+    values = np.maximum(np.random.default_rng(0).normal(size=(40, 25)), 0)
+    left, sizes, _ = np.linalg.svd(values, full_matrices=False)
+    expected = (left * sizes**0.5)[:, :6]
+    expected -= expected.mean(0)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    found = word_vectors.factors(values, 6)
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-9)
+    np.testing.assert_array_equal(found, word_vectors.factors(values, 6))
+
+
+@pytest.fixture(scope="module")
+def start(micro, tmp_path_factory):
+    """A config, and the parameters before the first step (its rate is 0)."""
+    folder = tmp_path_factory.mktemp("counted")
+    own = (*COUNTED, f"--config.corpus.data_dir={folder / 'data'}")
+    still = ("--config.optimizer.learning_rate=0", "--config.train.num_steps=1")
+    runs.run(micro, folder / "run", *own, *still)
+    return own, bert_jax.load(str(folder / "run")), folder
+
+
+@pytest.mark.heart
+def test_a_run_starts_from_counted_vectors(start):
+    _, bert, folder = start
+    (vectors,) = (np.load(path) for path in folder.glob("data/pairs-*/word_vectors*"))
+    table = bert.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
+    seen = vectors.any(axis=1)
+    assert 8 < seen.sum() < len(table)
+    length = bert.config.initializer_range * 8**0.5
+    np.testing.assert_allclose(table[seen], length * vectors[seen], atol=1e-6)
+    random = np.linalg.norm(table[~seen], axis=1)
+    assert (random > 0).all() and random.std() > 1e-3  # drawn as ever
+    (line,) = metrics.read(folder / "run", "train")
+    (dev,) = metrics.read(folder / "run", "dev")
+    assert line["masked_lm_loss"] == pytest.approx(dev["unigram_loss"], abs=0.5)
+    bias = bert.params["masked_lm"]["bias"]
+    assert np.log(np.exp(bias).sum()) == pytest.approx(0, abs=1e-5)
+
+
+def test_counted_vectors_are_the_same_for_all_seeds_and_devices(start, micro, tmp_path):
+    own, bert, _ = start
+    given = (*own, "--config.optimizer.learning_rate=0", "--config.train.num_steps=1")
+    spare = "--config.model.vocab_size=128"  # rows that no piece has
+    runs.run(micro, tmp_path / "run", *given, spare, "--config.train.seeds=2",
+             *runs.MESH)  # fmt: skip
+    tables = []
+    for seed in (0, 1):
+        other = bert_jax.load(str(tmp_path / "run" / f"seed_{seed}"))
+        tables.append(other.params["bert"]["embeddings"]["word_embeddings"])
+        bias = np.asarray(other.params["masked_lm"]["bias"], np.float64)
+        assert len(bias) == 128
+        assert np.log(np.exp(bias).sum()) == pytest.approx(0, abs=0.05)
+        assert (bias[64:] == bias.min()).all()
+    zero, one = (np.asarray(table["embedding"]) for table in tables)
+    first = bert.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
+    same = (zero == one).all(axis=1)
+    np.testing.assert_allclose(zero[:64][same[:64]], first[same[:64]], atol=1e-6)
+    assert same.sum() > 8 and not same[64:].any()
+
+
+def test_other_weights_are_not_overwritten(start, micro, plain, tmp_path):
+    own = (*start[0][:1], f"--config.init_from={plain}")
+    still = ("--config.optimizer.learning_rate=0", "--config.train.num_steps=1")
+    runs.run(micro, tmp_path / "run", *own, *still)
+    theirs, ours = bert_jax.load(str(plain)), bert_jax.load(str(tmp_path / "run"))
+    jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
+
+
+def test_what_cannot_be_counted_is_one_line(start, micro, tmp_path):
+    own = start[0]
+    for field, said in (
+        ("--config.model.hidden_size=512", "too few for word vectors of 512"),
+        ("--config.task.word_initializer=glove", "choose one of normal, counted"),
+    ):
+        _, error = runs.run(micro, tmp_path / "run", *own, field, status=2)
+        assert said in error and error.count("\n") == 1
+    gpt = ("configs/gpt.py", tmp_path / "gpt", "--config.task.word_initializer=counted")
+    _, error = runs.run(*gpt, status=2)
+    assert "only a BERT starts with counted ones" in error and error.count("\n") == 1
+
+
+def test_a_damaged_file_of_vectors_is_one_line(data, tmp_path):
+    prepared, _ = data
+    broken = prepared._replace(folder=tmp_path)
+    (tmp_path / f"word_vectors-{word_vectors.FORMAT}-8.npy").write_bytes(b"\x93NUM")
+    with pytest.raises(UserError, match=r"damaged .*; delete it, it is counted again"):
+        word_vectors.of(broken, 8)
+
+
+def test_a_full_disk_is_one_line(data, tmp_path, monkeypatch):
+    def full(*given):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(word_vectors, "vectors", lambda *given: np.zeros((2, 8)))
+    monkeypatch.setattr(storage, "write_atomically", full)
+    with pytest.raises(UserError, match=r"npy: cannot read or write .*No space left"):
+        word_vectors.of(data[0]._replace(folder=tmp_path), 8)

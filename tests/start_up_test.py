@@ -1,0 +1,130 @@
+"""Between the shell and the answer: what a mode imports, and what its start costs."""
+
+import gc
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import special
+
+from bert_jax import tasks
+from bert_jax.runtime import environment
+from bert_jax.scores import probabilities
+from bert_jax.tasks.text import Text
+from tests.forked import ROOT
+
+# What trains a model, prepares data or belongs to another model: each takes a part of a
+# second, or brings what does. A name stands for all below it.
+OF_TRAINING = (
+    *("grain", "array_record", "tensorflow_datasets", "sentencex", "tensorboardX"),
+    *("bert_jax.data.prepare", "bert_jax.data.loader", "bert_jax.data.corpus"),
+    *("bert_jax.train", "bert_jax.training.session", "bert_jax.data.cleaning"),
+)
+NEEDLESS = {
+    "predict": (
+        *OF_TRAINING,
+        *("optax", "scipy", "pyarrow", "requests", "jax.experimental.pallas.triton"),
+        *("bert_jax.evaluate", "bert_jax.extract", "bert_jax.describe"),
+        *(
+            "bert_jax.tasks.elmo",
+            "bert_jax.models.elmo",
+            "bert_jax.tasks.classification",
+        ),
+        *("bert_jax.training.optimizer", "bert_jax.models.fused_attention"),
+    ),
+    "describe": (*OF_TRAINING, "scipy", "bert_jax.predict", "bert_jax.tasks.elmo"),
+}
+PROGRAM = """
+import sys
+from bert_jax import main
+status = main.main(sys.argv[1:])
+print(*sys.modules, sep="\\n", file=sys.stderr)
+sys.exit(status)
+"""
+
+
+def needless(imported, mode):
+    """Those of the imported modules that a mode does without."""
+    names = NEEDLESS[mode]
+    return sorted(
+        m for m in imported if any(f"{m}.".startswith(f"{n}.") for n in names)
+    )
+
+
+@pytest.mark.parametrize("mode", NEEDLESS)
+def test_imports_of(mode, plain):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, f"--workdir={plain}", f"--mode={mode}"],
+        cwd=ROOT,
+        input='{"text": "the [MASK] fox"}',
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    imported = done.stderr.split()
+    assert {"jax", "bert_jax.tasks.pretraining", f"bert_jax.{mode}"} <= set(imported)
+    assert needless(imported, mode) == []
+
+
+def test_a_needless_import_is_found():
+    imported = ["jax", "grain", "grain.python", "grains", "bert_jax.training.session"]
+    found = ["bert_jax.training.session", "grain", "grain.python"]
+    assert needless(imported, "predict") == found
+
+
+def test_tasks_are_imported_by_name_and_own_ones_stay():
+    names = list(tasks.TASKS)
+    assert {"pretraining", "mrpc", "squad", "text", "imdb"} <= set(names)
+    assert tasks.TASKS["text"] is Text
+    assert dict(tasks.TASKS.items())["imdb"].__mro__[1] is Text
+    try:
+        tasks.TASKS["own"] = Text
+        assert "own" in tasks.TASKS and tasks.TASKS["own"] is Text
+        assert list(tasks.TASKS) == [*names, "own"]
+    finally:
+        del tasks.TASKS["own"]
+    assert "own" not in tasks.TASKS
+    with pytest.raises(KeyError):
+        tasks.TASKS["own"]
+
+
+STARTS = """
+import gc
+from bert_jax.runtime import environment
+environment.prepare()
+before = gc.isenabled()
+environment.started()
+print(before, gc.isenabled(), gc.get_freeze_count() > 1000)
+"""
+
+
+def test_garbage_is_looked_for_only_after_the_start():
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS],
+        cwd=ROOT,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "False True True\n"
+
+
+def test_garbage_collection_of_a_program_that_is_not_ours_stays():
+    before = gc.isenabled(), gc.get_freeze_count()
+    environment.started()
+    assert (gc.isenabled(), gc.get_freeze_count()) == before
+
+
+def test_probabilities_are_those_of_scipy():
+    rows = (
+        np.random.default_rng(0).normal(size=(50, 7)) * np.logspace(-3, 3, 50)[:, None]
+    )
+    for row in rows:
+        np.testing.assert_array_equal(probabilities.softmax(row), special.softmax(row))
+        ours, theirs = probabilities.sigmoid(row), special.expit(row)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-14)

@@ -1,0 +1,123 @@
+"""Muon against NumPy, for split heads and stacked layers; what it leaves to Adam."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from optimizer_config import make_config
+
+from bert_jax.errors import UserError
+from bert_jax.training import muon, optimizer
+
+SHAPES = {
+    "attention/query": (6, 2, 3),
+    "attention/output": (2, 3, 6),
+    "intermediate": (6, 8),
+    "output": (8, 6),
+}
+FIELDS = {"name": "muon", "warmup_steps": 0, "eps": 1e-7, "clip_norm": 0.0}
+
+
+def nested(values):
+    """A tree from arrays by path."""
+    found = {}
+    for path, value in values.items():
+        *folders, name = path.split("/")
+        place = found
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[name] = value
+    return found
+
+
+def model(random, *, stacked):
+    """Two layers' arrays by path, an embedding and a head."""
+    found = {"masked_lm/dense/kernel": random.normal(size=(6, 6))}
+    found["embeddings/word_embeddings/embedding"] = random.normal(size=(11, 6))
+    for name, shape in SHAPES.items():
+        both = random.normal(size=(2, *shape))
+        if stacked:
+            found[f"encoder/layers/{name}/kernel"] = both
+        else:
+            for layer in (0, 1):
+                found[f"encoder/layer_{layer}/{name}/kernel"] = both[layer]
+    return {name: value.astype(np.float32) for name, value in found.items()}
+
+
+def orthogonal(matrix):
+    """Newton and Schulz's five steps, as published."""
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    x = wide / (np.linalg.norm(wide) + 1e-7)
+    for _ in range(5):
+        square = x @ x.T
+        x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
+    return x if wide is matrix else x.T
+
+
+def reference(config, params, gradients, inputs):
+    """One matrix [inputs, outputs] after these gradients."""
+    o, momentum = config.optimizer, np.zeros((inputs, params.size // inputs))
+    matrix = params.reshape(momentum.shape).astype(np.float64)
+    for step, gradient in enumerate(gradients):
+        gradient = gradient.reshape(matrix.shape)
+        momentum = 0.95 * momentum + 0.05 * gradient
+        ahead = 0.95 * momentum / (1 - 0.95 ** (step + 2))
+        ahead += 0.05 * gradient / (1 - 0.95 ** (step + 1))
+        update = 0.2 * max(matrix.shape) ** 0.5 * orthogonal(ahead)
+        rate = o.learning_rate * (1 - step / config.train.num_steps)
+        matrix -= rate * (update + o.weight_decay * matrix)
+    return matrix.reshape(params.shape)
+
+
+def after(config, params, gradients):
+    transformation = optimizer.make(config)
+    state = transformation.init(params)
+
+    @jax.jit
+    def step(params, state, gradient):
+        updates, state = transformation.update(gradient, state, params)
+        return jax.tree.map(jnp.add, params, updates), state
+
+    for gradient in gradients:
+        params, state = step(params, state, gradient)
+    return params
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_muon_is_numpys_and_adam_has_the_rest(stacked):
+    config = make_config(**FIELDS)
+    params = model(np.random.default_rng(0), stacked=stacked)
+    gradients = [model(np.random.default_rng(n), stacked=stacked) for n in range(1, 9)]
+    given = [nested(gradient) for gradient in gradients]
+    found = after(config, nested(params), given)
+    adamw = after(make_config(**{**FIELDS, "name": "adamw"}), nested(params), given)
+    for name in SHAPES:
+        inputs = 8 if name == "output" else 6
+        for layer in (0, 1):
+            path = f"encoder/layer_{layer}/{name}/kernel"
+            place = f"layer_{layer}"
+            at = slice(None)
+            if stacked:
+                path, place, at = f"encoder/layers/{name}/kernel", "layers", layer
+            ours = found["encoder"][place]
+            for part in [*name.split("/"), "kernel"]:
+                ours = ours[part]
+            expected = reference(
+                config, params[path][at], [g[path][at] for g in gradients], inputs
+            )
+            np.testing.assert_allclose(ours[at], expected, rtol=1e-4, atol=1e-5)
+    for part in ("embeddings", "masked_lm"):
+        jax.tree.map(np.testing.assert_array_equal, found[part], adamw[part])
+
+
+def test_muon_refuses_a_model_without_an_encoder():
+    transformation = optimizer.make(make_config(**FIELDS))
+    with pytest.raises(UserError, match="muon: no matrix of a Transformer encoder"):
+        transformation.init({"elmo": {"forward": {"kernel": jnp.ones((3, 4))}}})
+
+
+def test_names_of_the_encoder():
+    assert muon.axes("bert/encoder/layer_3/attention/query/bias", 2) is None
+    assert muon.axes("bert/pooler/kernel", 2) is None
+    found = muon.axes("bert/encoder/layers/attention/output/kernel", 4)
+    assert found == ((1, 2), (3,))
