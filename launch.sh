@@ -13,7 +13,7 @@ use_venv() {
 }
 use_venv "${BERT_JAX_VENV:-$root/.venv}"
 
-# What tests need besides the extra `test`; tests/extras_test.py keeps this list.
+# The extras that some test needs.
 every_extra=test,parity,ahead,report,senses,serve,clean,beam,elmo
 
 # What pip says of an index that it cannot reach.

@@ -74,6 +74,7 @@ def test_it_learns(trained):
     assert dev["perplexity"] == pytest.approx(np.exp(dev["loss"]))
 
 
+@pytest.mark.heart
 def test_killed_and_resumed_it_is_the_same_to_the_last_bit(trained, tmp_path):
     config, straight = trained
     run_killed("bert_jax.tasks.elmo:Elmo", config, tmp_path / "run")
@@ -120,6 +121,7 @@ def test_it_is_described(trained, tmp_path):
     assert facts["flops_per_step"] > 0
 
 
+@pytest.mark.heart
 def test_it_is_exported_and_its_vectors_are_the_models(trained, tmp_path):
     pytest.importorskip("h5py", reason="needs the elmo extra")
     _, workdir = trained

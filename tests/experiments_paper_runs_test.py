@@ -78,11 +78,8 @@ def test_a_signal_ends_all_and_the_same_command_goes_on(command, monkeypatch, st
     monkeypatch.setenv("BREAK", "no-nsp-loss-")
     monkeypatch.setenv("BREAK_STATUS", str(status))
     ended, ran, _, err = command(*args)
-    assert (
-        ended == (143 if status < 0 else status)
-        and len(ran) == 3
-        and "goes on there" in err
-    )
+    assert ended == (143 if status < 0 else status)
+    assert len(ran) == 3 and "goes on there" in err
     monkeypatch.delenv("BREAK")
     ended, ran, *_ = command(*args)
     assert ended == 0 and len(ran) == 9 - 2

@@ -23,6 +23,7 @@ def finished(folder, tmp_path_factory):
     return workdir, out, err
 
 
+@pytest.mark.heart
 def test_a_run_learns_and_says_so(folder, finished):
     workdir, out, err = finished
     dev = metrics.read(workdir, "dev")

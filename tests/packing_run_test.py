@@ -69,6 +69,7 @@ def _params(task):
     return nn.meta.unbox(task.init_params(jax.random.key(0)))
 
 
+@pytest.mark.heart
 def test_a_killed_run_goes_on_exactly(micro, one, tmp_path):
     """Its rows are packed anew in a folder of its own."""
     workdir = tmp_path / "run"

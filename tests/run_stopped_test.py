@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 
+import pytest
 from runs import LIMIT, MESH, ZERO1, finish, losses, run, start, wait_for_lines
 
 from bert_jax.tasks.pretraining import Pretraining
@@ -12,6 +13,7 @@ from bert_jax.training import compilation, evaluator
 from bert_jax.workdir import metrics
 
 
+@pytest.mark.heart
 def test_a_signal_saves_the_step_and_the_run_goes_on_elsewhere(
     micro, tmp_path, monkeypatch
 ):

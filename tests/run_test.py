@@ -30,7 +30,7 @@ def deep(micro, tmp_path_factory):
 @pytest.mark.parametrize(
     "change",
     [
-        MESH,
+        pytest.param(MESH, marks=pytest.mark.heart),
         (*MESH, "--config.model.scan_layers", "--config.model.remat=full"),
         (*ZERO1, "--config.mesh.data=4", "--config.mesh.tensor=2"),
     ],
@@ -82,6 +82,7 @@ def test_seeds_side_by_side_are_single_runs_on_the_same_data(micro, tmp_path):
     assert len(vocabularies) == 1
 
 
+@pytest.mark.heart
 def test_two_phases_in_one_run(micro, tmp_path):
     args = ("--config.phase2.fraction=0.25", "--config.phase2.max_seq_length=24")
     args += ("--config.phase2.batch_size=8", "--config.phase2.learning_rate=1e-3")

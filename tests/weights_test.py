@@ -168,6 +168,7 @@ def test_vocabularies_are_compared(tmp_path):
         merge.check_tokenizer(mine, longer, "there")
 
 
+@pytest.mark.heart
 @pytest.mark.parametrize("scan_layers", [False, True])
 def test_a_work_directory(tmp_path, scan_layers):
     run, out = tmp_path / "run", tmp_path / "out"

@@ -98,13 +98,8 @@ def test_what_a_query_does_not_see_changes_no_bit():
 
 def test_a_model_on_a_mesh(monkeypatch):
     """The whole model's gradients, split over devices: those of einsum on one."""
-<<<<<<< HEAD
-    monkeypatch.setattr(attention, "fused_attention", interpreted)
-    fields = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1}
-=======
     monkeypatch.setattr("bert_jax.models.fused_attention.fused_attention", interpreted)
-    fields = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2}
->>>>>>> hD
+    fields = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1}
     fields |= {"num_attention_heads": 2, "intermediate_size": 64}
     config = bert_config(**fields)
     params = nn.meta.unbox(init_pretraining(config, jax.random.key(0)))
