@@ -1,4 +1,4 @@
-"""ELMo's systems through main: trained, killed and resumed, asked, on eight devices."""
+"""ELMo's systems through main: trained, asked. Steps, batches: contract_test.py."""
 
 import json
 
@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 import runs
-from runs import MESH, finish, here, losses, run, run_killed, write_pairs
+from runs import finish, here, losses, run, write_pairs
 
 from bert_jax.convert import elmo as released
 from bert_jax.models import elmo
@@ -94,36 +94,6 @@ def test_it_learns_and_elmo_stays(folder, trained):
     assert config["optimizer"]["frozen"] == ["elmo"]
     assert config["model"]["hidden_size"] == 8
     assert config["task"]["filters"] == ["1:6", "2:10"]
-
-
-def test_killed_and_resumed_it_is_the_same_to_the_last_bit(folder, trained, tmp_path):
-    config, workdir = folder / "own.py", tmp_path / "run"
-    run_killed("bert_jax.tasks.finetuning:Finetuning", config, workdir, PAIRS)
-    _, err = finish(runs.start(f"--config={config}", f"--workdir={workdir}", PAIRS))
-    assert "resuming at step 10 of 60" in err
-    np.testing.assert_array_equal(losses(tmp_path / "run"), losses(trained[0]))
-    ours, theirs = restored(tmp_path / "run"), restored(trained[0])
-    jax.tree.map(np.testing.assert_array_equal, ours[0], theirs[0])
-    answers = "predictions/dev.jsonl"
-    assert (tmp_path / "run" / answers).read_text() == (
-        (trained[0] / answers).read_text()
-    )
-
-
-def test_eight_devices_give_the_losses_of_one(folder, trained, tmp_path):
-    """While rounding has not grown."""
-    given = (PAIRS, *MESH, "--config.train.num_steps=10")
-    run(folder / "own.py", tmp_path / "run", *given)
-    expected = losses(trained[0])[:10]
-    np.testing.assert_allclose(losses(tmp_path / "run"), expected, rtol=1e-4)
-
-
-def test_several_seeds_in_one_program(folder, trained, tmp_path):
-    few = ("--config.train.num_steps=2", "--config.train.seeds=2")
-    run(folder / "own.py", tmp_path / "both", PAIRS, *few)
-    first, second = (losses(tmp_path / "both" / f"seed_{n}") for n in (0, 1))
-    np.testing.assert_allclose(first, losses(trained[0])[:2], rtol=1e-4)
-    assert (first != second).any()
 
 
 def test_it_is_asked_as_evaluation_asks(folder, trained, tmp_path):

@@ -1,12 +1,13 @@
-"""ELMo through main: trained, killed and resumed, on eight devices, exported."""
+"""ELMo through main: trained, asked, exported. Stops, devices: contract_test.py."""
 
 import json
 
+import contract_runs
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from runs import finish, here, losses, run, run_killed, start
+from runs import here, losses, run
 
 from bert_jax import elmo, main
 from bert_jax.models import elmo as models
@@ -14,54 +15,15 @@ from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
 
 ONE = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-CONFIG = """
-extends = "elmo:size=tiny"
-
-def get_config(config):
-    config.model.hidden_size, config.model.intermediate_size = 8, 12
-    config.task.filters = ("1:4", "2:6")
-    config.task.max_characters = 8
-    config.task.unroll = 6
-    config.task.samples = 6
-    config.tokenizer.vocab_size = 14
-    config.corpus.sources = ("sentences:CORPUS",)
-    config.corpus.data_dir = "DATA"
-    config.corpus.dev_fraction = 0.2
-    config.train.num_steps = 20
-    config.train.batch_size = 16
-    config.train.log_every = 1
-    config.train.eval_every = 0
-    config.checkpoint.save_every = 5
-    config.evaluate.batch_size = 16
-    return config
-"""
 
 
 @pytest.fixture(scope="module")
-def trained(corpus, tmp_path_factory):
+def trained(corpus, once):
     """A config file, and a finished run on one device: (file, folder)."""
-    folder = tmp_path_factory.mktemp("elmo")
-    text = CONFIG.replace("CORPUS", str(corpus)).replace("DATA", str(folder / "data"))
-    (folder / "small.py").write_text(text)
-    config = str(folder / "small.py")
-    out, _ = finish(start(f"--config={config}", f"--workdir={folder / 'run'}"))
+    _, config, _, workdir, out = contract_runs.elmo(once, corpus)
     assert "LM perplexity" in out and "--mode=export" in out
     assert "--mode=predict" not in out
-    return config, folder / "run"
-
-
-def saved(workdir):
-    """Everything in the last checkpoint."""
-    with Checkpoints.of_another(workdir) as checkpoints:
-        step = checkpoints.latest_step()
-    import orbax.checkpoint as ocp
-
-    folder = workdir / "checkpoints" / str(step)
-    found = {}
-    for name in ("params", "opt_state", "carry"):
-        handler = ocp.StandardCheckpointer()
-        found[name] = handler.restore(folder / name)
-    return step, found
+    return config, workdir
 
 
 def test_it_learns(trained):
@@ -72,34 +34,6 @@ def test_it_learns(trained):
     both = dev["forward_loss"] + dev["backward_loss"]
     assert dev["lm_loss"] == dev["loss"] == pytest.approx(both / 2, rel=1e-6)
     assert dev["perplexity"] == pytest.approx(np.exp(dev["loss"]))
-
-
-@pytest.mark.heart
-def test_killed_and_resumed_it_is_the_same_to_the_last_bit(trained, tmp_path):
-    config, straight = trained
-    run_killed("bert_jax.tasks.elmo:Elmo", config, tmp_path / "run")
-    assert not metrics.read(tmp_path / "run", "dev")
-    _, err = finish(start(f"--config={config}", f"--workdir={tmp_path / 'run'}"))
-    assert "resuming at step 10 of 20" in err
-    np.testing.assert_array_equal(losses(tmp_path / "run"), losses(straight))
-    assert (
-        metrics.read(tmp_path / "run", "dev")[-1]["loss"]
-        == (metrics.read(straight, "dev")[-1]["loss"])
-    )
-    (step, ours), (same, theirs) = saved(tmp_path / "run"), saved(straight)
-    assert step == same == 20
-    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
-    assert np.abs(ours["carry"]["cell_1"]).max() > 0
-    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
-
-
-def test_eight_devices_give_the_losses_of_one(trained, tmp_path):
-    config, straight = trained
-    run(config, tmp_path / "run")
-    np.testing.assert_allclose(losses(tmp_path / "run"), losses(straight), rtol=1e-4)
-    split = ("--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2")
-    run(config, tmp_path / "mesh", *split)
-    np.testing.assert_allclose(losses(tmp_path / "mesh"), losses(straight), rtol=1e-4)
 
 
 def test_a_finished_run_is_evaluated(trained):

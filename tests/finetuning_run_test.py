@@ -99,11 +99,10 @@ OTHER_MASKS = ("--config.train.micro_batches=2", "--config.task.texts_per_row=2"
     "change",
     [
         ("--config.task.pad_to_max",),
-        ("--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2"),
         ("--config.train.micro_batches=2", "--config.model.scan_layers"),
         ("--config.task.texts_per_row=2",),
     ],
-    ids=["padding", "mesh", "micro_batches", "texts_per_row"],
+    ids=["padding", "micro_batches", "texts_per_row"],
 )
 def test_what_must_not_matter(folder, finished, tmp_path, change):
     dropout = "--config.model.hidden_dropout_prob=0.0"

@@ -1,13 +1,11 @@
-"""Names and answers by GPT and by ELMo, through main: meshes, resuming, asking."""
+"""Names and answers by GPT and by ELMo through main. Stops: contract_test.py."""
 
 import json
 import random
-import shutil
 
-import numpy as np
 import pytest
 import runs
-from runs import MESH, finish, here, losses, start
+from runs import MESH, here, losses
 
 from bert_jax import tokenization
 from bert_jax.data import vocabulary
@@ -96,25 +94,11 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("model", ["gpt", "elmo"])
 @pytest.mark.parametrize("task", ["ner", "squad"])
 def test_a_run(folder, tmp_path, task, model):
-    """It learns, goes on to the last bit, and does not depend on the devices."""
+    """It learns on a mesh, and answers rows."""
     config, run = folder / f"{task}_{model}.py", tmp_path / "run"
     runs.run(config, run, *MESH)
     assert "f1" in metrics.read(run, "dev")[-1]
     assert losses(run)[-5:].mean() < 0.7 * losses(run)[0]
-    one = tmp_path / "one"
-    finish(start(f"--config={config}", f"--workdir={one}"))
-    np.testing.assert_allclose(losses(one), losses(run), rtol=1e-4)
-
-    again = tmp_path / "again"
-    shutil.copytree(run, again)
-    shutil.rmtree(again / "checkpoints" / "40")
-    runs.run(config, again, *MESH)
-    np.testing.assert_array_equal(losses(again), losses(run))
-    names = sorted(path.name for path in (run / "predictions").iterdir())
-    assert names
-    for name in names:
-        one, two = ((x / "predictions" / name).read_bytes() for x in (run, again))
-        assert one == two
 
     text = "bob jones went to oslo"
     row = {"text": text} if task == "ner" else {"question": "which place",

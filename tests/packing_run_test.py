@@ -1,11 +1,15 @@
-"""Runs with packed rows: the losses of unpacked pairs, and exact on any devices."""
+"""Runs with packed rows: the losses of unpacked pairs, speed and sizes.
+
+That they are exact on any devices and go on after a stop: contract_test.py.
+"""
 
 import json
 
 import jax
 import numpy as np
 import pytest
-from runs import MESH, finish, here, kill, losses, run, start, wait_for_lines
+from contract_runs import PACKED, packed
+from runs import here
 
 from bert_jax import tasks
 from bert_jax.config import configuration
@@ -17,22 +21,12 @@ NO_DROPOUT = (
     "--config.model.hidden_dropout_prob=0.0",
     "--config.model.attention_probs_dropout_prob=0.0",
 )
-# Two phases, each packed at its own length.
-PACKED = (
-    "--config.corpus.packing",
-    "--config.corpus.short_seq_prob=0.5",
-    "--config.phase2.fraction=0.25",
-    "--config.phase2.max_seq_length=24",
-    "--config.phase2.max_predictions_per_seq=4",
-)
 
 
 @pytest.fixture(scope="module")
-def one(micro, tmp_path_factory):
+def one(micro, once):
     """A run on one device, dropout on."""
-    workdir = tmp_path_factory.mktemp("packed") / "run"
-    finish(start(f"--config={micro}", f"--workdir={workdir}", *PACKED))
-    return workdir
+    return packed(once, micro).workdir
 
 
 @pytest.fixture(scope="module")
@@ -67,50 +61,6 @@ def _params(task):
     import flax.linen as nn
 
     return nn.meta.unbox(task.init_params(jax.random.key(0)))
-
-
-@pytest.mark.heart
-def test_a_killed_run_goes_on_exactly(micro, one, tmp_path):
-    """Its rows are packed anew in a folder of its own."""
-    workdir = tmp_path / "run"
-    own = f"--config.corpus.data_dir={tmp_path / 'data'}"
-    command = (f"--config={micro}", f"--workdir={workdir}", *PACKED, own)
-    process = start(*command)
-    wait_for_lines(workdir, 11, process)
-    kill(process)
-    finish(start(*command))
-    assert np.array_equal(losses(workdir), losses(one))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [MESH, ("--config.mesh.fsdp=8", "--config.model.remat=full")],
-    ids=["mesh", "fsdp_remat"],
-)
-def test_eight_devices_give_the_losses_of_one(micro, one, tmp_path, change):
-    run(micro, tmp_path / "run", *PACKED, *change)
-    found = losses(tmp_path / "run")
-    np.testing.assert_allclose(found[0], losses(one)[0], rtol=1e-6)
-    np.testing.assert_allclose(found, losses(one), rtol=1e-4)
-
-
-def test_micro_batches_give_the_losses_of_the_whole_batch(micro, tmp_path):
-    few = ("--config.train.num_steps=8", *PACKED, *NO_DROPOUT)
-    run(micro, tmp_path / "whole", *few)
-    parts = ("--config.train.micro_batches=2", "--config.phase2.micro_batches=2")
-    run(micro, tmp_path / "parts", *few, *parts)
-    np.testing.assert_allclose(
-        losses(tmp_path / "parts"), losses(tmp_path / "whole"), rtol=1e-5
-    )
-
-
-def test_seeds_side_by_side_are_single_runs(micro, tmp_path):
-    few = ("--config.train.num_steps=8", *PACKED)
-    run(micro, tmp_path / "both", *few, "--config.train.seeds=2")
-    for seed in "01":
-        run(micro, tmp_path / seed, *few, f"--config.seed={seed}")
-        together = losses(tmp_path / "both" / f"seed_{seed}")
-        np.testing.assert_allclose(together, losses(tmp_path / seed), rtol=1e-6)
 
 
 def test_the_speed_counts_pairs_and_tokens(one, task):

@@ -202,7 +202,7 @@ def run_killed(task: str, config, workdir: Path, *arguments: str) -> None:
       task: the task's class, as MODULE:NAME.
     """
     given = (f"--config={config}", f"--workdir={workdir}", *arguments)
-    killed = start_anew(*given, program=("-c", _KILLED, task))
+    killed = start(*given, program=("-c", _KILLED, task))
     finish(killed, -signal.SIGKILL)
 
 

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from bert_jax.data.glue import TASKS as GLUE
@@ -256,7 +256,8 @@ def imdb(rng: random.Random) -> Kind:
     return Kind("finetune/imdb:size=tiny", lines, files, [{"text": "the fox"}] * 3)
 
 
-KINDS: dict[str, Callable[[random.Random], Kind]] = {
+Kinds = Mapping[str, Callable[[random.Random], Kind]]
+KINDS: Kinds = {
     "pretraining": pretraining,
     "pretraining_jsonl": pretraining_jsonl,
     "pretraining_text": pretraining_text,

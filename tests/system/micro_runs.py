@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bert_jax import tokenization
 from tests.forked import Server, wait
-from tests.system.micro_data import KINDS, VOCABULARY, Kind
+from tests.system.micro_data import KINDS, VOCABULARY, Kind, Kinds
 
 SECONDS, MEMORY = 180.0, 4 << 30  # of a run that has nothing wrong
 
@@ -47,9 +47,9 @@ def get_config(config):
 """
 
 
-def write_inputs(name: str, folder: Path) -> Kind:
+def write_inputs(name: str, folder: Path, kinds: Kinds = KINDS) -> Kind:
     """Writes `in/` of a kind of data."""
-    kind = KINDS[name](random.Random(name))
+    kind = kinds[name](random.Random(name))
     for file, content in kind.files.items():
         path = folder / "in" / file
         path.parent.mkdir(parents=True, exist_ok=True)

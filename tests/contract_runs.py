@@ -1,0 +1,107 @@
+"""Three whole runs, one of each kind of loop: pairs in rows, texts, a carry.
+
+Each is a finished run on one device with dropout, which other tests read too.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from reviews import write_reviews
+from runs import finish, start
+
+ELMO = """
+extends = "elmo:size=tiny"
+
+def get_config(config):
+    config.model.hidden_size, config.model.intermediate_size = 8, 12
+    config.task.filters = ("1:4", "2:6")
+    config.task.max_characters = 8
+    config.task.unroll = 6
+    config.task.samples = 6
+    config.tokenizer.vocab_size = 14
+    config.corpus.sources = ("sentences:CORPUS",)
+    config.corpus.data_dir = "DATA"
+    config.corpus.dev_fraction = 0.2
+    config.train.num_steps = 20
+    config.train.batch_size = 16
+    config.train.log_every = 1
+    config.train.eval_every = 0
+    config.checkpoint.save_every = 5
+    config.evaluate.batch_size = 16
+    return config
+"""
+# Two phases, each packed at its own length.
+PACKED = (
+    "--config.corpus.packing",
+    "--config.corpus.short_seq_prob=0.5",
+    "--config.phase2.fraction=0.25",
+    "--config.phase2.max_seq_length=24",
+    "--config.phase2.max_predictions_per_seq=4",
+)
+OFTEN = "--config.checkpoint.save_every=5"
+
+Once = Callable[[str, Callable[[Path], None]], Path]
+
+
+class Run(NamedTuple):
+    """A run that has finished.
+
+    Attributes:
+      task: its class, as MODULE:NAME.
+      arguments: of the command line, besides config and folder.
+      out: what it printed.
+    """
+
+    task: str
+    config: Path
+    arguments: tuple[str, ...]
+    workdir: Path
+    out: str
+
+
+def packed(once: Once, micro: str) -> Run:
+    """Pre-training on packed rows, in two phases."""
+    given = (*PACKED, OFTEN)
+    folder = _trained(once, "packed", lambda _: Path(micro), given)
+    task = "bert_jax.tasks.pretraining:Pretraining"
+    return _run(task, Path(micro), given, folder)
+
+
+def text(once: Once) -> Run:
+    """Fine-tuning on reviews; the epochs of 160 rows end at steps 10 and 20."""
+
+    def write(folder: Path) -> Path:
+        return write_reviews(folder) / "reviews.py"
+
+    folder = _trained(once, "reviews", write, (OFTEN,))
+    task = "bert_jax.tasks.finetuning:Finetuning"
+    return _run(task, folder / "reviews.py", (OFTEN,), folder)
+
+
+def elmo(once: Once, corpus: Path) -> Run:
+    """ELMo's pre-training, whose LSTMs' state is carried from step to step."""
+
+    def write(folder: Path) -> Path:
+        text = ELMO.replace("CORPUS", str(corpus))
+        (folder / "small.py").write_text(text.replace("DATA", str(folder / "data")))
+        return folder / "small.py"
+
+    folder = _trained(once, "elmo", write, ())
+    return _run("bert_jax.tasks.elmo:Elmo", folder / "small.py", (), folder)
+
+
+def _trained(
+    once: Once, name: str, write: Callable[[Path], Path], given: tuple[str, ...]
+) -> Path:
+    def train(folder: Path) -> None:
+        arguments = (f"--config={write(folder)}", f"--workdir={folder / 'run'}")
+        out, _ = finish(start(*arguments, *given))
+        (folder / "out.txt").write_text(out)
+
+    return once(f"contract_{name}", train)
+
+
+def _run(task: str, config: Path, given: tuple[str, ...], folder: Path) -> Run:
+    out = (folder / "out.txt").read_text()
+    return Run(task, config, given, folder / "run", out)

@@ -1,0 +1,119 @@
+"""Every kind of task, over a few records: what tests/contract_test.py holds them to."""
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bert_jax import tasks, tokenization
+from bert_jax.config import configuration
+from bert_jax.data import vocabulary
+from bert_jax.tasks.task import Task
+from tests.system import micro_data
+from tests.system.micro_data import KINDS, Kind, Kinds
+from tests.system.micro_runs import write_inputs
+
+STEPS = 8  # of four rows; fine-tuning has twelve rows, so its third epoch begins
+
+_ELMO = """
+    config.tokenizer.vocab_file = ""
+    config.task.filters = ("1:4", "2:6")
+    config.task.max_characters = 8
+"""
+_ELMO_SYSTEM = f"""{_ELMO}
+    config.task.dropout = 0.1
+    config.task.elmo_dropout = 0.1
+    config.task.lstm_size = 8
+"""
+
+
+def _of(name: str, *lines: str, replace: tuple[str, str] = ("", "")) -> Callable:
+    """A kind of KINDS with other lines, or of another model."""
+
+    def make(rng: random.Random) -> Kind:
+        kind = KINDS[name](rng)
+        more = "".join(f"\n    {line}" for line in lines)
+        extends = kind.extends.replace(*replace) if replace[0] else kind.extends
+        return kind._replace(extends=extends, lines=kind.lines + more)
+
+    return make
+
+
+def _gpt(name: str) -> Callable:
+    """GPT fine-tuned on a task, with a vocabulary of its own."""
+    make = _of(name, 'config.tokenizer.vocab_file = "in/vocab.json"',
+               replace=(":size=tiny", ":size=tiny,model=gpt"))  # fmt: skip
+
+    def with_vocabulary(rng: random.Random) -> Kind:
+        kind = make(rng)
+        texts = [*micro_data.WORDS, *micro_data.NAMES] * 2
+        learnt = vocabulary.train_byte_pairs(texts, 60, lowercase=True)
+        files = {**kind.files, **tokenization.files(learnt)}
+        return kind._replace(files=files)
+
+    return with_vocabulary
+
+
+def _elmo(name: str, *lines: str) -> Callable:
+    """A task's system over ELMo's vectors."""
+    return _of(name, _ELMO_SYSTEM, *lines,
+               replace=(":size=tiny", ":size=tiny,model=elmo"))  # fmt: skip
+
+
+def _running_text(extends: str, lines: str) -> Callable:
+    """A language model's text, its vocabulary counted or trained on it."""
+
+    def make(rng: random.Random) -> Kind:
+        kind = KINDS["pretraining"](rng)
+        lines_ = """
+    config.corpus.sources = ("sentences:in/corpus.txt",)
+    config.corpus.dev_fraction = 0.2
+    config.tokenizer.vocab_file = ""
+"""
+        return kind._replace(extends=extends, lines=lines_ + lines)
+
+    return make
+
+
+_PACKED = (
+    "config.corpus.packing = True",
+    "config.corpus.short_seq_prob = 0.5",
+)
+
+CONTRACT: Kinds = {
+    "pretraining": KINDS["pretraining"],
+    "whole_words": KINDS["pretraining_text"],
+    "two_phases": KINDS["pretraining_jsonl"],
+    "packed_in_two_phases": _of("pretraining_jsonl", *_PACKED),
+    "left_to_right": _of("pretraining", 'config.task.objective = "ltr"'),
+    "text": KINDS["text"],
+    "two_texts_a_row": _of("text_regression", "config.task.texts_per_row = 2"),
+    "multilabel": KINDS["text_multilabel"],
+    "squad2": KINDS["squad2"],
+    "swag": KINDS["swag"],
+    "ner": KINDS["ner"],
+    "gpt": _running_text(
+        "gpt:size=tiny",
+        "    config.tokenizer.vocab_size = 80\n    config.corpus.max_seq_length = 32",
+    ),
+    "gpt_text": _gpt("text"),
+    "gpt_ner": _gpt("ner"),
+    "elmo": _running_text(
+        "elmo:size=tiny",
+        f"{_ELMO}    config.tokenizer.vocab_size = 14\n"
+        "    config.task.unroll = 6\n    config.task.samples = 6",
+    ),
+    "elmo_text": _elmo("text"),
+    "elmo_finetuned": _elmo("text", 'config.task.elmo_system = "finetuned"'),
+    "elmo_squad": _elmo("squad"),
+}
+
+
+def create(name: str, fields: Mapping[str, object]) -> Task:
+    """The task of a kind, with its data, in the working directory."""
+    if not Path("in").exists():
+        write_inputs(name, Path(), CONTRACT)
+    given = [f"--config.{field}={value}" for field, value in fields.items()]
+    task = tasks.create(configuration.load("in/micro.py", given))
+    task.resolve()
+    task.training_data()
+    return task

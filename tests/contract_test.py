@@ -1,0 +1,187 @@
+"""What a run promises whatever its task: the same on any devices and after any stop.
+
+A task keeps it by its batches and its carry; the loop by `Session`, whose promise three
+whole runs check.
+"""
+
+import itertools
+
+import contract_runs
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from contract_tasks import CONTRACT, STEPS, create
+from runs import MESH, finish, losses, run, run_killed, start
+
+from bert_jax.tasks.task import Task
+from bert_jax.training import compilation, sharding, state_shardings
+from bert_jax.training import optimizer as optimizers
+from bert_jax.training.seeds import Seeds
+from bert_jax.workdir import metrics
+from bert_jax.workdir.checkpoint import Checkpoints
+
+ALL = slice(None)
+TURNS = np.array([0, 1, 4, 5]), np.array([2, 3, 6, 7])
+SPLIT = {"mesh.data": 2, "mesh.fsdp": 2, "mesh.tensor": 2}
+
+
+def assert_same(one, two) -> None:
+    assert one.keys() == two.keys()
+    for name in one:
+        assert one[name].dtype == two[name].dtype
+        np.testing.assert_array_equal(one[name], two[name], name)
+
+
+@pytest.fixture
+def make(request, tmp_path, monkeypatch):
+    """Creates the task of a kind; each call reads its data again."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(name: str, **fields) -> Task:
+        size = {"train.num_steps": STEPS, "train.batch_size": 8}
+        return create(name, {**size, **fields})
+
+    return make
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_batches_go_on_at_any_step(make, name):
+    """After a restart, too: across epochs, documents and phases."""
+    straight = list(itertools.islice(make(name).batches(0, ALL, 0), STEPS))
+    assert len(straight) == STEPS
+    again = make(name)
+    for step, expected in enumerate(straight):
+        assert_same(next(again.batches(step, ALL, 0)), expected)
+    others = next(again.batches(0, ALL, 1))
+    first = straight[0]
+    assert any(not np.array_equal(others[name], first[name]) for name in others)
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_the_rows_of_hosts_make_up_the_batch(make, name):
+    """Of two hosts whose rows follow each other, and of two that take turns."""
+    task = make(name)
+    for step in (0, STEPS - 1):
+        whole = next(task.batches(step, ALL, 0))
+        for one, two in ((slice(0, 4), slice(4, 8)), TURNS):
+            parts = [next(task.batches(step, rows, 0)) for rows in (one, two)]
+            for column, expected in whole.items():
+                quarters = np.split(expected, 4)
+                if not isinstance(one, slice):
+                    quarters = [quarters[place] for place in (0, 2, 1, 3)]
+                found = np.concatenate([part[column] for part in parts])
+                np.testing.assert_array_equal(found, np.concatenate(quarters), column)
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_seeds_side_by_side_have_their_own_batches(make, name):
+    """Padded to the longest."""
+    task = make(name, **{"train.seeds": 2})
+    seeds = Seeds(task.config, 3)
+    for step in (0, STEPS - 1):
+        together = next(seeds.batches(task, step, ALL))
+        for place, number in enumerate((3, 4)):
+            own = next(task.batches(step, ALL, number))
+            assert own.keys() == together.keys()
+            for column, rows in together.items():
+                within = (place, *map(slice, own[column].shape))
+                np.testing.assert_array_equal(rows[within], own[column], column)
+                rest = np.delete(rows[place], range(own[column].shape[-1]), -1)
+                assert (rest == task.padding.get(column, 0)).all()
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_eight_devices_take_the_steps_of_one(make, name):
+    """The same losses, gradients and carry, with dropout."""
+    task = make(name, **SPLIT)
+    one, eight = (
+        two_steps(task, devices) for devices in (jax.devices()[:1], jax.devices())
+    )
+    for before, after in zip(one[0], eight[0], strict=True):
+        assert before.keys() == after.keys() and before["loss"] > 0
+        for score in before:
+            np.testing.assert_allclose(after[score], before[score], rtol=1e-4)
+    found = dict(jax.tree.leaves_with_path(eight[1]))
+    largest = max(np.abs(x).max() for x in jax.tree.leaves(one[1]["moments"]))
+    for path, expected in jax.tree.leaves_with_path(one[1]):
+        # What has no gradient, such as the bias of keys, is rounding of the others.
+        limit = 1e-4 * np.abs(expected).max() + 1e-6 * largest
+        assert np.abs(found[path] - expected).max() <= limit, path
+
+
+def two_steps(task: Task, devices) -> tuple[list, dict]:
+    """The metrics of two steps, and the optimizer's state and carry after them."""
+    config = task.config.copy_and_resolve_references()
+    if len(devices) == 1:
+        config.mesh.data = config.mesh.fsdp = config.mesh.tensor = 1
+    seeds, mesh = Seeds(config, 0), sharding.make_mesh(config, devices=devices)
+    optimizer = optimizers.make(config, task.unused())
+    abstract = state_shardings.abstract_state(
+        task.init_params, optimizer, mesh, init_carry=task.init_carry
+    )
+    state = compilation.first_state(task, seeds, optimizer, abstract)
+    metrics = []
+    for step, batch in enumerate(itertools.islice(task.batches(0, ALL, 0), 2)):
+        size = task.phase_at(step).batch_size
+        placed = sharding.place_batch(batch, mesh, size, 1)
+        traced = compilation.trace_step(task, seeds, mesh, state, placed, 1)
+        rate = np.float32(1e-3)
+        state, after = traced.lower().compile()(state, placed, seeds.array, rate)
+        metrics.append(jax.device_get(after))
+    kept = {"moments": state.opt_state, "carry": state.carry}
+    return metrics, jax.device_get(kept)
+
+
+@pytest.fixture(params=["packed", "text", "elmo"])
+def straight(request, once):
+    """A finished run on one device."""
+    needs = {"packed": ("micro",), "elmo": ("corpus",)}.get(request.param, ())
+    given = [request.getfixturevalue(name) for name in needs]
+    return getattr(contract_runs, request.param)(once, *given)
+
+
+@pytest.mark.heart
+def test_a_killed_run_ends_as_if_it_had_not_been(straight, tmp_path):
+    """To the last bit: losses, scores, answers, and everything that is saved."""
+    config, workdir = straight.config, tmp_path / "run"
+    run_killed(straight.task, config, workdir, *straight.arguments)
+    assert len(losses(workdir)) < len(losses(straight.workdir))
+    given = (f"--config={config}", f"--workdir={workdir}", *straight.arguments)
+    _, err = finish(start(*given))
+    assert "resuming at step 10 of" in err
+    np.testing.assert_array_equal(losses(workdir), losses(straight.workdir))
+    assert dev_scores(workdir) == dev_scores(straight.workdir)
+    assert answers(workdir) == answers(straight.workdir)
+    (step, found), (same, expected) = saved(workdir), saved(straight.workdir)
+    assert step == same == len(losses(workdir))
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+@pytest.mark.heart
+def test_a_run_on_eight_devices_has_the_losses_of_one(straight, tmp_path):
+    run(straight.config, tmp_path / "run", *straight.arguments, *MESH)
+    found, expected = losses(tmp_path / "run"), losses(straight.workdir)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def dev_scores(workdir):
+    lines = metrics.read(workdir, "dev")
+    return [{k: x for k, x in line.items() if k != "time"} for line in lines]
+
+
+def answers(workdir):
+    folder = workdir / "predictions"
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*"))}
+
+
+def saved(workdir):
+    """Everything in the last checkpoint."""
+    with Checkpoints.of_another(workdir) as checkpoints:
+        step = checkpoints.latest_step()
+    folder = workdir / "checkpoints" / str(step)
+    names = [path.name for path in folder.iterdir() if path.is_dir()]
+    read = ocp.StandardCheckpointer().restore
+    return step, {name: read(folder / name) for name in sorted(names)}
