@@ -245,7 +245,10 @@ def layer_parameters(config: ConfigDict) -> int:
 
 
 def traffic(config: ConfigDict, mesh: Mesh, index: int) -> list[Line]:
-    """Bytes that each device sends in a step of a phase over each axis, by rings."""
+    """Bytes that each device sends in a step of a phase over each axis, by rings.
+
+    Without what Muon puts together of its matrices: they are the encoder's alone.
+    """
     phase = programs.task_of(config).phases()[index]
     parts = phase.micro_batches
     own = state(config, mesh)

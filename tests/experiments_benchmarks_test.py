@@ -259,7 +259,7 @@ def test_a_traced_start_has_every_part(tmp_path):
         *(f"--config.corpus.sources=('jsonl:{path}',)", "--config.train.num_steps=1"),
         *(f"--config.corpus.data_dir={tmp_path}", f"--workdir={tmp_path / 'run'}"),
         *("--config.tokenizer.vocab_size=60", "--config.corpus.dev_fraction=0.5"),
-        "--config.train.log_every=1",
+        *("--config.train.log_every=1", "--config.task.word_initializer=normal"),
         program=("-m", start_up.MODULE),
     )
     told, _ = runs.finish(process)

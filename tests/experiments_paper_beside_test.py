@@ -191,7 +191,9 @@ def test_too_few_words_of_text(data, tmp_path):
 WORDS = "Alice was beginning to get very tired of sitting by her sister on the bank"
 
 
-@pytest.mark.parametrize("name", ["tiny.py", "gpt.py:size=tiny", "elmo.py:size=tiny"])
+@pytest.mark.parametrize(
+    "name", ["tiny.py:recipe=plain", "gpt.py:size=tiny", "elmo.py:size=tiny"]
+)
 def test_a_budget_is_what_the_batches_of_an_epoch_have(name, tmp_path):
     """Counted here in the batches themselves."""
     rng, words = np.random.default_rng(0), WORDS.split()

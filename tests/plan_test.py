@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Large enough for its arrays to outweigh what the compiler adds.
 SMALL = """
-extends = "tiny"
+extends = "tiny:recipe=plain"
 
 def get_config(config):
     config.model.hidden_size = 128

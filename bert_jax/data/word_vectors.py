@@ -1,4 +1,4 @@
-"""Vectors of the pieces, counted on the training text (`model.word_initializer`).
+"""Vectors of the pieces, counted on the training text (`task.word_initializer`).
 
 Pieces that stand beside the same pieces get similar vectors: the largest singular
 vectors of the positive pointwise mutual information of pieces and contexts (Levy,
@@ -49,7 +49,7 @@ def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
         raise UserError(
             f"{path}: cannot read or write the counted word vectors "
             f"({error.strerror or error}); check the folder, or set "
-            "--config.model.word_initializer=normal"
+            "--config.task.word_initializer=normal"
         ) from error
     except (ValueError, EOFError) as error:
         raise UserError(
@@ -67,7 +67,7 @@ def vectors(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
         raise UserError(
             f"{data.folder}: {seen.sum()} pieces stand beside others, too few for "
             f"word vectors of {width}; more text is required, or "
-            "--config.model.word_initializer=normal"
+            "--config.task.word_initializer=normal"
         )
     found = np.zeros((len(values), width), np.float32)
     found[seen] = factors(values[seen], width)

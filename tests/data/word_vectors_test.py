@@ -136,7 +136,7 @@ def test_other_weights_are_not_overwritten(start, micro, plain, tmp_path):
 def test_what_cannot_be_counted_is_one_line(start, micro, tmp_path):
     own = start[0]
     for field, said in (
-        ("--config.model.hidden_size=512", "too few for word vectors of 512"),
+        ("--config.model.hidden_size=512", "--config.task.word_initializer=normal"),
         ("--config.task.word_initializer=glove", "choose one of normal, counted"),
     ):
         _, error = runs.run(micro, tmp_path / "run", *own, field, status=2)

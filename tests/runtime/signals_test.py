@@ -217,7 +217,7 @@ finally:
         ("train", "absl", signal.SIGTERM),
         ("describe", "jax._src.lax.lax", signal.SIGINT),
         ("export", "orbax.checkpoint", signal.SIGHUP),
-        ("predict", "bert_jax.train", signal.SIGTERM),
+        ("predict", "bert_jax.predict", signal.SIGTERM),
     ],
 )
 def test_a_signal_while_the_program_starts(
