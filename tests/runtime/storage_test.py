@@ -68,46 +68,6 @@ def test_all_that_a_run_reads_and_writes_may_be_in_a_bucket(
     assert len(report["taken"]) == 30 and not report["initialised"]
 
 
-def test_a_run_killed_while_it_copies_a_checkpoint_goes_on_from_the_one_before(
-    gcs, micro, plain, tmp_path
-):
-    arguments = [f"--config={micro}", "--workdir=gs://killed/run"]
-    process = start(gcs, *arguments)
-
-    def kill(method, url):
-        if method == "POST" and "checkpoints/20/params" in url:
-            process.send_signal(signal.SIGKILL)
-            return 503
-
-    gcs.refuse = kill
-    try:
-        finish(process, -signal.SIGKILL)
-    finally:
-        gcs.refuse = None
-    left = gcs.names("killed")
-    assert any(name.startswith("run/checkpoints/20/") for name in left)
-    assert "run/checkpoints/20/commit_success.txt" not in left
-    _, err = finish(start(gcs, *arguments))
-    assert "resuming at step 10 of 20" in err
-    gcs.download("killed", tmp_path)
-    assert losses(tmp_path / "run").tolist() == losses(plain).tolist()
-
-
-def test_a_damaged_checkpoint_in_a_bucket_is_moved_and_the_one_before_taken(
-    gcs, in_bucket, plain, tmp_path
-):
-    for name in gcs.names("bucket"):
-        if name.startswith("run/"):
-            damaged = "checkpoints/20/" in name and "/d/" in name
-            content = gcs.blobs["bucket", name].content
-            gcs.upload("damaged", name, b"damaged" if damaged else content)
-    _, err = finish(start(gcs, *in_bucket, "--workdir=gs://damaged/run"))
-    assert "checkpoint 20 cannot be read" in err and "resuming at step 10" in err
-    assert any("damaged_checkpoints/20/" in name for name in gcs.names("damaged"))
-    gcs.download("damaged", tmp_path)
-    assert losses(tmp_path / "run").tolist() == losses(plain).tolist()
-
-
 @pytest.fixture
 def two_checkpoints(here):
     """Saved in a bucket of their own: 1 and 2, each full of its step's number."""
@@ -120,6 +80,26 @@ def two_checkpoints(here):
 
 
 ABSTRACT = {"x": jax.ShapeDtypeStruct((3,), jnp.int32)}
+
+
+def test_a_checkpoint_that_is_half_copied_is_none(here, two_checkpoints):
+    """The run was killed: the file that ends a checkpoint is not there."""
+    (end,) = (key for key in here.blobs if key[1].endswith("2/commit_success.txt"))
+    del here.blobs[end]
+    with Checkpoints(two_checkpoints, 2) as checkpoints:
+        params, step = checkpoints.restore_params(ABSTRACT)
+    assert step == 1 and params["x"].tolist() == [1, 1, 1]
+
+
+def test_a_damaged_checkpoint_is_moved_and_the_one_before_taken(here, two_checkpoints):
+    for bucket, name in list(here.blobs):
+        if "checkpoints/2/" in name and "/d/" in name:
+            here.upload(bucket, name, b"damaged")
+    with Checkpoints(two_checkpoints, 2) as checkpoints:
+        params, step = checkpoints.restore_params(ABSTRACT)
+    assert step == 1 and params["x"].tolist() == [1, 1, 1]
+    bucket = os.fspath(two_checkpoints).split("/")[2]
+    assert any("damaged_checkpoints/2/" in name for name in here.names(bucket))
 
 
 def test_a_moment_without_the_network_damages_no_checkpoint(here, two_checkpoints):
