@@ -91,6 +91,19 @@ def test_predict_and_evaluate_need_the_work_directory_only(folder, finished, tmp
     assert predictions(workdir) == before
 
 
+NO_DROPOUT = (
+    "--config.model.hidden_dropout_prob=0.0",
+    "--config.model.attention_probs_dropout_prob=0.0",
+)
+
+
+@pytest.fixture(scope="module")
+def without_dropout(folder, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("without_dropout") / "run"
+    run(folder, workdir, *NO_DROPOUT)
+    return workdir
+
+
 # Dropout draws other numbers: a part has its own, and those of a row are its row's.
 OTHER_MASKS = ("--config.train.micro_batches=2", "--config.task.texts_per_row=2")
 
@@ -104,13 +117,10 @@ OTHER_MASKS = ("--config.train.micro_batches=2", "--config.task.texts_per_row=2"
     ],
     ids=["padding", "micro_batches", "texts_per_row"],
 )
-def test_what_must_not_matter(folder, finished, tmp_path, change):
-    dropout = "--config.model.hidden_dropout_prob=0.0"
-    attention = "--config.model.attention_probs_dropout_prob=0.0"
+def test_what_must_not_matter(folder, finished, tmp_path, change, request):
     if change[0] in OTHER_MASKS:
-        run(folder, tmp_path / "plain", dropout, attention)
-        run(folder, tmp_path / "other", dropout, attention, *change)
-        expected = losses(tmp_path / "plain")
+        run(folder, tmp_path / "other", *NO_DROPOUT, *change)
+        expected = losses(request.getfixturevalue("without_dropout"))
     else:  # dropout is on
         run(folder, tmp_path / "other", *change)
         expected = losses(finished[0])
