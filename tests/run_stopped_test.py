@@ -1,7 +1,6 @@
 """Runs that a signal stops: the step is saved, and the same command goes on."""
 
 import itertools
-import os
 import signal
 import threading
 
@@ -32,7 +31,7 @@ def test_a_signal_saves_the_step_and_the_run_goes_on_elsewhere(
 
     def two(self, now, rows, seed):
         yield from itertools.islice(batches(self, now, rows, seed), 2)
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         yield from batches(self, now + 2, rows, seed)
 
     monkeypatch.setattr(Pretraining, "batches", two)
@@ -46,7 +45,7 @@ def test_a_signal_during_compilation_saves_and_ends_soon(micro, tmp_path, monkey
     never, ended = threading.Event(), []
 
     def trace(*_):
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         ended.append(never.wait(LIMIT))
 
     monkeypatch.setattr(compilation, "trace_step", trace)
@@ -63,7 +62,7 @@ def test_a_signal_during_evaluation_saves_and_the_evaluation_is_made_up(
     results = evaluator.Evaluator.results
 
     def signalled(self, *args):
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         return results(self, *args)
 
     workdir, often = tmp_path / "run", "--config.train.eval_every=10"
