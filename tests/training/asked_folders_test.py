@@ -170,6 +170,26 @@ def test_a_folder_is_exported_without_a_run(folders, tmp_path, architecture):
         torch.testing.assert_close(some[name], others[name], rtol=0, atol=0)
 
 
+def test_google_s_checkpoint_is_exported_without_a_run(shared_data, tmp_path):
+    pytest.importorskip("tensorflow", reason="needs the google extra")
+    transformers = pytest.importorskip("transformers", reason="the parity extra")
+    import torch
+
+    from bert_jax.convert import weights
+
+    source = shared_data("weights/tf1-keras-bert-tiny/bert_config.json").parent
+    target = tmp_path / "out"
+    bert("--mode=export", f"--config.init_from={source}", f"--output={target}",
+         f"--workdir={tmp_path / 'none'}")  # fmt: skip
+    theirs = transformers.BertForPreTraining.from_pretrained(target).eval()
+    read = weights.read(source).params["bert"]["embeddings"]["word_embeddings"]
+    own = theirs.bert.embeddings.word_embeddings.weight.detach().numpy()
+    np.testing.assert_array_equal(own, read["embedding"])
+    with torch.no_grad():
+        outputs = theirs(torch.tensor([[1, 2, 3]]))
+    assert torch.isfinite(outputs.prediction_logits).all()
+
+
 def test_nothing_to_ask(tmp_path):
     for mode in ("predict", "evaluate", "export"):
         _, err = bert(f"--mode={mode}", f"--workdir={tmp_path / 'none'}",
