@@ -82,13 +82,13 @@ def _run(argv: Sequence[str]) -> None:
     asks = line.mode in command_line.ASKS
     config = asked.config(workdir, given, line.overrides, asks=asks)
     asked.check_places(line, config)
+    environment.started()
     if line.mode == "export":
         from bert_jax.training import exporting
 
         exporting.export(workdir, config, line.output, line.push, line.dtype)
         return
     compilation_cache.keep()
-    environment.started()
     task = initial.resolve(config, workdir, from_data=not asks)
     processes.check_same("the config", workdirs.fields(task.config))
     _run_mode(line, task, workdir)

@@ -7,6 +7,7 @@ values by 0.5), so that pre-training need not begin from random word embeddings.
 """
 
 import io
+import logging
 
 import numpy as np
 import scipy.linalg
@@ -17,6 +18,8 @@ from bert_jax.data import records
 from bert_jax.data.prepare import Prepared
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1  # raise it when the same text would give other vectors
 _CONTEXTS = 2048  # the most frequent pieces; others tell little and cost the most
@@ -36,29 +39,26 @@ def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
       Vectors of length 1; of zeros for pieces that the training pairs do not have.
 
     Raises:
-      UserError: too little text for this width; the folder cannot be written.
+      UserError: too little text for this width.
     """
     path = data.folder / f"word_vectors-{FORMAT}-{width}.npy"
+    if path.exists():
+        try:
+            return np.load(io.BytesIO(path.read_bytes()))
+        except (OSError, ValueError, EOFError) as error:
+            log.warning("%s cannot be read (%s); counting again", path, error)
+    found, file = vectors(data, width), io.BytesIO()
+    np.save(file, found)
     try:
-        if not path.exists():
-            file = io.BytesIO()
-            np.save(file, vectors(data, width))
-            storage.write_atomically(path, file.getvalue())
-        return np.load(io.BytesIO(path.read_bytes()))
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot read or write the counted word vectors "
-            f"({error.strerror or error}); check the folder, or set "
-            "--config.task.word_initializer=normal"
-        ) from error
-    except (ValueError, EOFError) as error:
-        raise UserError(
-            f"{path}: damaged ({error}); delete it, it is counted again"
-        ) from error
+        storage.write_atomically(path, file.getvalue())
+    except OSError as error:  # the prepared data may be others', only to be read
+        why = error.strerror or error
+        log.warning("%s cannot be written (%s); each start counts again", path, why)
+    return found
 
 
 def vectors(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
-    """Counts the vectors; see `of`. Takes 16 kB for each piece of the vocabulary."""
+    """Counts the vectors; see `of`. Takes 50 kB for each piece of the vocabulary."""
     often = data.token_counts()
     contexts = np.argsort(-often, kind="stable")[:_CONTEXTS]
     values = information(near(data, contexts))

@@ -15,8 +15,8 @@ def filled(params: Any, data: RunData, config: ConfigDict) -> Any:
     """Puts the vectors into the embedding matrix, and each piece's log frequency into
     the output bias of the masked LM, which then begins as the unigrams.
 
-    Vectors have the mean length of the random ones. Pieces that the training text does
-    not have keep their random vector.
+    Vectors are as long as rows of normal values with `initializer_range`. Pieces that
+    the training text does not have keep their random vector.
 
     Args:
       params: of BertForPreTraining, on the devices; maybe of several seeds.

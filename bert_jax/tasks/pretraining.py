@@ -256,7 +256,8 @@ class Pretraining(Task):
         from bert_jax.data.writing import held_out
 
         predictor = self.predictor()
-        data = self._data.of(self.config.corpus.max_seq_length)
+        last = phases.phases(self.config)[-1]  # whose length the scores are of
+        data = self._data.of(last.max_seq_length)
         features, wanted = predictor.examples(self._data.dev()[0], EXAMPLES)
         rows = predictor.show(features, wanted, run(predictor.step)(features))
         print(f"\n{held_out(data.report['totals'])}")

@@ -9,7 +9,6 @@ from array_record.python.array_record_data_source import ArrayRecordDataSource
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.data import prepare, records, word_vectors
-from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.workdir import metrics
 
@@ -146,19 +145,32 @@ def test_what_cannot_be_counted_is_one_line(start, micro, tmp_path):
     assert "only a BERT starts with counted ones" in error and error.count("\n") == 1
 
 
-def test_a_damaged_file_of_vectors_is_one_line(data, tmp_path):
-    prepared, _ = data
-    broken = prepared._replace(folder=tmp_path)
-    (tmp_path / f"word_vectors-{word_vectors.FORMAT}-8.npy").write_bytes(b"\x93NUM")
-    with pytest.raises(UserError, match=r"damaged .*; delete it, it is counted again"):
-        word_vectors.of(broken, 8)
+@pytest.fixture
+def elsewhere(data, tmp_path, monkeypatch):
+    """A data folder without vectors, where counting them gives the number 2."""
+    twos = np.full((3, 8), 2, np.float32)
+    monkeypatch.setattr(word_vectors, "vectors", lambda *given: twos)
+    path = tmp_path / f"word_vectors-{word_vectors.FORMAT}-8.npy"
+    return data[0]._replace(folder=tmp_path), path
 
 
-def test_a_full_disk_is_one_line(data, tmp_path, monkeypatch):
+def test_a_damaged_file_of_vectors_is_counted_again(elsewhere, caplog):
+    prepared, path = elsewhere
+    path.write_bytes(b"\x93NUM")
+    assert (word_vectors.of(prepared, 8) == 2).all()
+    assert f"{path} cannot be read" in caplog.text
+    assert (np.load(path) == 2).all()
+
+
+def test_vectors_that_cannot_be_kept_are_counted_at_each_start(
+    elsewhere, monkeypatch, caplog
+):
+    """The prepared data may be another user's, or its disk full."""
+
     def full(*given):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(word_vectors, "vectors", lambda *given: np.zeros((2, 8)))
+    prepared, path = elsewhere
     monkeypatch.setattr(storage, "write_atomically", full)
-    with pytest.raises(UserError, match=r"npy: cannot read or write .*No space left"):
-        word_vectors.of(data[0]._replace(folder=tmp_path), 8)
+    assert (word_vectors.of(prepared, 8) == 2).all() and not path.exists()
+    assert f"{path} cannot be written (No space left on device)" in caplog.text
