@@ -7,7 +7,8 @@ case ${BASH_SOURCE[0]} in
   *) root=$(pwd -P) ;;
 esac
 use_venv() {
-  case $1 in /*) venv=$1 ;; *) venv=$PWD/$1 ;; esac
+  venv=${1%/}
+  case $venv in /*) ;; *) venv=$PWD/$venv ;; esac
   log=$venv/bert_jax.log     # written first: launch.sh made this folder
   stamp=$venv/bert_jax.stamp # written last: the installation is finished
 }
@@ -215,7 +216,8 @@ run_tests() { # [--quick | --all] [pytest arguments]
         use_venv "$venv.all"
         continue
         ;;
-      --quick) tier= ;;
+      # By name or by what failed last: wherever they are.
+      --quick | -k* | -m* | --lf | --last-failed) tier= ;;
       -*) ;;
       *) if [ -e "${argument%%::*}" ]; then has_path=yes tier=; fi ;;
     esac

@@ -192,6 +192,7 @@ def test_the_test_extra_stays_and_every_check_runs(fake, tmp_path):
 TIERS = [
     ((), "--heart tests"),
     (("--quick",), "--quick tests"),
+    (("-k", "name"), "-k name tests"),
     (("--all", "-x"), "-x tests"),
     ((__file__,), __file__),
     (("--all", f"{__file__}::test_usage"), f"{__file__}::test_usage"),
