@@ -185,14 +185,13 @@ def test_the_test_extra_stays_and_every_check_runs(fake, tmp_path):
     assert (tmp_path / "venv" / "bert_jax.requirements").read_text() == "list:test\n"
     assert [call.split()[2] for call in calls[1:]] == ["ruff", "ruff", "mypy", "pytest"]
     assert calls[-1].startswith(f"{ROOT} -m pytest ")
-    assert calls[-1].endswith(" -k name tests")
+    assert calls[-1].endswith("-reorder -k name tests")
     assert len(fake("--mode=train")[1]) == 1
 
 
 TIERS = [
     ((), "--heart tests"),
     (("--quick",), "--quick tests"),
-    (("-k", "name"), "-k name tests"),
     (("--all", "-x"), "-x tests"),
     ((__file__,), __file__),
     (("--all", f"{__file__}::test_usage"), f"{__file__}::test_usage"),

@@ -25,9 +25,11 @@ def send(number):
 
 @pytest.fixture(autouse=True)
 def handlers():
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
     bring_back = signals.remember()
     yield
     bring_back()
+    signal.signal(signal.SIGHUP, ignored)
 
 
 def test_work_is_not_interrupted():
