@@ -72,6 +72,27 @@ def signals_as_before():
         signal.signal(number, handler)
 
 
+@pytest.fixture(autouse=True)
+def registries_as_before():
+    """What a test's config file adds is gone in the next test."""
+    from bert_jax.models import architectures, attention
+    from bert_jax.tasks import TASKS
+    from bert_jax.training import optimizer
+
+    registries: list[Any] = [
+        TASKS,
+        attention.ATTENTIONS,
+        architectures.HEADS,
+        optimizer.OPTIMIZERS,
+        optimizer.SCHEDULES,
+    ]
+    before = [set(registry) for registry in registries]
+    yield
+    for registry, names in zip(registries, before, strict=True):
+        for name in set(registry) - names:
+            del registry[name]
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Callable[[str], Path]:
     """Gives the path of a real data set's file, or skips where it is absent."""
