@@ -246,9 +246,11 @@ def _origin(folder: Path) -> str:
     try:
         names = {path.name for path in folder.iterdir()}
     except (FileNotFoundError, NotADirectoryError) as error:
+        name = hub.likely(str(folder))
         raise UserError(
             f"{folder}: no such folder; a work directory, a Hugging Face folder or "
             "one with Google's bert_config.json and bert_model.ckpt.* is required"
+            + (f"; on the Hugging Face Hub it would be {name}" if name else "")
         ) from error
     if storage.in_bucket(folder) and names & {google.CONFIG, *_WEIGHT_FILES}:
         raise UserError(

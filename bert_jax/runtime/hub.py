@@ -56,6 +56,16 @@ def resolved(name: str) -> str:
     return f"{name.partition('@')[0]}@{path(name).name}"
 
 
+def likely(name: str) -> str:
+    """The name on the Hub that the name of a missing folder probably meant, such as
+    bert-base-cased or OWNER/NAME; empty where it is a path."""
+    if re.fullmatch(r"bert-(base|large)[\w.-]*", name):
+        return f"{PREFIX}google-bert/{name}"
+    if os.path.isdir(os.path.dirname(name)) or not _NAME.fullmatch(PREFIX + name):
+        return ""
+    return PREFIX + name
+
+
 def check_new(name: str) -> str:
     """The repository of a name to upload to.
 

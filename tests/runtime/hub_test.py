@@ -112,6 +112,30 @@ def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
     refuses(f"hf:{NAME}", "not in the cache")
 
 
+@pytest.mark.parametrize(
+    ("missing", "offered"),
+    [
+        ("bert-base-uncased", "hf:google-bert/bert-base-uncased"),
+        ("bert-large-uncased-whole-word-masking",
+         "hf:google-bert/bert-large-uncased-whole-word-masking"),
+        ("google-bert/bert-base-cased", "hf:google-bert/bert-base-cased"),
+        ("runs/mine", ""),
+        ("a/b/c", ""),
+        ("/models/bert", ""),
+        ("mine", ""),
+    ],
+)  # fmt: skip
+def test_a_missing_folder_with_a_name_of_the_hub_s_offers_it(
+    missing, offered, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    with pytest.raises(UserError, match="no such folder") as raised:
+        bert_jax.load(missing)
+    _, _, end = str(raised.value).partition("; on the Hugging Face Hub it would be ")
+    assert end == offered
+
+
 def test_an_export_is_uploaded(fake_hub, plain, tmp_path):
     """And is what a run may start from; its card is what the Hub can read."""
     target = tmp_path / "small-bert"
