@@ -53,10 +53,16 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         if name:
             submit = keeping(submit, kept)
         write = row_files.writer(target, output)
+        count = 0
         for some in streaming.answered(lines, predictor, submit, size):
             for row, answer in some:
                 write(row_files.answered(row, row_files.rounded(answer)))
+                if not count and source != "-" and (place := task.place_of_text(row)):
+                    log.info("%s: reading %s", source, place)
+                count += 1
             output.flush()
+        if source != "-":
+            log.info("%s: %s rows answered", source, f"{count:,}")
 
 
 def _require_attention(task: Task, name: str) -> None:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.data import hub_source, tfds_source
-from bert_jax.data.lines import COMPRESSED, read_lines
+from bert_jax.data.lines import COMPRESSED, read_lines, uncompressed
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub, outside
 
@@ -50,6 +50,27 @@ class Wanted(NamedTuple):
 
 
 ANY = Wanted()  # whatever columns the header names
+# Of columns, in the data sets that people have; as a record they would say nothing.
+_USUAL_NAMES = {
+    *("id", "idx", "index", "pairid", "guid", "text", "text_a", "text_b", "textb"),
+    *("sentence", "sentence1", "sentence2", "question", "question1", "question2"),
+    *("premise", "hypothesis", "context", "answer", "review", "comment", "tweet"),
+    *("content", "document", "title", "body", "description", "label", "labels"),
+    *("class", "category", "target", "gold_label", "sentiment", "polarity"),
+    *("stars", "rating", "score"),
+}
+
+
+class NoColumn(UserError):
+    """A table has no column of a name.
+
+    Attributes:
+      header: what was taken for the names of its columns; empty for numbered ones.
+    """
+
+    def __init__(self, message: str, header: Sequence[str]) -> None:
+        super().__init__(message)
+        self.header = header
 
 
 def is_number(column: str) -> bool:
@@ -82,8 +103,16 @@ def read_rows(source: str, wanted: Wanted = ANY) -> Iterator[Record]:
         where = f"{source}:{number}"
         for column in wanted.required:
             if column not in fields:
-                raise UserError(f"{where}: {_missing(column, fields, wanted)}")
+                has_header = _has_lines(source) and not wanted.numbers
+                place = f"{source}:1" if has_header else where
+                message = f"{place}: {_missing(column, fields, wanted)}"
+                raise NoColumn(message, list(fields) if has_header else ())
         yield Record(where, fields)
+
+
+def _has_lines(source: str) -> bool:
+    """Whether the columns are named by a first line, or numbered."""
+    return uncompressed(source).endswith((".csv", ".tsv"))
 
 
 def _missing(column: str, fields: dict[str, Any], wanted: Wanted) -> str:
@@ -199,14 +228,15 @@ def _header(path: str, row: list[str]) -> list[str]:
 
 
 def _check_no_header(where: str, row: list[str], numbers: Sequence[str]) -> None:
-    """Raises UserError if the first line names its columns by these numbers, as pandas
-    writes columns without names; they may stand in another order. A record with a text
-    is none, whatever its other fields."""
-    if set(numbers) <= set(row) and all(map(is_number, row)):
+    """Raises UserError if the first line is a header: it has usual names alone, or
+    names its columns by these numbers, as pandas writes columns without names; they may
+    stand in another order. A record with a text is none, whatever its other fields."""
+    by_number = set(numbers) <= set(row) and all(map(is_number, row))
+    names = {field.strip().lower() for field in row} - {""}
+    if by_number or (names and names <= _USUAL_NAMES):
         raise UserError(
-            f"{where}: is it a header? It has {' and '.join(sorted(set(numbers)))} as "
-            "fields, and numbers are for files without a header: remove the line, or "
-            "name the columns in it"
+            f"{where}: is it a header ({', '.join(row)})? Columns by number are for "
+            "files without one: remove the line, or give the columns' names"
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from bert_jax.data.tables import Record, Wanted, as_text, read_table
+from bert_jax.data.tables import NoColumn, Record, Wanted, as_text, read_table
 from bert_jax.errors import UserError
 
 # A class's name, a number, or the names of all labels that apply; None if unknown.
@@ -55,8 +55,12 @@ def read_texts(
       UserError: a text is not a string, or a label is empty, of the wrong type or not
         a finite number; names file and line.
     """
+    try:
+        records = read_table(source, columns.wanted(labelled))
+    except NoColumn as error:
+        raise UserError(f"{error}{_by_number(error.header, columns)}") from error
     texts = []
-    for record in read_table(source, columns.wanted(labelled)):
+    for record in records:
         where, fields = record
         text = as_text(fields[columns.text], where, columns.text)
         text_b = None
@@ -70,6 +74,19 @@ def read_texts(
             )
         texts.append(LabelledText(where, text, text_b, label))
     return texts
+
+
+def _by_number(header: Sequence[str], columns: Columns) -> str:
+    """How to read a file whose first line is a record: the longest field as the text,
+    and the first other one as the label."""
+    if len(header) < 2 or columns.text_b:
+        return ""
+    text = max(range(len(header)), key=lambda place: len(header[place]))
+    label = int(text == 0)
+    return (
+        "; if line 1 is a record, the file has no header: number the columns from 0, "
+        f"such as --config.task.text={text} --config.task.label={label}"
+    )
 
 
 def hold_out(

@@ -203,6 +203,10 @@ class Task(abc.ABC):
         """The columns of a table of rows; by number: it has no header."""
         return ANY
 
+    def place_of_text(self, row: Mapping[str, Any]) -> str:
+        """Which of a row's columns is read, for a person; empty: says nothing."""
+        return ""
+
     def start(self, params: Any) -> Any:
         """Changes the random values that a new model starts with, once the data is
         there; by default not.

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data import folders, texts
-from bert_jax.data.tables import ANY, BY_NAME, Wanted
+from bert_jax.data.tables import ANY, BY_NAME, Wanted, is_number
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -94,8 +94,16 @@ class Text(Classification):
         `text_b`."""
         if "text" not in self.config.task:
             return ANY
-        wanted = self._columns.wanted(labelled=False)
+        texts, labels = self._columns.wanted(labelled=False)
+        wanted = Wanted(texts, tuple(filter(is_number, labels)))
         return wanted if wanted.numbers else ANY
+
+    def place_of_text(self, row: Mapping[str, Any]) -> str:
+        """Of a table without a header by number."""
+        column = self.config.task.get("text", "text")
+        if self.row_columns.numbers:
+            return f"column {column}, counted from 0, of {len(row)} (no header)"
+        return f"column {column if column in row else 'text'!r}"
 
     def find_labels(self) -> Sequence[str]:
         """The labels of the training data, or one output for a number.

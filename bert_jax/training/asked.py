@@ -34,10 +34,10 @@ PLACES = ("corpus.data_dir", "init_from", "tokenizer.vocab_file", "predict.atten
 VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "TFDS_DATA_DIR")
 # Fields that say where and how a model runs; none changes the model.
 MAY_DIFFER = (
-    *("mesh.", "predict.", "evaluate.", "corpus.data_dir", *DATA),
-    *("model.dtype", "model.attention", "model.remat"),
-    *("corpus.runner", "corpus.beam_options"),
+    *("mesh.", "predict.", "evaluate.", "corpus.data_dir", *DATA, "model.dtype"),
+    *("model.attention", "model.remat", "corpus.runner", "corpus.beam_options"),
 )
+COLUMNS = ("task.text", "task.text_b", "task.label")  # may differ in another file
 
 
 def config(
@@ -100,7 +100,7 @@ def of_run(
             continue
         if field == "task.dev_file" and "dev_fraction" in config.task:
             config.task.dev_fraction = 0.0  # that file is dev now
-        if not field.startswith(MAY_DIFFER):
+        if not (field.startswith(MAY_DIFFER) or field in COLUMNS):
             raise UserError(
                 f"--config.{field}={after}: the run in {folder} has {before!r}, and "
                 "this mode must use the run's value; leave this flag out"

@@ -65,7 +65,7 @@ def test_a_test_file_has_no_labels(tmp_path):
     source = write_csv(tmp_path / "test.csv", [*HEADER, *ENDINGS], [row(None)])
     endings = ("He a", "He b", "He c", "He d")
     assert read_choices(source, labelled=False) == [Choices("He ran.", endings)]
-    assert "test.csv:2: no column 'label'" in error(source)
+    assert "test.csv:1: no column 'label'" in error(source)
 
 
 @pytest.mark.parametrize("label", ["4", "-1", "", "1.0", "one", "\u0663"])
@@ -80,7 +80,7 @@ def test_a_wrong_number_of_choices(tmp_path):
     source = write_csv(tmp_path / "a.csv", [*HEADER, *ENDINGS, "label"], rows)
     assert error(source).startswith(f"{source}:3: has 11 fields, but the header")
     source = write_csv(tmp_path / "b.csv", [*HEADER, *ENDINGS[:3], "label"], rows[1:])
-    assert "b.csv:2: no column 'ending3'" in error(source)
+    assert "b.csv:1: no column 'ending3'" in error(source)
 
 
 @pytest.mark.parametrize(

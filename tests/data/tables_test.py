@@ -136,7 +136,7 @@ def test_unbalanced_quotes_are_placed_where_their_record_begins(tmp_path, conten
         ("a.csv", "text,b\n1,2\n1,2,3\n", ":3", "3 fields, but the header names 2"),
         ("a.tsv", "text\tb\n1\n", ":2", "1 fields, but the header names 2"),
         ("a.csv", "a,b,a\n1,2,3\n", ":1", "'a' twice"),
-        ("a.csv", "a,b\n1,2\n", ":2", "no column 'text'; there are: a, b"),
+        ("a.csv", "a,b\n1,2\n", ":1", "no column 'text'; there are: a, b"),
         ("a.jsonl", '{"text": ""}\n{"x": 1}\n', ":2", "no column 'text'; there are: x"),
         ("a.jsonl", '{"text": "a\n', ":1", "not JSON"),
         ("a.jsonl", '{"text": "a\0b"}\n', ":1", "not JSON"),
@@ -253,7 +253,30 @@ def test_numbers_and_names_are_a_mix(tmp_path):
 def test_a_header_of_numbers(tmp_path, header):
     """As pandas writes one, or in another order."""
     source = write(tmp_path, "a.csv", f"{header}\nx,a,1\n")
-    assert f"{source}:1: is it a header? It has 1 and 2" in error(source, ["1", "2"])
+    assert f"{source}:1: is it a header ({header.replace(',', ', ')})? Col" in error(
+        source, ["1", "2"]
+    )
     assert rows(source, []) == [dict(zip(header.split(","), "xa1", strict=True))]
     source = write(tmp_path, "b.csv", f"{header},a text\n")  # a record of numbers
     assert rows(source, ["1", "2", "3"])[0]["3"] == "a text"
+
+
+@pytest.mark.parametrize(
+    ("line", "is_header"),
+    [
+        ("text,id", True),
+        (",Sentence,LABEL", True),  # as pandas writes its index
+        ("Label", True),
+        ("text,good", False),
+        ("a review,id", False),
+        (",", False),
+    ],
+)
+def test_a_header_of_usual_names_is_no_record(tmp_path, line, is_header):
+    source = write(tmp_path, "a.csv", f"{line}\n")
+    if is_header:
+        assert f"{source}:1: is it a header (" in error(source, ["0"])
+    else:
+        assert len(rows(source, ["0"])) == 1
+    source = write(tmp_path, "a.jsonl", '{"0": "text"}\n')
+    assert rows(source, ["0"]) == [{"0": "text"}]

@@ -110,6 +110,26 @@ def test_a_test_file_may_lack_labels(tmp_path):
         read_texts(source, COLUMNS, "regression", labelled=True)
 
 
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        ("pos\ta very good film", (1, 0)),
+        ("a very good film\tpos", (0, 1)),
+        ("7\tpos\ta very good film", (2, 0)),
+        ("a very good film", None),  # no label
+    ],
+)
+def test_a_file_without_a_header_is_offered_numbers(tmp_path, line, numbers):
+    path = tmp_path / "a.tsv"
+    path.write_text(f"{line}\n" * 2)
+    with pytest.raises(UserError, match=rf"{path}:1: no column 'text'; ") as raised:
+        read_texts(str(path), COLUMNS, "classification", labelled=True)
+    _, offers, flags = str(raised.value).partition("such as --config.task.")
+    text, label = numbers or (0, 0)
+    assert flags == (f"text={text} --config.task.label={label}" if numbers else "")
+    assert bool(offers) == bool(numbers)
+
+
 def test_the_order_of_labels():
     assert sorted_labels({"10", "9", "-1"}) == ["-1", "9", "10"]
     assert sorted_labels({"10", "9", "b", "A"}) == ["10", "9", "A", "b"]

@@ -73,17 +73,30 @@ def test_columns_by_number(config, tmp_path):
         ("c", "10"),
     ]
     assert task.row_columns == Wanted(("2",), ("1",))
+    assert task.place_of_text({"0": "", "2": ""}) == (
+        "column 2, counted from 0, of 2 (no header)"
+    )
     assert task.parse({"0": "x", "2": "good"}).text == "good"
     assert task.parse({"text": "bad", "2": "good"}).text == "good"
     assert not task.notices
+    config.task.label = "label"  # of the run's own data; these rows have none
+    assert Text(config).row_columns == Wanted(("2",))
 
 
-def test_a_header_that_is_read_as_a_record_is_noticed(config):
+def test_a_name_s_column_is_said(config):
+    config.task.text = "review"
+    assert Text(config).place_of_text({"review": "a"}) == "column 'review'"
+    assert Text(config).place_of_text({"text": "a"}) == "column 'text'"
+
+
+def test_a_header_that_is_read_as_a_record_is_noticed(config, tmp_path):
+    records = [("good", "10"), ("bad", "9")] * 2
+    config.task.train_file = write(tmp_path / "train.csv", records, ("Satz", "Art"))
     config.task.text, config.task.label = "0", "1"
     task = Text(config)
-    assert "label" in task.find_labels()
-    (what,) = (what for what in task.notices if "label" in what)
-    assert "train.csv:1: the only record with the label 'label'" in what
+    assert "Art" in task.find_labels()
+    (what,) = (what for what in task.notices if "Art" in what)
+    assert "train.csv:1: the only record with the label 'Art'" in what
 
 
 def test_from_the_file_to_predictions(config, tmp_path):
@@ -234,7 +247,7 @@ def test_labels_of_dev_are_checked(config, tmp_path, kind, rows, notice):
 @pytest.mark.parametrize(
     ("field", "value", "notice"),
     [
-        ("text", "words", "train.csv:2: no column 'words'; there are: text, label"),
+        ("text", "words", "train.csv:1: no column 'words'; there are: text, label"),
         ("text_b", "words", "no column 'words'"),
         ("label", "stars", "no column 'stars'"),
         ("label_separator", "", "label_separator"),
