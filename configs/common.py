@@ -94,7 +94,7 @@ def _corpus() -> ConfigDict:
     # The text: one or more of sentences:GLOB, paragraphs:GLOB, lines:GLOB, text:GLOB,
     # jsonl:GLOB, parquet:GLOB, wikiextractor:GLOB, hf:NAME, tfds:NAME, pydocs
     # (docs/data.md).
-    corpus.sources = ("tfds:wikipedia/20230601.en", "tfds:pg19")
+    corpus.sources = ("hf:wikimedia/wikipedia:20231101.en", "hf:emozilla/pg19")
     # How often a row of each source is seen, beside one of weight 1: (2.0, 1.0) shows
     # those of the first source twice as often (docs/data.md). Empty: all alike.
     corpus.weights = ()

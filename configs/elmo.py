@@ -34,7 +34,7 @@ def get_config(size: str = "released") -> ConfigDict:
     # beginning and end, and of the words that are not among them).
     config.tokenizer.vocab_size = 793_471
     config.tokenizer.lowercase = False
-    config.corpus.sources = ("tfds:lm1b",)
+    config.corpus.sources = ("hf:dvruette/lm1b",)
     config.optimizer.name = "adagrad"
     config.optimizer.learning_rate = 0.2
     config.optimizer.warmup_steps = 0

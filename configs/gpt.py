@@ -45,7 +45,7 @@ def get_config(size: str = "base") -> ConfigDict:
     # 40,000 merges, some 480 characters (in words and at their ends) and three special
     # tokens; the released vocabulary has 40,478 pieces and no special tokens.
     config.tokenizer.vocab_size = 40_481
-    config.corpus.sources = ("tfds:pg19",)
+    config.corpus.sources = ("hf:emozilla/pg19",)
     config.corpus.max_seq_length = 512
     config.corpus.max_document_bytes = 0  # books stay whole
     optimizer.learning_rate = 2.5e-4

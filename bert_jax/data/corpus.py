@@ -27,7 +27,7 @@ import sentencex
 from bert_jax.data import digests, hub_source, pydocs, tfds_source, wikipedia
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, storage
+from bert_jax.runtime import hub, outside, storage
 from bert_jax.runtime.storage import Path
 
 
@@ -43,6 +43,11 @@ class Document(NamedTuple):
     source: int = 0  # its place in `config.corpus.sources`
 
 
+_WITHOUT_NETWORK = (
+    "Without a network: your own files, --config.corpus.sources=text:FOLDER/*.txt; "
+    "data prepared on another machine, --config.corpus.data_dir=FOLDER; or the text of "
+    "this machine, --config.corpus.sources=pydocs"
+)
 # The text's feature and form, in data sets where the features alone are ambiguous.
 _TFDS_TEXT = {
     "wiki40b": ("text", "lines"),
@@ -121,8 +126,8 @@ def _identity(source: str, data_dir: Path) -> list[Any]:
         splits = sorted(info.splits.items())
         sizes = [[split, i.num_examples, i.num_bytes] for split, i in splits]
         return [kind, info.full_name, sizes]
-    if kind == "hf":  # the cache names files by their contents
-        files = [path.resolve().name for path in _hub_files(source)]
+    if kind == "hf":
+        files = digests.of_source(source, lambda: _hub_files(source), data_dir)
     else:
         files = digests.of_files(_files(source), data_dir)
     return [kind, len(files), hashlib.sha256("".join(files).encode()).hexdigest()]
@@ -146,15 +151,23 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
     elif kind == "tfds":
         yield from _read_tfds(name)
     elif kind == "hf":
+        is_wikipedia = name.startswith("wikimedia/wikipedia")
         for file in _hub_files(source):
-            yield from _read_parquet(file)
+            for document in _read_parquet(file):
+                if is_wikipedia:
+                    text = wikipedia.paragraphs(document.text)
+                    document = Document(text, "lines")
+                yield document
     else:
         for path in _files(source):
             yield from FILE_KINDS[kind](path)
 
 
 def _hub_files(source: str) -> list[pathlib.Path]:
-    return hub_source.required(source, "train")
+    try:
+        return hub_source.required(source, "train")
+    except hub.Unreachable as error:
+        raise hub.Unreachable(f"{error}. {_WITHOUT_NETWORK}") from error
 
 
 def _files(source: str) -> dict[str, storage.Found]:

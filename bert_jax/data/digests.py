@@ -1,11 +1,12 @@
-"""MD5 digests of files' contents: equal text has equal digests wherever it is."""
+"""Digests of files' contents: equal text has equal digests wherever it is."""
 
 import hashlib
 import json
+import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from bert_jax.runtime import storage
+from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Found, Path
 
 # Reading terabytes at each start would take hours, so digests are cached beside the
@@ -41,6 +42,28 @@ def of_files(files: Mapping[str, Found], data_dir: Path) -> list[str]:
     if fresh:
         _keep(place, fresh)
     return digests
+
+
+def of_source(
+    source: str, files: Callable[[], Sequence[pathlib.Path]], data_dir: Path
+) -> list[str]:
+    """The names that the Hub's cache gives files by their contents; those of the last
+    time, kept as above, while the Hub cannot be reached.
+
+    Raises:
+      hub.Unreachable: and there was no last time.
+    """
+    place = data_dir / _KEPT
+    kept = _read(place).get(source)
+    try:
+        names = [path.resolve().name for path in files()]
+    except hub.Unreachable:
+        if kept is None:
+            raise
+        return kept
+    if names != kept:
+        _keep(place, {source: names})
+    return names
 
 
 def _digest(name: str) -> str:

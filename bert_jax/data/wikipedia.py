@@ -42,7 +42,9 @@ _APPENDICES = frozenset(
 
 
 def paragraphs(text: str) -> str:
-    """The paragraphs of a `tfds:wikipedia` article, one per line.
+    """The paragraphs of an article of Wikipedia, one per line.
+
+    As `tfds:wikipedia` and `hf:wikimedia/wikipedia` have it: both by one program.
 
     Args:
       text: sections separated by empty lines; the first line of each is its heading. A

@@ -31,6 +31,10 @@ _FILES = (
 )
 
 
+class Unreachable(UserError):
+    """The Hub cannot be reached, and the cache lacks what is asked."""
+
+
 class NoRevision(UserError):
     """The repository has no such branch, tag or commit."""
 
@@ -137,7 +141,7 @@ def snapshot(name: str, kind: str, patterns: tuple[str, ...]) -> pathlib.Path:
 def _explained(name: str) -> Iterator[None]:
     """Turns what the Hub's client raises into a UserError."""
     import httpx2
-    from huggingface_hub import errors
+    from huggingface_hub import constants, errors
 
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the rest is noise
     try:
@@ -156,9 +160,9 @@ def _explained(name: str) -> Iterator[None]:
     except errors.RevisionNotFoundError as error:
         raise NoRevision(f"{name}: no such branch, tag or commit") from error
     except errors.LocalEntryNotFoundError as error:
-        raise UserError(
-            f"{name}: not in the cache, and the Hub cannot be reached; check the "
-            "network (or HF_HUB_OFFLINE), or name a folder"
+        raise Unreachable(
+            f"{name}: not in the cache, and the Hub ({constants.ENDPOINT}) cannot be "
+            "reached; check the network (or HF_HUB_OFFLINE), or name a folder"
         ) from error
     except (
         *(errors.HfHubHTTPError, errors.OfflineModeIsEnabled),

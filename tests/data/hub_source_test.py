@@ -5,7 +5,6 @@ import json
 import lzma
 import math
 from collections import Counter
-from pathlib import Path
 
 import pyarrow
 import pytest
@@ -76,18 +75,18 @@ def test_records_are_those_of_the_official_files(
     assert glue.read(name, f"hf:{NAME}", "test", labels, Counter()) is None
 
 
-def test_the_hubs_own_conversion_is_read_where_a_set_has_no_parquet(fake_hub):
+def test_the_hubs_own_conversion_is_read_where_a_set_has_no_parquet(fake_hub, tmp_path):
     content = as_parquet([{"text": "One."}, {"text": "Two."}])
     converted = {"default/train/0000.parquet": content}
     fake_hub.models[NAME] = {
         "main": {"train.csv": b"text\nOne.\n"},
         "refs/convert/parquet": converted,
     }
-    documents = corpus.documents((f"hf:{NAME}",), Path("unused"))
+    documents = corpus.documents((f"hf:{NAME}",), tmp_path)
     assert [document.text for document in documents] == ["One.", "Two."]
-    first = corpus.identity((f"hf:{NAME}",), Path("unused"))
+    first = corpus.identity((f"hf:{NAME}",), tmp_path)
     assert first[0][:2] == ["hf", 1]  # as of files: their number
-    assert first == corpus.identity((f"hf:{NAME}",), Path("unused"))
+    assert first == corpus.identity((f"hf:{NAME}",), tmp_path)
 
 
 def test_what_is_not_there_is_one_line(fake_hub):
