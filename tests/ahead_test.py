@@ -30,6 +30,7 @@ BASE = (
     *("corpus.max_seq_length=32", "masking.max_predictions_per_seq=5"),
     *("predict.batch_size=64", *SMALL),
 )
+PACKED = ("corpus.packing=True",)
 # Two outputs, or a label's: their sums in float32 are of bfloat16 where it would round.
 IN_FLOAT32 = re.compile(r"next_sentence|question_answering|_classification")
 
@@ -91,7 +92,7 @@ def wide_products(done) -> Iterator[str]:
 
 @pytest.mark.parametrize("device", [SLICE, GPU])
 def test_bfloat16_products_and_a_state_updated_in_place(device):
-    program, done = built(device, *BASE)
+    program, done = built(device, *BASE, *PACKED)
     assert not list(wide_products(done))
     # Three for each of a layer's eight, the pooler's and the masked LM's two; the
     # compiler may join some.
@@ -154,7 +155,6 @@ DATA, FSDP, TENSOR = ("data",), ("fsdp",), ("tensor",)
 @pytest.mark.parametrize(
     ("fields", "allowed"),
     [
-        (("corpus.packing=True",), {(SUM, DATA)}),
         (("mesh.optimizer=zero1",), {(SUM, DATA), (GATHER, DATA), (SCATTER, DATA)}),
         (
             ("mesh.data=4", "mesh.fsdp=2", "mesh.tensor=2"),
@@ -165,7 +165,7 @@ DATA, FSDP, TENSOR = ("data",), ("fsdp",), ("tensor",)
             },
         ),
     ],
-    ids=["packing", "zero1", "all"],
+    ids=["zero1", "all"],
 )
 def test_devices_exchange_what_the_mesh_needs(fields, allowed):
     program, done = built(SLICE, *BASE, *fields)
@@ -186,7 +186,7 @@ def test_a_needless_gather_is_found():
 
 def test_a_loop_over_the_layers_keeps_the_program_small():
     def instructions(*fields):
-        _, done = built(SLICE, *BASE, *fields)
+        _, done = built(SLICE, *BASE, *PACKED, *fields)
         return sum(map(len, hlo.Program(done.as_text()).computations.values()))
 
     looped = instructions("model.num_hidden_layers=24", "model.scan_layers=True")
@@ -219,12 +219,12 @@ CUDNN = ("__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward")
 @pytest.mark.parametrize(
     ("device", "fields", "kernels"),
     [
-        (GPU, ("corpus.packing=True", "model.attention=fused"), (TRITON,)),
+        (GPU, (*PACKED, "model.attention=fused"), (TRITON,)),
         # Rows over eight devices, heads over two.
         (
             SLICE,
             (
-                *("corpus.packing=True", "mesh.data=8", "mesh.tensor=2"),
+                *(*PACKED, "mesh.data=8", "mesh.tensor=2"),
                 *("model.attention=fused", NO_DROPOUT),
             ),
             (SPLASH, "splash_mha_dkv_segmented"),

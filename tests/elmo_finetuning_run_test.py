@@ -38,7 +38,7 @@ def get_config(config):
     config.train.batch_size = 16
     config.train.log_every = 1
     config.evaluate.batch_size = 16
-    config.checkpoint.save_every = 5
+    config.checkpoint.save_every = 30
     return config
 """
 PAIRS = "--config.task.text_b=text_b"

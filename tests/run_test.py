@@ -19,28 +19,12 @@ NO_DROPOUT = (
 DEEP = "--config.model.num_hidden_layers=2"
 
 
-@pytest.fixture(scope="module")
-def deep(micro, tmp_path_factory):
-    """A run on one device, of layers that can be scanned."""
-    workdir = tmp_path_factory.mktemp("deep") / "run"
-    finish(start(f"--config={micro}", f"--workdir={workdir}", DEEP))
-    return workdir
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(MESH, marks=pytest.mark.heart),
-        (*MESH, "--config.model.scan_layers", "--config.model.remat=full"),
-        (*ZERO1, "--config.mesh.data=4", "--config.mesh.tensor=2"),
-    ],
-    ids=["mesh", "mesh_scan_remat", "zero1"],
-)
-def test_eight_devices_and_variants_give_the_losses_of_one(
-    micro, deep, tmp_path, change
-):
-    run(micro, tmp_path / "run", DEEP, *change)
-    one, other = losses(deep), losses(tmp_path / "run")
+def test_eight_devices_and_variants_give_the_losses_of_one(micro, tmp_path):
+    """All variants at once, of two layers; the mesh alone: contract_test.py."""
+    finish(start(f"--config={micro}", f"--workdir={tmp_path / 'one'}", DEEP))
+    layers = ("--config.model.scan_layers", "--config.model.remat=full")
+    run(micro, tmp_path / "run", DEEP, *MESH, *ZERO1, *layers)
+    one, other = losses(tmp_path / "one"), losses(tmp_path / "run")
     assert len(one) == 20
     np.testing.assert_allclose(other[0], one[0], rtol=1e-6)
     np.testing.assert_allclose(other, one, rtol=1e-4)

@@ -21,7 +21,7 @@ CHINESE = "vocab/bert-base-chinese-vocab.txt"
 TEXTS = ("corpus", "glue", "squad", "imdb", "ner", "swag", "codah", "movie_reviews")
 # Of the many lines of real text so many are compared; all of them with
 # BERT_JAX_TEST_ALL_LINES=1, which takes minutes.
-SAMPLE = 5_000
+SAMPLE = 3_000
 
 
 class Rules:
@@ -155,6 +155,20 @@ def known_difference(text: str, lowercase: bool) -> bool:
     return dropped or (lowercase and "\u03a3" in text)
 
 
+@pytest.fixture(scope="module")
+def real_lines(shared_data):
+    """Gives the lines of some folders; they are read once."""
+
+    @cache
+    def find(folders):
+        texts = [line for name in folders for line in lines(shared_data(name))]
+        if "BERT_JAX_TEST_ALL_LINES" not in os.environ:
+            texts = random.Random(0).sample(texts, SAMPLE)
+        return texts
+
+    return find
+
+
 @pytest.mark.parametrize(
     ("vocabulary", "lowercase", "folders"),
     [
@@ -164,10 +178,10 @@ def known_difference(text: str, lowercase: bool) -> bool:
         (CHINESE, True, ("korean",)),
     ],
 )
-def test_same_as_the_published_rules(shared_data, vocabulary, lowercase, folders):
-    texts = [line for name in folders for line in lines(shared_data(name))]
-    if "BERT_JAX_TEST_ALL_LINES" not in os.environ:
-        texts = random.Random(0).sample(texts, SAMPLE)
+def test_same_as_the_published_rules(
+    shared_data, real_lines, vocabulary, lowercase, folders
+):
+    texts = real_lines(folders)
     different = compare(shared_data(vocabulary), lowercase, texts)
     assert [t for t in different if not known_difference(t, lowercase)] == []
     assert len(different) < len(texts) / 10_000 + 2

@@ -119,7 +119,7 @@ def test_a_run_in_its_budget(micro, tmp_path, slow):
     # It keeps its plan: again, written otherwise, on another mesh, and with the steps
     # in its place.
     again = (*begin[:3], "--config.train.budget=1800s")
-    for more in (begin, again, (*begin, *runs.MESH), (f"--workdir={run}",)):
+    for more in (begin, (*again, *runs.MESH), (f"--workdir={run}",)):
         _, said = runs.here(*more)
         assert f"resuming at step {steps} of {steps}" in said
         assert "measuring" not in said
