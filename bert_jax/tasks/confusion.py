@@ -9,6 +9,7 @@ from jaxtyping import Int
 from bert_jax.data.texts import sorted_labels
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
+from bert_jax.tasks import mistakes
 from bert_jax.tasks.results import Answered
 
 _MOST = 20  # classes that the report shows
@@ -29,12 +30,22 @@ class Classified(Answered):
         return [(of if row[0] == "f1" else row[0], *row[1:]) for row in rows], header
 
     def details(self) -> str:
-        """Each class's precision, recall and F1, and the confusion matrix; empty
-        without labels, or with more classes than fit on a screen."""
+        """Each class's precision, recall and F1, and the confusion matrix, unless these
+        are more classes than fit on a screen; and the surest mistakes. Empty without
+        labels."""
         found = self._counts()
-        if found is None or len(found) > _MOST:
+        if found is None:
             return ""
-        return text(self.task.labels, found)
+        parts = [text(self.task.labels, found)] if len(found) <= _MOST else []
+        return "\n\n".join(filter(None, [*parts, self._mistakes()]))
+
+    def _mistakes(self) -> str:
+        examples = self.task.examples(self.split)
+        texts = [" / ".join(filter(None, (x.text, x.text_b))) for x in examples]
+        labels = np.array([example.label for example in examples])
+        found = mistakes.surest(np.stack(self.answers), labels)
+        file = f"predictions/{self.split}.jsonl"
+        return mistakes.table(found, self.task.labels, texts, file)
 
     def write(self, folder: Path) -> None:
         """Also `SPLIT_classes.txt` and `SPLIT_confusion.svg` if labels are known."""

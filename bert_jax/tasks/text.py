@@ -168,13 +168,16 @@ class Text(Classification):
         examples: Sequence[TextExample],
         answers: Sequence[np.ndarray],
     ) -> None:
-        """`SPLIT.jsonl`: for each record `index` (from 0), `label` (a name, a list of
-        names or a number), `scores` (probabilities by name; not for a number), and
-        `gold` if known."""
+        """`SPLIT.jsonl`: for each record `index` (from 0), `text`, `text_b` of a pair,
+        `label` (a name, a list of names or a number), `scores` (probabilities by name;
+        not for a number), and `gold` if known."""
         lines = []
         for example, answer in zip(examples, answers, strict=True):
             result = self.result(example, answer)
-            row = {"index": example.id, "label": self._shown(self.guess(answer))}
+            row: dict[str, Any] = {"index": example.id, "text": example.text}
+            if example.text_b is not None:
+                row["text_b"] = example.text_b
+            row["label"] = self._shown(self.guess(answer))
             if "scores" in result:
                 row["scores"] = result["scores"]
             if example.label is not None:

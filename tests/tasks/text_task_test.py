@@ -110,7 +110,9 @@ def test_from_the_file_to_predictions(config, tmp_path):
     assert results.scores == {"accuracy": pytest.approx(share)}
     results.write(tmp_path)
     rows = rows_of(tmp_path / "test.jsonl")
-    assert [row["index"] for row in rows] == [0, 1, 2]
+    assert [(row["index"], row["text"]) for row in rows] == [
+        (index, text) for index, (text, _) in enumerate(test)
+    ]
     assert [row["label"] for row in rows] == guesses
     assert [row["gold"] for row in rows] == ["10", "-1", "9"]
 
@@ -166,7 +168,7 @@ def test_a_test_file_without_labels(config, tmp_path, labels):
     assert not task.notices
     results.write(tmp_path)
     rows = rows_of(tmp_path / "test.jsonl")
-    assert [set(row) for row in rows] == [{"index", "label", "scores"}] * 2
+    assert [set(row) for row in rows] == [{"index", "text", "label", "scores"}] * 2
 
 
 def test_records_without_a_label_are_reported(config, tmp_path):
