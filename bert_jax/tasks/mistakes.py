@@ -16,7 +16,7 @@ _LETTERS = 70  # of a text, in the table
 class Mistake(NamedTuple):
     """A record whose class was not the one guessed."""
 
-    index: int
+    record: int
     probability: float  # of the guess
     guess: int
     label: int
@@ -48,7 +48,7 @@ def table(
     if not found:
         return ""
     rows = [
-        (f"{x.probability:.3f}", names[x.guess], names[x.label], _line(texts[x.index]))
+        (f"{x.probability:.3f}", names[x.guess], names[x.label], _line(texts[x.record]))
         for x in found[:SHOWN]
     ]
     said = f"mistakes, the surest first ({len(rows)} of {len(found)}; all: {file})"
