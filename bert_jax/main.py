@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from absl import logging as absl_logging
+from ml_collections import ConfigDict
 
 from bert_jax.config import command_line, configuration, help
 from bert_jax.errors import Interrupted, UserError
@@ -22,10 +23,7 @@ from bert_jax.runtime.storage import Path
 
 def main(argv: Sequence[str]) -> int:
     """Runs one mode; returns the exit status."""
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("bert_jax").setLevel(logging.INFO)
-    # Orbax and Grain raise their real errors; what they only log is noise.
-    absl_logging.set_verbosity(absl_logging.FATAL)
+    set_up_logging()
     bring_back = signals.remember()
     try:
         try:
@@ -57,12 +55,29 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def set_up_logging() -> None:
+    """Messages alone, on standard error."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("bert_jax").setLevel(logging.INFO)
+    # Orbax and Grain raise their real errors; what they only log is noise.
+    absl_logging.set_verbosity(absl_logging.FATAL)
+
+
 def _run(argv: Sequence[str]) -> None:
     line = command_line.parse(argv)
     if line.help:
         print(help.text(line.config), end="")
         return
     given = configuration.load(line.config, line.overrides) if line.config else None
+    run(line, given)
+
+
+def run(line: command_line.CommandLine, given: ConfigDict | None) -> int | None:
+    """Runs a mode; returns what `train.train` returns.
+
+    Args:
+      given: the config; None: that of the work directory.
+    """
     environment.check()
     processes.start()
     if not processes.is_first():
@@ -87,14 +102,14 @@ def _run(argv: Sequence[str]) -> None:
         from bert_jax.training import exporting
 
         exporting.export(workdir, config, line.output, line.push, line.dtype)
-        return
+        return None
     compilation_cache.keep()
     task = initial.resolve(config, workdir, from_data=not asks)
     processes.check_same("the config", workdirs.fields(task.config))
-    _run_mode(line, task, workdir)
+    return _run_mode(line, task, workdir)
 
 
-def _run_mode(line: command_line.CommandLine, task: Any, workdir: Path) -> None:
+def _run_mode(line: command_line.CommandLine, task: Any, workdir: Path) -> int | None:
     """Imports the mode that runs: an answer need not wait for what trains."""
     match line.mode:
         case "train":
@@ -104,7 +119,7 @@ def _run_mode(line: command_line.CommandLine, task: Any, workdir: Path) -> None:
             from bert_jax.runtime import notice
 
             notice.watch(jax.default_backend())
-            train.train(task, workdir)
+            return train.train(task, workdir)
         case "prepare":
             with processes.first_alone():
                 data = task.training_data()
@@ -134,6 +149,7 @@ def _run_mode(line: command_line.CommandLine, task: Any, workdir: Path) -> None:
             from bert_jax import describe
 
             describe.describe(task, line.output)
+    return None
 
 
 def _require_one_process(mode: str) -> None:

@@ -13,7 +13,7 @@ from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import lock as workdir_lock
 
 
-def train(task: Task, folder: Path) -> None:
+def train(task: Task, folder: Path) -> int:
     """Trains to `config.train.num_steps`, from the newest checkpoint if there is one.
 
     Reports a run that has learned nothing as collapsed, archives it and restarts with
@@ -22,6 +22,9 @@ def train(task: Task, folder: Path) -> None:
     Args:
       task: its config is resolved.
       folder: the work directory.
+
+    Returns:
+      The step whose weights are the run's result.
 
     Raises:
       UserError: what the user can fix; leaves no half-written file.
@@ -46,7 +49,7 @@ def train(task: Task, folder: Path) -> None:
             with Session(task, folder, task.config.seed + attempt) as session:
                 try:
                     loop(session)
-                    baseline = session.finish()
+                    baseline, step = session.finish()
                 except Interrupted:
                     session.save_on_signal()
                     raise
@@ -57,6 +60,7 @@ def train(task: Task, folder: Path) -> None:
             if is_first:
                 workdir.archive(folder, attempt)
             processes.barrier()
+    return step
 
 
 def loop(run: Session) -> None:

@@ -9,7 +9,6 @@ import flax.linen as nn
 import jax
 import numpy as np
 import pytest
-import runs
 from runs import ROOT
 
 from bert_jax import tokenization
@@ -49,7 +48,7 @@ def given(model):
     code = dict(CODE)
     changes = {
         "open": ('"runs/tiny"', repr(str(model))),
-        "train": ("num_epochs=5.0", "num_epochs=1.0"),
+        "train": ('num_epochs": 5.0', 'num_epochs": 1.0'),
     }
     for cell, (old, new) in changes.items():
         assert code[cell].count(old) == 1
@@ -62,9 +61,6 @@ def executed(model, monkeypatch, tmp_path):
     """The variables after the last cell, in one namespace as in a notebook."""
     pyplot = pytest.importorskip("matplotlib.pyplot", reason="needs the notebook extra")
     pyplot.switch_backend("agg")
-    for name, value in runs.anew().items():  # for the command that fine-tunes
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # as the cell sets it
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)  # and back at the end
     namespace = {"__name__": "notebook"}
@@ -103,7 +99,6 @@ def test_the_cells_run(executed):
 
 def test_a_missing_model_is_one_line(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="needs the notebook extra")
-    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match=r"no .*missing yet: run \./launch\.sh"):
         exec(given(tmp_path / "missing")["open"], {})
@@ -121,6 +116,7 @@ def test_its_outputs_are_there():
         assert any("image/png" in x.get("data", {}) for x in outputs[name])
     # What a reader's own computer would not say.
     printed = [x for some in outputs.values() for x in some if "text" in x]
-    assert all(x["name"] == "stdout" for x in printed)
+    logged = [x for x in printed if x["name"] == "stderr"]
+    assert all(x in outputs["train"] for x in logged)
     text = "".join("".join(x["text"]) for x in printed)
-    assert not re.findall(r"(?<![\w.])/(?:tmp|home|root|work|Users)\b.*", text)
+    assert not re.findall(r"(?<![\w.])/(?:home|root|work|Users)\b.*", text)

@@ -36,14 +36,27 @@ def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
       UserError: a file is missing or fails, a field does not exist, or a value has the
         wrong type or is not allowed (bert_jax/config/fields.py).
     """
-    config = _load_file(spec)
+    return checked(_load_file(spec), spec, overrides)
+
+
+def checked(
+    config: ConfigDict, name: str = "config", overrides: Sequence[str] = ()
+) -> ConfigDict:
+    """The config, if it has the right fields, after these overrides.
+
+    Args:
+      name: of the config, for errors.
+
+    Raises:
+      UserError: see `load`.
+    """
     try:
-        _check_fields(config, spec)
+        _check_fields(config, name)
         for text in overrides:
             override(config, text)
         fields.check(config)
     except RecursionError as error:
-        raise UserError(f"{spec}: the config contains itself") from error
+        raise UserError(f"{name}: the config contains itself") from error
     return config
 
 

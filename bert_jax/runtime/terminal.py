@@ -13,7 +13,7 @@ _BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {remaining} left"
 
 
 class Progress:
-    """A line per `log`; if standard error is a terminal, a live one below them.
+    """A line per `log`; in a terminal or in Jupyter a live one below them.
 
     Args:
       total: steps of the whole run.
@@ -28,7 +28,7 @@ class Progress:
         self._logged = (initial, time.monotonic())
         self._bar = (
             tqdm(total=total, initial=initial, dynamic_ncols=True, bar_format=_BAR)
-            if active and sys.stderr.isatty()
+            if active and (sys.stderr.isatty() or "ipykernel" in sys.modules)
             else None
         )
 

@@ -170,11 +170,11 @@ class Session:
             f"saved step {self.now}; the same command resumes from there"
         )
 
-    def finish(self) -> Mapping[str, float]:
+    def finish(self) -> tuple[Mapping[str, float], int]:
         """Saves the last state, evaluates the run's final weights, reports.
 
         Returns:
-          The baseline's scores on the first dev split.
+          The baseline's scores on the first dev split; the step of these weights.
         """
         self.save()
         with self.clock("checkpoint"):
@@ -195,7 +195,7 @@ class Session:
         self.seeds.close(
             self.task, self._data.record, self.folder, self.state, self.now
         )
-        return baseline
+        return baseline, step_taken
 
     def _read_weights(self) -> tuple[Any, merge.Report] | None:
         return initial.read(self.task, self._abstract.params)

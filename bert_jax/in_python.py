@@ -1,0 +1,78 @@
+"""Training from Python, by the code of the command line."""
+
+import functools
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_jax import main, pretrained
+from bert_jax.config import command_line, configuration
+from bert_jax.convert import runs
+from bert_jax.errors import Interrupted, UserError
+from bert_jax.pretrained import Bert
+from bert_jax.runtime import signals, storage
+
+
+class Trained:
+    """A finished run.
+
+    Attributes:
+      workdir: its work directory.
+      step: whose weights are the result (`config.evaluate.checkpoint`).
+      scores: of each split that has labels: name -> value.
+    """
+
+    def __init__(self, workdir: str, step: int, scores: Mapping[str, dict[str, float]]):
+        self.workdir, self.step, self.scores = workdir, step, scores
+
+    @functools.cached_property
+    def model(self) -> Bert:
+        """As `bert_jax.load` opens it."""
+        return pretrained.load(self.workdir)
+
+    def __repr__(self) -> str:
+        return f"Trained({self.workdir!r}, step={self.step}, scores={self.scores})"
+
+
+def make_config(
+    name: str, fields: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> ConfigDict:
+    """See `bert_jax.make_config`."""
+    own = configuration.CONFIGS / f"{name}.py"
+    spec = str(own if own.is_file() else name)
+    given = ",".join(f"{key}={value}" for key, value in arguments.items())
+    overrides = [f"--config.{field}={value}" for field, value in fields.items()]
+    return configuration.load(f"{spec}:{given}" if given else spec, overrides)
+
+
+def fit(config: ConfigDict, workdir: str | Path) -> Trained:
+    """See `bert_jax.fit`."""
+    if config.train.seeds > 1:
+        raise UserError(
+            f"config.train.seeds={config.train.seeds}: from Python one seed at a time; "
+            "several: python -m bert_jax.main"
+        )
+    line = command_line.parse([f"--workdir={workdir}"])
+    main.set_up_logging()
+    bring_back = signals.remember()
+    try:
+        try:
+            step = main.run(
+                line, configuration.checked(config.copy_and_resolve_references())
+            )
+        finally:
+            signals.remember()  # from here on a raised signal would be lost
+        signals.check()
+    except Interrupted as interrupted:
+        if interrupted.signal_number == signal.SIGINT:
+            raise KeyboardInterrupt("the same call goes on from here") from None
+        raise
+    finally:
+        bring_back()
+    assert step is not None
+    folder = storage.path(line.workdir)
+    found = runs.scores(folder, step, config.evaluate.splits)
+    return Trained(line.workdir, step, found)

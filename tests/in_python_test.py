@@ -1,0 +1,85 @@
+"""`bert_jax.make_config` and `bert_jax.fit`: as the command line, from Python."""
+
+import signal
+
+import pytest
+from runs import losses
+
+import bert_jax
+from bert_jax.config import configuration
+from bert_jax.errors import UserError
+from bert_jax.training.session import Session
+from bert_jax.workdir import metrics
+
+
+def test_a_config_is_that_of_the_command_line(tmp_path):
+    fields = {
+        "train.num_steps": 7,
+        "task.text": "a b",
+        "evaluate.splits": ("dev", "test"),
+    }
+    found = bert_jax.make_config("finetune/text", fields, size="tiny")
+    overrides = ["--config.train.num_steps=7", "--config.task.text=a b"]
+    overrides.append("--config.evaluate.splits=('dev', 'test')")
+    spec = f"{configuration.CONFIGS}/finetune/text.py:size=tiny"
+    assert found == configuration.load(spec, overrides)
+    (tmp_path / "own.py").write_text('extends = "tiny"\ndef get_config(c): pass\n')
+    assert bert_jax.make_config(f"{tmp_path}/own.py") == bert_jax.make_config("tiny")
+    for given, message in (
+        (("nowhere",), "no file nowhere"),
+        (("tiny", {"train.steps": 1}), "no such field"),
+    ):
+        with pytest.raises(UserError, match=message):
+            bert_jax.make_config(*given)
+    with pytest.raises(UserError, match="unknown argument 'size'"):
+        bert_jax.make_config("tiny", size="base")
+
+
+@pytest.fixture
+def config(micro):
+    found = bert_jax.make_config(micro, {"train.num_steps": 20})
+    found.evaluate.batch_size = 32  # set as an attribute
+    return found
+
+
+@pytest.mark.heart
+def test_a_run_is_that_of_the_command_line(config, plain, tmp_path, capfd):
+    before = signal.getsignal(signal.SIGINT)
+    found = bert_jax.fit(config, tmp_path / "run")
+    assert losses(found.workdir) == pytest.approx(losses(plain), rel=1e-5)
+    (dev,) = metrics.read(tmp_path / "run", "dev")
+    assert found.step == 20 and found.scores == {
+        "dev": {k: v for k, v in dev.items() if k not in ("step", "time")}
+    }
+    assert "dev at step 20" in capfd.readouterr().out
+    assert found.model.fill_mask("the quick [MASK] fox")
+    assert signal.getsignal(signal.SIGINT) is before
+    again = bert_jax.fit(config, tmp_path / "run")
+    assert again.scores == found.scores and config.evaluate.batch_size == 32
+
+
+def test_an_interrupted_run_goes_on(config, plain, tmp_path, monkeypatch):
+    write = Session.write_metrics
+
+    def interrupts(self, found):
+        write(self, found)
+        if self.now == 7:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Session, "write_metrics", interrupts)
+    with pytest.raises(KeyboardInterrupt, match="goes on"):
+        bert_jax.fit(config, tmp_path / "run")
+    assert len(losses(tmp_path / "run")) == 7
+    found = bert_jax.fit(config, tmp_path / "run")
+    assert losses(found.workdir) == pytest.approx(losses(plain), rel=1e-5)
+
+
+def test_what_it_refuses(config, tmp_path):
+    config.train.seeds = 2
+    with pytest.raises(UserError, match=r"config\.train\.seeds=2: from Python one"):
+        bert_jax.fit(config, tmp_path / "run")
+    config.train.seeds = 1
+    config.train.steps = 3
+    with pytest.raises(UserError, match=r"config: no field config\.train\.steps"):
+        bert_jax.fit(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
