@@ -64,6 +64,8 @@ def _main(argv: Sequence[str]) -> int:
             options.tasks, options.learning_rates, options.epochs, options.seeds
         )
     ]
+    for run in runs:
+        running.check(arguments(run, options, fields))
     results = []
     for number, run in enumerate(runs, 1):
         folder = run.folder(options.output)

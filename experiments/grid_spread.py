@@ -29,7 +29,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
 from experiments import by_size, command_line, ending, glue, running, spread_report
-from experiments.paper import progress
+from experiments.paper import execution, progress
 from experiments.paper.runs import Run, digest
 from experiments.spread_report import Point
 
@@ -43,6 +43,7 @@ def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     texts = subsets(options)
     runs = plan(options, fields, texts)
+    execution.check(list(runs.values()))
     print(progress.overview(list(runs.values())))
     if options.plan:
         return 0

@@ -36,7 +36,7 @@ from experiments import (
     review_sets,
 )
 from experiments.curves_report import CLS, FINE, LTR, MEAN, Key, Series
-from experiments.paper import progress
+from experiments.paper import execution, progress
 from experiments.paper.runs import Run, digest, read_json
 from experiments.paper.tables import SIZES
 from experiments.review_sets import Data
@@ -60,6 +60,7 @@ def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     data = review_sets.read(options)
     runs = plan(options, fields, data)
+    execution.check(list(runs.values()))
     print(progress.overview(list(runs.values())))
     if options.plan:
         return 0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_jax.config import command_line, configuration
 from bert_jax.runtime.storage import make_folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,6 +23,23 @@ if os.getppid() != int(sys.argv[1]):
     sys.exit(143)
 os.execv(sys.argv[2], sys.argv[2:])
 """
+
+
+def check(arguments: Sequence[str]) -> None:
+    """Checks a run's config before any run begins, as far as its data is not needed.
+
+    Args:
+      arguments: of bert_jax.main.
+
+    Raises:
+      UserError: what the run would end with.
+    """
+    from bert_jax.training import optimizer  # slow
+
+    line = command_line.parse(arguments)
+    config = configuration.load(line.config, line.overrides)
+    if config.train.num_steps and not config.train.budget:
+        optimizer.learning_rate_schedule(config)
 
 
 def wait(

@@ -36,6 +36,7 @@ def main(argv: Sequence[str]) -> int:
 def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     runs = plan(options, fields)
+    execution.check(runs)
     if options.plan:
         print(progress.overview(runs))
         return 0

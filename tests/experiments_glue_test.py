@@ -136,6 +136,7 @@ def test_the_best_checkpoint_where_predictions_are_its(grid):
         ("--config.train.seeds=3", "train.seeds is set here"),
         ("--config.train.num_steps=3", "train.num_steps is set here"),
         ("--epoch=3", "--epoch=3: no such option"),
+        ("--config.train.batch_size=0", "train.batch_size=0"),
     ],
 )
 def test_what_the_grid_does_not_take(grid, arg, message):

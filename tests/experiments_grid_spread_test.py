@@ -161,6 +161,7 @@ def test_verdicts(small, large, word):
         (["--config.train.batch_size=4"], "the grid sets it; see --batch_sizes"),
         (["--config.train.seeds=4"], "train.seeds is set here"),
         (["--config.nothing=4"], "no such field"),
+        (["--config.optimizer.warmup_steps=-1"], "optimizer.warmup_steps=-1"),
         (["--nothing=4"], "--nothing=4: no such option"),
     ],
 )

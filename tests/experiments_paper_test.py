@@ -210,6 +210,12 @@ def test_without_matplotlib_nothing_begins(data, tmp_path, monkeypatch, capfd):
         ("table5", (*ARGS, "--seeds=0"), "--seeds=0: at least 1"),
         ("table5", (*ARGS, "--config.train.num_steps=4"), "at least 5 are needed"),
         ("table1", (*ARGS, "--size=mini", "--config.train.num_steps=9999"), "warm-up"),
+        (
+            "table5",  # tiny's recipe has warmup_fraction
+            (*ARGS, "--config.optimizer.warmup_steps=6"),
+            "warmup_fraction=0.1: one of them must be 0",
+        ),
+        ("table5", (*ARGS, "--finetuning.task.kind=x"), "task.kind"),
         ("table5", (*ARGS, "--size=huge"), "--size: invalid choice: 'huge'"),
         ("table5", (*ARGS, "--seeds=two"), "--seeds: invalid int value: 'two'"),
         ("table5", (*ARGS, "--output=gs://b/x"), "a local folder is required"),

@@ -34,6 +34,7 @@ def main(argv: Sequence[str]) -> int:
 def _main(argv: Sequence[str]) -> int:
     options = parse(argv)
     planned = runs.plan(options)
+    execution.check(planned)
     print(progress.overview(planned), flush=True)
     for name, why in options.missing.items():
         print(f"left out: {name}: {why}", flush=True)

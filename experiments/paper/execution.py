@@ -54,6 +54,13 @@ def alone(output: Path) -> Iterator[int]:
         os.close(file)
 
 
+def check(runs: Sequence[Run]) -> None:
+    """Raises UserError for the first run whose config is wrong; none has begun."""
+    for run in runs:
+        if run.kind != "features":
+            running.check(run.arguments)
+
+
 def run_all(runs: Sequence[Run], errors: dict[Path, str], lock: int) -> int:
     """Runs what is not done.
 
