@@ -274,8 +274,8 @@ def traffic(config: ConfigDict, mesh: Mesh, index: int) -> list[Line]:
             "fsdp",
             (fsdp - 1) * (gathers * _share(config) + parts) * split
             + 2 * (fsdp - 1) / fsdp * parts * rest,
-            f"(n-1)/n x parameters x {gathers + parts}: put together {gathers} "
-            f"time(s) in {config.model.dtype}, gradients added and split {parts}",
+            f"(n-1)/n x parameters x {gathers + parts}: gathered {gathers} x in "
+            f"{config.model.dtype}, their gradients reduced and scattered {parts} x",
         ),
         Line(
             "tensor",

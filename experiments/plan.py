@@ -6,7 +6,7 @@
         [--effort=full] [--config.FIELD=VALUE ...]
 
 A TPU slice is named by its topology, as in v5e:4x4, v5p:4x4x4 and v6e:8x8; of GPUs,
---devices says how many. Nothing is computed or allocated, and no data is read.
+--devices says how many (1). Nothing is computed or allocated, and no data is read.
 
 By itself it works with formulas, anywhere. Memory is parameters, optimizer, gradients
 and what autodiff keeps. Time is model FLOPs at a share of the peak that has to be
@@ -87,7 +87,9 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         required=True,
         help=f"a slice, as v5e:4x4, or one of {', '.join(DEVICES)}",
     )
-    parser.add_argument("--devices", type=int, help="how many; a slice says it itself")
+    parser.add_argument(
+        "--devices", type=int, help="how many (1); a slice says it itself"
+    )
     parser.add_argument(
         "--efficiency", type=float, default=0.4, help="share of the peak, in (0, 1]"
     )
@@ -107,9 +109,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         raise UserError(f"--devices={options.devices}: {device} has {count}")
     if options.compile:
         described.kind(device)
-    options.devices = count or options.devices
-    if options.devices is None:
-        raise UserError("--devices=N is required")
+    options.devices = count or (1 if options.devices is None else options.devices)
     if not 1 <= options.devices <= MOST_DEVICES:
         raise UserError(
             f"--devices={options.devices}: a number from 1 to {MOST_DEVICES:,}"

@@ -36,7 +36,7 @@ def test_runs_once_and_says_what_it_found(command):
     assert "LTR is worse than MLM on all tasks (section 5.1)" in out
     assert "REPRODUCED: LTR is worse" in out and "not asked for: mnli, qnli" in out
     assert "UNDECIDED: No NSP hurts" in out
-    assert "run 14 of 14" in err and "of a kind that has not run yet" in err
+    assert "run 14 of 14" in err and "is known once one like them has run" in err
     folder = command.output / "table5-tiny"
     results = json.loads((folder / "results.json").read_text())
     found = {(s["system"], s["column"]): s for s in results["scores"]}
@@ -95,7 +95,10 @@ def test_a_killed_run_is_a_failure_with_its_signal(command, monkeypatch):
 def test_the_plan_runs_nothing_and_estimates_by_the_runs_own_pace(command):
     args = ("table5", "--tasks=sst2", "--seeds=2")
     status, ran, out, _ = command(*args, "--plan")
-    assert (status, ran) == (0, []) and "9 of a kind that has not run yet" in out
+    assert (status, ran) == (
+        0,
+        [],
+    ) and "9 left; how long they take is known once" in out
     assert not command.output.exists()
     command("table1", "--tasks=sst2", "--seeds=2")
     out = command(*args, "--plan")[2]

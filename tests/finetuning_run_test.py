@@ -217,6 +217,16 @@ def test_wrong_arguments(folder, tmp_path, args, words):
     assert not (tmp_path / "run").exists()
 
 
+def test_that_nothing_will_be_scored_is_said_before_it_trains(
+    folder, finished, tmp_path
+):
+    given = ("--config.task.dev_file=", "--config.train.num_steps=1")
+    _, err = run(folder, tmp_path / "run", *given)
+    before, _, _ = err.partition("compiling the step")
+    said = "no dev data is named: nothing will be scored\n"
+    assert said in before and said not in finished[2]
+
+
 def test_an_exported_model_gives_the_same_answers_in_transformers(
     folder, finished, tmp_path
 ):

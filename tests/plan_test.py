@@ -292,7 +292,8 @@ V5E = ["--config=configs/base.py", "--device=v5e"]
             "--efficiency=2: in (0, 1]",
         ),
         (["--config=configs/base.py", "--device=v5e:x"], "--device=v5e:x: one of"),
-        (V5E, "--devices=N is required"),
+        ([*V5E, "--devices=0"], "--devices=0: a number from 1"),
+        ([*V5E, "--config.train.stepps=1"], "--config.train.stepps: no such field"),
         (
             ["--config=configs/base.py", "--device=v5e:4x4", "--devices=8"],
             "--devices=8: v5e:4x4 has 16",

@@ -36,7 +36,8 @@ LINE = 79  # columns of a line in the log
 def opening(
     task: Task, folder: Path, state: TrainState, mesh: Mesh, fit: Fit
 ) -> Iterator[str]:
-    """Yields lines: what is trained, on what, where the log is, how to stop."""
+    """Yields lines: what is trained, on what, where the log is, how to stop; and that
+    nothing will be scored, where no split has data."""
     phases = ", then ".join(
         f"{phase.steps:,} steps of {phase.batch_size} rows of up to "
         f"{phase.shapes['input_ids'][-1]} tokens"
@@ -55,6 +56,8 @@ def opening(
     yield memory.of_state(state.params, state.opt_state)
     yield _tokenizer_line(task, fit)
     yield f"log: {folder / 'metrics.jsonl'}; curves: tensorboard --logdir={folder}"
+    if not task.splits:
+        yield "no dev data is named: nothing will be scored"
     yield "to stop: Ctrl-C, which saves; the same command resumes"
 
 

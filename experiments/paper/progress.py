@@ -66,7 +66,8 @@ def estimate(runs: Sequence[Run]) -> str:
     if known:
         said += f": {duration(sum(known))}"
     if unknown:
-        said += f"{' and' if known else ':'} {unknown} of a kind that has not run yet"
+        rest = f"{unknown} of them" if known else "they"
+        said += f"; how long {rest} take is known once one like them has run"
     return said
 
 

@@ -120,8 +120,8 @@ def perplexities(found: Results) -> str:
         found.costs.get("ELMo")
     )
     return (
-        "Of masked pieces, which see both sides, and (left to right) of every piece"
-        f"{own}: they do not compare."
+        "A masked LM's perplexity is of masked pieces, given both sides; a left-to-right "
+        f"model's is of every piece, given those before it{own}. Do not compare them."
     )
 
 
