@@ -120,8 +120,8 @@ def perplexities(found: Results) -> str:
         found.costs.get("ELMo")
     )
     return (
-        "A masked LM's perplexity is of masked pieces, given both sides; a left-to-right "
-        f"model's is of every piece, given those before it{own}. Do not compare them."
+        "A masked LM's perplexity is of masked pieces, given both sides; a left-to-"
+        f"right model's of every piece, given those before it{own}. They do not compare."
     )
 
 
