@@ -62,7 +62,8 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
                 count += 1
             output.flush()
         if source != "-":
-            log.info("%s: %s rows answered", source, f"{count:,}")
+            said = "1 row" if count == 1 else f"{count:,} rows"
+            log.info("%s: %s answered", source, said)
 
 
 def _require_attention(task: Task, name: str) -> None:

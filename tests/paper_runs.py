@@ -129,7 +129,8 @@ def command(data, micro, tmp_path, monkeypatch, capfd):
     def run(table, *args):
         given = [table, f"--data={data}", f"--output={output}"]
         own = table == "table6" or any(arg.startswith("--systems") for arg in args)
-        given.append("--corpus=pydocs" if own else f"--config={micro}")
+        if not any(arg.startswith("--weights") for arg in args):
+            given.append("--corpus=pydocs" if own else f"--config={micro}")
         status = paper.main([*given, "--size=tiny", *args])
         ran = taken(output / "ran.txt")
         return status, ran, *capfd.readouterr()

@@ -15,7 +15,7 @@ from bert_jax.data.lines import COMPRESSED
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from experiments import command_line
-from experiments.paper import beside, tables, tasks
+from experiments.paper import beside, existing, tables, tasks
 from experiments.paper.systems import Table
 from experiments.running import ROOT
 
@@ -56,6 +56,7 @@ class Options(NamedTuple):
     Attributes:
       table: the table at the size.
       systems: bert, or those of `beside.SYSTEMS` to compare.
+      weights: that the rows start from, in place of a pre-training.
       words: that each of several systems reads; 0: the configs' steps.
       configs: the spec of each system's pre-training config.
       corpus: its sources; empty: the config's own.
@@ -70,6 +71,7 @@ class Options(NamedTuple):
     table: Table
     size: str
     systems: tuple[str, ...]
+    weights: tuple[str, ...]
     words: int
     configs: dict[str, str]
     corpus: tuple[str, ...]
@@ -92,7 +94,12 @@ def parse(argv: Sequence[str]) -> Options:
     """
     given, rest = _parser().parse_known_args(argv)
     systems = beside.chosen(given.systems)
-    table = beside.build(given.table, given.size, systems)
+    sources = tuple(filter(None, given.weights.split(",")))
+    if sources:
+        existing.require_no_pretraining(given, rest, _OF_ALL)
+        table, given.size = existing.build(given.table, given.size, sources)
+    else:
+        table = beside.build(given.table, given.size, systems)
     words = _words(given, systems)
     fields, finetuning = _fields(rest, table)
     if given.seeds < 1:
@@ -116,14 +123,15 @@ def parse(argv: Sequence[str]) -> Options:
     resolved, *_ = (configuration.load(spec, overrides) for spec in configs.values())
     if words:  # all systems read the same
         corpus = tuple(resolved.corpus.sources)
-    _check_steps(resolved)
-    _check_corpus(resolved, given.size, words)
+    if not sources:
+        _check_steps(resolved)
+        _check_corpus(resolved, given.size, words)
     for system, data in itertools.product(systems, found.values()):
         if data.config:
             spec = finetuning_config(data, given.size, system)
             configuration.load(spec, list(finetuning))
     return Options(
-        *(table, given.size, systems, words, configs, corpus, given.output),
+        *(table, given.size, systems, sources, words, configs, corpus, given.output),
         *(given.seeds, found, missing, fields, finetuning, given.plan, resolved),
     )
 
@@ -162,6 +170,7 @@ def _parser() -> command_line.Parser:
     parser.add_argument("table", help=", ".join(tables.TABLES))
     parser.add_argument("--size", default="base", choices=tuple(tables.SIZES))
     parser.add_argument("--systems", default="bert", help="table1: bert,gpt,elmo")
+    parser.add_argument("--weights", default="", help="a row from each, between commas")
     parser.add_argument("--words", type=int, help="with --systems: that each reads")
     parser.add_argument("--corpus", default="", help="sources, between commas")
     parser.add_argument("--data", default="", help="folders, between commas")
@@ -234,9 +243,8 @@ def _data(
     table: Table, asked: str, data: str
 ) -> tuple[dict[str, tasks.Found], dict[str, str]]:
     """The data of the tasks to run, and why the others are missing."""
-    folders = [folder for folder in data.split(",") if folder]
-    tasks.require(folders)
-    names = [name for name in asked.split(",") if name]
+    tasks.require(folders := list(filter(None, data.split(","))))
+    names = list(filter(None, asked.split(",")))
     for name in names:
         if name not in table.tasks():
             raise UserError(

@@ -153,8 +153,14 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
     given = f"{config.train.num_steps:,} steps of {config.train.batch_size} sequences"
     if options.words:
         given = f"{options.words:,} words of text for each system"
-    corpus = ", ".join(config.corpus.sources)
     configs = ", ".join(Path(spec).name for spec in options.configs.values())
+    begin = {"weights": ", ".join(options.weights)}
+    if not options.weights:
+        begin = {
+            "pre-training": f"{given}, config {configs}",
+            "fields of pre-training": " ".join(options.fields) or "none",
+            "corpus": ", ".join(config.corpus.sources),
+        }
     now = datetime.datetime.now(datetime.UTC)
     return {
         "command": shlex.join(["python", "-m", "experiments.paper", *sys.argv[1:]]),
@@ -163,9 +169,7 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
         "devices": ", ".join(sorted(filter(None, devices))) or "none yet",
         "versions": ", ".join(versions),
         "size": options.size,
-        "pre-training": f"{given}, config {configs}",
-        "fields of pre-training": " ".join(options.fields) or "none",
-        "corpus": corpus,
+        **begin,
         "fine-tuning": f"{options.seeds} seeds of each, 0 to {options.seeds - 1}",
         "fields of fine-tuning": " ".join(options.finetuning) or "none",
         "left out": "; ".join(f"{k}: {v}" for k, v in options.missing.items()) or "-",

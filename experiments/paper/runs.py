@@ -69,7 +69,8 @@ def plan(options: Options) -> list[Run]:
     runs: dict[Path, Run] = {}
     for system in options.table.systems:
         first = pretraining(options, system.pretraining)
-        runs.setdefault(first.folder, first)
+        if not system.pretraining.weights:
+            runs.setdefault(first.folder, first)
         for column in options.table.columns:
             if column.task in options.found:
                 for run in finetuning(options, system, column.task):
@@ -78,7 +79,9 @@ def plan(options: Options) -> list[Run]:
 
 
 def pretraining(options: Options, run: Pretraining) -> Run:
-    """The pre-training run."""
+    """The pre-training run; its folder is what `init_from` names."""
+    if run.weights:  # it has ended
+        return Run("weights", Path(run.weights), (), run.size)
     spec, fields = options.configs[run.model], list(options.fields)
     if run.size:
         spec = spec.replace(f"size={options.size}", f"size={run.size}")
@@ -151,21 +154,21 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
         shared = _alike(options, data)
     fields = [f"--config.{field}" for field in (*data.fields, *shared, *system.fields)]
     fields += options.finetuning
-    parent = options.output / "finetuning" / first.folder.name
+    parent = options.output / "finetuning" / _name(first)
     share = "" if system.share == 100 else f"-{system.share}percent"
     own = digest(Path(spec).name, *fields)
     arguments = (f"--config={spec}", f"--{start}", *fields)
     if size not in _APART and seeds > 1:
         folder = parent / f"{task}{share}-{seeds}seeds-{own}"
         together = ("--config.seed=0", f"--config.train.seeds={seeds}")
-        return [Run(task, folder, (*arguments, *together), first.model, first.folder)]
+        return [Run(task, folder, (*arguments, *together), first.model, _needs(first))]
     folder = parent / f"{task}{share}-{own}"
     return [
         first._replace(
             kind=task,
             folder=folder / f"seed_{seed}",
             arguments=(*arguments, f"--config.seed={seed}"),
-            needs=first.folder,
+            needs=_needs(first),
             words=0,
         )
         for seed in range(seeds)
@@ -198,10 +201,22 @@ def _features(options: Options, first: Run, fields: Sequence[str], choice: str) 
     if choice:
         context = (*context, f"--choices={choice}")
     given = (*data, f"--seeds={options.seeds}", f"--size={width}", *context)
-    parent = options.output / "features" / first.folder.name
+    parent = options.output / "features" / _name(first)
     folder = parent / f"ner-{options.seeds}seeds-{digest(*given)}"
     start = f"--init_from={first.folder}"
-    return Run("features", folder, (start, *given), first.model, first.folder)
+    return Run("features", folder, (start, *given), first.model, _needs(first))
+
+
+def _name(first: Run) -> str:
+    """What the folder is called of what starts from a pre-training."""
+    if first.kind != "weights":
+        return first.folder.name
+    return f"{first.folder.name}-{digest(str(first.folder))}"
+
+
+def _needs(first: Run) -> Path | None:
+    """The folder that a run waits for."""
+    return None if first.kind == "weights" else first.folder
 
 
 def digest(*texts: str) -> str:

@@ -23,6 +23,7 @@ class Pretraining(NamedTuple):
       size: in place of the size that was asked for, if not empty.
       kept: checkpoints along the run stay, for figure 5.
       model: bert, gpt or elmo: whose config it takes.
+      weights: that exist already, as `init_from` names them; empty: it is trained.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Pretraining(NamedTuple):
     size: str = ""
     kept: bool = False
     model: str = "bert"
+    weights: str = ""
 
 
 class System(NamedTuple):

@@ -121,7 +121,8 @@ def perplexities(found: Results) -> str:
     )
     return (
         "A masked LM's perplexity is of masked pieces, given both sides; a left-to-"
-        f"right model's of every piece, given those before it{own}. They do not compare."
+        f"right model's of every piece, given those before it{own}: they do not "
+        "compare."
     )
 
 

@@ -1,0 +1,118 @@
+"""The paper's tables from weights that exist: rows, recipes, claims."""
+
+import json
+
+import pytest
+from paper_runs import command, data
+
+from bert_jax.errors import UserError
+from experiments.paper import options, runs
+
+__all__ = ["command", "data"]  # fixtures
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """Gives a folder of a shape, named as it is; nothing reads its numbers."""
+
+    def make(name, layers, hidden):
+        folder = tmp_path / name
+        folder.mkdir()
+        fields = {
+            **{"model_type": "bert", "architectures": ["BertForPreTraining"]},
+            **{"num_hidden_layers": layers, "hidden_size": hidden},
+            **{"num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 30},
+            **{"max_position_embeddings": 512, "type_vocab_size": 2},
+        }
+        (folder / "config.json").write_text(json.dumps(fields))
+        (folder / "model.safetensors").touch()
+        return str(folder)
+
+    return make
+
+
+@pytest.fixture
+def planned(data):
+    def plan(table, *args):
+        found = options.parse([table, f"--data={data}", "--output=out", *args])
+        return found, runs.plan(found)
+
+    return plan
+
+
+def test_nothing_is_pre_trained_and_sizes_have_their_recipes(planned, weights):
+    base, mine = weights("bert-base", 12, 768), weights("mine", 3, 16)
+    found, plan = planned("table1", "--tasks=sst2,mrpc", f"--weights={base},{mine}")
+    assert {run.kind for run in plan} == {"sst2", "mrpc"}
+    assert all(run.needs is None for run in plan)
+    rows = {system.name: system.paper for system in found.table.systems}
+    assert rows == {"BERT, base": "BERT-Base", mine: ""} and not found.table.claims
+    for folder in (base, mine):  # one process a seed, as at Base
+        own = [r for r in plan if f"--config.init_from={folder}" in r.arguments]
+        assert len(own) == 2 * 5 and len({run.folder for run in own}) == 10
+        assert all(":size=base" in run.arguments[0] for run in own)
+    small = weights("small", 2, 128)
+    found, plan = planned("table4", f"--weights={small}")
+    assert found.size == "tiny" and ":size=tiny" in plan[0].arguments[0]
+    assert len(plan) == 1 and "--config.train.seeds=5" in plan[0].arguments
+
+
+def test_two_of_one_size_are_named_by_their_folders(planned, weights):
+    one, two = weights("a", 12, 768), weights("b", 12, 768)
+    found, plan = planned("table2", f"--weights={one},{two}")
+    assert [system.name for system in found.table.systems] == [one, two]
+    assert len({run.folder.parent for run in plan}) == 2
+
+
+def test_a_claim_is_judged_of_base_and_large(command, weights):
+    base, large = weights("ltr-base", 12, 768), weights("large", 24, 1024)
+    args = ("--tasks=sst2,mrpc", "--seeds=3", f"--weights={large},{base}")
+    status, ran, out, err = command("table1", *args)
+    assert (status, len(ran)) == (0, 2 * 2 * 3), err
+    assert "REPRODUCED: Large is better than Base" in out
+    results = json.loads(
+        (command.output / "table1-large" / "results.json").read_text("utf-8")
+    )
+    assert results["about"]["weights"] == f"{large}, {base}"
+    assert "corpus" not in results["about"]
+    papers = {s["system"]: s["paper"] for s in results["scores"]
+              if s["column"] == "sst2"}  # fmt: skip
+    assert papers == {"BERT, large": 94.9, "BERT, base": 93.5}
+    assert command("table1", *args)[:2] == (0, [])  # again: nothing is left
+
+
+def test_table_7_has_all_its_rows_of_one(planned, weights):
+    base = weights("bert-base-cased", 12, 768)
+    found, plan = planned("table7", f"--weights={base}", "--seeds=2")
+    assert len(found.table.systems) == 7 and len(found.table.claims) == 2
+    assert sorted(run.kind for run in plan) == ["features", "ner", "ner"]
+    assert f"--init_from={base}" in next(r for r in plan if r.kind == "features")[2]
+
+
+@pytest.mark.parametrize(
+    ("table", "args", "message"),
+    [
+        ("table5", (), "--weights: table5 compares pre-trainings"),
+        ("table9", (), "table9: no such table"),
+        ("table1", ("--corpus=pydocs",), "--corpus: is of pre-training"),
+        ("table1", ("--systems=bert,gpt",), "--systems: is of pre-training"),
+        ("table1", ("--config.train.num_steps=9",), "--config.train.num_steps=9: is"),
+        ("table1", ("--weights=nowhere",), "nowhere: no such folder"),
+        ("table1", ("--weights=A,A",), "names weights twice"),
+        ("table7", ("--weights=A,B",), "table7 takes one"),
+    ],
+)
+def test_what_it_does_not_take(planned, weights, table, args, message):
+    folders = {"A": weights("one", 1, 8), "B": weights("two", 1, 8)}
+    given = [f"--weights={folders['A']}", *args]
+    for name, folder in folders.items():
+        given = [text.replace(f"={name}", f"={folder}") for text in given]
+        given = [text.replace(f",{name}", f",{folder}") for text in given]
+    with pytest.raises(UserError, match=message):
+        planned(table, *given)
+
+
+def test_the_machine_s_fields_reach_the_runs(planned, weights):
+    given = (f"--weights={weights('x', 1, 8)}", "--config.model.dtype=bfloat16")
+    _, plan = planned("table4", *given)
+    assert all("--config.model.dtype=bfloat16" in run.arguments for run in plan)
