@@ -23,7 +23,8 @@ from typing import NamedTuple
 from bert_jax.runtime.terminal import table
 from tests.forked import ROOT
 
-_LEFT_OUT = (".git", ".venv*", "runs", "data", "__pycache__", ".*_cache", ".hypothesis")
+_LEFT_OUT = (".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis")
+_OF_RUNS = {"runs", "data"}  # in the repository's root
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 _SECONDS = 3600  # of one pytest
 
@@ -134,6 +135,12 @@ FAULTS = (
 )
 
 
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    """Of the copy."""
+    found = shutil.ignore_patterns(*_LEFT_OUT)(folder, names)
+    return found | _OF_RUNS if Path(folder) == ROOT else found
+
+
 def plant(fault: Fault, root: Path) -> None:
     """Writes a fault into a copy.
 
@@ -151,7 +158,7 @@ def noticed(fault: Fault, tier: Sequence[str]) -> str:
     """The first test that fails; empty if none does."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / ROOT.name
-        shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(*_LEFT_OUT))
+        shutil.copytree(ROOT, root, ignore=_left_out)
         shared = ROOT.parent / "shared"
         if shared.exists():
             (root.parent / "shared").symlink_to(shared)
