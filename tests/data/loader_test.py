@@ -1,6 +1,7 @@
 """Batches are a function of (config, step): whatever ran before, on any host."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -129,6 +130,20 @@ def test_an_epoch_holds_every_record_once(config, data):
     seen = [original_rows(loader.batch_at(config, step))[0] for step in range(count)]
     config.train.batch_size = count
     assert sorted(seen) == sorted(original_rows(loader.batch_at(config, 0)))
+
+
+def test_every_shard_is_read(config, data, tmp_path):
+    """Of more than a small corpus has: one for each 8 MB of text."""
+    (source,) = data.folder.glob("*-train.array_record-00000-of-*")
+    stem = source.name.partition("00000-of-")[0]
+    for number in range(11):
+        shutil.copyfile(source, tmp_path / f"{stem}{number:05}-of-00011")
+    phase = loader.phases(config)[0]
+    counts = [
+        len(loader._Pairs(config, phase, each, "train"))
+        for each in (data, data._replace(folder=tmp_path))
+    ]
+    assert counts[1] == 11 * counts[0] > 0
 
 
 def test_seeds_differ(config):
