@@ -273,6 +273,7 @@ case ${1-} in
   local)
     shift
     case ${1-} in [1-9]*) ;; *) usage ;; esac
+    case " $* " in *' -- '*) ;; *) usage ;; esac # before it installs
     set_up no
     exec "$venv/bin/python" -m bert_jax.runtime.local "$@"
     ;;

@@ -63,7 +63,7 @@ def test_ci_calls_launch_test(tmp_path):
         ("tpu",),
         ("tpu", "a", "b"),
         ("local",),
-        ("local", "--", "2"),
+        ("local", "2"),
     ],
     ids=" ".join,
 )
