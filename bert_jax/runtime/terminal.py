@@ -25,7 +25,7 @@ class Progress:
         self._total = total
         self._active = active
         self._noted: dict[str, int] = {}
-        self._logged = (initial, time.monotonic())
+        self._begun = self._logged = (initial, time.monotonic())
         self._bar = (
             tqdm(total=total, initial=initial, dynamic_ncols=True, bar_format=_BAR)
             if active and (sys.stderr.isatty() or "ipykernel" in sys.modules)
@@ -33,7 +33,14 @@ class Progress:
         )
 
     def update(self, step: int) -> None:
-        """Sets the number of finished steps."""
+        """Sets the number of finished steps.
+
+        The first one's time is left out of the pace: it waits for the compiler.
+        """
+        if self._logged == self._begun:
+            self._logged = (step, time.monotonic())
+            if self._bar is not None:
+                self._bar.unpause()
         if self._bar is not None:
             self._bar.update(step - self._bar.n)
 
@@ -43,7 +50,8 @@ class Progress:
         Args:
           values: `loss`; perhaps `sequences_per_second`, and `mfu` (a fraction).
         """
-        last_step, last_time = self._logged
+        is_first = self._logged[0] == step
+        last_step, last_time = self._begun if is_first else self._logged
         now = time.monotonic()
         left = (self._total - step) * (now - last_time) / max(step - last_step, 1)
         self._logged = (step, now)

@@ -1,0 +1,49 @@
+"""What a run says of the time that is left."""
+
+import pytest
+
+from bert_jax.runtime import terminal
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Gives what sets the time, in seconds."""
+    now = [100.0]
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
+
+    def add(seconds):
+        now[0] += seconds
+
+    return add
+
+
+def said(capsys):
+    return capsys.readouterr().err.strip().rpartition(", ")[2]
+
+
+@pytest.mark.parametrize("initial", [0, 40])
+def test_compiling_is_not_in_the_time_left(clock, capsys, initial):
+    """The first step takes a minute more than the others, of a second."""
+    progress = terminal.Progress(100, initial)
+    clock(61)
+    for step in range(initial + 1, initial + 11):
+        progress.update(step)
+        clock(1)
+    progress.log(initial + 10, {"loss": 1.0})
+    # Nine steps in ten seconds: the last update was a second ago.
+    left = (100 - initial - 10) * 10 / 9
+    assert said(capsys) == f"{int(left) // 60:02}:{int(left) % 60:02} left"
+    clock(20)
+    progress.update(initial + 20)
+    progress.log(initial + 20, {"loss": 1.0})
+    left = (100 - initial - 20) * 2
+    assert said(capsys) == f"{left // 60:02}:{left % 60:02} left"
+
+
+def test_a_line_for_each_step_goes_by_the_first_at_first(clock, capsys):
+    progress = terminal.Progress(10)
+    for step, seconds, left in ((1, 7, "01:03"), (2, 2, "00:16"), (3, 2, "00:14")):
+        clock(seconds)
+        progress.update(step)
+        progress.log(step, {"loss": 1.0})
+        assert said(capsys) == f"{left} left"
