@@ -95,6 +95,8 @@ def run(line: command_line.CommandLine, given: ConfigDict | None) -> int | None:
         _require_one_process(line.mode)
     workdir = storage.path(line.workdir)
     asks = line.mode in command_line.ASKS
+    if line.mode == "describe" and given is None:
+        asks = not workdirs.has_config(workdir)  # then: what `init_from` names
     config = asked.config(workdir, given, line.overrides, asks=asks)
     asked.check_places(line, config)
     environment.started()

@@ -8,12 +8,24 @@ import sys
 
 import numpy as np
 import pytest
-from runs import losses, run
+from runs import here, losses, run
 
 from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.training import optimizer
 from bert_jax.workdir import metrics
+
+
+def test_weights_are_described_without_a_config(plain, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own, _ = here(f"--workdir={plain}", "--mode=describe")
+    found, _ = here(f"--config.init_from={plain}", "--mode=describe")
+    for line in ("parameters  ", "parameters with heads"):
+        assert [x.split() for x in found.splitlines() if x.startswith(line)] == [
+            x.split() for x in own.splitlines() if x.startswith(line)
+        ]
+    _, error = here("--mode=describe", status=2)
+    assert "--config=FILE is required once" in error
 
 
 @pytest.mark.heart
