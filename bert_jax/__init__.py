@@ -45,6 +45,7 @@ def make_config(
 def fit(config: "ConfigDict", workdir: str | Path) -> "Trained":
     """Trains, as `--mode=train --workdir=DIR` does: starts, resumes, or only reports.
 
+    With `init_from` the model has the sizes of these weights, whatever the config has.
     Ctrl-C, or Jupyter's button to interrupt, saves the step it stopped at; the same
     call goes on from there.
 
@@ -53,7 +54,7 @@ def fit(config: "ConfigDict", workdir: str | Path) -> "Trained":
 
     Raises:
       UserError: what the user can fix.
-      KeyboardInterrupt: it was interrupted.
+      KeyboardInterrupt, bert_jax.errors.Interrupted: by Ctrl-C, by another signal.
     """
     from bert_jax import in_python
 

@@ -1,7 +1,7 @@
 """Training from Python, by the code of the command line."""
 
-import functools
 import signal
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,18 @@ class Trained:
       workdir: its work directory.
       step: whose weights are the result (`config.evaluate.checkpoint`).
       scores: of each split that has labels: name -> value.
+      model: as `bert_jax.load` opens it; None of an ELMo, which `bert_jax.elmo` opens.
     """
 
-    def __init__(self, workdir: str, step: int, scores: Mapping[str, dict[str, float]]):
+    def __init__(
+        self,
+        workdir: str,
+        step: int,
+        scores: Mapping[str, dict[str, float]],
+        model: Bert | None,
+    ):
         self.workdir, self.step, self.scores = workdir, step, scores
-
-    @functools.cached_property
-    def model(self) -> Bert:
-        """As `bert_jax.load` opens it."""
-        return pretrained.load(self.workdir)
+        self.model = model
 
     def __repr__(self) -> str:
         return f"Trained({self.workdir!r}, step={self.step}, scores={self.scores})"
@@ -41,11 +44,18 @@ def make_config(
     name: str, fields: Mapping[str, Any], arguments: Mapping[str, Any]
 ) -> ConfigDict:
     """See `bert_jax.make_config`."""
+    main.set_up_logging()
     own = configuration.CONFIGS / f"{name}.py"
     spec = str(own if own.is_file() else name)
     given = ",".join(f"{key}={value}" for key, value in arguments.items())
+    for field, value in fields.items():
+        if not isinstance(value, str | int | float | tuple | list):
+            raise UserError(
+                f"{field}={value!r:.60}: must be a text, a number or a tuple of them"
+            )
     overrides = [f"--config.{field}={value}" for field, value in fields.items()]
-    return configuration.load(f"{spec}:{given}" if given else spec, overrides)
+    join = "," if ":" in name else ":"
+    return configuration.load(f"{spec}{join}{given}" if given else spec, overrides)
 
 
 def fit(config: ConfigDict, workdir: str | Path) -> Trained:
@@ -55,9 +65,13 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
             f"config.train.seeds={config.train.seeds}: from Python one seed at a time; "
             "several: python -m bert_jax.main"
         )
-    line = command_line.parse([f"--workdir={workdir}"])
+    if not str(workdir):
+        raise UserError("workdir is empty: name a folder")
+    if threading.current_thread() is not threading.main_thread():
+        raise UserError("fit runs in the main thread alone: it handles signals")
+    line = command_line.parse([f"--workdir={storage.absolute(storage.path(workdir))}"])
     main.set_up_logging()
-    bring_back = signals.remember()
+    bring_back = signals.remember(exits=False)
     try:
         try:
             step = main.run(
@@ -75,4 +89,6 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
     assert step is not None
     folder = storage.path(line.workdir)
     found = runs.scores(folder, step, config.evaluate.splits)
-    return Trained(line.workdir, step, found)
+    has_model = config.task.name != "elmo" and config.model.architecture != "elmo"
+    model = pretrained.load(line.workdir) if has_model else None
+    return Trained(line.workdir, step, found, model)

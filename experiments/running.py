@@ -25,11 +25,12 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-def check(arguments: Sequence[str]) -> None:
+def check(arguments: Sequence[str], *, has_steps: bool = True) -> None:
     """Checks a run's config before any run begins, as far as its data is not needed.
 
     Args:
       arguments: of bert_jax.main.
+      has_steps: the config's steps are the run's.
 
     Raises:
       UserError: what the run would end with.
@@ -38,7 +39,7 @@ def check(arguments: Sequence[str]) -> None:
 
     line = command_line.parse(arguments)
     config = configuration.load(line.config, line.overrides)
-    if config.train.num_steps and not config.train.budget:
+    if has_steps and config.train.num_steps and not config.train.budget:
         optimizer.learning_rate_schedule(config)
 
 

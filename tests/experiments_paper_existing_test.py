@@ -6,7 +6,7 @@ import pytest
 from paper_runs import command, data
 
 from bert_jax.errors import UserError
-from experiments.paper import options, runs
+from experiments.paper import options, progress, runs
 
 __all__ = ["command", "data"]  # fixtures
 
@@ -70,9 +70,8 @@ def test_a_claim_is_judged_of_base_and_large(command, weights):
     status, ran, out, err = command("table1", *args)
     assert (status, len(ran)) == (0, 2 * 2 * 3), err
     assert "REPRODUCED: Large is better than Base" in out
-    results = json.loads(
-        (command.output / "table1-large" / "results.json").read_text("utf-8")
-    )
+    (report,) = command.output.glob("table1-large-*")  # others' have other names
+    results = json.loads((report / "results.json").read_text("utf-8"))
     assert results["about"]["weights"] == f"{large}, {base}"
     assert "corpus" not in results["about"]
     papers = {s["system"]: s["paper"] for s in results["scores"]
@@ -84,9 +83,12 @@ def test_a_claim_is_judged_of_base_and_large(command, weights):
 def test_table_7_has_all_its_rows_of_one(planned, weights):
     base = weights("bert-base-cased", 12, 768)
     found, plan = planned("table7", f"--weights={base}", "--seeds=2")
+    assert "features" in progress.overview(plan)
     assert len(found.table.systems) == 7 and len(found.table.claims) == 2
     assert sorted(run.kind for run in plan) == ["features", "ner", "ner"]
     assert f"--init_from={base}" in next(r for r in plan if r.kind == "features")[2]
+    found, _ = planned("table7", f"--weights={weights('mine', 5, 16)}")
+    assert {system.paper for system in found.table.systems} == {""}
 
 
 @pytest.mark.parametrize(
@@ -100,6 +102,8 @@ def test_table_7_has_all_its_rows_of_one(planned, weights):
         ("table1", ("--weights=nowhere",), "nowhere: no such folder"),
         ("table1", ("--weights=A,A",), "names weights twice"),
         ("table7", ("--weights=A,B",), "table7 takes one"),
+        ("table1", ("--weights=",), "--weights=: name one at least"),
+        ("table1", ("--weights=gs://b/run",), "copy it to this machine first"),
     ],
 )
 def test_what_it_does_not_take(planned, weights, table, args, message):

@@ -223,7 +223,7 @@ def test_that_nothing_will_be_scored_is_said_before_it_trains(
     given = ("--config.task.dev_file=", "--config.train.num_steps=1")
     _, err = run(folder, tmp_path / "run", *given)
     before, _, _ = err.partition("compiling the step")
-    said = "no dev data is named: nothing will be scored\n"
+    said = "nothing will be scored: no dev data, or no evaluate.splits\n"
     assert said in before and said not in finished[2]
 
 

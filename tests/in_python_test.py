@@ -1,13 +1,15 @@
 """`bert_jax.make_config` and `bert_jax.fit`: as the command line, from Python."""
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from runs import losses
 
 import bert_jax
 from bert_jax.config import configuration
-from bert_jax.errors import UserError
+from bert_jax.errors import Interrupted, UserError
+from bert_jax.runtime import signals
 from bert_jax.training.session import Session
 from bert_jax.workdir import metrics
 
@@ -74,11 +76,29 @@ def test_an_interrupted_run_goes_on(config, plain, tmp_path, monkeypatch):
     assert losses(found.workdir) == pytest.approx(losses(plain), rel=1e-5)
 
 
+def test_two_ctrl_c_do_not_end_python():
+    """As they end the program where an exception is not safe."""
+    bring_back = signals.remember(exits=False)
+    try:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(Interrupted):
+            signals.check()
+    finally:
+        bring_back()
+
+
 def test_what_it_refuses(config, tmp_path):
     config.train.seeds = 2
     with pytest.raises(UserError, match=r"config\.train\.seeds=2: from Python one"):
         bert_jax.fit(config, tmp_path / "run")
     config.train.seeds = 1
+    with pytest.raises(UserError, match="workdir is empty"):
+        bert_jax.fit(config, "")
+    with pytest.raises(UserError, match=r"task\.train_file=None: must be a text"):
+        bert_jax.make_config("finetune/text", {"task.train_file": None})
+    with ThreadPoolExecutor(1) as pool, pytest.raises(UserError, match="main thread"):
+        pool.submit(bert_jax.fit, config, tmp_path / "run").result()
     config.train.steps = 3
     with pytest.raises(UserError, match=r"config: no field config\.train\.steps"):
         bert_jax.fit(config, tmp_path / "run")

@@ -128,6 +128,7 @@ def _identity(source: str, data_dir: Path) -> list[Any]:
         return [kind, info.full_name, sizes]
     if kind == "hf":
         files = digests.of_source(source, lambda: _hub_files(source), data_dir)
+        kind = "hf passages" if _is_wikipedia(name) else kind
     else:
         files = digests.of_files(_files(source), data_dir)
     return [kind, len(files), hashlib.sha256("".join(files).encode()).hexdigest()]
@@ -144,6 +145,11 @@ def _kind(source: str) -> tuple[str, str]:
     )
 
 
+def _is_wikipedia(name: str) -> bool:
+    """Whether a data set of the Hub has articles for `wikipedia.paragraphs`."""
+    return name.startswith("wikimedia/wikipedia")
+
+
 def _read(source: str, data_dir: Path) -> Iterator[Document]:
     kind, name = _kind(source)
     if kind == "pydocs":
@@ -151,10 +157,9 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
     elif kind == "tfds":
         yield from _read_tfds(name)
     elif kind == "hf":
-        is_wikipedia = name.startswith("wikimedia/wikipedia")
         for file in _hub_files(source):
             for document in _read_parquet(file):
-                if is_wikipedia:
+                if _is_wikipedia(name):
                     text = wikipedia.paragraphs(document.text)
                     document = Document(text, "lines")
                 yield document

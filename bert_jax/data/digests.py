@@ -6,7 +6,8 @@ import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from bert_jax.runtime import hub, storage
+from bert_jax.errors import UserError
+from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Found, Path
 
 # Reading terabytes at each start would take hours, so digests are cached beside the
@@ -48,16 +49,16 @@ def of_source(
     source: str, files: Callable[[], Sequence[pathlib.Path]], data_dir: Path
 ) -> list[str]:
     """The names that the Hub's cache gives files by their contents; those of the last
-    time, kept as above, while the Hub cannot be reached.
+    time, kept as above, while the Hub does not give them.
 
     Raises:
-      hub.Unreachable: and there was no last time.
+      UserError: it does not, and there was no last time.
     """
     place = data_dir / _KEPT
     kept = _read(place).get(source)
     try:
         names = [path.resolve().name for path in files()]
-    except hub.Unreachable:
+    except UserError:
         if kept is None:
             raise
         return kept

@@ -236,7 +236,7 @@ def _check_no_header(where: str, row: list[str], numbers: Sequence[str]) -> None
     if by_number or (names and names <= _USUAL_NAMES):
         raise UserError(
             f"{where}: is it a header ({', '.join(row)})? Columns by number are for "
-            "files without one: remove the line, or give the columns' names"
+            "files without one: remove the line, or train with the columns' names"
         )
 
 

@@ -63,6 +63,7 @@ class _Process(Stop):
     def __init__(self) -> None:
         super().__init__()
         self.interrupts = 0  # number of Ctrl-C
+        self.exits = True  # at a second one, where it cannot raise
         self.deferred: Stop | None = None  # of the innermost `deferred` block
         self.hook = sys.unraisablehook
 
@@ -70,10 +71,13 @@ class _Process(Stop):
 _process = _Process()
 
 
-def remember() -> Callable[[], None]:
+def remember(*, exits: bool = True) -> Callable[[], None]:
     """Sets handlers that only remember signals, until `check` or `raise_interrupted`.
 
     An ignored SIGHUP stays ignored (nohup).
+
+    Args:
+      exits: a second Ctrl-C ends the process where it cannot raise.
 
     Returns:
       A function that restores the previous handlers.
@@ -83,6 +87,7 @@ def remember() -> Callable[[], None]:
         _process.raises = False
         return lambda: None
     _process = process = _Process()
+    process.exits = exits
     before = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGALRM)}
     if before[signal.SIGHUP] is signal.SIG_IGN:
         del before[signal.SIGHUP]
@@ -175,6 +180,8 @@ def _handle(number: int, frame: FrameType | None) -> None:
         # After two Ctrl-C the user does not want to wait for a save or an import.
         works = _process.raises or _process.deferred
         if not works or _in_compiled(frame):
+            if not _process.exits:
+                return
             os._exit(128 + number)
         raise Interrupted(number)
 

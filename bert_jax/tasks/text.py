@@ -101,7 +101,7 @@ class Text(Classification):
     def place_of_text(self, row: Mapping[str, Any]) -> str:
         """Of a table without a header by number."""
         column = self.config.task.get("text", "text")
-        if self.row_columns.numbers:
+        if self.row_columns.numbers and column in row:
             return f"column {column}, counted from 0, of {len(row)} (no header)"
         return f"column {column if column in row else 'text'!r}"
 

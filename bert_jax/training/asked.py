@@ -37,7 +37,6 @@ MAY_DIFFER = (
     *("mesh.", "predict.", "evaluate.", "corpus.data_dir", *DATA, "model.dtype"),
     *("model.attention", "model.remat", "corpus.runner", "corpus.beam_options"),
 )
-COLUMNS = ("task.text", "task.text_b", "task.label")  # may differ in another file
 
 
 def config(
@@ -100,7 +99,7 @@ def of_run(
             continue
         if field == "task.dev_file" and "dev_fraction" in config.task:
             config.task.dev_fraction = 0.0  # that file is dev now
-        if not (field.startswith(MAY_DIFFER) or field in COLUMNS):
+        if not field.startswith(MAY_DIFFER):
             raise UserError(
                 f"--config.{field}={after}: the run in {folder} has {before!r}, and "
                 "this mode must use the run's value; leave this flag out"

@@ -57,7 +57,7 @@ def opening(
     yield _tokenizer_line(task, fit)
     yield f"log: {folder / 'metrics.jsonl'}; curves: tensorboard --logdir={folder}"
     if not task.splits:
-        yield "no dev data is named: nothing will be scored"
+        yield "nothing will be scored: no dev data, or no evaluate.splits"
     yield "to stop: Ctrl-C, which saves; the same command resumes"
 
 

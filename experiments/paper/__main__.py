@@ -71,7 +71,10 @@ def _write(options: Options, found: results.Results) -> list[Path]:
     """Writes report.html, report.txt and results.json; returns their paths."""
     from experiments.paper import page  # needs matplotlib
 
-    folder = options.output / f"{options.table.name}-{options.size}"
+    name = f"{options.table.name}-{options.size}"
+    if options.weights:
+        name += f"-{runs.digest(*options.weights)}"
+    folder = options.output / name
     contents = {
         "results.json": json.dumps(results.plain(found), indent=1) + "\n",
         "report.txt": text.report(found) + "\n",

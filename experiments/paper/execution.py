@@ -58,7 +58,7 @@ def check(runs: Sequence[Run]) -> None:
     """Raises UserError for the first run whose config is wrong; none has begun."""
     for run in runs:
         if run.kind != "features":
-            running.check(run.arguments)
+            running.check(run.arguments, has_steps=not run.words)
 
 
 def run_all(runs: Sequence[Run], errors: dict[Path, str], lock: int) -> int:

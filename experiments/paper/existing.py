@@ -30,11 +30,16 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
       UserError: a source has no weights or is named twice; the table has no such form.
     """
     tables.build(table, size)  # there is such a table
+    if not sources:
+        raise UserError("--weights=: name one at least")
     if table not in TABLES:
         raise UserError(
             f"--weights: {table} compares pre-trainings, which it trains itself; "
             f"choose one of {', '.join(TABLES)}"
         )
+    for source in sources:
+        if "://" in source:
+            raise UserError(f"--weights={source}: copy it to this machine first")
     if len(set(sources)) < len(sources):
         raise UserError(f"--weights={','.join(sources)}: names weights twice")
     if table in _OF_ONE and len(sources) > 1:
@@ -45,8 +50,12 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
         for x in sources
     ]
     if table in _OF_ONE:
+        if found[0].model != "bert":
+            raise UserError(f"--weights={sources[0]}: {table} is of BERT alone")
         whole = tables.build(table, found[0].size)
         rows = tuple(x._replace(pretraining=found[0]) for x in whole.systems)
+        if not sizes[sources[0]]:  # the paper has none of this shape
+            rows = tuple(row._replace(paper="") for row in rows)
         return whole._replace(systems=rows), found[0].size
     names = [_name(x, sizes) for x in sources]
     both = {"BERT, base", "BERT, large"} <= set(names)
@@ -56,7 +65,9 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
         for name, own in zip(names, found, strict=True)
     )
     claims = whole.claims if both else ()
-    return whole._replace(systems=rows, claims=claims), found[0].size
+    note = whole.note.replace("needs --size=large", "needs weights of Base and Large")
+    own = whole._replace(systems=rows, claims=claims, note=note)
+    return own, found[0].size
 
 
 def require_no_pretraining(

@@ -94,8 +94,8 @@ def parse(argv: Sequence[str]) -> Options:
     """
     given, rest = _parser().parse_known_args(argv)
     systems = beside.chosen(given.systems)
-    sources = tuple(filter(None, given.weights.split(",")))
-    if sources:
+    sources = tuple(filter(None, (given.weights or "").split(",")))
+    if given.weights is not None:
         existing.require_no_pretraining(given, rest, _OF_ALL)
         table, given.size = existing.build(given.table, given.size, sources)
     else:
@@ -170,7 +170,7 @@ def _parser() -> command_line.Parser:
     parser.add_argument("table", help=", ".join(tables.TABLES))
     parser.add_argument("--size", default="base", choices=tuple(tables.SIZES))
     parser.add_argument("--systems", default="bert", help="table1: bert,gpt,elmo")
-    parser.add_argument("--weights", default="", help="a row from each, between commas")
+    parser.add_argument("--weights", help="a row from each, between commas")
     parser.add_argument("--words", type=int, help="with --systems: that each reads")
     parser.add_argument("--corpus", default="", help="sources, between commas")
     parser.add_argument("--data", default="", help="folders, between commas")

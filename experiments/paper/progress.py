@@ -49,7 +49,11 @@ def overview(runs: Sequence[Run]) -> str:
         rows.append((state.word, run.kind, str(run.folder), left, state.error))
     header = ("", "kind", "run", "time left", "error")
     unknown = [
-        run for run in runs if run.needs is None and found[run.folder].left is None
+        run
+        for run in runs
+        if run.needs is None
+        and run.kind != "features"
+        and found[run.folder].left is None
     ]
     parts = (terminal.table(rows, header), scale(unknown), estimate(runs))
     return "\n".join(filter(None, parts))

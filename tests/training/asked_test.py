@@ -249,8 +249,6 @@ def test_what_the_run_decides_is_refused_and_the_rest_said(runs):
     _, err = bert("--mode=evaluate", f"--workdir={workdir}",
                   "--config.evaluate.batch_size=8")  # fmt: skip
     assert "config.evaluate.batch_size=8, but the run has 16\n" in err
-    other = asked.of_run(workdir, None, ["--config.task.text=review"])
-    assert other.task.text == "review"  # the columns are the file's
     squad = FINETUNE / "squad.py"
     _, err = bert("--mode=predict", f"--workdir={workdir}", f"--config={squad}",
                   status=2)  # fmt: skip
