@@ -123,6 +123,7 @@ def test_configs_base_starts_goes_on_and_needs_the_hub_once(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     _, err = here(*flags, f"--workdir={tmp_path / 'again'}")
     assert losses(tmp_path / "again").tolist() == losses(tmp_path / "run").tolist()
+    assert f"warning: hf:{WIKIPEDIA}: not in the cache" in err
     flags[-1] = f"--config.corpus.data_dir={tmp_path}/other"
     _, err = here(*flags, f"--workdir={tmp_path / 'none'}", status=2)
     assert f"hf:{WIKIPEDIA}: not in the cache" in err and err.count("\n") == 1

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Found, Path
+
+log = logging.getLogger(__name__)
 
 # Reading terabytes at each start would take hours, so digests are cached beside the
 # prepared data, keyed by each file's name, size and time.
@@ -58,9 +61,11 @@ def of_source(
     kept = _read(place).get(source)
     try:
         names = [path.resolve().name for path in files()]
-    except UserError:
+    except UserError as error:
         if kept is None:
             raise
+        what = str(error).partition(". Without a network")[0]
+        log.warning("warning: %s; its text is taken to be as it was last time", what)
         return kept
     if names != kept:
         _keep(place, {source: names})
