@@ -135,7 +135,12 @@ def test_unbalanced_quotes_are_placed_where_their_record_begins(tmp_path, conten
     [
         ("a.csv", "text,b\n1,2\n1,2,3\n", ":3", "3 fields, but the header names 2"),
         ("a.tsv", "text\tb\n1\n", ":2", "1 fields, but the header names 2"),
-        ("a.csv", "a,b,a\n1,2,3\n", ":1", "'a' twice"),
+        (
+            "a.csv",
+            "a,b,a\n1,2,3\n",
+            ":1",
+            "'a' twice; rename one of the columns, or, if it",
+        ),
         ("a.csv", "a,b\n1,2\n", ":1", "no column 'text'; there are: a, b"),
         ("a.jsonl", '{"text": ""}\n{"x": 1}\n', ":2", "no column 'text'; there are: x"),
         ("a.jsonl", '{"text": "a\n', ":1", "not JSON"),
