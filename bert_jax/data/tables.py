@@ -222,8 +222,8 @@ def _header(path: str, row: list[str]) -> list[str]:
     doubled = sorted({name for name in row if name and row.count(name) > 1})
     if doubled:
         raise UserError(
-            f"{path}:1: the header has {doubled[0]!r} twice; rename one of the columns, "
-            "or, if it is a record, name all columns by number from 0"
+            f"{path}:1: the header has {doubled[0]!r} twice; rename one of the "
+            "columns, or, if it is a record, name all columns by number from 0"
         )
     return row
 
