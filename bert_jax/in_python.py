@@ -1,5 +1,6 @@
 """Training from Python, by the code of the command line."""
 
+import dataclasses
 import signal
 import threading
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from bert_jax.pretrained import Bert
 from bert_jax.runtime import signals, storage
 
 
+@dataclasses.dataclass(frozen=True)
 class Trained:
     """A finished run.
 
@@ -26,18 +28,10 @@ class Trained:
       model: as `bert_jax.load` opens it; None of an ELMo, which `bert_jax.elmo` opens.
     """
 
-    def __init__(
-        self,
-        workdir: str,
-        step: int,
-        scores: Mapping[str, dict[str, float]],
-        model: Bert | None,
-    ):
-        self.workdir, self.step, self.scores = workdir, step, scores
-        self.model = model
-
-    def __repr__(self) -> str:
-        return f"Trained({self.workdir!r}, step={self.step}, scores={self.scores})"
+    workdir: str
+    step: int
+    scores: Mapping[str, dict[str, float]]
+    model: Bert | None = dataclasses.field(repr=False)
 
 
 def make_config(

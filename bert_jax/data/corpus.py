@@ -15,7 +15,9 @@ Files whose names end in .gz, .bz2, .xz or .zst are decompressed. Memory holds o
 document at a time (parquet: a batch of rows).
 """
 
+import contextlib
 import hashlib
+import itertools
 import os
 import pathlib
 import re
@@ -127,7 +129,8 @@ def _identity(source: str, data_dir: Path) -> list[Any]:
         sizes = [[split, i.num_examples, i.num_bytes] for split, i in splits]
         return [kind, info.full_name, sizes]
     if kind == "hf":
-        files = digests.of_source(source, lambda: _hub_files(source), data_dir)
+        with _ways_without_network():
+            files = digests.of_source(source, lambda: _hub_files(source), data_dir)
         kind = "hf passages" if _is_wikipedia(name) else kind
     else:
         files = digests.of_files(_files(source), data_dir)
@@ -147,7 +150,7 @@ def _kind(source: str) -> tuple[str, str]:
 
 def _is_wikipedia(name: str) -> bool:
     """Whether a data set of the Hub has articles for `wikipedia.paragraphs`."""
-    return name.startswith("wikimedia/wikipedia")
+    return re.split("[@:]", name)[0] == "wikimedia/wikipedia"
 
 
 def _read(source: str, data_dir: Path) -> Iterator[Document]:
@@ -157,22 +160,28 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
     elif kind == "tfds":
         yield from _read_tfds(name)
     elif kind == "hf":
-        for file in _hub_files(source):
-            for document in _read_parquet(file):
-                if _is_wikipedia(name):
-                    text = wikipedia.paragraphs(document.text)
-                    document = Document(text, "lines")
-                yield document
+        with _ways_without_network():
+            files = _hub_files(source)
+        for document in itertools.chain.from_iterable(map(_read_parquet, files)):
+            if _is_wikipedia(name):
+                document = Document(wikipedia.paragraphs(document.text), "lines")
+            yield document
     else:
         for path in _files(source):
             yield from FILE_KINDS[kind](path)
 
 
 def _hub_files(source: str) -> list[pathlib.Path]:
+    return hub_source.required(source, "train")
+
+
+@contextlib.contextmanager
+def _ways_without_network() -> Iterator[None]:
+    """Where the Hub cannot be reached the error says what to do instead."""
     try:
-        return hub_source.required(source, "train")
+        yield
     except hub.Unreachable as error:
-        raise hub.Unreachable(f"{error}. {_WITHOUT_NETWORK}") from error
+        raise UserError(f"{error}. {_WITHOUT_NETWORK}") from error
 
 
 def _files(source: str) -> dict[str, storage.Found]:

@@ -64,8 +64,7 @@ def of_source(
     except UserError as error:
         if kept is None:
             raise
-        what = str(error).partition(". Without a network")[0]
-        log.warning("warning: %s; its text is taken to be as it was last time", what)
+        log.warning("warning: %s; its text is taken to be as it was last time", error)
         return kept
     if names != kept:
         _keep(place, {source: names})

@@ -4,7 +4,7 @@ Each row starts from weights that `init_from` takes: a folder, a run, or hf:OWNE
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from bert_jax.config.configuration import field_of
 from bert_jax.convert import weights
@@ -44,30 +44,25 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
         raise UserError(f"--weights={','.join(sources)}: names weights twice")
     if table in _OF_ONE and len(sources) > 1:
         raise UserError(f"--weights={','.join(sources)}: {table} takes one")
-    sizes = {source: _size(source) for source in sources}
-    found = [
-        Pretraining(x, size=sizes[x] or size, model=_model(x), weights=x)
-        for x in sources
-    ]
+    found = [_pretraining(source, size) for source in sources]
+    (first, named), *_ = found
     if table in _OF_ONE:
-        if found[0].model != "bert":
+        if first.model != "bert":
             raise UserError(f"--weights={sources[0]}: {table} is of BERT alone")
-        whole = tables.build(table, found[0].size)
-        rows = tuple(x._replace(pretraining=found[0]) for x in whole.systems)
-        if not sizes[sources[0]]:  # the paper has none of this shape
+        whole = tables.build(table, first.size)
+        rows = tuple(x._replace(pretraining=first) for x in whole.systems)
+        if not named:  # the paper has none of this shape
             rows = tuple(row._replace(paper="") for row in rows)
-        return whole._replace(systems=rows), found[0].size
-    names = [_name(x, sizes) for x in sources]
-    both = {"BERT, base", "BERT, large"} <= set(names)
-    whole = tables.build(table, "large" if both else found[0].size)
-    rows = tuple(
-        System(name, own, _paper(table, name))
-        for name, own in zip(names, found, strict=True)
-    )
+        return whole._replace(systems=rows), first.size
+    sizes = [size for _, size in found]
+    # The paper's names are for the only Base and the only Large.
+    only = {x for x in ("base", "large") if sizes.count(x) == 1}
+    rows = tuple(_row(table, own, own.size if x in only else "") for own, x in found)
+    both = len(only) == 2
+    whole = tables.build(table, "large" if both else first.size)
     claims = whole.claims if both else ()
     note = whole.note.replace("needs --size=large", "needs weights of Base and Large")
-    own = whole._replace(systems=rows, claims=claims, note=note)
-    return own, found[0].size
+    return whole._replace(systems=rows, claims=claims, note=note), first.size
 
 
 def require_no_pretraining(
@@ -89,33 +84,26 @@ def require_no_pretraining(
         )
 
 
-def _size(source: str) -> str:
-    """The name of a BERT's size; empty for another shape or model.
+def _pretraining(source: str, size: str) -> tuple[Pretraining, str]:
+    """A source as a pre-training that has ended, whose recipe is that of its size, or
+    `size`; and the name of its size, empty for another shape or model.
 
     Raises:
       UserError: there are no such weights.
     """
     weights.check(source)
     shape = weights.read_shape(source)
+    model = shape.get("architecture", "bert")
     given = shape.get("num_hidden_layers"), shape.get("hidden_size")
     known = [name for name, own in tables.SIZES.items() if own[:2] == given]
-    return known[0] if known and _model(source) == "bert" else ""
+    named = known[0] if known and model == "bert" else ""
+    own = Pretraining(source, size=named or size, model=model, weights=source)
+    return own, named
 
 
-def _model(source: str) -> str:
-    return str(weights.read_shape(source).get("architecture", "bert"))
-
-
-def _name(source: str, sizes: Mapping[str, str]) -> str:
-    """The paper's name for the only Base or Large; else what the weights are called."""
-    size = sizes[source]
-    is_only = list(sizes.values()).count(size) == 1
-    return f"BERT, {size}" if size in ("base", "large") and is_only else source
-
-
-def _paper(table: str, name: str) -> str:
-    """The row of the paper's table."""
-    for size in ("base", "large"):
-        if name == f"BERT, {size}":
-            return tables.build(table, size).systems[-1].paper
-    return ""
+def _row(table: str, own: Pretraining, size: str) -> System:
+    """A row; beside the paper's of this size, if it is not empty."""
+    if not size:
+        return System(own.weights, own)
+    paper = tables.build(table, size).systems[-1].paper
+    return System(f"BERT, {size}", own, paper)

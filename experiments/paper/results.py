@@ -154,8 +154,9 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
     if options.words:
         given = f"{options.words:,} words of text for each system"
     configs = ", ".join(Path(spec).name for spec in options.configs.values())
-    begin = {"weights": ", ".join(options.weights)}
-    if not options.weights:
+    if options.weights:
+        begin = {"weights": ", ".join(options.weights)}
+    else:
         begin = {
             "pre-training": f"{given}, config {configs}",
             "fields of pre-training": " ".join(options.fields) or "none",
