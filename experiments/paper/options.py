@@ -1,7 +1,6 @@
 """The command line of experiments.paper, checked before anything runs."""
 
 import argparse
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -126,10 +125,6 @@ def parse(argv: Sequence[str]) -> Options:
     if not sources:
         _check_steps(resolved)
         _check_corpus(resolved, given.size, words)
-    for system, data in itertools.product(systems, found.values()):
-        if data.config:
-            spec = finetuning_config(data, given.size, system)
-            configuration.load(spec, list(finetuning))
     return Options(
         *(table, given.size, systems, sources, words, configs, corpus, given.output),
         *(given.seeds, found, missing, fields, finetuning, given.plan, resolved),
