@@ -37,7 +37,8 @@ from experiments import (
 )
 from experiments.curves_report import CLS, FINE, LTR, MEAN, Key, Series
 from experiments.paper import execution, progress
-from experiments.paper.runs import Run, digest, read_json
+from experiments.paper.recorded import read_json
+from experiments.paper.runs import Run, digest
 from experiments.paper.tables import SIZES
 from experiments.review_sets import Data
 

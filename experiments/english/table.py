@@ -28,7 +28,8 @@ from experiments import by_size, command_line, ending
 from experiments.english import rows
 from experiments.english.rows import COLUMNS, NOTE, RANDOM, TRAINED, Score
 from experiments.paper import execution, progress, tasks
-from experiments.paper.runs import Run, digest, read_json
+from experiments.paper.recorded import read_json
+from experiments.paper.runs import Run, digest
 from experiments.paper.sizes import SIZES
 from experiments.paper.systems import Column
 from experiments.running import ROOT

@@ -15,7 +15,8 @@ from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.runtime import terminal
 from bert_jax.workdir import metrics
 from experiments.paper import budget
-from experiments.paper.runs import Run, read_json
+from experiments.paper.recorded import read_json
+from experiments.paper.runs import Run
 
 # FLOPs in a second of training, roughly: of tiny on two cores of a Xeon 0.8e11, of an
 # EPYC 1.7e11 (README); of NVIDIA's Large on an A100, published, 1.5e14.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.paper import budget, execution, progress, runs
+from experiments.paper import budget, execution, progress, recorded, runs
 from experiments.paper.options import Options
 from experiments.paper.runs import Run
 from experiments.paper.systems import AVERAGE, Column, System, Table
@@ -71,7 +71,7 @@ def collect(
     columns = tuple(c for c in table.columns if c.task in options.found)
     cells = {
         (system.name, column.key): Cell(
-            runs.scores(options, system, column),
+            recorded.scores(options, system, column),
             table.published.rows.get(system.paper, {}).get(column.key),
         )
         for system in table.systems
@@ -94,7 +94,7 @@ def collect(
         if not system.choice
     }
     single = [column for column in columns if column != AVERAGE]
-    majority = {column.key: runs.baseline(options, column) for column in single}
+    majority = {column.key: recorded.baseline(options, column) for column in single}
     known = {key: value for key, value in majority.items() if value is not None}
     if len(averaged) > 1 and known.keys() >= set(averaged):
         known[AVERAGE.key] = statistics.fmean(known[key] for key in averaged)
@@ -129,7 +129,7 @@ def _cost(options: Options, system: System) -> Mapping[str, float]:
 def _loss(options: Options, system: System) -> Mapping[str, float]:
     if system.share < 100:
         return {}
-    last = runs.last_dev(runs.pretraining(options, system.pretraining))
+    last = recorded.last_dev(runs.pretraining(options, system.pretraining))
     names = (
         *("perplexity", "next_sentence_accuracy", "next_sentence_majority"),
         "step",
@@ -141,7 +141,9 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
     """Where, when and with what; in words."""
     ended = [run.folder / "result.json" for run in planned]
     devices = {
-        runs.read_json(path, "devices")["devices"] for path in ended if path.exists()
+        recorded.read_json(path, "devices")["devices"]
+        for path in ended
+        if path.exists()
     }
     versions = [f"Python {platform.python_version()}"]
     for package in _PACKAGES:
@@ -186,7 +188,7 @@ def _processor() -> str:
 
 def _about(run: Run, error: str) -> dict[str, Any]:
     path = run.folder / "result.json"
-    done = runs.read_json(path) if path.exists() else {}
+    done = recorded.read_json(path) if path.exists() else {}
     return {
         "folder": str(run.folder),
         "kind": run.kind,

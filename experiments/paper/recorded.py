@@ -1,0 +1,88 @@
+"""What a table's runs have recorded: scores, the majority baseline, held-out losses."""
+
+from pathlib import Path
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.runtime import outside
+from bert_jax.workdir import metrics
+from experiments.paper import runs
+from experiments.paper.options import Options
+from experiments.paper.runs import Run
+from experiments.paper.systems import Column, System
+
+
+def scores(options: Options, system: System, column: Column) -> dict[int, float]:
+    """A system's scores on a column, in points, by seed; of the seeds that ended."""
+    if column.task not in options.found:
+        return {}
+    found = {}
+    choice = system.choice or (column.score if column.task == "features" else "")
+    for run in runs.finetuning(options, system, column.task):
+        if not (run.folder / "result.json").exists():
+            continue
+        if run.kind == "features":
+            return _of_features(run.folder, choice, options.seeds)
+        folders = sorted(run.folder.glob("seed_*")) or [run.folder]
+        for folder in folders:
+            lines = metrics.read(folder, column.split)
+            if column.task == "imdb":  # published figures are on test
+                lines = metrics.read(folder, "test") or lines
+            if lines:  # MNLI may have no mismatched dev set
+                if column.score not in lines[-1]:
+                    raise UserError(
+                        f"{folder}: scored without {column.score}; is the data of "
+                        f"{column.title} in --data?"
+                    )
+                seed = int(folder.name.removeprefix("seed_"))
+                found[seed] = column.scale * lines[-1][column.score]
+    return found
+
+
+def baseline(options: Options, column: Column) -> float | None:
+    """The majority class's score on a column, in points; None if no run has said it."""
+    if column.task not in options.found or column.task == "features":
+        return None
+    for system in options.table.systems:
+        for run in runs.finetuning(options, system, column.task):
+            path = run.folder / "result.json"
+            said = read_json(path).get("baseline", {}) if path.exists() else {}
+            split = "test" if column.task == "imdb" and "test" in said else column.split
+            if column.score in said.get(split, {}):
+                return column.scale * said[split][column.score]
+    return None
+
+
+def _of_features(folder: Path, choice: str, seeds: int) -> dict[int, float]:
+    """F1 on dev; empty where the model has too few layers for the choice."""
+    hint = f"delete {folder / 'result.json'}, and the same command writes both again"
+    path = folder / "results.json"
+    results = read_json(path, "score", "choices", hint=hint)
+    if results["score"] != "f1":
+        raise UserError(f"{folder}: scored by {results['score']}, not F1 of entities")
+    found = results["choices"].get(choice)
+    if found is None:
+        return {}
+    restarts = found["dev"]["restarts"]
+    return {seed: 100 * restarts[seed] for seed in range(min(seeds, len(restarts)))}
+
+
+def last_dev(run: Run) -> dict[str, Any]:
+    """The last dev numbers of a run that has ended; empty before."""
+    if not (run.folder / "result.json").exists():
+        return {}
+    lines = metrics.read(run.folder, "dev")
+    return lines[-1] if lines else {}
+
+
+def read_json(path: Path, *keys: str, hint: str = "delete it") -> dict[str, Any]:
+    """What a run or a command before has left.
+
+    Raises:
+      UserError: it is damaged, or lacks one of the keys.
+    """
+    found = outside.read_object(path, f"; {hint}")
+    for key in keys:
+        if key not in found:
+            raise UserError(f"{path}: damaged: it has no {key}; {hint}")
+    return found
