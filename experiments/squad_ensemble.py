@@ -8,9 +8,9 @@ may differ in size, but not in their vocabulary. Windows, n best and the rest ar
 the first one's config, and so is the file, unless one is named. The checkpoint is the
 last or the best, as each one's config says.
 
-The output folder gets predictions.json, nbest_predictions.json and, for SQuAD 2.0,
-null_odds.json; the scores are printed as JSON. In 2.0 the threshold is fitted on the
-file, unless it is given: a file without answers wants the one of the dev set.
+The output folder gets predictions.json, nbest_predictions.json, scores.json and, for
+SQuAD 2.0, null_odds.json; the scores are printed, too. In 2.0 the threshold is fitted
+on the file, unless it is given: a file without answers wants the one of the dev set.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
+from bert_jax.runtime.storage import write_atomically
 from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.squad import Squad
 from bert_jax.training import initial, sharding
@@ -58,7 +59,9 @@ def _main(argv: Sequence[str]) -> int:
         task.facts["null_threshold"] = options.null_threshold
     numbers = task.scores("dev", examples, answers)
     task.write(options.output, "dev", examples, answers)
-    print(json.dumps(numbers))
+    text = json.dumps(numbers)
+    write_atomically(options.output / "scores.json", text + "\n")
+    print(text)
     return 0
 
 

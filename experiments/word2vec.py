@@ -29,7 +29,9 @@ def words(tokenizer: Tokenizer, text: str) -> list[str]:
     return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
 
 
-def trained(sources: Sequence[str], tokenizer: Tokenizer, folder: Path) -> Any:
+def trained(
+    sources: Sequence[str], tokenizer: Tokenizer, folder: Path, to_read: int = 0
+) -> Any:
     """Word2vec's vectors (gensim's `KeyedVectors`), from `folder` if they are there.
 
     Two trainings on several cores differ, as gensim's threads do not wait for each
@@ -39,6 +41,8 @@ def trained(sources: Sequence[str], tokenizer: Tokenizer, folder: Path) -> Any:
       sources: as `config.corpus.sources`.
       tokenizer: gives the words.
       folder: where the vectors are kept, under a hash of the text and the settings.
+      to_read: words, in all epochs: of the text's beginning, or in more epochs if it
+        has too few. 0: the whole text.
 
     Raises:
       UserError: gensim is not installed, or no word occurs often enough; see also
@@ -48,11 +52,11 @@ def trained(sources: Sequence[str], tokenizer: Tokenizer, folder: Path) -> Any:
         from gensim.models import KeyedVectors, Word2Vec
     except ImportError as error:
         raise UserError(
-            'gensim is not installed: pip install -e ".[senses]"; --text= leaves '
-            "word2vec out"
+            'gensim is not installed: pip install -e ".[senses]", or leave word2vec out'
         ) from error
     identity = corpus.identity(tuple(sources), folder)
-    known = json.dumps([identity, SETTINGS, normalization(tokenizer)], sort_keys=True)
+    settings = dict(SETTINGS, **{"words": to_read} if to_read else {})
+    known = json.dumps([identity, settings, normalization(tokenizer)], sort_keys=True)
     digest = hashlib.sha256(known.encode()).hexdigest()[:16]
     kept = folder / f"word2vec-{digest}.bin"
     if kept.exists():
@@ -60,18 +64,20 @@ def trained(sources: Sequence[str], tokenizer: Tokenizer, folder: Path) -> Any:
     else:
         started = time.monotonic()
         with temporary.folder(kept) as new:
-            total = _write(sources, tokenizer, folder, new / "text")
-            terminal.say(f"word2vec: training on {total:,} words")
+            most = -(-to_read // SETTINGS["epochs"])
+            total = _write(sources, tokenizer, folder, new / "text", most)
+            epochs = max(SETTINGS["epochs"], round(to_read / max(total, 1)))
+            terminal.say(f"word2vec: training on {total:,} words, {epochs} times")
             try:
                 model = Word2Vec(
                     corpus_file=str(new / "text"),
                     workers=os.cpu_count() or 1,
-                    **SETTINGS,
+                    **{**SETTINGS, "epochs": epochs},
                 )
             except RuntimeError as error:  # "you must first build vocabulary"
                 least = SETTINGS["min_count"]
                 raise UserError(
-                    f"--text={','.join(sources)}: no word occurs {least} times, which "
+                    f"{','.join(sources)}: no word occurs {least} times, which "
                     "word2vec needs; name more text"
                 ) from error
             model.wv.save_word2vec_format(str(new / kept.name), binary=True)
@@ -83,13 +89,16 @@ def trained(sources: Sequence[str], tokenizer: Tokenizer, folder: Path) -> Any:
 
 
 def _write(
-    sources: Sequence[str], tokenizer: Tokenizer, folder: Path, target: Path
+    sources: Sequence[str], tokenizer: Tokenizer, folder: Path, target: Path, most: int
 ) -> int:
-    """Writes the words of all documents, and gives their number."""
+    """Writes the first `most` words of all documents (0: all); gives their number."""
     total = 0
     with target.open("w", encoding="utf-8") as file:
         for document in corpus.documents(tuple(sources), folder):
+            if most and total >= most:
+                break
             found = words(tokenizer, document.text)
+            found = found[: most - total] if most else found
             total += len(found)
             for begin in range(0, len(found), _LINE):
                 file.write(" ".join(found[begin : begin + _LINE]) + "\n")

@@ -44,7 +44,7 @@ def test_nothing_is_pre_trained_and_sizes_have_their_recipes(planned, weights):
     base, mine = weights("bert-base", 12, 768), weights("mine", 3, 16)
     found, plan = planned("table1", "--tasks=sst2,mrpc", f"--weights={base},{mine}")
     assert {run.kind for run in plan} == {"sst2", "mrpc"}
-    assert all(run.needs is None for run in plan)
+    assert all(not run.needs for run in plan)
     rows = {system.name: system.paper for system in found.table.systems}
     assert rows == {"BERT, base": "BERT-Base", mine: ""} and not found.table.claims
     for folder in (base, mine):  # one process a seed, as at Base
@@ -59,7 +59,7 @@ def test_nothing_is_pre_trained_and_sizes_have_their_recipes(planned, weights):
 
 def test_two_of_one_size_are_named_by_their_folders(planned, weights):
     one, two = weights("a", 12, 768), weights("b", 12, 768)
-    found, plan = planned("table2", f"--weights={one},{two}")
+    found, plan = planned("table3", f"--weights={one},{two}")
     assert [system.name for system in found.table.systems] == [one, two]
     assert len({run.folder.parent for run in plan}) == 2
 

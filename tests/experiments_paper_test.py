@@ -19,7 +19,7 @@ def test_table_5_is_four_pretrainings_and_five_systems(data):
     for field in ("task.objective=ltr", "task.nsp_loss=False", "corpus.nsp=False"):
         assert text.count(field) == 1
     tuned = [run for run in plan if "--config.task.bilstm=True" in run.arguments]
-    assert {run.needs.name.partition("-")[0] for run in tuned} == {"ltr"}
+    assert {run.needs[0].name.partition("-")[0] for run in tuned} == {"ltr"}
     assert len(tuned) == 5
 
 
@@ -89,7 +89,7 @@ def test_figure_5_starts_from_checkpoints_that_are_kept(data):
             keep = int(fields["--config.checkpoint.keep_every"])
             assert keep == 1800
             assert keep % int(fields["--config.checkpoint.save_every"]) == 0
-    mlm = [run for run in plan if run.needs == plan[0].folder]
+    mlm = [run for run in plan if run.needs == (plan[0].folder,)]
     starts = [run.arguments[1].rpartition("/")[2] for run in mlm]
     assert starts == ["1800", "3600", "5400", "7200", plan[0].folder.name]
     assert kinds(plan).count("mnli") == 10 and set(kinds(plan)) == {
@@ -116,7 +116,7 @@ def test_table_8_shares_the_papers_own_mix(data):
     assert kinds(plan).count("pre-training") == kinds(plan).count("features") == 6
     first = plan[0].folder
     assert first == planned(data, table="table5")[0].folder
-    texts = [" ".join(run.arguments) for run in plan if run.needs is None]
+    texts = [" ".join(run.arguments) for run in plan if not run.needs]
     features = [run.arguments for run in plan if run.kind == "features"]
     assert all("--choices=sum_all" in arguments for arguments in features)
     assert "mask_fraction=0.0" in texts[5] and "random_fraction=1.0" in texts[5]

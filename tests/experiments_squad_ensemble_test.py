@@ -93,7 +93,11 @@ def test_the_mean_of_the_logits(folder, capsys):
     expected = by_hand(folder, "dev")
     assert numbers == pytest.approx(expected.scores, rel=1e-4, abs=1e-4)
     files = {path.name for path in (folder / "out").iterdir()}
-    assert files == {"predictions.json", "nbest_predictions.json", "null_odds.json"}
+    assert files == {
+        *("predictions.json", "nbest_predictions.json", "null_odds.json"),
+        "scores.json",
+    }
+    assert json.loads((folder / "out" / "scores.json").read_text()) == numbers
     odds = json.loads((folder / "out" / "null_odds.json").read_text())
     theirs = {str(n): answer.null_odds for n, answer in enumerate(expected.answers)}
     assert odds == pytest.approx(theirs, rel=1e-4, abs=1e-4)

@@ -34,7 +34,9 @@ _TABLE: dict[str, rules.Rule] = {
     "model.remat": rules.one_of("none", "full", "dots"),
     "model.scan_layers": rules.flag,
     "model.causal": rules.flag,
-    "model.architecture": rules.one_of("bert", "gpt", "elmo"),
+    "model.architecture": rules.registered(
+        *("bert", "gpt", "elmo"), where="bert_jax.tasks:ARCHITECTURES"
+    ),
     "tokenizer.vocab_file": rules.text,
     "tokenizer.vocab_size": rules.whole(1),
     "tokenizer.lowercase": rules.flag,

@@ -2,7 +2,6 @@
 
 import importlib
 from collections import UserDict
-from collections.abc import Callable
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -12,22 +11,21 @@ from bert_jax.data.glue import TASKS as GLUE
 from bert_jax.errors import UserError
 from bert_jax.tasks.task import Task
 
-Make = Callable[[ConfigDict, Tokenizer | None], Task]
 
+class _Registry(UserDict[str, Any]):
+    """Values by name; one of ours, MODULE.NAME, is imported when it is asked for."""
 
-class _Tasks(UserDict[str, Any]):
-    """Classes by name; one of ours, MODULE.CLASS, is imported when it is asked for."""
-
-    def __getitem__(self, name: str) -> Make:
+    def __getitem__(self, name: str) -> Any:
         found = super().__getitem__(name)
         if isinstance(found, str):
-            module, _, kind = found.partition(".")
-            found = getattr(importlib.import_module(f"{__name__}.{module}"), kind)
+            module, _, value = found.partition(".")
+            found = getattr(importlib.import_module(f"{__name__}.{module}"), value)
         return found
 
 
-# Your own config file adds a class: TASKS["questions"] = Questions.
-TASKS = _Tasks(
+# Classes, or functions of (config, tokenizer). Your own config file adds one:
+# TASKS["questions"] = Questions.
+TASKS = _Registry(
     {
         "pretraining": "pretraining.Pretraining",
         "elmo": "elmo.Elmo",
@@ -39,6 +37,9 @@ TASKS = _Tasks(
         "imdb": "text.Imdb",
     }
 )
+# How a `config.model.architecture` other than BERT's does a task: a function of the
+# task's name and class gives the class in its place. Your own config file adds one.
+ARCHITECTURES = _Registry({"gpt": "gpt.of", "elmo": "elmo_tasks.of"})
 
 
 def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
@@ -55,8 +56,8 @@ def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
             f"config.task.name={config.task.name!r}: choose one of {', '.join(TASKS)}"
         )
     found: Any = TASKS[config.task.name]
-    if config.model.architecture in ("gpt", "elmo"):
-        found = _of_architecture(config, found)
+    if config.model.architecture in ARCHITECTURES:
+        found = ARCHITECTURES[config.model.architecture](config.task.name, found)
     task = found(config, tokenizer)
     if config.task.get("texts_per_row", 1) > 1:
         from bert_jax.tasks.classification import Classification
@@ -66,17 +67,4 @@ def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
                 f"config.task.texts_per_row={config.task.texts_per_row}: this task is "
                 "no classification of texts; leave it 1"
             )
-    return task
-
-
-def _of_architecture(config: ConfigDict, task: Any) -> Any:
-    """A task as a GPT or an ELMo does it."""
-    from bert_jax.tasks import elmo_tasks, gpt
-    from bert_jax.tasks.elmo import Elmo
-    from bert_jax.tasks.pretraining import Pretraining
-
-    if config.model.architecture == "gpt" and task is not Pretraining:
-        return gpt.of(config.task.name, task)
-    if config.model.architecture == "elmo" and task is not Elmo:
-        return elmo_tasks.of(config.task.name, task)
     return task

@@ -11,6 +11,7 @@ from bert_jax.data import truncation
 from bert_jax.errors import UserError
 from bert_jax.models.elmo_systems import Classifier
 from bert_jax.tasks.classification import Classification, TextExample
+from bert_jax.tasks.elmo import Elmo
 from bert_jax.tasks.elmo_finetuning import ElmoFinetuning
 from bert_jax.tasks.elmo_words import ElmoNer, ElmoSquad
 from bert_jax.tasks.ner import Ner
@@ -85,6 +86,8 @@ def of(name: str, task: Any) -> type[Task]:
     Raises:
       UserError: it is none of those that there are for ELMo.
     """
+    if task is Elmo:
+        return Elmo
     bases = [
         ours
         for kind, ours in KINDS

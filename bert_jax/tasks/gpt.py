@@ -29,6 +29,7 @@ from bert_jax.tasks.classification import Classification
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.ner import Ner
+from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.squad import Squad
 from bert_jax.tasks.swag import Swag
 from bert_jax.tasks.task import Shapes, Task
@@ -178,6 +179,8 @@ def of(name: str, task: Any) -> type[Task]:
     Raises:
       UserError: it is none of those that GPT was fine-tuned on.
     """
+    if task is Pretraining:  # which does GPT's as well
+        return Pretraining
     known = isinstance(task, type) and issubclass(task, _KINDS)
     if not known:
         raise UserError(

@@ -137,7 +137,9 @@ def _what_next(task: Task, folder: Path) -> str:
     own = task.config.task
     # Hugging Face has no such models.
     kind, head = task.config.model.architecture, getattr(task, "head", "")
-    refused = kind == "elmo" or (kind == "gpt" and (head,) in gpt_layout.OURS.values())
+    refused = kind not in ("bert", "gpt") or (
+        kind == "gpt" and (head,) in gpt_layout.OURS.values()
+    )
     if not (refused or own.get("bilstm", False) or own.get("both_orders", False)):
         lines.append(export)
     return "\n".join(lines)

@@ -180,7 +180,7 @@ def plan(
             folder = options.output / system.replace(" ", "-") / place
             arguments_of = (f"--config={spec}", *given)
             # Not a run of pre-training: it needs one.
-            needs = Path(options.init_from)
+            needs = (Path(options.init_from),)
             runs[system, task] = Run(task, folder, arguments_of, options.size, needs)
     return runs
 

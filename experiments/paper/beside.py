@@ -1,28 +1,37 @@
-"""Table 1 with the systems that BERT is compared with trained here too.
+"""Tables with the systems that BERT is compared with trained here too.
 
-Figure 3 and table 1 set BERT beside OpenAI's GPT and ELMo. Their figures on SQuAD and
-NER are of tables 2 and 7.
+Figure 3 and table 1 set BERT beside OpenAI's GPT and ELMo, table 4 as well. Their
+figures on SQuAD and NER are of tables 2 and 7. Below them are bags of words, whose
+vectors are word2vec's or random (experiments/cbow).
 """
 
 import itertools
 from collections.abc import Sequence
 
+from bert_jax.data.glue import TASKS as GLUE
 from bert_jax.errors import UserError
 from experiments import published
-from experiments.paper import tables
+from experiments.paper import tables, whole
 from experiments.paper.systems import Column, Pretraining, System, Table
 from experiments.paper.verdicts import Claim, Pair
+from experiments.paper.whole import against
 from experiments.published import Published
 
-# Each system's name, and its row of table 1; BERT's is by its size.
+# Each system's name, and its row of table 1 and of table 4; BERT's is by its size.
 SYSTEMS = {
-    "bert": ("BERT", "BERT-Base"),
-    "gpt": ("GPT", "OpenAI GPT"),
-    "elmo": ("ELMo", "BiLSTM+ELMo+Attn"),
+    "bert": ("BERT", "BERT-Base", "BERT-Base"),
+    "gpt": ("GPT", "OpenAI GPT", "OpenAI GPT"),
+    "elmo": ("ELMo", "BiLSTM+ELMo+Attn", "ESIM+ELMo"),
+    "word2vec_trained": ("word2vec, trained", "", ""),
+    "word2vec": ("word2vec", "", ""),
+    "random_trained": ("random vectors, trained", "", ""),
+    "random": ("random vectors", "", ""),
 }
+BAGS = ("word2vec_trained", "word2vec", "random_trained", "random")
 ALONE = ("bert",)
-# ELMo was released in one size, which is that of neither BERT.
-_ELMO_SIZES = ("tiny", "base")
+_TEXTS = (*GLUE, "imdb")  # the tasks of a bag of words
+# ELMo and GPT were released in one size each: beside Large they are as beside Base.
+_ELMO_SIZES = ("tiny", "base", "large")
 # What the paper reports of these systems elsewhere, F1 on dev.
 _ELSEWHERE = {
     "BERT-Base": (("squad", "BERT-Base (single)"), ("ner", "BERT-Base, fine-tuned")),
@@ -30,20 +39,30 @@ _ELSEWHERE = {
     "BiLSTM+ELMo+Attn": (("squad", "BiDAF+ELMo (Single)"), ("ner", "ELMo")),
 }
 _TOKENS = (Column("squad", "squad", "f1"), Column("ner", "ner", "f1"))
+_ELMOS = (
+    "The paper's systems for ELMo are four: BiLSTM+ELMo+Attn on GLUE, BiDAF+ELMo on "
+    "SQuAD (table 2), ESIM+ELMo on SWAG (table 4), and Peters et al.'s BiLSTM-CRF on "
+    "NER (table 7)."
+)
+_CASE = (
+    "ELMo reads upper and lower case; BERT and GPT read lower case only, unless "
+    "--config.tokenizer.lowercase says otherwise."
+)
+_BAG = (
+    "word2vec and random vectors are below a bag of words: their mean, and a hidden "
+    "layer; the vectors stay as they start, unless trained."
+)
 _NOTE = (
     "The paper's figures are on test, ours on dev, except SQuAD and NER, where both "
-    "are on dev. The paper's systems for ELMo are three: BiLSTM+ELMo+Attn on GLUE, "
-    "BiDAF+ELMo on SQuAD (table 2), and Peters et al.'s BiLSTM-CRF on NER (table 7). "
-    "It has no GPT there. The average is over this report's columns of table 1, in "
-    "brackets too; the margins that a claim quotes are of the paper's own average, "
-    "over all nine. ELMo reads upper and lower case; BERT and GPT read lower case "
-    "only, on NER too, unless --config.tokenizer.lowercase says otherwise. Rows of "
-    "SQuAD are windows, which each system cuts by its own tokens."
+    f"are on dev. {_ELMOS} It has no GPT there. The average is over this report's "
+    "columns of table 1, in brackets too; the margins that a claim quotes are of the "
+    f"paper's own average, over all nine. {_CASE} Rows of SQuAD are windows, which "
+    "each system cuts by its own tokens."
 )
 
 
 def chosen(names: str) -> tuple[str, ...]:
-    """The systems that `--systems` names, in table 1's order.
+    """The systems that `--systems` names, in the order of SYSTEMS.
 
     Raises:
       UserError: one does not exist, or none is named.
@@ -64,44 +83,91 @@ def build(table: str, size: str, systems: Sequence[str]) -> Table:
 
     Raises:
       UserError: there is no such table, or it has BERT only, or a system has no such
-        size.
+        size or task.
     """
     if tuple(systems) == ALONE:
         return tables.build(table, size)
-    if table != "table1":
+    if table not in _BUILDERS:
         tables.build(table, size)
-        raise UserError(f"--systems: {table} is of BERT alone; table1 compares systems")
+        raise UserError(
+            f"--systems: {table} is of BERT alone; {', '.join(_BUILDERS)} compare "
+            "systems"
+        )
     if "elmo" in systems and size not in _ELMO_SIZES:
         raise UserError(
-            f"--systems: elmo has no size {size}; choose --size=tiny or base, or "
-            "leave elmo out"
+            f"--systems: elmo has no size {size}; choose --size=tiny, base or large, "
+            "or leave elmo out"
         )
-    found = tuple(_system(name, size) for name in systems)
-    columns = (*tables.TABLE_1, *_TOKENS)
+    bags = [name for name in systems if name in BAGS]
+    if bags and table == "table4":
+        raise UserError(
+            f"--systems: {bags[0]} is a bag of words, which chooses no endings; leave "
+            "it out of table4"
+        )
+    rows = [row for name in systems for row in _rows_of(name, size, table)]
+    found = _BUILDERS[table](rows)
+    if bags:
+        found = found._replace(note=f"{found.note} {_BAG}")
+    return found._replace(name="-".join((table, *systems)))
+
+
+def _rows_of(name: str, size: str, table: str) -> list[System]:
+    """A system's row; at Large two of BERT's."""
+    title, glue, swag = SYSTEMS[name]
+    row = {"table1": glue, "table4": swag}.get(table, "")
+    if name in BAGS:
+        frozen = () if "trained" in title else ("optimizer.frozen=('embeddings',)",)
+        first = Pretraining("vectors", model=name)
+        return [System(title, first, row, frozen, tasks=_TEXTS)]
+    # The released ELMo reads text that is cut at spaces; the others cut at punctuation.
+    words = ("task.words=punctuation",) if name == "elmo" and size != "tiny" else ()
+    first = Pretraining("mlm" if name == "bert" else name, words, model=name)
+    if size == "large":
+        first = first._replace(size="base")
+    if table == "imdb" and name == "bert" and size in ("base", "large"):
+        row = "BERT-Base"
+    if name != "bert" or size != "large":
+        return [System(title, first, row)]
+    large = "" if table == "imdb" else "BERT-Large"
+    both = {"large": (first._replace(size=""), large), "base": (first, row)}
+    return [System(f"{title}, {own}", *both[own]) for own in both]
+
+
+def _table1(rows: Sequence[System]) -> Table:
+    columns = (*whole.TABLE_1, *_TOKENS, whole.column("imdb"))
+    source = f"{published.TABLE_1.source}; SQuAD 1.1: table 2; NER: table 7"
     return Table(
-        "-".join((table, *systems)),
-        Published("GLUE, SQuAD and NER", _source(), _rows()),
-        *(found, columns, _claims(found)),
+        "table1",
+        Published("GLUE, SQuAD and NER", source, _published()),
+        *(tuple(rows), columns, _claims(rows)),
+        usual=tuple(dict.fromkeys(c.task for c in columns if c.task != "imdb")),
         note=_NOTE,
-        averaged=tuple(column.key for column in tables.TABLE_1),
+        averaged=tuple(column.key for column in whole.TABLE_1),
     )
 
 
-def _system(name: str, size: str) -> System:
-    title, row = SYSTEMS[name]
-    if (name, size) == ("bert", "large"):
-        row = "BERT-Large"
-    # The released ELMo reads text that is cut at spaces; the others cut at punctuation.
-    words = ("task.words=punctuation",) if (name, size) == ("elmo", "base") else ()
-    first = Pretraining("mlm" if name == "bert" else name, words, model=name)
-    return System(title, first, row)
+def _table4(rows: Sequence[System]) -> Table:
+    columns = (whole.column("swag"),)
+    source = "section 4.4: Large is above ESIM+ELMo by 27.1 and above GPT by 8.3"
+    claims = _all_better(rows, "on SWAG", source, columns)
+    note = f"The paper's figures are on dev; of GPT it has test only (78.0). {_CASE}"
+    return Table("table4", published.TABLE_4, tuple(rows), columns, claims, note=note)
 
 
-def _source() -> str:
-    return f"{published.TABLE_1.source}; SQuAD 1.1: table 2; NER: table 7"
+def imdb(rows: Sequence[System]) -> Table:
+    columns = (whole.column("imdb"),)
+    claims = _all_better(rows, "on IMDb", "not of the paper", columns)
+    note = (
+        "Scores are on IMDb's test set. The figure in brackets is of Sun et al. 2019, "
+        f"after four epochs. {_CASE}"
+    )
+    return Table("imdb", published.IMDB, tuple(rows), columns, claims, note=note)
 
 
-def _rows() -> dict[str, published.Row]:
+_BUILDERS = {"table1": _table1, "table4": _table4, "imdb": imdb}
+
+
+def _published() -> dict[str, published.Row]:
     """Table 1's rows, with what tables 2 and 7 have of the same systems."""
     elsewhere = {"squad": published.TABLE_2.rows, "ner": published.TABLE_7.rows}
     return {
@@ -113,35 +179,60 @@ def _rows() -> dict[str, published.Row]:
     }
 
 
-def _claims(systems: Sequence[System]) -> tuple[Claim, ...]:
-    """The paper's, of the systems that are there, by their names."""
-    names = [system.name for system in systems]
-    glue = [column.key for column in tables.TABLE_1]
-    tokens = [column.key for column in _TOKENS]
+def _all_better(
+    rows: Sequence[System], where: str, source: str, columns: Sequence[Column]
+) -> tuple[Claim, ...]:
+    """That each BERT is better than GPT, than ELMo; and Large than Base."""
+    claims = [
+        Claim(f"BERT is better than {SYSTEMS[other][0]} {where}", source, pairs)
+        for other in ("gpt", "elmo")
+        if (pairs := _each(rows, other, columns))
+    ]
+    large, base = "BERT, large", "BERT, base"
+    if {large, base} <= {row.name for row in rows}:
+        pairs = against(large, base, columns)
+        claims.append(Claim(f"Large is better than Base {where}", source, pairs))
+    return tuple(claims)
+
+
+def _claims(rows: Sequence[System]) -> tuple[Claim, ...]:
+    """Table 1's, of the systems that are there, by their names."""
+    ranked = [row for row in rows if row.pretraining.model not in BAGS]
+    glue = whole.TABLE_1
     everywhere = "section 4.1: Base and Large outperform all systems on all tasks"
-    ranks = [Pair(a, b, "average") for a, b in itertools.pairwise(names)]
+    ranks = tuple(
+        Pair(a.name, b.name, "average") for a, b in itertools.pairwise(ranked)
+    )
     said = (
         f"{a.name} is above {b.name}{_margin(a, b)}"
-        for a, b in itertools.pairwise(systems)
+        for a, b in itertools.pairwise(ranked)
     )
     claims = (
         Claim("BERT is better than GPT on all tasks of GLUE", everywhere,
-              _against("BERT", "GPT", glue)),
+              _each(rows, "gpt", glue)),
         Claim("BERT is better than ELMo on all tasks of GLUE", everywhere,
-              _against("BERT", "ELMo", glue)),
+              _each(rows, "elmo", glue)),
         Claim(f"On average over GLUE {' and '.join(said)}", "table 1, by its figures",
-              tuple(ranks)),
+              ranks),
         Claim("Left to right is worse where a token needs both sides: BERT is better "
               "than GPT on SQuAD and NER", "section 1, which has no figures",
-              _against("BERT", "GPT", tokens)),
+              _each(rows, "gpt", _TOKENS)),
         Claim("BERT is better than ELMo on SQuAD and NER", "tables 2 and 7, by their "
-              "figures", _against("BERT", "ELMo", tokens)),
+              "figures", _each(rows, "elmo", _TOKENS)),
     )  # fmt: skip
-    return tuple(
-        claim
-        for claim in claims
-        if claim.pairs and all({p.first, p.second} <= set(names) for p in claim.pairs)
-    )
+    return tuple(claim for claim in claims if claim.pairs)
+
+
+def _each(
+    rows: Sequence[System], other: str, columns: Sequence[Column]
+) -> tuple[Pair, ...]:
+    """Each BERT against the systems of another model."""
+    names = {
+        model: [row.name for row in rows if row.pretraining.model == model]
+        for model in ("bert", other)
+    }
+    both = itertools.product(names["bert"], names[other])
+    return tuple(pair for names in both for pair in against(*names, columns))
 
 
 def _margin(first: System, second: System) -> str:
@@ -151,7 +242,3 @@ def _margin(first: System, second: System) -> str:
     )
     assert one is not None and other is not None
     return f" (the paper's: by {one - other:.1f})"
-
-
-def _against(first: str, second: str, keys: Sequence[str]) -> tuple[Pair, ...]:
-    return tuple(Pair(first, second, key) for key in keys)

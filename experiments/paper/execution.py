@@ -16,7 +16,6 @@ from bert_jax.runtime import temporary, terminal
 from bert_jax.runtime.storage import make_folder, write_atomically
 from experiments import running
 from experiments.paper import budget, progress
-from experiments.paper import runs as planned
 from experiments.paper.runs import Run
 
 MAIN = running.PROGRAM
@@ -57,7 +56,7 @@ def alone(output: Path) -> Iterator[int]:
 def check(runs: Sequence[Run]) -> None:
     """Raises UserError for the first run whose config is wrong; none has begun."""
     for run in runs:
-        if run.kind != "features":
+        if not run.program:
             running.check(run.arguments, has_steps=not run.words)
 
 
@@ -74,8 +73,8 @@ def run_all(runs: Sequence[Run], errors: dict[Path, str], lock: int) -> int:
     for number, run in enumerate(runs, 1):
         if (run.folder / "result.json").exists():
             continue
-        if run.needs in errors:
-            errors[run.folder] = f"not run: {run.needs} failed"
+        if failed := [folder for folder in run.needs if folder in errors]:
+            errors[run.folder] = f"not run: {failed[0]} failed"
             continue
         begin = f"run {number} of {len(runs)}: {run.folder}"
         terminal.say(f"{begin} ({progress.estimate(runs)})")
@@ -90,8 +89,9 @@ def run_all(runs: Sequence[Run], errors: dict[Path, str], lock: int) -> int:
 
 def command(run: Run) -> list[str]:
     """What is run; its steps are missing until its budget is known."""
-    if run.kind == "features":
-        return [*planned.FEATURES, *run.arguments, f"--output={run.folder}"]
+    if run.program:
+        output = f"--output={run.folder / run.file}"
+        return [*run.program, *run.arguments, output]
     steps: tuple[str, ...] = ()
     if run.budget.exists():
         steps = (f"--config.train.num_steps={budget.read(run.budget).steps}",)
@@ -119,6 +119,7 @@ def _run(run: Run, lock: int) -> tuple[int, str]:
         devices = _DEVICES.search(text)
         result["devices"] = devices[1].decode() if devices else ""
         result["baseline"] = _baseline(text.decode(errors="replace"))
+        make_folder(run.folder)
         write_atomically(run.folder / "result.json", _json(result))
         return 0, ""
     error = _last_error(text.decode(errors="replace"), status)

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from bert_jax.config.configuration import field_of
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from experiments.paper import tables
+from experiments.paper import beside, tables, whole
 from experiments.paper.systems import Pretraining, System, Table
 
 # Those that compare no kinds of pre-training; the last two take one row's weights.
-TABLES = ("table1", "table2", "table3", "squad", "table4", "table7", "features")
-_OF_ONE = TABLES[-2:]
+_OF_ONE = ("table7", "features")
+TABLES = ("table1", "table2", "table3", "squad", "table4", "imdb", *_OF_ONE)
 
 
 def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
@@ -44,25 +44,30 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
         raise UserError(f"--weights={','.join(sources)}: names weights twice")
     if table in _OF_ONE and len(sources) > 1:
         raise UserError(f"--weights={','.join(sources)}: {table} takes one")
-    found = [_pretraining(source, size) for source in sources]
-    (first, named), *_ = found
+    given = [_pretraining(source, size) for source in sources]
+    (first, named), *_ = given
     if table in _OF_ONE:
         if first.model != "bert":
             raise UserError(f"--weights={sources[0]}: {table} is of BERT alone")
-        whole = tables.build(table, first.size)
-        rows = tuple(x._replace(pretraining=first) for x in whole.systems)
+        of_one = tables.build(table, first.size)
+        rows = tuple(x._replace(pretraining=first) for x in of_one.systems)
         if not named:  # the paper has none of this shape
             rows = tuple(row._replace(paper="") for row in rows)
-        return whole._replace(systems=rows), first.size
-    sizes = [size for _, size in found]
+        return of_one._replace(systems=rows), first.size
+    sizes = [size for _, size in given]
     # The paper's names are for the only Base and the only Large.
     only = {x for x in ("base", "large") if sizes.count(x) == 1}
-    rows = tuple(_row(table, own, own.size if x in only else "") for own, x in found)
+    rows = tuple(_row(table, own, own.size if x in only else "") for own, x in given)
+    if table == "imdb":
+        return beside.imdb(rows), first.size
+    if table in ("table2", "squad"):
+        title = tables.build(table, first.size).published
+        rows = tuple(x for row in rows for x in (row, *whole.squad_rows(row, title)))
     both = len(only) == 2
-    whole = tables.build(table, "large" if both else first.size)
-    claims = whole.claims if both else ()
-    note = whole.note.replace("needs --size=large", "needs weights of Base and Large")
-    return whole._replace(systems=rows, claims=claims, note=note), first.size
+    found = tables.build(table, "large" if both else first.size)
+    claims = found.claims if both else ()
+    note = found.note.replace("needs --size=large", "needs weights of Base and Large")
+    return found._replace(systems=rows, claims=claims, note=note), first.size
 
 
 def require_no_pretraining(
@@ -105,5 +110,7 @@ def _row(table: str, own: Pretraining, size: str) -> System:
     """A row; beside the paper's of this size, if it is not empty."""
     if not size:
         return System(own.weights, own)
-    paper = tables.build(table, size).systems[-1].paper
-    return System(f"BERT, {size}", own, paper)
+    name = f"BERT, {size}"
+    rows = tables.build(table, size).systems
+    paper = next((row.paper for row in rows if row.name == name), rows[0].paper)
+    return System(name, own, paper)

@@ -1,7 +1,7 @@
 """The command line of experiments.paper, checked before anything runs."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,12 +9,9 @@ from ml_collections import ConfigDict
 
 from bert_jax.config import configuration
 from bert_jax.config.configuration import field_of
-from bert_jax.data.corpus import FILE_KINDS
-from bert_jax.data.lines import COMPRESSED
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage
 from experiments import command_line
-from experiments.paper import beside, existing, tables, tasks
+from experiments.paper import beside, checks, epochs, existing, tables, tasks, whole
 from experiments.paper.systems import Table
 from experiments.running import ROOT
 
@@ -30,6 +27,8 @@ _SET_FINETUNING = (
     *("train.seeds", "train.restarts", "train.early_stop"),
     *("evaluate.checkpoint", "evaluate.splits"),
 )
+# With --epochs.
+_LENGTH = ("train.num_epochs", "train.num_steps")
 # Where systems are compared; --words gives the steps.
 _SET_BESIDE = ("train.num_steps", "corpus.packing", "corpus.weights")
 # Words that each of them reads unless --words says so: some minutes each on a CPU.
@@ -43,10 +42,6 @@ _SHAPE = (
 )
 # Of the machine, not of a recipe: all runs get them.
 _OF_ALL = ("mesh.", "model.dtype", "model.attention", "model.remat")
-# Bytes of English text in a word with its space, and in a byte of a compressed file.
-_WORD, _GZIP = 6, 2.8
-# Readings of the text: the paper's run reads its own 40 times (appendix A.2).
-_PAPER_READINGS, _MOST_READINGS = 40, 1000
 
 
 class Options(NamedTuple):
@@ -99,20 +94,28 @@ def parse(argv: Sequence[str]) -> Options:
         table, given.size = existing.build(given.table, given.size, sources)
     else:
         table = beside.build(given.table, given.size, systems)
+    if given.epochs is not None:
+        table = epochs.along(table, epochs.chosen(given.epochs, given.table))
     words = _words(given, systems)
-    fields, finetuning = _fields(rest, table)
+    set_by_table = {
+        "--config": _set(table, systems != beside.ALONE),
+        "--finetuning": _SET_FINETUNING + _LENGTH * bool(table.axis and given.epochs),
+    }
+    fields, finetuning = _fields(rest, set_by_table)
     if given.seeds < 1:
         raise UserError(f"--seeds={given.seeds}: at least 1 is required")
     if given.output.parts[:1] == ("gs:",):
         raise UserError(f"--output={given.output}: a local folder is required")
     found, missing = _data(table, given.tasks, given.data)
+    table = _possible(table, given, found, missing)
     if given.config and given.size == "large":
         raise UserError("--config: a config of yours goes with any --size but large")
     if given.config and _compares_shapes(table):
         raise UserError(f"--config: {table.name} takes its models from --size")
     if given.config and systems != beside.ALONE:
         raise UserError("--config: a config of yours is one system's; leave --systems")
-    configs = {name: pretraining_config(name, given.size) for name in systems}
+    trained = [name for name in systems if name not in beside.BAGS] or beside.ALONE
+    configs = {name: pretraining_config(name, given.size) for name in trained}
     if given.config:
         configs = {"bert": given.config}
     corpus = tuple(filter(None, given.corpus.split(",")))
@@ -123,8 +126,8 @@ def parse(argv: Sequence[str]) -> Options:
     if words:  # all systems read the same
         corpus = tuple(resolved.corpus.sources)
     if not sources:
-        _check_steps(resolved)
-        _check_corpus(resolved, given.size, words)
+        checks.steps(resolved)
+        checks.corpus(resolved, given.size, words)
     return Options(
         *(table, given.size, systems, sources, words, configs, corpus, given.output),
         *(given.seeds, found, missing, fields, finetuning, given.plan, resolved),
@@ -149,6 +152,9 @@ def _words(given: argparse.Namespace, systems: tuple[str, ...]) -> int:
 def finetuning_config(data: tasks.Found, size: str, system: str = "bert") -> str:
     """The spec of a task's config."""
     file, *arguments = data.config
+    if system in beside.BAGS:
+        spec = ",".join([f"of={file}", f"size={size}", *arguments])
+        return f"{ROOT / 'experiments' / 'cbow' / 'config.py'}:{spec}"
     if system != "bert":
         arguments.append(f"model={system}")
     spec = ",".join([f"size={size}", *arguments])
@@ -164,7 +170,10 @@ def _parser() -> command_line.Parser:
     )
     parser.add_argument("table", help=", ".join(tables.TABLES))
     parser.add_argument("--size", default="base", choices=tuple(tables.SIZES))
-    parser.add_argument("--systems", default="bert", help="table1: bert,gpt,elmo")
+    parser.add_argument(
+        "--systems", default="bert", help=f"of {', '.join(beside.SYSTEMS)}"
+    )
+    parser.add_argument("--epochs", help="imdb: of fine-tuning, as in 1,2,4")
     parser.add_argument("--weights", help="a row from each, between commas")
     parser.add_argument("--words", type=int, help="with --systems: that each reads")
     parser.add_argument("--corpus", default="", help="sources, between commas")
@@ -193,22 +202,29 @@ def _compares_shapes(table: Table) -> bool:
     return any(system.pretraining.shape for system in table.systems)
 
 
-def _set(table: Table) -> tuple[str, ...]:
-    """The fields of pre-training that the table sets."""
+def _set(table: Table, is_beside: bool) -> tuple[str, ...]:
+    """The fields of pre-training that the table sets.
+
+    Args:
+      is_beside: it has systems beside BERT.
+    """
     own = [f for s in table.systems for f in s.pretraining.fields]
     shape = _SHAPE if _compares_shapes(table) else ()
     return (
         *_SET,
-        *(_SET_BESIDE if table.averaged else ()),
+        *(_SET_BESIDE if is_beside else ()),
         *(field.partition("=")[0] for field in own),
         *(f"model.{name}" for name in shape),
     )
 
 
 def _fields(
-    rest: Sequence[str], table: Table
+    rest: Sequence[str], set_by_table: Mapping[str, Sequence[str]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The fields of pre-training and of fine-tuning, as --config.FIELD=VALUE.
+
+    Args:
+      set_by_table: names of fields, for --config and for --finetuning.
 
     Raises:
       UserError: an option that does not exist, or a field that the table sets.
@@ -216,13 +232,13 @@ def _fields(
     pretraining, finetuning = [], []
     for text in rest:
         of = text.partition(".")[0]
-        if of not in ("--config", "--finetuning") or "=" not in text:
+        if of not in set_by_table or "=" not in text:
             raise UserError(
                 f"{text}: no such option; --config.FIELD=VALUE is for pre-training, "
                 "--finetuning.FIELD=VALUE for fine-tuning"
             )
         field = text.partition(".")[2].partition("=")[0]
-        taken = _set(table) if of == "--config" else _SET_FINETUNING
+        taken = set_by_table[of]
         if field in taken or f"{field.partition('.')[0]}." in taken:
             raise UserError(f"{text}: the table sets {field} itself; see docs/paper.md")
         plain = f"--config.{text.partition('.')[2]}"
@@ -262,54 +278,33 @@ def _data(
     return found, missing
 
 
-def _check_steps(config: ConfigDict) -> None:
-    """Raises UserError where the steps are too few."""
-    steps, warmup = config.train.num_steps, config.optimizer.warmup_steps
-    if steps < len(tables.SHARES):
-        raise UserError(
-            f"--config.train.num_steps={steps}: at least {len(tables.SHARES)} are "
-            "needed, because figure 5 divides them"
-        )
-    if warmup >= steps:
-        raise UserError(
-            f"--config.train.num_steps={steps}: all of them are warm-up; set --config."
-            f"optimizer.warmup_steps as well, now {warmup} (the paper: a hundredth of "
-            "the steps)"
-        )
-
-
-def _check_corpus(config: ConfigDict, size: str, to_read: int) -> None:
-    """Weighs the text in files.
+def _possible(
+    table: Table,
+    given: argparse.Namespace,
+    found: dict[str, tasks.Found],
+    missing: dict[str, str],
+) -> Table:
+    """The table without rows of SQuAD that cannot run: an ensemble of one seed, or
+    those after TriviaQA without its files; these join `found`, or `missing`.
 
     Raises:
-      UserError: a source is unknown, a file is missing, or the run would read the text
-        more than _MOST_READINGS times.
+      UserError: a system does none of the tasks.
     """
-    total = 0.0
-    for source in config.corpus.sources:
-        kind, _, pattern = source.partition(":")
-        if kind in ("pydocs", "tfds", "hf"):
-            return
-        if kind not in FILE_KINDS:
-            kinds = ", ".join(f"{name}:GLOB" for name in FILE_KINDS)
+    of_squad = [row for row in table.systems if row.ensemble or row.after]
+    left = {row.name for row in of_squad if "squad" not in found}
+    left |= {row.name for row in of_squad if row.ensemble and given.seeds < 2}
+    after = [row.name for row in of_squad if row.after and row.name not in left]
+    if after:
+        data = tasks.find(whole.TRIVIAQA, list(filter(None, given.data.split(","))))
+        if isinstance(data, tasks.Found):
+            found[whole.TRIVIAQA] = data
+        else:
+            missing[whole.TRIVIAQA] = data
+            left.update(after)
+    rows = tuple(row for row in table.systems if row.name not in left)
+    for row in rows:
+        if not any(map(row.does, found)):
             raise UserError(
-                f"--corpus={source}: write {kinds}, hf:NAME, tfds:NAME or pydocs"
+                f"--systems: {row.name} does none of {', '.join(found)}; leave it out"
             )
-        files = storage.find(pattern)
-        if not files:
-            raise UserError(f"--corpus={source}: no file matches")
-        packed = (".parquet", *COMPRESSED)
-        for name, about in files.items():
-            total += int(about.state[1]) * (_GZIP if name.endswith(packed) else 1)
-    words = total / _WORD
-    read = config.train.num_steps * config.train.batch_size
-    read = to_read or read * config.corpus.max_seq_length
-    if read > _MOST_READINGS * words:
-        what, less = f"{config.train.num_steps:,} steps of", "--config.train.num_steps"
-        if to_read:
-            what, less = f"{to_read:,} words at", "--words"
-        raise UserError(
-            f"--corpus: some {words:,.0f} words, which {what} size={size} would read "
-            f"{read / max(words, 1):,.0f} times (the paper: {_PAPER_READINGS}); name "
-            f"more text, a smaller --size or fewer {less}"
-        )
+    return table._replace(systems=rows)

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 
 from experiments.paper.results import Results
 from experiments.paper.systems import Column
-from experiments.paper.tables import SHARES
 from experiments.paper.verdicts import Verdict, interval
 
 STYLE: Any = {
@@ -27,7 +26,7 @@ STYLE: Any = {
 # Which would name addresses: the report needs none.
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 MARKS = ("o", "s", "^", "D", "v", "P", "X")
-_GREYS = ("black", "0.55")
+_GREYS = ("black", "0.55", "0.3")
 _INCH_A_ROW = 0.34
 
 
@@ -123,21 +122,24 @@ def differences(found: Results, verdict: Verdict) -> Figure | None:
     return figure
 
 
-def steps(found: Results) -> Figure | None:
-    """Figure 5: scores against the share of the pre-training steps."""
-    if found.table.name != "figure5":
+def lines(found: Results) -> Figure | None:
+    """Scores along the table's axis, a line of each system."""
+    if not found.table.axis:
         return None
+    points = found.table.systems
+    labels = list(dict.fromkeys(point.line for point in points))
     columns = found.columns
     with matplotlib.rc_context(STYLE):
         size = (5.2 * len(columns), 3.2)
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(1, len(columns), squeeze=False)
         for panel, column in zip(panels.flat, columns, strict=True):
-            for label, mark, grey in zip(("MLM", "LTR"), MARKS, _GREYS, strict=False):
+            for number, label in enumerate(labels):
+                mark, grey = MARKS[number % len(MARKS)], _GREYS[number % len(_GREYS)]
                 _line(panel, found, column.key, label, mark, grey)
-            panel.set_xlabel("% of the pre-training steps")
+            panel.set_xlabel(found.table.axis)
             panel.set_ylabel(column.title)
-            panel.set_xticks(SHARES)
+            panel.set_xticks(sorted({point.at for point in points}))
             panel.legend(frameon=False, bbox_to_anchor=(1, 1), loc="upper left")
             panel.grid(axis="y", color="0.9")
     return figure
@@ -147,10 +149,10 @@ def _line(
     panel: Any, found: Results, key: str, label: str, mark: str, grey: str
 ) -> None:
     points: list[tuple[float, float, float]] = []
-    for share in SHARES:
-        cell = found.cells[f"{label}, {share}%", key]
-        if cell.seeds and math.isfinite(cell.mean):
-            points.append((share, cell.mean, cell.reach or 0.0))
+    for system in found.table.systems:
+        cell = found.cells[system.name, key]
+        if system.line == label and cell.seeds and math.isfinite(cell.mean):
+            points.append((system.at, cell.mean, cell.reach or 0.0))
     if points:
         x, y, reach = zip(*points, strict=True)
         panel.errorbar(
@@ -163,7 +165,7 @@ def every(found: Results) -> list[tuple[str, list[Figure]]]:
     seeds = "Each stroke is a seed, the dot their mean, the line its 95% interval"
     seeds += "; dotted: the majority class." if found.baselines else "."
     plots = [(seeds, scores(found))]
-    if (figure := steps(found)) is not None:
-        shown = "Fine-tuned from checkpoints along the run; bars are 95% intervals."
+    if (figure := lines(found)) is not None:
+        shown = f"Along {found.table.axis}; bars are 95% intervals."
         plots.insert(0, (shown, [figure]))
     return [(said, figures) for said, figures in plots if figures]

@@ -52,9 +52,7 @@ def overview(runs: Sequence[Run]) -> str:
     unknown = [
         run
         for run in runs
-        if run.needs is None
-        and run.kind != "features"
-        and found[run.folder].left is None
+        if not (run.needs or run.program) and found[run.folder].left is None
     ]
     parts = (terminal.table(rows, header), scale(unknown), estimate(runs))
     return "\n".join(filter(None, parts))

@@ -14,13 +14,14 @@ from experiments.paper.systems import Column, System
 
 def scores(options: Options, system: System, column: Column) -> dict[int, float]:
     """A system's scores on a column, in points, by seed; of the seeds that ended."""
-    if column.task not in options.found:
-        return {}
-    found = {}
+    found: dict[int, float] = {}
     choice = system.choice or (column.score if column.task == "features" else "")
-    for run in runs.finetuning(options, system, column.task):
+    for run in runs.scored(options, system, column.task):
         if not (run.folder / "result.json").exists():
             continue
+        if run.kind == "ensemble":
+            path = run.folder / "scores.json"
+            return {0: column.scale * read_json(path, column.score)[column.score]}
         if run.kind == "features":
             return _of_features(run.folder, choice, options.seeds)
         folders = sorted(run.folder.glob("seed_*")) or [run.folder]
@@ -41,7 +42,7 @@ def scores(options: Options, system: System, column: Column) -> dict[int, float]
 
 def baseline(options: Options, column: Column) -> float | None:
     """The majority class's score on a column, in points; None if no run has said it."""
-    if column.task not in options.found or column.task == "features":
+    if column.task == "features":
         return None
     for system in options.table.systems:
         for run in runs.finetuning(options, system, column.task):

@@ -89,16 +89,16 @@ def collect(
     about = circumstances(options, planned)
     said = tuple(_about(run, errors.get(run.folder, "")) for run in planned)
     losses = {
-        system.name: _loss(options, system)
+        system.line or system.name: _loss(options, system)
         for system in table.systems
-        if not system.choice
+        if not (system.choice or system.after or system.ensemble)
     }
     single = [column for column in columns if column != AVERAGE]
     majority = {column.key: recorded.baseline(options, column) for column in single}
     known = {key: value for key, value in majority.items() if value is not None}
     if len(averaged) > 1 and known.keys() >= set(averaged):
         known[AVERAGE.key] = statistics.fmean(known[key] for key in averaged)
-    costs = {s.name: _cost(options, s) for s in table.systems}
+    costs = {s.line or s.name: _cost(options, s) for s in table.systems}
     return Results(
         *(table, options.size, columns, cells, known, losses, costs, judged, about),
         said,

@@ -22,7 +22,7 @@ class Pretraining(NamedTuple):
       shape: layers, hidden size and heads; None: those of the size.
       size: in place of the size that was asked for, if not empty.
       kept: checkpoints along the run stay, for figure 5.
-      model: bert, gpt or elmo: whose config it takes.
+      model: whose config it takes, a key of `beside.SYSTEMS`.
       weights: that exist already, as `init_from` names them; empty: it is trained.
     """
 
@@ -45,6 +45,10 @@ class System(NamedTuple):
       fields: of the fine-tuning config.
       share: percent of the pre-training steps that it starts from.
       choice: of experiments.features, where the row is not fine-tuned.
+      line: of a plot along `Table.axis`, whose point it is; `at`: where.
+      tasks: those that it can do; empty: all of the table.
+      after: the task that it is fine-tuned on first, if not empty.
+      ensemble: of the row's seeds, in place of each by itself.
     """
 
     name: str
@@ -53,6 +57,14 @@ class System(NamedTuple):
     fields: tuple[str, ...] = ()
     share: int = 100
     choice: str = ""
+    line: str = ""
+    at: float = 0.0
+    tasks: tuple[str, ...] = ()
+    after: str = ""
+    ensemble: bool = False
+
+    def does(self, task: str) -> bool:
+        return not self.tasks or task in self.tasks
 
 
 class Column(NamedTuple):
@@ -86,7 +98,8 @@ AVERAGE = Column("average", "", "")
 class Table(NamedTuple):
     """A table or figure of the paper; `columns` beyond `usual` run only if asked.
 
-    Of the columns in `averaged` a column more has the mean.
+    Of the columns in `averaged` a column more has the mean. `axis` says along what
+    systems are points of lines, for a plot; empty: they are not.
     """
 
     name: str
@@ -97,6 +110,7 @@ class Table(NamedTuple):
     usual: tuple[str, ...] = ()
     note: str = ""
     averaged: tuple[str, ...] = ()
+    axis: str = ""
 
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(column.task for column in self.columns))

@@ -1,15 +1,14 @@
 """The paper's tables as values: which systems, which columns, to test which claims."""
 
 import itertools
-from collections.abc import Sequence
 
-from bert_jax.data.glue import TASKS as GLUE
 from bert_jax.errors import UserError
 from experiments import published
+from experiments.paper import whole
 from experiments.paper.sizes import SIZES, shapes
 from experiments.paper.systems import Column, Pretraining, System, Table
 from experiments.paper.verdicts import Claim, Pair
-from experiments.published import Published
+from experiments.paper.whole import MLM, against, column
 
 # Figure 5 is fine-tuned from checkpoints after these shares of the steps, in percent.
 SHARES = (20, 40, 60, 80, 100)
@@ -18,8 +17,6 @@ SHARES = (20, 40, 60, 80, 100)
 ALIKE = 1.0
 FEATURES = "concat_last_four"
 
-
-MLM = Pretraining("mlm", kept=True)
 LTR = Pretraining("ltr", ("task.objective=ltr",), kept=True)
 NO_NSP = Pretraining("no-nsp-loss", ("task.nsp_loss=False",))
 NO_PAIRS = Pretraining("no-pairs", ("corpus.nsp=False",))
@@ -37,68 +34,30 @@ def build(name: str, size: str) -> Table:
     return TABLES[name](name, size)
 
 
-def _column(task: str, score: str = "", key: str = "") -> Column:
-    main = {"swag": "accuracy", "imdb": "accuracy"}
-    given = score or main.get(task) or (GLUE[task].main_score if task in GLUE else "f1")
-    return Column(key or task, task, given)
-
-
-def _against(
-    first: str, second: str, columns: Sequence[Column] | Sequence[str]
-) -> tuple[Pair, ...]:
-    keys = [column.key if isinstance(column, Column) else column for column in columns]
-    return tuple(Pair(first, second, key) for key in keys)
-
-
-def _whole(title: Published, *columns: Column, source: str = ""):
-    """A table of BERT itself at its size; of Large beside Base, which is a claim where
-    the paper has both. `source`: of the claim."""
-
-    def make(name: str, size: str) -> Table:
-        paper = {"base": "BERT-Base", "large": "BERT-Large"}
-        row = next((r for r in title.rows if r.startswith(paper.get(size, "-"))), "")
-        systems = [System(f"BERT, {size}", MLM, row)]
-        claims = []
-        base = next((r for r in title.rows if r.startswith("BERT-Base")), "")
-        if size == "large":
-            systems.insert(0, System("BERT, base", MLM._replace(size="base"), base))
-        if size == "large" and base:
-            both = [c for c in columns if title.rows[base].get(c.key) is not None]
-            pairs = _against("BERT, large", "BERT, base", both)
-            claims.append(Claim("Large is better than Base", source, pairs))
-        notes = [] if claims or not base else ["Its claim needs --size=large."]
-        if title is published.TABLE_1:
-            notes.append("The paper's figures are on test, ours on dev.")
-        note = " ".join(notes)
-        return Table(name, title, tuple(systems), columns, tuple(claims), note=note)
-
-    return make
-
-
 def _table5(name: str, size: str) -> Table:
     bert, no_nsp, no_pairs = "MLM & NSP", "No NSP", "No NSP, no pairs"
     ltr, bilstm = "LTR & No NSP", "LTR & No NSP + BiLSTM"
     columns = (
-        *(_column("mnli"), _column("qnli"), _column("mrpc", "accuracy")),
-        *(_column("sst2"), _column("squad")),
+        *(column("mnli"), column("qnli"), column("mrpc", "accuracy")),
+        *(column("sst2"), column("squad")),
     )
     hurt = ("qnli", "mnli", "squad")
     claims = (
         Claim("No NSP hurts QNLI, MNLI and SQuAD", "section 5.1",
-              _against(bert, no_nsp, hurt)),
+              against(bert, no_nsp, hurt)),
         Claim(
             "No NSP hurts QNLI, MNLI and SQuAD (second reading: no pairs either)",
             "section 5.1",
-            _against(bert, no_pairs, hurt),
+            against(bert, no_pairs, hurt),
         ),
         Claim("LTR is worse than MLM on all tasks", "section 5.1",
-              _against(no_nsp, ltr, columns)),
+              against(no_nsp, ltr, columns)),
         Claim("A BiLSTM on top helps LTR on SQuAD", "section 5.1",
-              _against(bilstm, ltr, ("squad",))),
+              against(bilstm, ltr, ("squad",))),
         Claim("LTR with the BiLSTM stays behind MLM on SQuAD", "section 5.1",
-              _against(no_nsp, bilstm, ("squad",))),
+              against(no_nsp, bilstm, ("squad",))),
         Claim("The BiLSTM hurts LTR on the GLUE tasks", "section 5.1",
-              _against(ltr, bilstm, columns[:4])),
+              against(ltr, bilstm, columns[:4])),
     )  # fmt: skip
     systems = (
         System(bert, MLM, "BERT-Base"),
@@ -115,7 +74,7 @@ def _table5(name: str, size: str) -> Table:
 
 
 def _table6(name: str, size: str) -> Table:
-    columns = (_column("mnli"), _column("mrpc", "accuracy"), _column("sst2"))
+    columns = (column("mnli"), column("mrpc", "accuracy"), column("sst2"))
     systems = []
     own = SIZES["base" if size == "large" else size]
     fits = "base" if size == "large" else ""
@@ -131,14 +90,14 @@ def _table6(name: str, size: str) -> Table:
     strict = [
         pair
         for small, large in itertools.pairwise(names)
-        for pair in _against(large, small, columns)
+        for pair in against(large, small, columns)
     ]
     claims = (
         Claim("Each larger model is better on all tasks", "section 5.2", tuple(strict)),
         Claim(
             "The largest is better than the smallest on all tasks",
             "section 5.2, which says more",
-            _against(names[-1], names[0], columns),
+            against(names[-1], names[0], columns),
         ),
     )
     note = (
@@ -187,7 +146,7 @@ def _table7(name: str, size: str) -> Table:
         ),
         Claim(text, source, tuple(Pair(best, other, "ner") for other in others)),
     )
-    columns = (_column("ner"),)
+    columns = (column("ner"),)
     return Table(name, published.TABLE_7, tuple(systems), columns, claims, note=note)
 
 
@@ -199,7 +158,7 @@ def best_features(size: str) -> str:
 
 def _table8(name: str, size: str) -> Table:
     choice = best_features(size)
-    columns = (_column("mnli"), _column("ner"), Column("features", "features", choice))
+    columns = (column("mnli"), column("ner"), Column("features", "features", choice))
     systems = []
     for row in published.TABLE_8.rows:
         mask, same, random = map(int, row.split("/"))
@@ -211,7 +170,7 @@ def _table8(name: str, size: str) -> Table:
         systems.append(System(row, MLM if row == "80/10/10" else run, row))
     ours, *others = (system.name for system in systems)
     tuned = ("mnli", "ner")
-    alike = [pair for other in others for pair in _against(ours, other, tuned)]
+    alike = [pair for other in others for pair in against(ours, other, tuned)]
     claims = (
         Claim(
             f"The mix matters little for fine-tuning (within {ALIKE:g})",
@@ -222,12 +181,12 @@ def _table8(name: str, size: str) -> Table:
         Claim(
             "Only [MASK] is worse for features",
             "appendix C.2",
-            _against(ours, "100/0/0", ("features",)),
+            against(ours, "100/0/0", ("features",)),
         ),
         Claim(
             "Only random pieces are worse, fine-tuned",
             "appendix C.2",
-            _against(ours, "0/0/100", tuned),
+            against(ours, "0/0/100", tuned),
         ),
     )
     note = "The models are uncased, NER included; the paper does not say which it used."
@@ -238,16 +197,16 @@ def _table8(name: str, size: str) -> Table:
 
 def _figure5(name: str, size: str) -> Table:
     del size
-    columns = tuple(_column(task) for task in ("mnli", "qnli", "sst2"))
+    columns = tuple(column(task) for task in ("mnli", "qnli", "sst2"))
     systems = [
-        System(f"{label}, {share}%", run, share=share)
+        System(f"{label}, {share}%", run, share=share, line=label, at=share)
         for label, run in (("MLM", MLM), ("LTR", LTR))
         for share in SHARES
     ]
     ahead = [
         pair
         for share in SHARES
-        for pair in _against(f"MLM, {share}%", f"LTR, {share}%", columns)
+        for pair in against(f"MLM, {share}%", f"LTR, {share}%", columns)
     ]
     claims = (
         Claim(
@@ -258,10 +217,11 @@ def _figure5(name: str, size: str) -> Table:
         Claim(
             "MLM still gains after 60% of the steps (the paper: after half of them)",
             "appendix C.1",
-            _against("MLM, 100%", "MLM, 60%", columns),
+            against("MLM, 100%", "MLM, 60%", columns),
         ),
     )
-    return Table(name, published.FIGURE_5, tuple(systems), columns, claims, ("mnli",))
+    given = (name, published.FIGURE_5, tuple(systems), columns, claims, ("mnli",))
+    return Table(*given, axis="% of the pre-training steps")
 
 
 def _imdb(name: str, size: str) -> Table:
@@ -275,42 +235,17 @@ def _imdb(name: str, size: str) -> Table:
     note = (
         "Scores are on IMDb's test set. The figure in brackets is of Sun et al. 2019."
     )
-    columns = (_column("imdb"),)
+    columns = (column("imdb"),)
     return Table(name, published.IMDB, systems, columns, (claim,), note=note)
 
 
-_SQUAD = (_column("squad", "exact_match", "squad/exact_match"), _column("squad"))
-_SQUAD2 = (_column("squad2", "exact_match", "squad2/exact_match"), _column("squad2"))
-_BOTH = Published(
-    "SQuAD 1.1 and 2.0",
-    "tables 2 and 3, sections 4.2 and 4.3: exact match and F1 on dev",
-    {
-        row: {
-            **published.TABLE_2.rows.get(row, {}),
-            **published.TABLE_3.rows.get(row, {}),
-        }
-        for row in (*published.TABLE_2.rows, *published.TABLE_3.rows)
-    },
-)
-# WNLI is none of table 1's columns.
-TABLE_1 = (
-    _column("mnli"),
-    Column("mnli_mismatched", "mnli", "accuracy", "dev_mismatched"),
-    *map(_column, ("qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte")),
-)
 TABLES = {
-    "table1": _whole(published.TABLE_1, *TABLE_1, source="section 4.1"),
-    "table2": _whole(published.TABLE_2, *_SQUAD, source="table 2, by its figures"),
-    "table3": _whole(published.TABLE_3, *_SQUAD2),
-    "table4": _whole(
-        published.TABLE_4, _column("swag"), source="table 4, by its figures"
-    ),
+    **whole.TABLES,
     "table5": _table5,
     "table6": _table6,
     "table7": _table7,
     "table8": _table8,
     "figure5": _figure5,
-    "squad": _whole(_BOTH, *_SQUAD, *_SQUAD2, source="table 2, by its figures"),
     "features": _table7,
     "imdb": _imdb,
 }

@@ -77,6 +77,13 @@ TASKS = {
         {"task.train_file": ("train.csv",), "task.dev_file": ("val.csv",)},
     ),
     "ner": Task("NER", ("ner.py",), _NER_FOLDERS, _NER),
+    # Its release, which experiments.triviaqa reads.
+    "triviaqa": Task(
+        "TriviaQA",
+        (),
+        ("TriviaQA", "triviaqa"),
+        {"qa": ("qa/wikipedia-train.json",), "evidence": ("evidence",)},
+    ),
     # By experiments.features, not by bert_jax.main: the columns are the same files.
     "features": Task("NER, features", (), _NER_FOLDERS, _NER),
     "imdb": Task(

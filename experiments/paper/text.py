@@ -100,17 +100,18 @@ def published_rows(
 def loss_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """What pre-training reached on held-out text, beside the paper's perplexity."""
     rows: list[tuple[str, ...]] = []
-    for system in found.table.systems:
-        last = found.losses.get(system.name)
+    papers = {system.name: system.paper for system in found.table.systems}
+    for name, last in found.losses.items():
         if last:
-            paper = found.table.published.rows.get(system.paper, {}).get("perplexity")
+            row = found.table.published.rows.get(papers.get(name, ""), {})
+            paper = row.get("perplexity")
             ours = f"{last.get('perplexity', math.nan):.2f}"
             ours += "" if paper is None else f" [{paper:.2f}]"
             accuracy = last.get("next_sentence_accuracy")
             nsp = "-" if accuracy is None else f"{100 * accuracy:.1f}"
             if "next_sentence_majority" in last:
                 nsp += f" ({100 * last['next_sentence_majority']:.1f})"
-            rows.append((system.name, ours, nsp, f"{last['step']:,}"))
+            rows.append((name, ours, nsp, f"{last['step']:,}"))
     return rows, ("pre-training", "perplexity", "next sentence, % (majority)", "steps")
 
 

@@ -20,7 +20,7 @@ from bert_jax.tasks import gpt as gpt_tasks
 from bert_jax.tasks import squad_features
 from bert_jax.tasks.classification import TextExample
 from bert_jax.tasks.gpt import LM_LOSS
-from bert_jax.tasks.pretraining import Pretraining
+from bert_jax.tasks.task import Task
 
 TEXT = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
 SIZES = {
@@ -280,7 +280,7 @@ def test_answers_in_contexts_that_are_not_ascii_are_found_again(shared_data):
 
 def test_what_a_gpt_was_not_fine_tuned_on_is_one_line(make):
     with pytest.raises(UserError, match=r"name=own: .*; take a BERT"):
-        gpt_tasks.of("own", Pretraining)
+        gpt_tasks.of("own", Task)
     with pytest.raises(UserError, match="leave it False"):
         make("text.py:", "--config.task.bilstm=True")
     with pytest.raises(UserError, match="model=t5: choose one of bert, gpt, elmo"):

@@ -1,0 +1,1 @@
+"""CBoW: a classifier on the mean of the words' vectors, below ELMo, GPT and BERT."""

@@ -1,0 +1,59 @@
+"""A table by the number of fine-tuning epochs: a line of each system, in a plot."""
+
+from collections.abc import Sequence
+
+from bert_jax.errors import UserError
+from experiments.paper.systems import Table
+from experiments.paper.verdicts import Claim, Pair
+
+TABLES = ("imdb",)
+# Published figures of IMDb are after four (Sun et al. 2019).
+_PUBLISHED = 4
+
+
+def chosen(text: str, table: str) -> tuple[int, ...]:
+    """The numbers that `--epochs` names, each once, in order.
+
+    Raises:
+      UserError: one is no number above 0, or the table has no such form.
+    """
+    if table not in TABLES:
+        raise UserError(f"--epochs: of {', '.join(TABLES)} only; {table} has its own")
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdecimal() and int(part) for part in parts):
+        raise UserError(f"--epochs={text}: numbers of epochs from 1 on, as in 1,2,4")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def along(table: Table, counts: Sequence[int]) -> Table:
+    """Each system fine-tuned for each number of epochs: runs of their own, because the
+    learning rate falls to 0 at the end of each."""
+    systems = tuple(
+        system._replace(
+            name=_name(system.name, count),
+            paper=system.paper if count == _PUBLISHED else "",
+            fields=(*system.fields, f"train.num_epochs={count}"),
+            line=system.name,
+            at=count,
+        )
+        for system in table.systems
+        for count in counts
+    )
+    return table._replace(
+        systems=systems,
+        claims=tuple(_each(claim, counts) for claim in table.claims),
+        axis="epochs of fine-tuning",
+    )
+
+
+def _each(claim: Claim, counts: Sequence[int]) -> Claim:
+    pairs = tuple(
+        Pair(_name(pair.first, count), _name(pair.second, count), pair.column)
+        for pair in claim.pairs
+        for count in counts
+    )
+    return claim._replace(pairs=pairs)
+
+
+def _name(system: str, count: int) -> str:
+    return f"{system}, {count} epoch{'s' * (count > 1)}"
