@@ -190,3 +190,41 @@ def test_what_fails_before_is_said(command, triviaqa, monkeypatch):
     monkeypatch.setenv("BREAK", "squad-")  # not the files, the fine-tuning on SQuAD
     status, _, out, _ = command("table2", "--seeds=2")
     assert status == 2 and "not run:" in out and "ensembles" in out
+
+
+def test_without_gensim_nothing_begins(data, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(
+        paper.importlib.util, "find_spec", lambda name: name != "gensim" or None
+    )
+    given = ["imdb", f"--data={data}", f"--output={tmp_path / 'out'}", "--size=tiny"]
+    assert paper.main([*given, "--corpus=pydocs", "--systems=random"]) == 2
+    error = capfd.readouterr().err
+    assert error == "error: word vectors need gensim: pip install '.[senses]'\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_by_epochs_need_no_pre_training(data, tmp_path):
+    folders = []
+    for name, kind, layers, hidden in (
+        ("base", "bert", 12, 768),
+        ("gpt", "openai-gpt", 12, 768),
+    ):
+        fields = {
+            **{"num_hidden_layers": layers, "hidden_size": hidden, "vocab_size": 30},
+            **{"num_attention_heads": 2, "intermediate_size": 8, "model_type": kind},
+            **{"max_position_embeddings": 512, "type_vocab_size": 2},
+            **{"n_layer": layers, "n_embd": hidden, "n_head": 2, "n_positions": 512},
+        }
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(fields))
+        (tmp_path / name / "model.safetensors").touch()
+        folders.append(str(tmp_path / name))
+    given = ["imdb", f"--data={data}", f"--weights={','.join(folders)}"]
+    found = options.parse([*given, "--epochs=1,4"])
+    names = [row.name for row in found.table.systems]
+    assert names[1] == "BERT, base, 4 epochs" and names[3] == f"{folders[1]}, 4 epochs"
+    (claim,) = found.table.claims
+    assert claim.text == "BERT is better than GPT on IMDb" and len(claim.pairs) == 2
+    plan = runs.plan(found)
+    assert set(kinds(plan)) == {"imdb"} and not any(run.needs for run in plan)
+    assert found.table.systems[1].paper == "BERT-Base"

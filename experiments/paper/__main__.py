@@ -42,6 +42,9 @@ def _main(argv: Sequence[str]) -> int:
         return 0
     if importlib.util.find_spec("matplotlib") is None:
         raise UserError("the report's plots need: pip install '.[report]'")
+    has_vectors = runs.VECTORS in (run.program for run in planned)
+    if has_vectors and importlib.util.find_spec("gensim") is None:
+        raise UserError("word vectors need gensim: pip install '.[senses]'")
     with execution.alone(options.output) as lock:
         return _finish(options, planned, lock)
 

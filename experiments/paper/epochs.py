@@ -40,6 +40,7 @@ def along(table: Table, counts: Sequence[int]) -> Table:
         for count in counts
     )
     return table._replace(
+        name=f"{table.name}-by-epochs",
         systems=systems,
         claims=tuple(_each(claim, counts) for claim in table.claims),
         axis="epochs of fine-tuning",
