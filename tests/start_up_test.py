@@ -32,7 +32,7 @@ NEEDLESS = {
             "bert_jax.models.elmo",
             "bert_jax.tasks.classification",
         ),
-        *("bert_jax.training.optimizer", "bert_jax.models.fused_attention"),
+        *("bert_jax.training.optimizer", "bert_jax.models.kernels.fused"),
     ),
     "describe": (*OF_TRAINING, "scipy", "bert_jax.predict", "bert_jax.tasks.elmo"),
 }

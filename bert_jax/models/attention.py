@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.errors import UserError
-from bert_jax.models import split
 from bert_jax.models.config import HIDDEN, KERNELS, BertConfig
-from bert_jax.models.cudnn_attention import cudnn_attention
+from bert_jax.models.kernels import on_mesh
+from bert_jax.models.kernels.cudnn import cudnn_attention
+from bert_jax.models.kernels.splash import splash_attention
 from bert_jax.models.layers import Dense, dropout
 from bert_jax.models.products import product
-from bert_jax.models.splash_attention import splash_attention
 
 # The one kernel with dropout, and where.
 _DROPS = ("fused", "gpu")
@@ -77,8 +77,8 @@ def _fused(
     key: Key[Array, ""] | None,
     causal: bool = False,
 ) -> tuple[Float[Array, "batch length heads head_dim"], None]:
-    if split.platform() != "tpu":
-        from bert_jax.models.fused_attention import fused_attention  # Triton is slow
+    if on_mesh.platform() != "tpu":
+        from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
         return fused_attention(query, keys, value, seen, rate, key, causal), None
     _require_no_dropout("fused", rate, key)

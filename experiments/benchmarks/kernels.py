@@ -35,7 +35,7 @@ _INTEGER = frozenset(
 # 32-bit integer operations a second of an H100 or H200: 64 a clock in each of 132
 # processors (CUDA C++ programming guide, table of arithmetic throughput) at 1.98 GHz.
 INTEGER = 132 * 64 * 1.98e9
-# Matrix products of the attention kernels of models/fused_attention.py and cuDNN.
+# Matrix products of the attention kernels of models/kernels/fused.py and cuDNN.
 _ATTENTION = {
     **{"attention_forward": 2, "attention_backward": 5},
     **{"dot_product_attention_fwd": 2, "dot_product_attention_bwd": 5},

@@ -12,8 +12,8 @@ from micro import bert_config, initial_params
 
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.encoder import Packed
-from bert_jax.models.fused_attention import fused_attention
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.models.kernels.fused import fused_attention
 from bert_jax.models.lstm import BiLstm
 
 CONFIG = bert_config(
@@ -31,7 +31,7 @@ LENGTH, CHANGED = 24, 11
 @pytest.fixture(autouse=True)
 def fused_anywhere(monkeypatch):
     interpreted = partial(fused_attention, interpret=True)
-    monkeypatch.setattr("bert_jax.models.fused_attention.fused_attention", interpreted)
+    monkeypatch.setattr("bert_jax.models.kernels.fused.fused_attention", interpreted)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from micro import bert_config
 from bert_jax.errors import UserError
 from bert_jax.models import attention
 from bert_jax.models.attention import Seen, einsum_attention
-from bert_jax.models.cudnn_attention import cudnn_attention
+from bert_jax.models.kernels.cudnn import cudnn_attention
 
 
 def results(attend, given, gradient):

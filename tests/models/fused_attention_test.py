@@ -13,8 +13,8 @@ from micro import bert_config
 
 from bert_jax.errors import UserError
 from bert_jax.models.attention import Seen, einsum_attention
-from bert_jax.models.fused_attention import fused_attention
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.models.kernels.fused import fused_attention
 
 interpreted = partial(fused_attention, interpret=True)
 
@@ -98,7 +98,7 @@ def test_what_a_query_does_not_see_changes_no_bit():
 
 def test_a_model_on_a_mesh(monkeypatch):
     """The whole model's gradients, split over devices: those of einsum on one."""
-    monkeypatch.setattr("bert_jax.models.fused_attention.fused_attention", interpreted)
+    monkeypatch.setattr("bert_jax.models.kernels.fused.fused_attention", interpreted)
     fields = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1}
     fields |= {"num_attention_heads": 2, "intermediate_size": 64}
     config = bert_config(**fields)

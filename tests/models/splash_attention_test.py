@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType
 
-from bert_jax.models import attention, split
+from bert_jax.models import attention
 from bert_jax.models.attention import Seen, einsum_attention
-from bert_jax.models.splash_attention import splash_attention
+from bert_jax.models.kernels.splash import splash_attention
 
 interpreted = partial(splash_attention, interpret=True)
 
@@ -63,7 +63,7 @@ def test_a_row_of_padding_alone_is_finite():
 
 @pytest.fixture
 def as_on_a_tpu(monkeypatch):
-    monkeypatch.setattr(split, "platform", lambda: "tpu")
+    monkeypatch.setattr(on_mesh, "platform", lambda: "tpu")
     monkeypatch.setattr(attention, "splash_attention", interpreted)
 
 

@@ -16,8 +16,8 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import HIDDEN
+from bert_jax.models.kernels.on_mesh import IDS, VECTORS, WORDS, on_mesh
 from bert_jax.models.layers import hash_column, row_keys
-from bert_jax.models.split import IDS, VECTORS, WORDS, on_mesh
 
 BLOCKS = (64, 32, 16)  # queries or keys of a block; Triton multiplies 16 at least
 _PARAMS = triton.CompilerParams(num_warps=4, num_stages=2)

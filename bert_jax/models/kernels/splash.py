@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bert_jax.models.split import IDS, VECTORS, on_mesh
+from bert_jax.models.kernels.on_mesh import IDS, VECTORS, on_mesh
 
 BLOCKS = (512, 384, 256, 128)  # queries or keys of a block; a TPU's registers have 128
 _SPECS = (VECTORS, VECTORS, VECTORS, IDS, IDS)

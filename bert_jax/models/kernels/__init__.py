@@ -1,0 +1,1 @@
+"""Attention kernels for GPUs and TPUs, imported when `model.attention` asks for one."""
