@@ -28,7 +28,7 @@ LINES = (
     ("data", "workdir"),
     ("tokenization",),
     ("models", "config", "runtime", "scores"),
-    ("types", "errors"),
+    ("types", "errors", "registry"),
 )
 LINE = {room: line for line, rooms in enumerate(LINES) for room in rooms}
 
@@ -40,9 +40,9 @@ RANKED = {
         ("evaluator",),
         ("compilation",),
         ("seeds", "initial", "inference", "state_shardings"),
-        ("asked", "history", "due", "memory", "sharding"),
+        ("asked", "history", "due", "memory", "sharding", "openai"),
         ("optimizer", "step"),
-        ("openai", "frozen", "muon"),
+        ("frozen", "muon"),
         ("anomaly", "rates"),
     ),
     "runtime": (

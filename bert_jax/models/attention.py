@@ -1,6 +1,5 @@
 """BERT's multi-head self-attention (modeling.py, attention_layer)."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -10,11 +9,9 @@ from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.errors import UserError
 from bert_jax.models.config import HIDDEN, KERNELS, BertConfig
-from bert_jax.models.kernels import on_mesh
-from bert_jax.models.kernels.cudnn import cudnn_attention
-from bert_jax.models.kernels.splash import splash_attention
 from bert_jax.models.layers import Dense, dropout
 from bert_jax.models.products import product
+from bert_jax.registry import Registry
 
 # The one kernel with dropout, and where.
 _DROPS = ("fused", "gpu")
@@ -68,48 +65,15 @@ def einsum_attention(
     return product("bhqk,bkhd->bqhd", kept, value, query.dtype), probs
 
 
-def _fused(
-    query: Float[Array, "batch length heads head_dim"],
-    keys: Float[Array, "batch length heads head_dim"],
-    value: Float[Array, "batch length heads head_dim"],
-    seen: Seen,
-    rate: float,
-    key: Key[Array, ""] | None,
-    causal: bool = False,
-) -> tuple[Float[Array, "batch length heads head_dim"], None]:
-    if on_mesh.platform() != "tpu":
-        from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
-
-        return fused_attention(query, keys, value, seen, rate, key, causal), None
-    _require_no_dropout("fused", rate, key)
-    return splash_attention(query, keys, value, seen, causal), None
-
-
-def _cudnn(
-    query: Float[Array, "batch length heads head_dim"],
-    keys: Float[Array, "batch length heads head_dim"],
-    value: Float[Array, "batch length heads head_dim"],
-    seen: Seen,
-    rate: float,
-    key: Key[Array, ""] | None,
-    causal: bool = False,
-) -> tuple[Float[Array, "batch length heads head_dim"], None]:
-    _require_no_dropout("cudnn", rate, key)
-    return cudnn_attention(query, keys, value, seen, causal), None
-
-
-def _require_no_dropout(name: str, rate: float, key: Any) -> None:
-    if rate > 0 and key is not None:
-        raise ValueError(f"attention {name}: has no dropout here; rate={rate}")
-
-
 # By name; your own config file can add to it (docs/extending.md). Each takes the
 # arguments of `einsum_attention`, and returns None for probabilities that it has not.
-ATTENTIONS: dict[str, Callable[..., tuple[Array, Array | None]]] = {
-    "einsum": einsum_attention,
-    "fused": _fused,
-    "cudnn": _cudnn,
-}
+ATTENTIONS = Registry(
+    {
+        "einsum": einsum_attention,
+        "fused": "bert_jax.models.kernels.choose:fused",
+        "cudnn": "bert_jax.models.kernels.choose:cudnn",
+    }
+)
 
 
 def check(

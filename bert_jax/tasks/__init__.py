@@ -1,45 +1,34 @@
 """Tasks: data -> features, head, losses, scores, predictions. One file per family."""
 
-import importlib
-from collections import UserDict
 from typing import Any
 
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data.glue import TASKS as GLUE
 from bert_jax.errors import UserError
+from bert_jax.registry import Registry
 from bert_jax.tasks.task import Task
 
-
-class _Registry(UserDict[str, Any]):
-    """Values by name; one of ours, MODULE.NAME, is imported when it is asked for."""
-
-    def __getitem__(self, name: str) -> Any:
-        found = super().__getitem__(name)
-        if isinstance(found, str):
-            module, _, value = found.partition(".")
-            found = getattr(importlib.import_module(f"{__name__}.{module}"), value)
-        return found
-
-
+GLUE = "cola sst2 mrpc stsb qqp mnli qnli rte wnli ax"
 # Classes, or functions of (config, tokenizer). Your own config file adds one:
 # TASKS["questions"] = Questions.
-TASKS = _Registry(
+TASKS = Registry(
     {
-        "pretraining": "pretraining.Pretraining",
-        "elmo": "elmo.Elmo",
-        **dict.fromkeys(GLUE, "glue.Glue"),
-        "squad": "squad.Squad",
-        "swag": "swag.Swag",
-        "ner": "ner.Ner",
-        "text": "text.Text",
-        "imdb": "text.Imdb",
+        "pretraining": "bert_jax.tasks.pretraining:Pretraining",
+        "elmo": "bert_jax.tasks.elmo:Elmo",
+        **dict.fromkeys(GLUE.split(), "bert_jax.tasks.glue:Glue"),
+        "squad": "bert_jax.tasks.squad:Squad",
+        "swag": "bert_jax.tasks.swag:Swag",
+        "ner": "bert_jax.tasks.ner:Ner",
+        "text": "bert_jax.tasks.text:Text",
+        "imdb": "bert_jax.tasks.text:Imdb",
     }
 )
 # How a `config.model.architecture` other than BERT's does a task: a function of the
 # task's name and class gives the class in its place. Your own config file adds one.
-ARCHITECTURES = _Registry({"gpt": "gpt.of", "elmo": "elmo_tasks.of"})
+ARCHITECTURES = Registry(
+    {"gpt": "bert_jax.tasks.gpt:of", "elmo": "bert_jax.tasks.elmo_tasks:of"}
+)
 
 
 def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
 from bert_jax.training import rates
+from bert_jax.training.optimizer import bert_adam
 
 
 def warmup_linear(config: ConfigDict) -> optax.Schedule:
@@ -59,6 +60,14 @@ def _scheduled(
         return peak * shape(risen, x, warmup)
 
     return schedule
+
+
+def openai_adam(
+    optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
+) -> optax.GradientTransformation:
+    """BERT's Adam at a rate that corrects the moments' bias; see `bias_corrected`."""
+    beta1, beta2 = optimizer.beta1, optimizer.beta2
+    return bert_adam(optimizer, bias_corrected(schedule, beta1, beta2), mask)
 
 
 def bias_corrected(

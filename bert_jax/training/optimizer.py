@@ -15,8 +15,8 @@ from ml_collections import ConfigDict
 
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
-from bert_jax.training import frozen, openai, rates
-from bert_jax.training.muon import muon
+from bert_jax.registry import Registry
+from bert_jax.training import frozen, rates
 
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
 # stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
@@ -239,9 +239,10 @@ def make(
     return frozen.leaving_out(whole, tuple(optimizer.frozen))
 
 
-def _bert_adam(
+def bert_adam(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
+    """Adam as in google-research/bert, an entry of OPTIMIZERS."""
     return optax.chain(
         scale_by_bert_adam(optimizer.beta1, optimizer.beta2, optimizer.eps),
         optax.add_decayed_weights(optimizer.weight_decay, mask),
@@ -260,13 +261,6 @@ def _adamw(
         weight_decay=optimizer.weight_decay,
         mask=mask,
     )
-
-
-def _openai_adam(
-    optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
-) -> optax.GradientTransformation:
-    beta1, beta2 = optimizer.beta1, optimizer.beta2
-    return _bert_adam(optimizer, openai.bias_corrected(schedule, beta1, beta2), mask)
 
 
 def _lamb(
@@ -291,21 +285,23 @@ def _adagrad(
 
 # By name; your own config file can add to them (docs/extending.md). An optimizer gets
 # the fields of config.optimizer, the schedule and the mask of what decays.
-OPTIMIZERS: dict[
-    str, Callable[[ConfigDict, optax.Schedule, Callable], optax.GradientTransformation]
-] = {
-    "bert_adam": _bert_adam,
-    "adamw": _adamw,
-    "lamb": _lamb,
-    "muon": muon,
-    "adagrad": _adagrad,
-    "openai_adam": _openai_adam,
-}
-SCHEDULES: dict[str, Callable[[ConfigDict], optax.Schedule]] = {
-    "polynomial": polynomial,
-    "openai_linear": openai.warmup_linear,
-    "openai_cosine": openai.warmup_cosine,
-}
+OPTIMIZERS = Registry(
+    {
+        "bert_adam": bert_adam,
+        "adamw": _adamw,
+        "lamb": _lamb,
+        "muon": "bert_jax.training.muon:muon",
+        "adagrad": _adagrad,
+        "openai_adam": "bert_jax.training.openai:openai_adam",
+    }
+)
+SCHEDULES = Registry(
+    {
+        "polynomial": polynomial,
+        "openai_linear": "bert_jax.training.openai:warmup_linear",
+        "openai_cosine": "bert_jax.training.openai:warmup_cosine",
+    }
+)
 
 
 def _named(registry: Mapping[str, Any], field: str, name: str) -> Any:

@@ -10,6 +10,7 @@ from jax.sharding import AxisType
 
 from bert_jax.models import attention
 from bert_jax.models.attention import Seen, einsum_attention
+from bert_jax.models.kernels import on_mesh, splash
 from bert_jax.models.kernels.splash import splash_attention
 
 interpreted = partial(splash_attention, interpret=True)
@@ -64,7 +65,7 @@ def test_a_row_of_padding_alone_is_finite():
 @pytest.fixture
 def as_on_a_tpu(monkeypatch):
     monkeypatch.setattr(on_mesh, "platform", lambda: "tpu")
-    monkeypatch.setattr(attention, "splash_attention", interpreted)
+    monkeypatch.setattr(splash, "splash_attention", interpreted)
 
 
 def test_fused_is_this_kernel_on_a_mesh_of_tpus(as_on_a_tpu):

@@ -1,0 +1,49 @@
+"""The kernel for the devices at hand: entries of `models.attention.ATTENTIONS`."""
+
+from typing import Any
+
+from jaxtyping import Array, Float, Key
+
+from bert_jax.models.attention import Seen
+from bert_jax.models.kernels import on_mesh
+
+
+def fused(
+    query: Float[Array, "batch length heads head_dim"],
+    keys: Float[Array, "batch length heads head_dim"],
+    value: Float[Array, "batch length heads head_dim"],
+    seen: Seen,
+    rate: float,
+    key: Key[Array, ""] | None,
+    causal: bool = False,
+) -> tuple[Float[Array, "batch length heads head_dim"], None]:
+    """FlashAttention's method on a GPU; on a TPU JAX's splash attention."""
+    if on_mesh.platform() != "tpu":
+        from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
+
+        return fused_attention(query, keys, value, seen, rate, key, causal), None
+    from bert_jax.models.kernels.splash import splash_attention
+
+    _require_no_dropout("fused", rate, key)
+    return splash_attention(query, keys, value, seen, causal), None
+
+
+def cudnn(
+    query: Float[Array, "batch length heads head_dim"],
+    keys: Float[Array, "batch length heads head_dim"],
+    value: Float[Array, "batch length heads head_dim"],
+    seen: Seen,
+    rate: float,
+    key: Key[Array, ""] | None,
+    causal: bool = False,
+) -> tuple[Float[Array, "batch length heads head_dim"], None]:
+    """cuDNN's own kernel."""
+    from bert_jax.models.kernels.cudnn import cudnn_attention
+
+    _require_no_dropout("cudnn", rate, key)
+    return cudnn_attention(query, keys, value, seen, causal), None
+
+
+def _require_no_dropout(name: str, rate: float, key: Any) -> None:
+    if rate > 0 and key is not None:
+        raise ValueError(f"attention {name}: has no dropout here; rate={rate}")
