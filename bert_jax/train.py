@@ -6,7 +6,6 @@ from bert_jax.errors import Interrupted, UserError
 from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training import budget
 from bert_jax.training.history import collapsed, require_losses
 from bert_jax.training.session import Session
 from bert_jax.workdir import folder as workdir
@@ -30,7 +29,12 @@ def train(task: Task, folder: Path) -> int:
       UserError: what the user can fix; leaves no half-written file.
       Interrupted: SIGTERM or Ctrl-C; the step it stopped at is saved.
     """
-    restarts = task.config.train.restarts
+    config = task.config.train
+    if config.trackers:
+        from bert_jax.workdir import trackers
+
+        trackers.require(config.trackers)
+    restarts = config.restarts
     if restarts and storage.in_bucket(folder):
         raise UserError(
             f"config.train.restarts={restarts}: a run in a bucket ({folder}) cannot be "
@@ -41,9 +45,12 @@ def train(task: Task, folder: Path) -> int:
         if is_first:
             workdir.finish_archiving(folder)
         processes.barrier()
-        budget.settle(task, folder)
+        if config.budget:
+            from bert_jax.training import budget
+
+            budget.settle(task, folder)
         if restarts:
-            require_losses(task.config.train)
+            require_losses(config)
         first = min(workdir.archived_runs(folder), restarts)
         for attempt in range(first, restarts + 1):
             with Session(task, folder, task.config.seed + attempt) as session:

@@ -38,19 +38,6 @@ class Found(NamedTuple):
     facts: Mapping[str, Any] = {}
 
 
-def is_run(recorded: Mapping[str, Any]) -> bool:
-    """Whether a work directory's config.json is that of an ELMo, fine-tuned or not."""
-    return (
-        recorded["task"].get("name") == "elmo"
-        or recorded["model"].get("architecture") == "elmo"
-    )
-
-
-def is_folder(names: set[str]) -> bool:
-    """Whether a folder's files are released or exported ones."""
-    return elmo.OPTIONS in names
-
-
 def shape(folder: Path) -> Fields:
     """The sizes, as fields of `config.model` and of `config.task`, by `GROUP.NAME`;
     of a run also how it cuts and writes words.

@@ -13,7 +13,14 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.convert import config as theirs
-from bert_jax.convert import gpt, gpt_layout, huggingface, layout, model_card
+from bert_jax.convert import (
+    gpt,
+    gpt_layout,
+    huggingface,
+    layout,
+    model_card,
+    reading,
+)
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, temporary
 from bert_jax.tokenization import byte_pairs
@@ -115,7 +122,7 @@ def _write(
     dtype: str,
 ) -> None:
     tensors = _rounded(_tensors(weights), dtype)
-    save_file(tensors, folder / huggingface.WEIGHTS, metadata={"format": "pt"})
+    save_file(tensors, folder / reading.WEIGHTS, metadata={"format": "pt"})
     config = _config(weights, tokenizer)
     if dtype != "float32":
         config["torch_dtype"] = dtype
@@ -123,7 +130,7 @@ def _write(
         folder / "config.json", {**config, huggingface.PROVENANCE: dict(provenance)}
     )
     # safetensors makes its file readable by the owner only.
-    shutil.copymode(folder / "config.json", folder / huggingface.WEIGHTS)
+    shutil.copymode(folder / "config.json", folder / reading.WEIGHTS)
     if tokenizer is not None:
         _write_tokenizer(tokenizer, weights, folder)
 

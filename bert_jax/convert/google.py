@@ -11,11 +11,11 @@ import numpy as np
 
 from bert_jax.convert import layout, reading
 from bert_jax.convert.config import bert_config
+from bert_jax.convert.reading import GOOGLE_CONFIG
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import outside
 
-CONFIG = "bert_config.json"
 DIALECT = "google"
 # The optimizer's variables, which are not weights (optimization.py).
 _NOT_WEIGHTS = ("adam_m", "adam_v", "global_step")
@@ -55,8 +55,8 @@ def read(
 
 def read_config(folder: Path) -> BertConfig:
     """The model's sizes; raises UserError if they are wrong or not supported."""
-    fields = outside.read_json(folder, CONFIG)
-    return bert_config(fields, folder / CONFIG, type_vocab_size=16)
+    fields = outside.read_json(folder, GOOGLE_CONFIG)
+    return bert_config(fields, folder / GOOGLE_CONFIG, type_vocab_size=16)
 
 
 class _Variables:

@@ -15,13 +15,11 @@ from safetensors import SafetensorError, safe_open
 
 from bert_jax.convert import gpt, layout, reading
 from bert_jax.convert.config import bert_config
+from bert_jax.convert.reading import INDEX, PICKLE, WEIGHTS
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import outside
 
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-PICKLE = "pytorch_model.bin"
 # The field of config.json that says which run a model is from, and marks a folder as an
 # export.
 PROVENANCE = "bert_jax"

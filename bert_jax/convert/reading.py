@@ -10,6 +10,12 @@ from bert_jax.convert import layout
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 
+# The files by which a folder of weights is known.
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLE = "pytorch_model.bin"
+GOOGLE_CONFIG = "bert_config.json"
+
 
 @runtime_checkable
 class Source(Protocol):

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenization
 from bert_jax.config import configuration
-from bert_jax.convert import gpt_layout, layout
+from bert_jax.convert import layout
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import KERNELS, BertConfig
@@ -107,7 +107,9 @@ def scores(
 
 def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -> None:
     """Raises UserError if config.json describes another model than the checkpoint."""
-    table = gpt_layout if config.architecture == "gpt" else layout
+    table: Any = layout
+    if config.architecture == "gpt":
+        from bert_jax.convert import gpt_layout as table
     labelled = params.keys() & set(layout.LABELLED_HEADS)
     labels = [len(params[head]["bias"]) for head in labelled]
     by_config = {
@@ -128,6 +130,8 @@ def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -
 def _architecture(params: Mapping[str, Any], config: BertConfig) -> str:
     heads = set(params) - {"bert", "bilstm"}
     if config.architecture == "gpt":
+        from bert_jax.convert import gpt_layout
+
         known = gpt_layout.ARCHITECTURES | gpt_layout.OURS
         names = {frozenset(own): n for n, own in known.items()}
         return names[frozenset(heads)]

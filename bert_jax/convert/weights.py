@@ -7,12 +7,11 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.convert import config as theirs
-from bert_jax.convert import elmo_sources, google, huggingface, layout, reading, runs
-from bert_jax.convert import export as huggingface_export
+from bert_jax.convert import layout, reading, runs
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import hub, outside, storage
+from bert_jax.runtime import outside, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 
@@ -21,9 +20,10 @@ SHAPE = theirs.DECISIVE
 # A model's spare rows, which make their number a multiple, as NVIDIA's 30,528.
 _PADDED, _SPARE = 8, 128
 _WEIGHT_FILES = (
-    *(huggingface.WEIGHTS, huggingface.INDEX, huggingface.PICKLE),
-    f"{huggingface.PICKLE}.index.json",
+    *(reading.WEIGHTS, reading.INDEX, reading.PICKLE),
+    f"{reading.PICKLE}.index.json",
 )
+_ELMOS_FILE = "options.json"
 
 
 def read(
@@ -47,8 +47,12 @@ def read(
     folder, step = _located(path)
     match _origin(folder):
         case "google":
+            from bert_jax.convert import google
+
             return google.read(folder, place)
         case "huggingface":
+            from bert_jax.convert import huggingface
+
             return huggingface.read(folder, place)
         case "elmo":
             raise only_an_elmo(folder)
@@ -56,8 +60,8 @@ def read(
             return runs.read(folder, name, step)[0]
 
 
-def read_elmo(path: str | Path, name: str = "") -> elmo_sources.Found:
-    """Reads an ELMo; arguments as in `read`.
+def read_elmo(path: str | Path, name: str = "") -> Any:
+    """Reads an ELMo, an `elmo_sources.Found`; arguments as in `read`.
 
     Raises:
       UserError: it is none, or damaged.
@@ -68,6 +72,8 @@ def read_elmo(path: str | Path, name: str = "") -> elmo_sources.Found:
             f"{folder}: not an ELMo's weights; name a folder with options.json and "
             "weights.hdf5, or a run of configs/elmo.py"
         )
+    from bert_jax.convert import elmo_sources
+
     return elmo_sources.read(folder, name, step)
 
 
@@ -114,6 +120,8 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
         return tuple(workdir.read_config(folder)["task"].get("labels", ()))
     match _origin(folder):
         case "huggingface":
+            from bert_jax.convert import huggingface
+
             fields = outside.read_json(folder, "config.json")
             return huggingface.read_labels(fields, folder / "config.json")
         case _:
@@ -125,6 +133,8 @@ def read_kind(path: str | Path) -> str | None:
     folder, _ = _located(path)
     if _origin(folder) != "huggingface":
         return None
+    from bert_jax.convert import huggingface
+
     return huggingface.read_kind(outside.read_json(folder, "config.json"))
 
 
@@ -142,8 +152,12 @@ def read_shape(path: str | Path) -> dict[str, Any]:
         case "elmo":
             return {"architecture": "elmo"}
         case "huggingface":
+            from bert_jax.convert import huggingface
+
             model = huggingface.read_config(folder)
         case _:
+            from bert_jax.convert import google
+
             model = google.read_config(folder)
     return {name: getattr(model, name) for name in SHAPE}
 
@@ -151,12 +165,16 @@ def read_shape(path: str | Path) -> dict[str, Any]:
 def decisive(architecture: str) -> tuple[str, ...]:
     """The fields, by `GROUP.NAME`, that a run takes from its weights."""
     if architecture == "elmo":
+        from bert_jax.convert import elmo_sources
+
         return elmo_sources.FIELDS
     return tuple(f"model.{name}" for name in SHAPE)
 
 
 def read_elmo_shape(path: str | Path) -> dict[str, Any]:
     """An ELMo's fields; see `elmo_sources.shape`."""
+    from bert_jax.convert import elmo_sources
+
     return elmo_sources.shape(_located(path)[0])
 
 
@@ -167,6 +185,8 @@ def recorded(path: str | Path) -> dict[str, Any] | None:
         return workdir.read_config(folder)
     match _origin(folder):
         case "huggingface":
+            from bert_jax.convert import huggingface
+
             config = huggingface.provenance(folder).get("config")
             labels = (config or {}).get("task", {}).get("labels", ())
             named = read_labels(path)
@@ -196,6 +216,9 @@ def export(
     Raises:
       UserError: there are no weights; the folder has other files.
     """
+    from bert_jax.convert import export as huggingface_export
+    from bert_jax.convert import huggingface
+
     huggingface_export.check_target(folder.absolute())
     match _origin(source):
         case "elmo":
@@ -233,6 +256,8 @@ def export(
 
 def _located(path: str | Path) -> tuple[Path, int | None]:
     """The folder, and the step where `path` is RUN/checkpoints/STEP."""
+    from bert_jax.runtime import hub
+
     return storage.numbered(hub.path(path), runs.CHECKPOINTS)
 
 
@@ -246,32 +271,35 @@ def _origin(folder: Path) -> str:
     try:
         names = {path.name for path in folder.iterdir()}
     except (FileNotFoundError, NotADirectoryError) as error:
+        from bert_jax.runtime import hub
+
         name = hub.likely(str(folder))
         raise UserError(
             f"{folder}: no such folder; a work directory, a Hugging Face folder or "
             "one with Google's bert_config.json and bert_model.ckpt.* is required"
             + (f"; on the Hugging Face Hub it would be {name}" if name else "")
         ) from error
-    if storage.in_bucket(folder) and names & {google.CONFIG, *_WEIGHT_FILES}:
+    if storage.in_bucket(folder) and names & {reading.GOOGLE_CONFIG, *_WEIGHT_FILES}:
         raise UserError(
             f"{folder}: in a bucket only work directories can be read; copy it to this "
             "machine (gcloud storage cp -r) and name the copy"
         )
     if names & set(_WEIGHT_FILES):
         return "huggingface"
-    if google.CONFIG in names:
+    if reading.GOOGLE_CONFIG in names:
         return "google"
-    if elmo_sources.is_folder(names):
+    if _ELMOS_FILE in names:
         return "elmo"
     if "config.json" not in names:
-        missing = google.CONFIG if list(folder.glob("*.ckpt*")) else "config.json"
+        missing = (
+            reading.GOOGLE_CONFIG if list(folder.glob("*.ckpt*")) else "config.json"
+        )
         raise UserError(f"{folder}: has no {missing}")
     if runs.CHECKPOINTS in names:
-        is_elmo = elmo_sources.is_run(workdir.read_config(folder))
-        return "elmo" if is_elmo else "workdir"
-    raise UserError(
-        f"{folder}: has no {huggingface.WEIGHTS} and no {runs.CHECKPOINTS}/"
-    )
+        own = workdir.read_config(folder)
+        named = own["task"].get("name"), own["model"].get("architecture")
+        return "elmo" if "elmo" in named else "workdir"
+    raise UserError(f"{folder}: has no {reading.WEIGHTS} and no {runs.CHECKPOINTS}/")
 
 
 def only_an_elmo(folder: Path) -> UserError:

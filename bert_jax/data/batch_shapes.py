@@ -3,26 +3,28 @@
 from ml_collections import ConfigDict
 
 from bert_jax.config.phases import Phase
-from bert_jax.data import packing
 
 
 def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
     """The shapes of a phase's training batches, by column."""
     rows, length = phase.batch_size, phase.max_seq_length
     tokens: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
-    predictions, pairs = phase.max_predictions_per_seq, {}
+    predictions = phase.max_predictions_per_seq
+    pairs: tuple[int, ...] = ()
     if config.corpus.packing:
+        from bert_jax.data import packing
+
         tokens += ("sequence_ids", "position_ids")
         share = config.masking.masked_lm_prob
         predictions = packing.predictions(length, share, predictions)
-        pairs["cls_positions"] = (rows, packing.PAIRS)
+        pairs = (packing.PAIRS,)
     names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
     masked = dict.fromkeys(names, (rows, predictions)) if has_masks(config) else {}
     return {
         **dict.fromkeys(tokens, (rows, length)),
         **masked,
-        **pairs,
-        "next_sentence_labels": (rows, *([packing.PAIRS] if pairs else [])),
+        **({"cls_positions": (rows, *pairs)} if pairs else {}),
+        "next_sentence_labels": (rows, *pairs),
     }
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.data import pieces, vocabulary
-from bert_jax.data.cleaning import cleaned
-from bert_jax.data.cleaning import settings as clean_settings
+from bert_jax.data import corpus, pieces, vocabulary
 from bert_jax.data.corpus import Document
 from bert_jax.data.shards import Chunk
 from bert_jax.errors import UserError
+from bert_jax.runtime import storage
 
 # Bytes of text in a chunk, and so in a shard (some 6 MB of records at length 128). A
 # constant, so that the number of cores changes nothing. Large enough that a chunk,
@@ -29,7 +28,13 @@ def documents(config: ConfigDict) -> Iterator[list[Document]]:
       UserError: see `corpus.documents` and `cleaned.clean`.
     """
     settings = config.corpus
-    found = cleaned.documents(config)
+    if settings.clean:
+        from bert_jax.data.cleaning import cleaned
+
+        found = cleaned.documents(config)
+    else:
+        place = storage.path(settings.data_dir)
+        found = corpus.documents(tuple(settings.sources), place)
     return pieces.read(found, settings.max_document_bytes, settings.language)
 
 
@@ -39,6 +44,8 @@ def identity(config: ConfigDict) -> dict[str, Any]:
     names = ("dev_fraction", "max_document_bytes", "language", "seed")
     found = {name: settings[name] for name in names}
     if settings.clean:
+        from bert_jax.data.cleaning import settings as clean_settings
+
         found["clean"] = clean_settings.of(config).identity()
     return found
 

@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 
 import sentencex
 
-from bert_jax.data import digests, hub_source, pydocs, tfds_source, wikipedia
+from bert_jax.data import digests
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import hub, outside, storage
+from bert_jax.runtime import outside, storage
 from bert_jax.runtime.storage import Path
 
 
@@ -55,11 +55,6 @@ _TFDS_TEXT = {
     "wiki40b": ("text", "lines"),
     "wikipedia": ("text", "lines"),
     "pg19": ("book_text", "wrapped"),
-}
-# Functions that keep an article's text passages and drop the rest.
-_PASSAGES = {
-    "wiki40b": wikipedia.wiki40b_paragraphs,
-    "wikipedia": wikipedia.paragraphs,
 }
 
 
@@ -122,8 +117,12 @@ def identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:
 def _identity(source: str, data_dir: Path) -> list[Any]:
     kind, name = _kind(source)
     if kind == "pydocs":
+        from bert_jax.data import pydocs
+
         return [kind, *pydocs.identity()]
     if kind == "tfds":
+        from bert_jax.data import tfds_source
+
         info = tfds_source.prepared(name).info
         splits = sorted(info.splits.items())
         sizes = [[split, i.num_examples, i.num_bytes] for split, i in splits]
@@ -156,6 +155,8 @@ def _is_wikipedia(name: str) -> bool:
 def _read(source: str, data_dir: Path) -> Iterator[Document]:
     kind, name = _kind(source)
     if kind == "pydocs":
+        from bert_jax.data import pydocs
+
         yield from _read_json_lines(pydocs.extract(data_dir))
     elif kind == "tfds":
         yield from _read_tfds(name)
@@ -164,6 +165,8 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
             files = _hub_files(source)
         for document in itertools.chain.from_iterable(map(_read_parquet, files)):
             if _is_wikipedia(name):
+                from bert_jax.data import wikipedia
+
                 document = Document(wikipedia.paragraphs(document.text), "lines")
             yield document
     else:
@@ -172,12 +175,16 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
 
 
 def _hub_files(source: str) -> list[pathlib.Path]:
+    from bert_jax.data import hub_source
+
     return hub_source.required(source, "train")
 
 
 @contextlib.contextmanager
 def _ways_without_network() -> Iterator[None]:
     """Where the Hub cannot be reached the error says what to do instead."""
+    from bert_jax.runtime import hub
+
     try:
         yield
     except hub.Unreachable as error:
@@ -239,6 +246,8 @@ def _read_articles(path: str | Path) -> Iterator[Document]:
 
 
 def _read_parquet(path: str | Path) -> Iterator[Document]:
+    from bert_jax.data import hub_source
+
     for row in hub_source.rows(path, columns=("text",)):
         if isinstance(row["text"], str):  # null: an empty document
             yield Document(row["text"], "wrapped")
@@ -273,15 +282,22 @@ FILE_KINDS: dict[str, Callable[[str | Path], Iterator[Document]]] = {
 
 
 def _read_tfds(name: str) -> Iterator[Document]:
+    from bert_jax.data import tfds_source, wikipedia
+
     builder = tfds_source.prepared(name)
     splits = list(builder.info.splits)
     if "train" not in splits and len(splits) > 1:
         raise UserError(f"tfds:{name}: no split `train` among {', '.join(splits)}")
     split = "train" if "train" in splits else splits[0]
     feature, form = _text_feature(name, builder)
+    # Functions that keep an article's text passages and drop the rest.
+    passages = {
+        "wiki40b": wikipedia.wiki40b_paragraphs,
+        "wikipedia": wikipedia.paragraphs,
+    }.get(builder.name, str)
     for example in tfds_source.examples(name, builder, split):
         text = example[feature].decode("utf-8")
-        yield Document(_PASSAGES.get(builder.name, str)(text), form)
+        yield Document(passages(text), form)
 
 
 def _text_feature(name: str, builder: Any) -> tuple[str, str]:

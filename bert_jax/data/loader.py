@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase, phase_at, phases
-from bert_jax.data import masking, mix, packing, prepare, records, workers
+from bert_jax.data import masking, prepare, records, workers
 from bert_jax.data.batch_shapes import has_masks, shapes
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, RowIndex
@@ -47,9 +47,13 @@ def dataset(
     pairs = _Pairs(config, phase, data, split)
     packed, mixed, count, before = None, None, len(pairs), 0
     if split == "train" and config.corpus.packing:
+        from bert_jax.data import packing
+
         packed = packing.rows(data.folder, phase.max_seq_length)
         count = len(packed)
     if split == "train" and config.corpus.weights:
+        from bert_jax.data import mix
+
         mixed = mix.of(config, data.report)
         count = mixed.size
     if split == "train":
@@ -192,6 +196,8 @@ class _Pairs:
         self, record: Int[np.ndarray, "batch pairs"], epoch: Int[np.ndarray, "batch"]
     ) -> Batch:
         """As `batch`, with the records of a row in one row; a negative one is none."""
+        from bert_jax.data import packing
+
         filled = record >= 0
         pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])
         found = shapes(self._config, self._phase)

@@ -17,6 +17,7 @@ from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from bert_jax.data.rows import EPOCHS
+from bert_jax.data.source_counts import counts
 
 
 class Mix:
@@ -77,23 +78,6 @@ def of(config: ConfigDict, report: Mapping[str, Any]) -> Mix:
     """
     weights = tuple(map(float, config.corpus.weights))
     return Mix(counts(report, "pairs"), weights, config.seed)
-
-
-def counts(report: Mapping[str, Any], name: str) -> list[int]:
-    """Documents or pairs of each source in train; empty if they were not counted.
-
-    Args:
-      name: "documents" or "pairs".
-    """
-    if not report.get("by_source"):
-        return []
-    train = report["totals"]["train"]
-    return [train.get(key(n, name), 0) for n in range(len(report["sources"]))]
-
-
-def key(source: int, name: str) -> str:
-    """Of a source's own count in the totals."""
-    return f"source_{source}_{name}"
 
 
 def told(config: ConfigDict, report: Mapping[str, Any], rows: int) -> list[str]:

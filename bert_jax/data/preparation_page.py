@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Any
 
-from bert_jax.data import mix, preparation_report, records
+from bert_jax.data import preparation_report, records
 from bert_jax.data.preparation_report import Contents
+from bert_jax.data.source_counts import counts
 from bert_jax.runtime import storage
 
 FILE = "report.html"
@@ -60,9 +61,9 @@ def _splits(found: Contents) -> Iterator[str]:
     if any(shares):
         every.append(("random second sentences", *(f"{n:.1%}" for n in shares)))
     yield _table(("", *totals), every)
-    if documents := mix.counts(found.report, "documents"):
+    if documents := counts(found.report, "documents"):
         kinds = (f"{n + 1}: {its[0]}" for n, its in enumerate(found.report["sources"]))
-        rows = zip(kinds, documents, mix.counts(found.report, "pairs"), strict=True)
+        rows = zip(kinds, documents, counts(found.report, "pairs"), strict=True)
         yield "<h2>Sources of train</h2>\n"
         yield _table(
             ("", "documents", "pairs"), [(n, f"{d:,}", f"{p:,}") for n, d, p in rows]

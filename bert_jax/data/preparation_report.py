@@ -15,7 +15,6 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import records
-from bert_jax.data.cleaning import cleaned
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.tokenization import byte_pairs
@@ -108,6 +107,8 @@ def text(folder: storage.Path) -> str:
     lines.append(f"tokens a pair: {', '.join(bins)}")
     lines.append(f"[UNK]: {found.unknown:.3%} of train's tokens")
     if "cleaning" in found.report:
+        from bert_jax.data.cleaning import cleaned
+
         lines += cleaned.lines(found.report["cleaning"])
     lines.append("pairs of train, drawn at random:")
     for one in found.examples:

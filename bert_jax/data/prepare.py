@@ -32,7 +32,6 @@ from bert_jax.data import (
     whole,
     writing,
 )
-from bert_jax.data.cleaning import cleaned
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
@@ -97,6 +96,8 @@ def prepare(
     }
     told = {}
     if config.corpus.clean:
+        from bert_jax.data.cleaning import cleaned
+
         clean = cleaned.clean(config)
         identity["cleaned"] = clean.name
         told["cleaning"] = cleaned.report(clean)
@@ -199,6 +200,8 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     if not settings.strip_accents:  # vocabularies that have them stripped keep names
         identity["strip_accents"] = False
     if config.corpus.clean:
+        from bert_jax.data.cleaning import cleaned
+
         identity["cleaned"] = cleaned.clean(config).name
     trainer = vocabulary.train
     if config.model.architecture == "gpt":

@@ -19,8 +19,6 @@ from bert_jax import tokenization
 from bert_jax.config.phases import phase_at, phases
 from bert_jax.data import (
     loader,
-    mix,
-    packing,
     prepare,
     records,
     vocabulary_fit,
@@ -88,8 +86,11 @@ class RunData:
         """The data of every phase, shortest first; packed, and its word vectors
         counted, if the config says so."""
         found = [(length, self.of(length)) for length in self._lengths()]
-        for length, data in found if self._config.corpus.packing else ():
-            packing.rows(data.folder, length)
+        if self._config.corpus.packing:
+            from bert_jax.data import packing
+
+            for length, data in found:
+                packing.rows(data.folder, length)
         if self.counts_words:
             self.word_vectors()
         return [data for _, data in found]
@@ -109,8 +110,12 @@ class RunData:
 
     def mix(self) -> list[str]:
         """How often each phase sees each source, a line each; none without weights."""
+        if not self._config.corpus.weights:
+            return []
+        from bert_jax.data import mix
+
         found = []
-        for phase in phases(self._config) if self._config.corpus.weights else ():
+        for phase in phases(self._config):
             rows = (phase.end_step - phase.first_step) * phase.batch_size
             report = self.of(phase.max_seq_length).report
             found += mix.told(self._config, report, rows)

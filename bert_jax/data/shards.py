@@ -15,7 +15,7 @@ import numpy as np
 from array_record.python import array_record_module
 from jaxtyping import Int64, UInt64
 
-from bert_jax.data import corpus, mix, overlap, pairs, records
+from bert_jax.data import corpus, overlap, pairs, records, source_counts
 from bert_jax.data.words import Words
 
 # Sentences to tokenize in one call; bounds the memory of the result.
@@ -54,8 +54,8 @@ class Shard(NamedTuple):
     split: str
     number: int
     # documents, pieces, sentences, left_out (sentences), tokens, pairs, bytes (of
-    # text), those of `mix.key`, and where there are any: unused (tokens in no pair) and
-    # random (pairs with a random second part)
+    # text), those of `source_counts.key`, and where there are any: unused (tokens in no
+    # pair) and random (pairs with a random second part)
     totals: Counter[str]
     counts: Int64[np.ndarray, " vocab"]  # of each id in tokens_a and tokens_b
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
@@ -104,7 +104,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     totals["documents"] = len(set(wholes))
     source_of = [document[0].source for document in chunk.documents]
     if job.by_source:
-        totals.update(mix.key(source_of[n], "documents") for n in set(wholes))
+        totals.update(source_counts.key(source_of[n], "documents") for n in set(wholes))
     rng = random.Random(f"{job.seed} {chunk.split} {chunk.number} pairs")
     used = array("i")
     missing = [bytearray(b"\1" * len(ids)) for ids in tokens]  # 1: in no pair so far
@@ -127,7 +127,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             if is_random_next:
                 totals["random"] += 1
             if job.by_source:
-                totals[mix.key(source_of[wholes[a.document]], "pairs")] += 1
+                totals[source_counts.key(source_of[wholes[a.document]], "pairs")] += 1
         writer.close()
     if unused := sum(each.count(1) for each in missing):
         totals["unused"] = unused

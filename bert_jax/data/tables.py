@@ -14,19 +14,18 @@ skipped, except in a TSV of one column, where they are empty texts.
 """
 
 import csv
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.data import hub_source, tfds_source
+from bert_jax.data.columns import ANY, Wanted, is_number
 from bert_jax.data.lines import COMPRESSED, read_lines, uncompressed
 from bert_jax.errors import UserError
-from bert_jax.runtime import hub, outside
+from bert_jax.runtime import outside
 
-BY_NAME = ("tfds:", hub.PREFIX)  # what data sets that are no files begin with
+BY_NAME = ("tfds:", "hf:")  # what data sets that are no files begin with
 
 
 class Record(NamedTuple):
@@ -36,20 +35,6 @@ class Record(NamedTuple):
     fields: dict[str, Any]
 
 
-class Wanted(NamedTuple):
-    """Columns by name, or all of them by number: of files without a header."""
-
-    required: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-
-    @property
-    def numbers(self) -> tuple[str, ...]:
-        """All of them if each is a number, else none."""
-        every = (*self.required, *self.optional)
-        return every if all(map(is_number, every)) else ()
-
-
-ANY = Wanted()  # whatever columns the header names
 # Of columns, in the data sets that people have; as a record they would say nothing.
 _USUAL_NAMES = {
     *("id", "idx", "index", "pairid", "guid", "text", "text_a", "text_b", "textb"),
@@ -71,11 +56,6 @@ class NoColumn(UserError):
     def __init__(self, message: str, header: Sequence[str]) -> None:
         super().__init__(message)
         self.header = header
-
-
-def is_number(column: str) -> bool:
-    """Whether it is the number of a column, from 0."""
-    return bool(re.fullmatch("0|[1-9][0-9]*", column))
 
 
 def read_table(source: str, wanted: Wanted) -> list[Record]:
@@ -149,7 +129,7 @@ Numbered = Iterator[tuple[int, dict[str, Any]]]
 def _reader(source: str) -> Callable[[str, Sequence[str]], Numbered]:
     if source.startswith("tfds:"):
         return _read_tfds
-    if source.startswith(hub.PREFIX):
+    if source.startswith("hf:"):
         return _read_hub
     if source.endswith(".parquet"):
         return _read_parquet
@@ -262,6 +242,8 @@ def _read_tfds(source: str, numbers: Sequence[str]) -> Numbered:
         raise UserError(
             f"{source}: write tfds:NAME:SPLIT, such as tfds:imdb_reviews:train"
         )
+    from bert_jax.data import tfds_source
+
     found = tfds_source.prepared(name)
     try:
         examples = tfds_source.examples(name, found, split)
@@ -278,11 +260,15 @@ def _read_tfds(source: str, numbers: Sequence[str]) -> Numbered:
 
 def _read_hub(source: str, numbers: Sequence[str]) -> Numbered:
     del numbers
+    from bert_jax.data import hub_source
+
     yield from enumerate(hub_source.split_rows(source), 1)
 
 
 def _read_parquet(path: str, numbers: Sequence[str]) -> Numbered:
     del numbers
+    from bert_jax.data import hub_source
+
     yield from enumerate(hub_source.rows(path), 1)
 
 

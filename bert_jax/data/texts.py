@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from bert_jax.data.tables import NoColumn, Record, Wanted, as_text, read_table
+from bert_jax.data.columns import Wanted
+from bert_jax.data.tables import NoColumn, Record, as_text, read_table
 from bert_jax.errors import UserError
 
 # A class's name, a number, or the names of all labels that apply; None if unknown.

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Encoded, Packed
-from bert_jax.models.gpt import Gpt, language_model, trunk
+from bert_jax.models.encoder import Encoded, Packed
 from bert_jax.models.heads import MaskedLmHead, init_model
 from bert_jax.models.layers import Dense, Embedding, dropout
 from bert_jax.models.lstm import BiLstm
+from bert_jax.models.modules import TRUNKS
 
 # Each head's input, whether dropout comes before it, and its number of outputs (None:
 # one per label). Section 4 and appendix B; run_classifier.py, run_squad.py.
@@ -84,7 +84,7 @@ class BertWithHeads(nn.Module):
         """
         length = input_ids.shape[-1]
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        bert = trunk(self.config, name="bert")
+        bert = TRUNKS[self.config.architecture](self.config, name="bert")
         ids, mask, segments = (
             x.reshape(-1, length) for x in (input_ids, input_mask, segment_ids)
         )
@@ -111,9 +111,11 @@ class BertWithHeads(nn.Module):
             outputs |= _named(head, logits, input_ids.shape[:-1])
         return outputs
 
-    def _masked_lm(self, bert: Bert | Gpt, encoded: Encoded) -> Float[Array, "..."]:
+    def _masked_lm(self, bert: nn.Module, encoded: Encoded) -> Float[Array, "..."]:
         matrix = bert.embeddings.word_embeddings.table
         if self.config.architecture == "gpt":
+            from bert_jax.models.gpt import language_model
+
             positions = bert.embeddings.position_embeddings.table
             matrix = jnp.concatenate([matrix, positions[: self.scored_positions]])
             return language_model(encoded.sequence, matrix)

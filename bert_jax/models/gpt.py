@@ -13,14 +13,12 @@ from jaxtyping import Array, Float, Int, Key
 from bert_jax.models.attention import Seen
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import (
-    Bert,
     Encoded,
     Encoder,
     Packed,
     at_last_token,
     constrain,
 )
-from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.layers import Embedding, dropout
 from bert_jax.models.products import product
 
@@ -102,14 +100,6 @@ class Gpt(nn.Module):
         return at_last_token(sequence, input_mask)
 
 
-def trunk(config: BertConfig, name: str | None = None) -> Bert | Gpt:
-    """The module that `config.architecture` names; its parameters are under `bert` in
-    both cases."""
-    if config.architecture == "gpt":
-        return Gpt(config, name=name)
-    return Bert(config, name=name)
-
-
 def language_model(
     hidden: Float[Array, "batch length hidden"], matrix: Float[Array, "rows hidden"]
 ) -> Float[Array, "batch length rows"]:
@@ -147,10 +137,3 @@ class GptForPreTraining(nn.Module):
             )
         matrix = self.bert.embeddings.word_embeddings.table
         return {"lm_logits": language_model(hidden, matrix)}
-
-
-def for_pretraining(config: BertConfig) -> BertForPreTraining | GptForPreTraining:
-    """The module with the pre-training heads."""
-    if config.architecture == "gpt":
-        return GptForPreTraining(config)
-    return BertForPreTraining(config)

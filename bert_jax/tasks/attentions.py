@@ -11,7 +11,7 @@ from jaxtyping import Array, Float16, Int
 
 from bert_jax.errors import UserError
 from bert_jax.models.config import KERNELS, BertConfig
-from bert_jax.models.gpt import trunk
+from bert_jax.models.modules import TRUNKS
 from bert_jax.tasks.task import Batch, Outputs, Predictor, Questions
 
 FIELD = "config.predict.attentions"
@@ -56,7 +56,8 @@ class WithAttentions(Predictor):
         # attention computes others than einsum.
         own = "einsum" if config.attention in KERNELS else config.attention
         self._attention = own
-        self._bert = trunk(dataclasses.replace(config, attention=own, remat="none"))
+        keeping = dataclasses.replace(config, attention=own, remat="none")
+        self._bert = TRUNKS[config.architecture](keeping)
         self._rows = 0  # encoded so far
 
     def parse(self, row: dict[str, Any]) -> Any:

@@ -20,7 +20,7 @@ from bert_jax.data.rows import padded_length, sorted_groups
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded
-from bert_jax.models.gpt import trunk
+from bert_jax.models.modules import TRUNKS
 from bert_jax.tasks.task import Outputs, Predictor, Questions
 from bert_jax.tokenization import byte_pairs, word_end
 
@@ -72,7 +72,7 @@ class Extractor(Predictor):
                     "--config.predict.layers=-1"
                 )
         self._places = [n if n >= 0 else last + 1 + n for n in self.layers]
-        self._model = trunk(model)
+        self._model = TRUNKS[model.architecture](model)
         self._positions, self._causal = model.max_position_embeddings, model.causal
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         # "[SEP]" inside a text is text, as in Google's tokenizer.

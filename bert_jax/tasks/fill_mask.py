@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import numpy as np
 from jaxtyping import Array
@@ -15,8 +16,6 @@ from bert_jax import tokenization
 from bert_jax.data import records
 from bert_jax.data.encodings import padded
 from bert_jax.data.rows import Batch, power_of_two, sorted_groups
-from bert_jax.models.gpt import GptForPreTraining
-from bert_jax.models.heads import BertForPreTraining
 from bert_jax.tasks.task import Outputs, Predictor, Questions
 
 log = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ class FillMask(Predictor):
     def __init__(
         self,
         config: ConfigDict,
-        model: BertForPreTraining | GptForPreTraining,
+        model: nn.Module,
         tokenizer: Tokenizer,
         *,
         judges_pairs: bool = True,

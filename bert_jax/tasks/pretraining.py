@@ -22,11 +22,10 @@ from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.encoder import Packed
-from bert_jax.models.gpt import for_pretraining
 from bert_jax.models.heads import init_model
+from bert_jax.models.modules import PRETRAINING
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
-from bert_jax.tasks import gpt_language_model
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.fill_mask import Continue, FillMask, printed
 from bert_jax.tasks.objectives import PREFIXES, guesses, targets
@@ -72,8 +71,10 @@ class Pretraining(Task):
                 "left-to-right model; set --config.task.objective=ltr"
             )
         if self.model_config.architecture == "gpt":
+            from bert_jax.tasks import gpt_language_model
+
             gpt_language_model.check(config)
-        self.model = for_pretraining(self.model_config)
+        self.model = PRETRAINING[self.model_config.architecture](self.model_config)
         if tuple(config.evaluate.splits) != ("dev",):
             raise UserError(
                 f"config.evaluate.splits={tuple(config.evaluate.splits)}: pre-training "
@@ -163,7 +164,9 @@ class Pretraining(Task):
         """The predictor for `--mode=predict`."""
         kind = FillMask if self.config.task.objective == "mlm" else Continue
         if self.model_config.architecture == "gpt":
-            kind = gpt_language_model.GptContinue
+            from bert_jax.tasks.gpt_language_model import GptContinue
+
+            kind = GptContinue
         judges = self._judges and not missing
         return kind(self.config, self.model, self.tokenizer, judges_pairs=judges)
 

@@ -11,8 +11,8 @@ from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.data.columns import ANY, Wanted
 from bert_jax.data.rows import Batch, RowIndex
-from bert_jax.data.tables import ANY, Wanted
 from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.storage import Path

@@ -19,7 +19,7 @@ from tokenizers import (
 )
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import hub, outside, storage
+from bert_jax.runtime import outside, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tokenization import byte_pairs, checks, completion
 
@@ -149,6 +149,8 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
         return found
     if not config.init_from:
         return None
+    from bert_jax.runtime import hub
+
     folder, _ = storage.numbered(hub.path(config.init_from), "checkpoints")
     tokenizer = of_folder(folder)
     if tokenizer is None:

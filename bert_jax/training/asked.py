@@ -19,7 +19,7 @@ from bert_jax.config.configuration import field_of
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import KERNELS
-from bert_jax.runtime import hub, storage
+from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import has_checkpoint
@@ -186,6 +186,8 @@ def source(folder: Path, config: ConfigDict) -> Path:
     """
     if not config.init_from:
         raise nothing_to_ask(folder)
+    from bert_jax.runtime import hub
+
     return hub.path(config.init_from)
 
 
@@ -308,7 +310,6 @@ def beside(folder: Path, config: ConfigDict) -> str:
 
 
 def _recorded(folder: Path) -> ConfigDict:
-    """The config that the run in `folder` was trained with."""
     return configuration.complete(workdir.read_config(folder), folder / "config.json")
 
 

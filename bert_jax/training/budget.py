@@ -52,8 +52,6 @@ def settle(task: Task, folder: Path) -> None:
     """
     config = task.config
     budget = config.train.budget
-    if not budget:
-        return
     _check(config)
     if workdir.has_config(folder):
         if config.train.extend:

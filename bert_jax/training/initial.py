@@ -14,7 +14,6 @@ from bert_jax import tasks, tokenization
 from bert_jax.convert import layout, weights
 from bert_jax.convert.merge import Report, check_tokenizer, merge, take, whole
 from bert_jax.errors import UserError
-from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import asked, memory, sharding
@@ -104,6 +103,8 @@ def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Report] | None
     labels = tuple(task.config.task.get("labels", ()))
     if labels and not _same(found.labels, labels):
         found = _without(found, layout.LABELLED_HEADS)
+    from bert_jax.runtime import hub
+
     return merge(abstract, found, task.model_config, hub.resolved(source))
 
 
@@ -121,6 +122,8 @@ def _read_elmo(task: Task, abstract: Any, name: str) -> tuple[Any, Report]:
         if ours != theirs or (others and part in layout.LABELLED_HEADS):
             params.pop(part)
             left_over.append(f"{part} (of another task or system)")
+    from bert_jax.runtime import hub
+
     resolved = hub.resolved(source)
     return take(abstract, params, resolved, "ELMo", left_over, found.facts)
 

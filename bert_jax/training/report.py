@@ -15,7 +15,6 @@ import jax
 from jax.sharding import Mesh
 
 from bert_jax import tokenization
-from bert_jax.convert import gpt_layout
 from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
@@ -137,9 +136,11 @@ def _what_next(task: Task, folder: Path) -> str:
     own = task.config.task
     # Hugging Face has no such models.
     kind, head = task.config.model.architecture, getattr(task, "head", "")
-    refused = kind not in ("bert", "gpt") or (
-        kind == "gpt" and (head,) in gpt_layout.OURS.values()
-    )
+    refused = kind not in ("bert", "gpt")
+    if kind == "gpt":
+        from bert_jax.convert import gpt_layout
+
+        refused = (head,) in gpt_layout.OURS.values()
     if not (refused or own.get("bilstm", False) or own.get("both_orders", False)):
         lines.append(export)
     return "\n".join(lines)

@@ -18,7 +18,6 @@ from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
 from bert_jax.workdir.metrics import MetricWriter
-from bert_jax.workdir.trackers import Trackers
 
 
 class Seeds:
@@ -154,8 +153,12 @@ class RunLog:
         config: ConfigDict,
     ):
         self._seeds, self.finished = seeds, False
-        names = config.train.trackers if active else ()
-        self._trackers = Trackers(names, folder, workdir.fields(config))
+        self._trackers = None
+        if active and config.train.trackers:
+            from bert_jax.workdir.trackers import Trackers
+
+            names = config.train.trackers
+            self._trackers = Trackers(names, folder, workdir.fields(config))
         self._own = []
         for path in seeds.folders(folder):
             if active:
@@ -171,7 +174,8 @@ class RunLog:
         """Writes each seed's numbers; returns their means."""
         means = self._seeds.means(split, numbers)
         self._all.write(step, split, means)
-        self._trackers.write(step, split, means)
+        if self._trackers is not None:
+            self._trackers.write(step, split, means)
         if self._seeds.count > 1:
             for writer, own in zip(self._own, numbers, strict=True):
                 writer.write(step, split, own)
@@ -197,7 +201,8 @@ class RunLog:
     def close(self) -> None:
         for writer in dict.fromkeys((*self._own, self._all)):
             writer.close()
-        self._trackers.close(self.finished)
+        if self._trackers is not None:
+            self._trackers.close(self.finished)
 
 
 def _stacked(batches: Sequence[Batch], padding: Mapping[str, int]) -> Batch:

@@ -36,7 +36,6 @@ from bert_jax.training.history import BestScore, Speed, require_dev
 from bert_jax.training.seeds import RunLog, Seeds
 from bert_jax.types import Batch
 from bert_jax.workdir import folder as workdir
-from bert_jax.workdir import trackers
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
 log = logging.getLogger(__name__)
@@ -65,7 +64,6 @@ class Session:
         self.task, self.folder = task, folder
         config = task.config
         anomaly.check(config, processes.count())
-        trackers.require(config.train.trackers)
         self.seeds = Seeds(config, first_seed)
         self.mesh = sharding.make_mesh(config)
         memory.require(config, trains=True)

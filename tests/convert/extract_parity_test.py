@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from safetensors.numpy import load_file
 
 from bert_jax import pretrained
-from bert_jax.models.gpt import trunk
+from bert_jax.models.modules import TRUNKS
 from bert_jax.tasks.extractor import Extractor
 
 ROWS = [
@@ -88,7 +88,11 @@ def test_every_unit_and_combination(make_folder, theirs):
     """Of hidden states that are computed once for all of them."""
     folder = make_folder()
     bert = pretrained.load(folder)
-    layers, run, known = (-1, 2, 0), jax.jit(trunk(bert.config).apply), {}
+    layers, run, known = (
+        (-1, 2, 0),
+        jax.jit(TRUNKS[bert.config.architecture](bert.config).apply),
+        {},
+    )
 
     def apply(params, ids, *rest):
         key = np.asarray(ids).tobytes()

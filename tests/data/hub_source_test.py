@@ -11,7 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from bert_jax.data import conll, corpus, glue, hub_source, squad, swag
-from bert_jax.data.tables import Wanted, read_table
+from bert_jax.data.columns import Wanted
+from bert_jax.data.tables import read_table
 from bert_jax.errors import UserError
 
 NAME = "people/glue"

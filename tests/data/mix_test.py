@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bert_jax.config import fields, phases
 from bert_jax.data import chunks, loader, mix, prepare
+from bert_jax.data.source_counts import counts
 from bert_jax.errors import UserError
 from configs import common
 
@@ -95,10 +96,10 @@ def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
     config.corpus.data_dir = str(tmp_path / "data")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 1500)  # shards have several sources
     data = prepare.prepare(config, 24)
-    pairs = mix.counts(data.report, "pairs")
+    pairs = counts(data.report, "pairs")
     totals = data.report["totals"]
     assert sum(pairs) == totals["train"]["pairs"]
-    documents = mix.counts(data.report, "documents")
+    documents = counts(data.report, "documents")
     assert sum(documents) == totals["train"]["documents"]
     assert all(
         count <= most for count, most in zip(documents, (12, 20, 7), strict=True)
@@ -127,7 +128,7 @@ def test_batches_have_the_shares_of_the_weights(config):
         for ids in batches[step]["input_ids"]:
             end = ids.tolist().index(3) if 3 in ids else len(ids)  # the first [SEP]
             told.update(sources_of(data.tokenizer, ids[:end]))
-    pairs = mix.counts(data.report, "pairs")
+    pairs = counts(data.report, "pairs")
     for name, rows, weight in zip(
         ("red", "green", "blue"), pairs, (2, 0.5, 1), strict=True
     ):
@@ -148,7 +149,7 @@ def test_weights_are_the_loaders_alone(config):
     assert plain.folder != folder
     for path in plain.folder.glob("*array_record*"):
         assert path.read_bytes() == (folder / path.name).read_bytes()
-    assert mix.counts(plain.report, "pairs") == []
+    assert counts(plain.report, "pairs") == []
 
 
 def test_what_is_told(config):

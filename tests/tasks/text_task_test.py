@@ -11,7 +11,7 @@ from micro import initial_params
 from scipy import special
 from small_texts import PIECES, rows_of, shrunk
 
-from bert_jax.data.tables import ANY, Wanted
+from bert_jax.data.columns import ANY, Wanted
 from bert_jax.errors import UserError
 from bert_jax.tasks.text import Text
 from configs.finetune import text

@@ -50,9 +50,6 @@ def documents(config: ConfigDict) -> Iterator[Document]:
     """
     place = storage.path(config.corpus.data_dir)
     found = corpus.documents(tuple(config.corpus.sources), place)
-    if not config.corpus.clean:
-        yield from found
-        return
     folder = clean(config)
     verdicts = (line for _, line in read_lines(folder / _TAKEN))
     for document, verdict in zip_longest(found, verdicts):
