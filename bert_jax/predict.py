@@ -2,16 +2,14 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tokenizers import Tokenizer
 
 from bert_jax.data.vocabulary_fit import Watch
-from bert_jax.errors import UserError
 from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks import attention_files, row_files, streaming
-from bert_jax.tasks.attentions import Keep, WithAttentions, keeping, rows_at_once
+from bert_jax.tasks import row_files, streaming
 from bert_jax.tasks.task import Batch, Outputs, Task
 from bert_jax.training import initial, sharding
 from bert_jax.training.inference import submitting
@@ -40,18 +38,17 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
     ):
         predictor = task.predictor(found.missing)
         rows = task.config.predict.batch_size
-        if name := task.config.predict.attentions:
-            _require_attention(task, name)
-            kept = stack.enter_context(_attentions(name, task, source, target))
-            config = task.model_config
-            predictor = WithAttentions(predictor, config, found.params)
-            longest = getattr(task, "row_shape", (config.max_position_embeddings,))
-            rows = rows_at_once(config, longest, rows)
+        keeping: Callable[[Submit], Submit] = _as_it_is
+        if task.config.predict.attentions:
+            from bert_jax.tasks import attention_files
+
+            around = attention_files.around(
+                predictor, task, found.params, rows, (source, target)
+            )
+            predictor, rows, keeping = stack.enter_context(around)
         size = sharding.batch_multiple(found.mesh, rows)
         submit = submitting(predictor.step, found.params, found.mesh, size)
-        submit = _watching(submit, task.tokenizer, source)
-        if name:
-            submit = keeping(submit, kept)
+        submit = keeping(_watching(submit, task.tokenizer, source))
         write = row_files.writer(target, output)
         count = 0
         for some in streaming.answered(lines, predictor, submit, size):
@@ -66,22 +63,8 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
             log.info("%s: %s answered", source, said)
 
 
-def _require_attention(task: Task, name: str) -> None:
-    if task.config.model.architecture == "elmo":
-        raise UserError(
-            f"config.predict.attentions={name}: shows a Transformer's attention, and "
-            "this model is an ELMo; leave it empty"
-        )
-
-
-@contextlib.contextmanager
-def _attentions(name: str, task: Task, source: str, target: str) -> Iterator[Keep]:
-    """Yields what takes each row's probabilities; writes the files at the end."""
-    if not processes.is_first():
-        yield lambda *_: None
-        return
-    with attention_files.keeping(name, task.tokenizer, (source, target)) as kept:
-        yield kept.add
+def _as_it_is(submit: Submit) -> Submit:
+    return submit
 
 
 def _watching(submit: Submit, tokenizer: Tokenizer, source: str) -> Submit:

@@ -15,7 +15,7 @@ from bert_jax.convert import weights
 from bert_jax.convert.layout import Weights
 from bert_jax.data import encodings
 from bert_jax.errors import UserError
-from bert_jax.models.architectures import BertWithHeads
+from bert_jax.family import FAMILIES
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
 from bert_jax.training import answering
@@ -69,7 +69,7 @@ class Bert:
         self.config = found.config
         self.labels = found.labels
         self.heads = found.heads
-        self._model = BertWithHeads(
+        self._model = FAMILIES[found.config.architecture].with_heads(
             found.config,
             heads=found.heads,
             labels=len(found.labels),

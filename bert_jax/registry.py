@@ -11,7 +11,11 @@ class Registry(UserDict[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         found = super().__getitem__(name)
-        if isinstance(found, str):
-            module, _, value = found.partition(":")
-            found = getattr(importlib.import_module(module), value)
-        return found
+        return named(found) if isinstance(found, str) else found
+
+
+def named(place: str) -> Any:
+    """What MODULE:NAME names, or the MODULE alone."""
+    module, _, name = place.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, name) if name else found

@@ -24,12 +24,12 @@ import numpy as np
 from jaxtyping import Array
 
 from bert_jax.config import configuration
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.elmo import Elmo
 from bert_jax.models.elmo_config import ElmoConfig
 from bert_jax.models.encoder import Encoded
 from bert_jax.models.heads import count_parameters
-from bert_jax.models.modules import TRUNKS
 from bert_jax.runtime.storage import write_atomically
 from experiments import command_line, ending
 from experiments.running import ROOT
@@ -79,7 +79,9 @@ def shapes(name: str) -> dict[str, Any]:
         found = jax.eval_shape(Elmo(size).init, key, ids, ids)
     else:
         ids = jnp.zeros((1, TOKENS), jnp.int32)
-        found = jax.eval_shape(TRUNKS[size.architecture](size).init, key, ids, ids, ids)
+        found = jax.eval_shape(
+            FAMILIES[size.architecture].trunk(size).init, key, ids, ids, ids
+        )
     return nn.meta.unbox(found["params"])
 
 
@@ -114,7 +116,7 @@ def _small(size: BertConfig | ElmoConfig, ids: Array) -> list[Array]:
         return [x[0, 0] for x in layers] + [x[1, 0, ::-1] for x in layers]
     few |= {"num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 9}
     small = _smaller(size, **few)
-    model = TRUNKS[small.architecture](small)
+    model = FAMILIES[small.architecture].trunk(small)
     row, ones = ids[None], jnp.ones((1, TOKENS), jnp.int32)
     found = model.apply(model.init(key, row, ones, ones), row, ones, ones)
     assert isinstance(found, Encoded)

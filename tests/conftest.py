@@ -75,13 +75,14 @@ def signals_as_before():
 @pytest.fixture(autouse=True)
 def registries_as_before():
     """What a test's config file adds is gone in the next test."""
+    from bert_jax import family
     from bert_jax.models import architectures, attention
-    from bert_jax.tasks import ARCHITECTURES, TASKS
+    from bert_jax.tasks import TASKS
     from bert_jax.training import optimizer
 
     registries: list[Any] = [
         TASKS,
-        ARCHITECTURES,
+        family.FAMILIES,
         attention.ATTENTIONS,
         architectures.HEADS,
         optimizer.OPTIMIZERS,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
-from bert_jax.data import vocabulary
 from bert_jax.tasks.task import Task
+from families.gpt.vocabulary import BYTE_PAIRS
 from tests.system import micro_data
 from tests.system.micro_data import KINDS, Kind, Kinds
 from tests.system.micro_runs import write_inputs
@@ -46,7 +46,7 @@ def _gpt(name: str) -> Callable:
     def with_vocabulary(rng: random.Random) -> Kind:
         kind = make(rng)
         texts = [*micro_data.WORDS, *micro_data.NAMES] * 2
-        learnt = vocabulary.train_byte_pairs(texts, 60, lowercase=True)
+        learnt = BYTE_PAIRS.train(texts, 60, lowercase=True)
         files = {**kind.files, **tokenization.files(learnt)}
         return kind._replace(files=files)
 

@@ -108,7 +108,7 @@ def test_vectors_that_do_not_fit_are_one_line(folder, capfd, content, message):
 
 def test_only_texts_are_classified():
     with pytest.raises(UserError, match=r"name=squad: a bag of words classifies texts"):
-        cbow.of("squad", Squad)
+        cbow.CBOW.task("squad", Squad)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 from bert_jax import tokenization
 from bert_jax.config import configuration
-from bert_jax.data import vocabulary
 from bert_jax.tasks.squad import Squad
 from bert_jax.training import optimizer
 from bert_jax.training.step import init_state
@@ -17,6 +16,7 @@ from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
 from configs.finetune import squad
 from experiments import squad_ensemble
+from families.gpt.vocabulary import BYTE_PAIRS
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##a", "##b", "?"]
 
@@ -120,7 +120,7 @@ def test_a_file_without_answers_takes_a_threshold(folder, capsys):
 def test_each_architecture_reads_in_its_own_way(tmp_path):
     """A GPT reads "no answer" at its last token."""
     texts = ["the quick brown fox jumps over the lazy dog"] * 2
-    tokenization.save(vocabulary.train_byte_pairs(texts, 80, lowercase=True), tmp_path)
+    tokenization.save(BYTE_PAIRS.train(texts, 80, lowercase=True), tmp_path)
     fields = [f"--config.tokenizer.vocab_file={tmp_path / 'vocab.json'}"]
     spec = "configs/finetune/squad.py:version=2.0,model=gpt,size=tiny"
     task = squad_ensemble.task_of(configuration.load(spec, fields))

@@ -28,6 +28,7 @@ LINES = (
     ("data", "workdir"),
     ("tokenization",),
     ("models", "config", "runtime", "scores"),
+    ("family",),
     ("types", "errors", "registry"),
 )
 LINE = {room: line for line, rooms in enumerate(LINES) for room in rooms}
@@ -62,7 +63,9 @@ RANK = {
 
 # Rooms that see less of bert_jax than their line would allow.
 SEES = {
-    "data": ("data", "tokenization", "config.phases", "runtime", "errors"),
+    "data": (
+        *("data", "tokenization", "config.phases", "runtime", "errors", "family"),
+    ),
     "scores": ("scores", "errors"),
     "types": (),
     "errors": (),
@@ -125,7 +128,7 @@ def allowed(file: str, name: str) -> bool:
     """Whether a file ("training.step"; "__init__" of bert_jax) may import `name`."""
     library, _, inside = name.partition(".")
     room = file.split(".")[0]
-    if library in ("configs", "experiments"):
+    if library in ("configs", "experiments", "families"):
         return False
     if library != "bert_jax":
         if room in WITHOUT_JAX and library in JAX:
@@ -246,6 +249,13 @@ EXAMPLE = dict.fromkeys(
         ("bert_jax/train.py", "from tensorboardX import x", "tensorboardX"),
         ("bert_jax/main.py", "from configs import common", "configs"),
         ("bert_jax/main.py", "import experiments.glue", "experiments.glue"),
+        ("bert_jax/main.py", "from families.elmo import model", "families.elmo"),
+        ("bert_jax/train.py", "import families", "families"),
+        (
+            "bert_jax/tokenization.py",
+            "def f():\n  from families import gpt",
+            "families",
+        ),
         ("bert_jax/train.py", "from bert_jax import load", "bert_jax"),
         ("bert_jax/__init__.py", "from bert_jax import train", "bert_jax.train"),
     ],
@@ -269,11 +279,24 @@ def test_bad_files_are_found(path, source, message):
     assert violations({**EXAMPLE, path: source}) == [f"{path}: {message}"]
 
 
+def test_a_family_reads_alone():
+    for path in sorted((ROOT / "families").rglob("*.py")):
+        own = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+        room = ".".join(own.split(".")[:2])
+        for line, name in imported(own, path.read_text(), set()):
+            library = name.split(".")[0]
+            ours = library in ("bert_jax", "configs", "experiments", "families")
+            fits = library == "bert_jax" or f"{name}.".startswith(f"{room}.")
+            assert fits or not ours, f"{path}:{line}: imports {name}"
+
+
 def test_320_lines_are_not_too_many():
     assert violations({"bert_jax/training/step.py": "x = 1\n" * 320}) == []
 
 
-@pytest.mark.parametrize("folder", ["configs", "experiments", "launch", "tests"])
+@pytest.mark.parametrize(
+    "folder", ["configs", "experiments", "families", "launch", "tests"]
+)
 def test_no_other_file_is_too_long(folder):
     paths = (ROOT / folder).rglob("*.py")
     long = [path for path in paths if len(path.read_text().splitlines()) > MAX_LINES]

@@ -8,8 +8,8 @@ import runs
 from runs import MESH, here, losses
 
 from bert_jax import tokenization
-from bert_jax.data import vocabulary
 from bert_jax.workdir import metrics
+from families.gpt.vocabulary import BYTE_PAIRS
 
 PEOPLE, PLACES = ["alice", "bob", "carol", "dave"], ["paris", "rome", "oslo", "lima"]
 PLAIN = ["saw", "the", "old", "house", "and", "then", "went", "to", "a"]
@@ -80,7 +80,7 @@ def folder(tmp_path_factory):
         (folder / f"{split}.conll").write_text("".join(lines))
         content = {"data": [{"paragraphs": paragraphs}]}
         (folder / f"{split}.json").write_text(json.dumps(content))
-    learnt = vocabulary.train_byte_pairs([*texts, "which"], 60, lowercase=True)
+    learnt = BYTE_PAIRS.train([*texts, "which"], 60, lowercase=True)
     tokenization.save(learnt, folder)
     for task, kind in (("ner", "conll"), ("squad", "json")):
         for model, own in (("gpt", GPT), ("elmo", ELMO)):

@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.config import languages, rules
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 
 _TABLE: dict[str, rules.Rule] = {
     "seed": rules.whole(),
@@ -34,9 +35,7 @@ _TABLE: dict[str, rules.Rule] = {
     "model.remat": rules.one_of("none", "full", "dots"),
     "model.scan_layers": rules.flag,
     "model.causal": rules.flag,
-    "model.architecture": rules.registered(
-        *("bert", "gpt", "elmo"), where="bert_jax.tasks:ARCHITECTURES"
-    ),
+    "model.architecture": rules.registered(*FAMILIES, where="bert_jax.family:FAMILIES"),
     "tokenizer.vocab_file": rules.text,
     "tokenizer.vocab_size": rules.whole(1),
     "tokenizer.lowercase": rules.flag,

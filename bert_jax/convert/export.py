@@ -12,23 +12,13 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.convert import config as theirs
-from bert_jax.convert import (
-    gpt,
-    gpt_layout,
-    huggingface,
-    layout,
-    model_card,
-    reading,
-)
+from bert_jax.convert import huggingface, layout, model_card, reading
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.runtime import outside, temporary
-from bert_jax.tokenization import byte_pairs
 
-_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
 _FILES = {
-    *("README.md", "config.json", "model.safetensors", "vocab.txt"),
-    *(byte_pairs.VOCABULARY, byte_pairs.MERGES),
+    *("README.md", "config.json", "model.safetensors"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
 }
 
@@ -84,13 +74,13 @@ def check_architecture(weights: layout.Weights) -> None:
             "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM, so it "
             "cannot be exported; ask it with --mode=predict"
         )
-    if weights.architecture in gpt_layout.OURS:
+    table = FAMILIES[weights.config.architecture].layout
+    if weights.architecture in table.OURS:
         raise UserError(
             f"Hugging Face has no {weights.architecture}, so it cannot be exported; "
             "ask it with --mode=predict"
         )
-    own = (*layout.CAUSAL, *gpt_layout.ARCHITECTURES)
-    if weights.config.causal and weights.architecture not in own:
+    if weights.config.causal and weights.architecture not in table.CAUSAL:
         raise UserError(
             f"a left-to-right {weights.architecture} reads the last [SEP] here, but "
             "[CLS] in Hugging Face's, so it cannot be exported; ask it with "
@@ -105,7 +95,8 @@ def check_target(folder: Path) -> None:
     if folder.is_symlink() or not folder.is_dir():
         raise UserError(f"--output={folder}: not a folder")
     names = {path.name for path in folder.iterdir()}
-    ours = bool(names) and not names - _FILES and "config.json" in names
+    every = {name for kind in tokenization.kinds() for name in kind.files}
+    ours = bool(names) and not names - _FILES - every and "config.json" in names
     if ours:
         ours = huggingface.is_export(outside.read_json(folder, "config.json"))
     if names and not ours:
@@ -121,7 +112,8 @@ def _write(
     provenance: Mapping[str, Any],
     dtype: str,
 ) -> None:
-    tensors = _rounded(_tensors(weights), dtype)
+    form = FAMILIES[weights.config.architecture].huggingface
+    tensors = _rounded(form.tensors_of(weights), dtype)
     save_file(tensors, folder / reading.WEIGHTS, metadata={"format": "pt"})
     config = _config(weights, tokenizer)
     if dtype != "float32":
@@ -133,32 +125,6 @@ def _write(
     shutil.copymode(folder / "config.json", folder / reading.WEIGHTS)
     if tokenizer is not None:
         _write_tokenizer(tokenizer, weights, folder)
-
-
-def _tensors(weights: layout.Weights) -> dict[str, layout.Array]:
-    config, architecture = weights.config, weights.architecture
-    if config.architecture == "gpt":
-        return gpt.tensors_of(weights)
-    parts = ["bert", *layout.ARCHITECTURES[architecture]]
-    if "masked_lm" in parts and "decoder" in weights.params:
-        parts.append("decoder")
-    if architecture == "BertModel" and "pooler" not in weights.params["bert"]:
-        parts.remove("pooler")
-    tensors = {}
-    for part in parts:
-        for parameter in layout.parameters(part, config, len(weights.labels)):
-            value: Any = weights.params
-            for key in parameter.path:
-                value = value[key]
-            name = parameter.huggingface
-            tensors[name] = parameter.give(value, huggingface.DIALECT)
-    if "decoder" in parts:
-        # Where the matrix is not tied, `transformers` saves both and uses the second.
-        bias = tensors["cls.predictions.bias"]
-        tensors["cls.predictions.decoder.bias"] = bias.copy()
-    if architecture == "BertModel":
-        return {name.removeprefix("bert."): v for name, v in tensors.items()}
-    return tensors
 
 
 def _rounded(tensors: Mapping[str, layout.Array], dtype: str) -> dict[str, np.ndarray]:
@@ -176,8 +142,8 @@ def _rounded(tensors: Mapping[str, layout.Array], dtype: str) -> dict[str, np.nd
 
 
 def _config(weights: layout.Weights, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    gpts = weights.config.architecture == "gpt"
-    fields = gpt.config_fields(weights) if gpts else _bert_fields(weights)
+    form = FAMILIES[weights.config.architecture].huggingface
+    fields: dict[str, Any] = form.config_fields(weights)
     if tokenizer is not None:
         fields["pad_token_id"] = tokenization.special_ids(tokenizer).pad
     if weights.labels:
@@ -188,65 +154,22 @@ def _config(weights: layout.Weights, tokenizer: Tokenizer | None) -> dict[str, A
     return fields
 
 
-def _bert_fields(weights: layout.Weights) -> dict[str, Any]:
-    config = weights.config
-    fields: dict[str, Any] = {
-        "architectures": [weights.architecture],
-        "model_type": "bert",
-        **{name: getattr(config, name) for name in theirs.FIELDS},
-        "hidden_act": _ACTIVATIONS[config.hidden_act],
-        "position_embedding_type": "absolute",
-        "tie_word_embeddings": "decoder" not in weights.params,
-    }
-    if config.causal:
-        fields["is_decoder"] = True
-    return fields
-
-
 def _write_tokenizer(
     tokenizer: Tokenizer, weights: layout.Weights, folder: Path
 ) -> None:
-    if weights.config.architecture == "gpt":
-        _write_gpt_tokenizer(tokenizer, weights, folder)
-        return
+    form = FAMILIES[weights.config.architecture].huggingface
+    tokenizer, fields, special = form.tokenizer_fields(tokenizer, weights)
     tokenization.save(_filled_up(tokenizer, weights.config.vocab_size), folder)
-    normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
-    special = {
-        f"{token.strip('[]').lower()}_token": token
-        for token in tokenization.SPECIAL_TOKENS
-    }
-    _write_json(
-        folder / "tokenizer_config.json",
-        {
-            # BertTokenizer would build its own from the vocabulary, which maps words
-            # of more than 100 characters to [UNK].
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-            "do_lower_case": normalizer.get("lowercase", True),
-            "strip_accents": normalizer.get("strip_accents"),
-            "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
-            "model_max_length": weights.config.max_position_embeddings,
-            **special,
-        },
-    )
-    _write_json(folder / "special_tokens_map.json", special)
-
-
-def _write_gpt_tokenizer(
-    tokenizer: Tokenizer, weights: layout.Weights, folder: Path
-) -> None:
-    # A language model goes on where the text ends; a classifier reads `_classify_`.
-    if not gpt_layout.ARCHITECTURES[weights.architecture]:
-        tokenizer = byte_pairs.bare(tokenizer)
-    tokenization.save(_filled_up(tokenizer, weights.config.vocab_size), folder)
-    fields = {
+    own = {
+        # A class of the model's would build its own tokenizer from the vocabulary:
+        # BertTokenizer maps words of more than 100 characters to [UNK].
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_input_names": ["input_ids", "attention_mask"],
+        **fields,
         "model_max_length": weights.config.max_position_embeddings,
-        **byte_pairs.NAMES,
+        **special,
     }
-    _write_json(folder / "tokenizer_config.json", fields)
-    _write_json(folder / "special_tokens_map.json", byte_pairs.NAMES)
+    _write_json(folder / "tokenizer_config.json", own)
+    _write_json(folder / "special_tokens_map.json", special)
 
 
 def _filled_up(tokenizer: Tokenizer, vocab_size: int) -> Tokenizer:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.convert import layout, reading
@@ -15,7 +16,7 @@ from bert_jax.convert.gpt_layout import ARCHITECTURES, PREFIX, TABLE, parameters
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import outside
-from bert_jax.tokenization import byte_pairs
+from families.gpt import vocabulary as byte_pairs
 
 MODEL_TYPE = "openai-gpt"
 # The causal mask, which old versions saved in every layer.
@@ -69,27 +70,28 @@ class _Named:
 def read(
     source: reading.Source,
     fields: Mapping[str, Any],
-    path: Path,
+    folder: Path,
     labels: tuple[str, ...],
-    added: int,
     place: Callable[[layout.Array], Any],
 ) -> layout.Weights:
-    """Reads a GPT that `transformers` saved, as float32.
+    """Reads a GPT that `transformers` saved, as float32; arguments as in `bert.read`.
+
+    For special tokens that the vocabulary has and the embeddings have not, rows are
+    drawn from a normal distribution of `initializer_range`, always alike.
 
     Args:
       source: its tensors.
       fields: its config.json.
-      path: of config.json, for errors.
+      folder: its folder.
       labels: the names of a classifier's outputs.
-      added: special tokens that the vocabulary has and the embeddings have not; their
-        rows are drawn from a normal distribution of `initializer_range`, always alike.
       place: see `reading.build`.
 
     Raises:
       UserError: a tensor is missing or damaged, or the model is of another kind.
     """
-    architecture = _architecture(fields, path)
-    config = read_config(fields, path, added)
+    architecture = _architecture(fields, folder / "config.json")
+    config = read_config(fields, folder)
+    added = config.vocab_size - fields.get("vocab_size", _FIELDS["vocab_size"][1])
     tensors = _Named(source, added, config.initializer_range)
     found = [_LAYER.match(name) for name in tensors.shapes]
     count = 1 + max((int(n[1]) for n in found if n is not None), default=-1)
@@ -111,18 +113,16 @@ def read(
         bias = np.zeros(len(labels), np.float32)
         params["sequence_classification"]["bias"] = place(bias)
     known = {parameter.huggingface for parameter in expected} | {"lm_head.weight"}
-    problem = fields.get("problem_type")
     return layout.Weights(
         config=config,
         params=params,
         architecture=architecture,
         labels=labels if "sequence_classification" in heads else (),
-        problem_type=problem if isinstance(problem, str) else None,
         left_over=tuple(sorted(set(tensors.shapes) - known)),
     )
 
 
-def added(folder: Path, fields: Mapping[str, Any]) -> int:
+def _added(fields: Mapping[str, Any], folder: Path) -> int:
     """How many of GPT's special tokens the vocabulary has and the embeddings have not:
     three in the released folder, none in an export of ours.
 
@@ -137,15 +137,13 @@ def added(folder: Path, fields: Mapping[str, Any]) -> int:
     return more if 0 < more <= len(byte_pairs.SPECIAL_TOKENS) else 0
 
 
-def read_config(fields: Mapping[str, Any], path: Path, added: int = 0) -> BertConfig:
-    """The model's sizes in a config.json.
-
-    Args:
-      added: rows of the embeddings besides `vocab_size`.
+def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
+    """The model's sizes, with rows for the special tokens of the vocabulary beside.
 
     Raises:
       UserError: one is wrong or not supported.
     """
+    path, added = folder / "config.json", _added(fields, folder)
     ours = {
         name: fields.get(theirs, default) for name, (theirs, default) in _FIELDS.items()
     }
@@ -262,3 +260,14 @@ def config_fields(weights: layout.Weights) -> dict[str, Any]:
         "afn": acts[config.hidden_act],
         "tie_word_embeddings": True,
     }
+
+
+def tokenizer_fields(
+    tokenizer: Tokenizer, weights: layout.Weights
+) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
+    """As `bert.tokenizer_fields`."""
+    # A language model goes on where the text ends; a classifier reads `_classify_`.
+    if not ARCHITECTURES[weights.architecture]:
+        tokenizer = byte_pairs.bare(tokenizer)
+    fields = {"model_input_names": ["input_ids", "attention_mask"]}
+    return tokenizer, fields, byte_pairs.NAMES

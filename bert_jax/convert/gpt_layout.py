@@ -6,7 +6,7 @@ layer of a head is [outputs, inputs].
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -24,6 +24,14 @@ ARCHITECTURES: dict[str, tuple[str, ...]] = {
 OURS: dict[str, tuple[str, ...]] = {
     "OpenAIGPTForTokenClassification": ("token_classification",),
     "OpenAIGPTForQuestionAnswering": ("question_answering",),
+}
+# All read the last token, and do so in `transformers`.
+CAUSAL = tuple(ARCHITECTURES)
+PIPELINES = {
+    "OpenAIGPTModel": "feature-extraction",
+    "OpenAIGPTLMHeadModel": "text-generation",
+    "OpenAIGPTForSequenceClassification": "text-classification",
+    "OpenAIGPTDoubleHeadsModel": "multiple-choice",
 }
 PREFIX = "transformer."
 TABLE = f"{PREFIX}tokens_embed.weight"
@@ -47,6 +55,13 @@ class _Part(layout.Parameter):
 
     def give(self, array: layout.Array, dialect: str) -> layout.Array:
         return np.ascontiguousarray(array.reshape(self.flat))
+
+
+def name_of(heads: Collection[str], causal: bool) -> str:
+    """The architecture with these heads, besides the language model."""
+    del causal  # every GPT is
+    known = {frozenset(own): name for name, own in (ARCHITECTURES | OURS).items()}
+    return known[frozenset(heads)]
 
 
 def parameters(

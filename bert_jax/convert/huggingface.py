@@ -1,11 +1,12 @@
 """Reads Hugging Face model folders: config.json, model.safetensors, tokenizer files.
 
-BERT's; gpt.py continues for a GPT's.
+What a family's files say is read by its own module: BERT's is bert.py.
 
 Executes nothing from such a folder: it reads only JSON and safetensors.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,23 +14,19 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_jax.convert import gpt, layout, reading
-from bert_jax.convert.config import bert_config
+from bert_jax.convert import layout, reading
 from bert_jax.convert.reading import INDEX, PICKLE, WEIGHTS
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES, Family
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import outside
 
 # The field of config.json that says which run a model is from, and marks a folder as an
 # export.
 PROVENANCE = "bert_jax"
-DIALECT = "huggingface"
 
 _FLOATS = {"F64", "F32", "F16", "BF16"}
 _TRUNK = ("embeddings.", "encoder.", "pooler.")
-_DECODER = "cls.predictions.decoder"
-# Position numbers, which old versions saved.
-_BUFFER = "bert.embeddings.position_ids"
 # `weights_only` executes nothing.
 _CONVERT = (
     'python -c "import torch, safetensors.torch as s; s.save_file({k: v.clone() '
@@ -47,44 +44,19 @@ def read(
       place: see `reading.build`.
 
     Raises:
-      UserError: a file is missing or damaged, or the model is not BERT or GPT.
+      UserError: a file is missing or damaged, or no family has such models.
     """
     path = folder / "config.json"
     fields = outside.read_json(folder, "config.json")
-    if fields.get("model_type") == gpt.MODEL_TYPE:
-        labels, rows = read_labels(fields, path), gpt.added(folder, fields)
-        found = gpt.read(_Tensors(folder), fields, path, labels, rows, place)
-        facts = _provenance(fields, path).get("task", {})
-        return dataclasses.replace(found, facts=facts)
-    architecture = _architecture(fields, path)
-    config = _bert_config(fields, path)
-    labels = read_labels(fields, path)
-    tensors = _Tensors(folder)
-    reading.check_layers(tensors, config)
-    parts = layout.parts_present(tensors.shapes, config, architecture, DIALECT)
-    known: set[str] = set()
-    if fields.get("tie_word_embeddings") is False and "masked_lm" in parts:
-        parts.append("decoder")
-        # If the matrix is not tied, the decoder's own bias is the one that counts.
-        tensors.replace("cls.predictions.bias", f"{_DECODER}.bias")
-    else:
-        known |= _check_tied(tensors)
-    expected = [
-        parameter
-        for part in ("bert", *parts)
-        for parameter in layout.parameters(part, config, len(labels))
-    ]
-    params = reading.build(tensors, config, expected, DIALECT, place)
-    known |= {parameter.huggingface for parameter in expected}
-    architecture = layout.all_of(architecture, parts)
+    form = _family(fields, path).huggingface
+    tensors = _Tensors(folder, form.BUFFER)
+    found: layout.Weights = form.read(
+        tensors, fields, folder, read_labels(fields, path), place
+    )
     problem = fields.get("problem_type")
-    return layout.Weights(
-        config=config,
-        params=params,
-        architecture=architecture,
-        labels=labels if set(parts) & set(layout.LABELLED_HEADS) else (),
+    return dataclasses.replace(
+        found,
         problem_type=problem if isinstance(problem, str) else None,
-        left_over=tuple(sorted(set(tensors.shapes) - known)),
         facts=_provenance(fields, path).get("task", {}),
     )
 
@@ -92,14 +64,27 @@ def read(
 def read_config(folder: Path) -> BertConfig:
     """The model's sizes; raises UserError if they are wrong or not supported."""
     fields = outside.read_json(folder, "config.json")
-    if fields.get("model_type") == gpt.MODEL_TYPE:
-        rows = gpt.added(folder, fields)
-        return gpt.read_config(fields, folder / "config.json", rows)
-    return _bert_config(fields, folder / "config.json")
+    config: BertConfig = _family(
+        fields, folder / "config.json"
+    ).huggingface.read_config(fields, folder)
+    return config
 
 
-def _bert_config(fields: dict[str, Any], path: Path) -> BertConfig:
-    return bert_config(fields, path, type_vocab_size=2)
+def _family(fields: Mapping[str, Any], path: Path) -> Family:
+    """The family of a config.json's model_type; none names a BERT, in old folders.
+
+    Raises:
+      UserError: no family has such models.
+    """
+    kind = fields.get("model_type", "bert")
+    for family in FAMILIES.values():
+        if kind and family.model_type == kind:
+            return family
+    raise UserError(
+        f"{path}: model_type is {outside.shown(kind)}; only "
+        f"{', '.join(f.model_type for f in FAMILIES.values() if f.model_type)} can be "
+        "read"
+    )
 
 
 def provenance(folder: Path) -> dict[str, Any]:
@@ -146,37 +131,6 @@ def _are_scores(given: Any) -> bool:
     )
 
 
-def _architecture(fields: dict[str, Any], path: Path) -> str:
-    kind = fields.get("model_type", "bert")
-    if kind != "bert":
-        raise UserError(
-            f"{path}: model_type is {outside.shown(kind)}; only BERT and OpenAI's GPT "
-            "can be read"
-        )
-    named = fields.get("architectures") or ["BertModel"]
-    architecture = named[0] if isinstance(named, list) else named
-    if not isinstance(architecture, str) or architecture not in layout.ARCHITECTURES:
-        raise UserError(
-            f"{path}: architecture {outside.shown(architecture)} is not supported; "
-            f"supported are {', '.join(layout.ARCHITECTURES)}"
-        )
-    position = fields.get("position_embedding_type", "absolute")
-    if position != "absolute":
-        raise UserError(
-            f"{path}: position_embedding_type={outside.shown(position)}; must be "
-            "'absolute'"
-        )
-    if fields.get("add_cross_attention"):
-        raise UserError(f"{path}: add_cross_attention is set; it cannot be read")
-    if fields.get("is_decoder") and architecture not in layout.CAUSAL:
-        raise UserError(
-            f"{path}: is_decoder is set, left to right, and architecture "
-            f"{outside.shown(architecture)} reads [CLS], which has seen nothing then; "
-            f"only {', '.join(layout.CAUSAL)} can be read"
-        )
-    return architecture
-
-
 def read_labels(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
     """The names of a classifier's outputs; LABEL_0 ... if unnamed."""
     names = fields.get("id2label")
@@ -211,7 +165,9 @@ def read_kind(fields: Mapping[str, Any]) -> str | None:
 class _Tensors:
     """The tensors of one or more safetensors files, under current names."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, buffer: re.Pattern[str]):
+        """`buffer`: names of what is saved and no parameter."""
+        self._buffer = buffer
         self.where = str(folder / WEIGHTS)
         self._places: dict[str, tuple[Path, str]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -224,7 +180,7 @@ class _Tensors:
         for old, new in (("LayerNorm.gamma", "weight"), ("LayerNorm.beta", "bias")):
             if ours.endswith(old):
                 ours = ours.rpartition(".")[0] + f".{new}"
-        if ours == _BUFFER or gpt.BUFFER.fullmatch(ours):
+        if self._buffer.fullmatch(ours):
             return
         if ours in self.shapes:
             raise UserError(f"{path}: has {outside.shown(name)} twice, under two names")
@@ -290,24 +246,3 @@ def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
-
-
-def _check_tied(tensors: _Tensors) -> set[str]:
-    """The names of copies of tied parameters that the file has besides the originals.
-
-    Raises:
-      UserError: a copy differs; which one counts depends on the `transformers` version.
-    """
-    copies = {
-        f"{_DECODER}.weight": "bert.embeddings.word_embeddings.weight",
-        f"{_DECODER}.bias": "cls.predictions.bias",
-    }
-    present = {c: o for c, o in copies.items() if {c, o} <= tensors.shapes.keys()}
-    for copy, original in present.items():
-        if not np.array_equal(tensors.read(copy), tensors.read(original)):
-            raise UserError(
-                f"{tensors.where}: {copy} differs from {original}, but config.json "
-                'ties them; set "tie_word_embeddings": false there if they were '
-                "trained separately"
-            )
-    return set(present)

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32
 
+from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 
 Array = Float32[np.ndarray, "..."]
@@ -37,6 +39,19 @@ CAUSAL = (
     *("BertForMaskedLM", "BertLMHeadModel"),
     *("BertForTokenClassification", "BertForQuestionAnswering"),
 )
+# Ours that `transformers` does not have.
+OURS: dict[str, tuple[str, ...]] = {}
+# The Hub's names of what a model of each architecture does.
+PIPELINES = {
+    "BertModel": "feature-extraction",
+    "BertForPreTraining": "fill-mask",
+    "BertForMaskedLM": "fill-mask",
+    "BertLMHeadModel": "text-generation",
+    "BertForSequenceClassification": "text-classification",
+    "BertForTokenClassification": "token-classification",
+    "BertForQuestionAnswering": "question-answering",
+    "BertForMultipleChoice": "multiple-choice",
+}
 # A text classifier's `task.kind` -> config.json's problem_type.
 PROBLEM_TYPES = {
     "classification": "single_label_classification",
@@ -67,8 +82,7 @@ class Weights:
     def heads(self) -> tuple[str, ...]:
         """The heads that the parameters have."""
         own = tuple(k for k in self.params if k not in ("bert", "decoder", "bilstm"))
-        # A GPT's language model has no parameters of its own.
-        return ("masked_lm", *own) if self.config.architecture == "gpt" else own
+        return (*FAMILIES[self.config.architecture].bare_heads, *own)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,6 +175,16 @@ def parts_present(
         if part not in parts and any(present):
             parts.append(part)
     return parts
+
+
+def name_of(heads: Collection[str], causal: bool) -> str:
+    """The architecture with these heads."""
+    if causal and set(heads) == {"masked_lm"}:
+        return "BertLMHeadModel"
+    for name, parts in ARCHITECTURES.items():
+        if set(parts) - {"pooler"} == set(heads):
+            return name
+    raise UserError(f"a model with the heads {', '.join(sorted(heads))} has no name")
 
 
 def default_labels(number: int) -> tuple[str, ...]:

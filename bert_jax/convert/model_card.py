@@ -9,23 +9,9 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 
 from bert_jax.convert.layout import Weights
+from bert_jax.family import FAMILIES
 from bert_jax.runtime import hub
 
-# The Hub's names of what a model of each architecture does.
-_PIPELINES = {
-    "BertModel": "feature-extraction",
-    "BertForPreTraining": "fill-mask",
-    "BertForMaskedLM": "fill-mask",
-    "BertLMHeadModel": "text-generation",
-    "BertForSequenceClassification": "text-classification",
-    "BertForTokenClassification": "token-classification",
-    "BertForQuestionAnswering": "question-answering",
-    "BertForMultipleChoice": "multiple-choice",
-    "OpenAIGPTModel": "feature-extraction",
-    "OpenAIGPTLMHeadModel": "text-generation",
-    "OpenAIGPTForSequenceClassification": "text-classification",
-    "OpenAIGPTDoubleHeadsModel": "multiple-choice",
-}
 # Fields of a run that a reader asks for first.
 _FIELDS = (
     *("task.name", "task.data_dir", "task.train_file", "corpus.sources", "init_from"),
@@ -79,9 +65,9 @@ def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
 
 def _header(weights: Weights, provenance: Mapping[str, Any]) -> str:
     """The fields that the Hub reads, in YAML (of which JSON's strings are a part)."""
-    kind = {"bert": "bert", "gpt": "openai-gpt"}[weights.config.architecture]
-    lines = ["library_name: transformers", f"tags: [{kind}, bert_jax]"]
-    if pipeline := _PIPELINES.get(weights.architecture):
+    family = FAMILIES[weights.config.architecture]
+    lines = ["library_name: transformers", f"tags: [{family.model_type}, bert_jax]"]
+    if pipeline := family.layout.PIPELINES.get(weights.architecture):
         lines.append(f"pipeline_tag: {pipeline}")
     source = provenance.get("config", {}).get("init_from", "")
     if isinstance(source, str) and source.startswith(hub.PREFIX):

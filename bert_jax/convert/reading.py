@@ -29,6 +29,13 @@ class Source(Protocol):
     def read(self, name: str) -> layout.Array: ...
 
 
+class Files(Source, Protocol):
+    """The arrays of a folder's files."""
+
+    def replace(self, name: str, other: str) -> None:
+        """Renames `other` to `name`, if it exists."""
+
+
 def as_it_is(array: layout.Array) -> Any:
     """The `place` that keeps NumPy arrays."""
     return array

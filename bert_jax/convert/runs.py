@@ -16,6 +16,7 @@ from bert_jax.config import configuration
 from bert_jax.convert import layout
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
@@ -58,7 +59,9 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
         params = {k: v for k, v in params.items() if k != "next_sentence"}
     own = params.keys() - _PARTS  # heads of the user's own
     params = {name: value for name, value in params.items() if name not in own}
-    architecture = _architecture(params, model_config)
+    heads = params.keys() - {"bert", "bilstm"}
+    table = FAMILIES[model_config.architecture].layout
+    architecture = table.name_of(heads, model_config.causal)
     params = _unstacked(params)
     _check_shapes(params, model_config, folder)
     # One of our own kernels computes the same as another; the user's own does not.
@@ -107,9 +110,7 @@ def scores(
 
 def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -> None:
     """Raises UserError if config.json describes another model than the checkpoint."""
-    table: Any = layout
-    if config.architecture == "gpt":
-        from bert_jax.convert import gpt_layout as table
+    table = FAMILIES[config.architecture].layout
     labelled = params.keys() & set(layout.LABELLED_HEADS)
     labels = [len(params[head]["bias"]) for head in labelled]
     by_config = {
@@ -125,22 +126,6 @@ def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -
                 f"{folder}: {name} has the shape {saved} in the checkpoint, but {ours} "
                 "by config.json; restore the run's own config.json"
             )
-
-
-def _architecture(params: Mapping[str, Any], config: BertConfig) -> str:
-    heads = set(params) - {"bert", "bilstm"}
-    if config.architecture == "gpt":
-        from bert_jax.convert import gpt_layout
-
-        known = gpt_layout.ARCHITECTURES | gpt_layout.OURS
-        names = {frozenset(own): n for n, own in known.items()}
-        return names[frozenset(heads)]
-    if config.causal and heads == {"masked_lm"}:
-        return "BertLMHeadModel"
-    for name, parts in layout.ARCHITECTURES.items():
-        if set(parts) - {"pooler"} == heads:
-            return name
-    raise UserError(f"a model with the heads {', '.join(sorted(heads))} has no name")
 
 
 def _labels(

@@ -22,6 +22,7 @@ from bert_jax.data.batch_shapes import has_masks, shapes
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, RowIndex
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 
 Batch = dict[str, np.ndarray]
 
@@ -160,10 +161,8 @@ class _Pairs:
         phase, special = self._phase, self._special
         pairs = self.read(record[record < len(self)])
         length = phase.max_seq_length
-        if self._config.model.architecture == "gpt":
-            rows = fill(pairs, len(record), length, special.pad)
-        else:
-            rows = assemble(pairs, len(record), length, special)
+        family = FAMILIES[self._config.model.architecture]
+        rows = family.assemble(pairs, len(record), length, special)
         ids, mask, segments, candidates = rows
         labels = np.full(len(record), records.PADDING_LABEL, np.int32)
         labels[: len(pairs.lengths)] = pairs.is_random_next
@@ -254,17 +253,6 @@ def assemble(
     ids[: len(pairs.lengths), 0] = special.cls
     ids[candidates] = pairs.tokens
     return Unmasked(ids, mask.astype(np.int32), segments.astype(np.int32), candidates)
-
-
-def fill(pairs: records.Pairs, rows: int, length: int, pad: int) -> Unmasked:
-    """As `assemble`, for a GPT: the text alone, without special tokens."""
-    size = np.zeros((rows, 1), int)
-    size[: len(pairs.lengths), 0] = pairs.lengths.sum(axis=1)
-    mask = np.arange(length) < size
-    ids = np.full((rows, length), pad, np.int32)
-    ids[mask] = pairs.tokens
-    whole = mask.astype(np.int32)
-    return Unmasked(ids, whole, np.zeros_like(whole), mask)
 
 
 @functools.lru_cache(maxsize=8)

@@ -17,7 +17,6 @@ from bert_jax import tokenization
 from bert_jax.data import records
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
-from bert_jax.tokenization import byte_pairs
 
 EXAMPLES = 10
 BINS = 8  # of the lengths
@@ -62,7 +61,7 @@ def contents(folder: storage.Path) -> Contents:
         shards = sorted(str(path) for path in folder.glob("*-train.array_record-*"))
         source = ArrayRecordDataSource(shards)
         step = -(-len(source) // _ROWS)
-        special = 0 if byte_pairs.is_one(tokenizer) else 2
+        special = tokenization.kind_of(tokenizer).around
         starts = range(0, len(source), step << 12)
         lengths = [_lengths(source, i, step) + special for i in starts]
         chosen = random.Random(0).sample(range(len(source)), min(EXAMPLES, len(source)))
@@ -134,12 +133,9 @@ def _lengths(
 def _example(tokenizer: Tokenizer, row: bytes) -> Example:
     pairs = records.parse([row])
     parts = np.split(pairs.tokens, [int(pairs.lengths[0, 0])])
-    words = (
-        " ".join(tokenizer.id_to_token(int(token)) or "" for token in part)
+    kind = tokenization.kind_of(tokenizer)
+    one, other = (
+        kind.text(tokenizer.id_to_token(int(token)) or "" for token in part)
         for part in parts
     )
-    if byte_pairs.is_one(tokenizer):
-        joined = (text.replace(" ", "") for text in words)
-        words = (text.replace(byte_pairs.SUFFIX, " ") for text in joined)
-    one, other = (text.replace(" ##", "").strip() for text in words)
     return Example(one, other, bool(pairs.is_random_next[0]))

@@ -33,7 +33,9 @@ from bert_jax.data import (
     writing,
 )
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
+from bert_jax.tokenization.wordpiece import WORDPIECE
 
 FORMAT = 2  # raise it when the same settings would give different records
 _REPORT = "preparation.json"
@@ -203,16 +205,16 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
         from bert_jax.data.cleaning import cleaned
 
         identity["cleaned"] = cleaned.clean(config).name
-    trainer = vocabulary.train
-    if config.model.architecture == "gpt":
-        identity["kind"], trainer = "byte pairs", vocabulary.train_byte_pairs
+    kind = FAMILIES[config.model.architecture].vocabulary
+    if kind is not WORDPIECE:
+        identity["kind"] = kind.name
     folder = data_dir / f"vocabulary-{whole.fingerprint(identity)}"
     if not whole.is_whole(folder, "metadata.json"):
         writing.require(config.corpus)  # before the time that training takes
         with whole.made_whole(folder, "metadata.json") as temporary:
             training = enumerate(_training_texts(config))
             seed = identity["seed"]
-            vocabulary.write(training, settings, seed, identity, temporary, trainer)
+            vocabulary.write(training, settings, seed, identity, temporary, kind.train)
     return tokenization.load(folder / _TOKENIZER)
 
 
@@ -232,8 +234,9 @@ def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
 def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
     if max_seq_length < 5:  # [CLS] A [SEP] B [SEP]
         raise UserError(f"corpus.max_seq_length={max_seq_length}: must be at least 5")
-    if config.model.architecture == "gpt":
-        max_seq_length += 2  # its rows have no [CLS] and no [SEP], only text
+    # A row of text alone has room for two pieces more.
+    around = FAMILIES[config.model.architecture].vocabulary.around
+    max_seq_length += WORDPIECE.around - around
     return pairs.Settings(
         max_seq_length, config.corpus.short_seq_prob, config.corpus.nsp
     )

@@ -15,7 +15,6 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
-from bert_jax.tokenization import byte_pairs
 
 # The released vocabularies have [PAD] at 0 and the other special tokens from here on.
 RELEASED_FIRST_SPECIAL = 100
@@ -47,10 +46,10 @@ def train(
     first = _first_pieces(vocab_size)
     normalizer = tokenization.bert_normalizer(lowercase, strip_accents)
     documents = list(documents)
-    alphabet = _alphabet(documents, vocab_size, len(first), normalizer)
+    letters = alphabet(documents, vocab_size, len(first), normalizer)
     # The trainer numbers characters in hash order, which differs from run to run, and
     # breaks ties by these numbers. Passing them as special tokens fixes the order.
-    characters = alphabet + ["##" + c for c in alphabet]
+    characters = letters + ["##" + c for c in letters]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size - len(first),
         special_tokens=characters,
@@ -70,41 +69,7 @@ def train(
     return tokenization.build(pieces, lowercase, strip_accents)
 
 
-def train_byte_pairs(
-    documents: Iterable[str],
-    vocab_size: int,
-    lowercase: bool,
-    strip_accents: bool = True,
-) -> Tokenizer:
-    """As `train`, a byte-pair vocabulary of GPT's kind (byte_pairs.py).
-
-    `<unk>` is at 0, as released; GPT's three special tokens are the last.
-    """
-    normalizer = tokenization.bert_normalizer(lowercase, strip_accents)
-    documents, own = list(documents), len(byte_pairs.SPECIAL_TOKENS) + 1
-    alphabet = _alphabet(documents, vocab_size, own, normalizer)
-    # As above, in a fixed order; a word's last character is a piece of its own.
-    ends = [c + byte_pairs.SUFFIX for c in alphabet]
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - own + 1,
-        special_tokens=[byte_pairs.UNKNOWN, *alphabet, *ends],
-        limit_alphabet=0,
-        end_of_word_suffix=byte_pairs.SUFFIX,
-        show_progress=False,
-    )
-    learner = Tokenizer(models.BPE(end_of_word_suffix=byte_pairs.SUFFIX))
-    learner.normalizer = normalizer
-    learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    learner.train_from_iterator(documents, trainer)
-    model = json.loads(learner.to_str())["model"]
-    vocabulary, missing = model["vocab"], vocab_size - own + 1 - len(model["vocab"])
-    for number in range(missing):
-        vocabulary[f"[unused{number}]"] = len(vocabulary)
-    merges = [(first, second) for first, second in model["merges"]]
-    return byte_pairs.build(vocabulary, merges, normalizer)
-
-
-def _alphabet(
+def alphabet(
     documents: Sequence[str],
     vocab_size: int,
     reserved: int,
@@ -121,13 +86,13 @@ def _alphabet(
     # A small vocabulary keeps half of its pieces for more than single characters.
     room = min(MAX_ALPHABET, (vocab_size - reserved) // 4)
     letters = [c for c in counts if not c.isspace()]
-    alphabet = sorted(sorted(letters, key=lambda c: (-counts[c], c))[:room])
-    if not alphabet:
+    found = sorted(sorted(letters, key=lambda c: (-counts[c], c))[:room])
+    if not found:
         raise UserError(
             f"cannot train {vocab_size} pieces on {len(documents)} documents: "
             "raise tokenizer.vocab_size or give more text"
         )
-    return alphabet
+    return found
 
 
 def keyed_hash(seed: int, purpose: str, index: int) -> float:
@@ -173,7 +138,7 @@ def write(
     seed: int,
     identity: dict[str, Any],
     folder: Path,
-    trainer: Callable[..., Tokenizer] = train,
+    trainer: Callable[..., Tokenizer],
 ) -> None:
     """Trains and saves vocab.txt, tokenizer.json and metadata.json.
 
@@ -183,7 +148,7 @@ def write(
       seed: of the sample.
       identity: what shaped the vocabulary, saved in metadata.json.
       folder: empty.
-      trainer: `train` or `train_byte_pairs`.
+      trainer: as `train`.
 
     Raises:
       UserError: the sample is empty: a document is longer than `sample_bytes`.

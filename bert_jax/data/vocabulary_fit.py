@@ -15,7 +15,6 @@ from tokenizers import Tokenizer, models
 
 from bert_jax import tokenization
 from bert_jax.data.rows import Rows
-from bert_jax.tokenization import byte_pairs
 
 # Of the words. Measured (docs/languages.md): at most 12% where the vocabulary has the
 # text's script, at least 65% where it has not.
@@ -58,7 +57,8 @@ def measured(ids: Int[np.ndarray, " tokens"], tokenizer: Tokenizer) -> Fit:
     """
     known, places = np.unique(ids, return_inverse=True)
     pieces = [str(tokenizer.id_to_token(int(id_))) for id_ in known]
-    is_unknown = np.array([p in ("[UNK]", byte_pairs.UNKNOWN) for p in pieces])[places]
+    marks = ("[UNK]", tokenization.kind_of(tokenizer).unknown)
+    is_unknown = np.array([p in marks for p in pieces])[places]
     unknown = int(np.count_nonzero(is_unknown))
     if not isinstance(tokenizer.model, models.WordPiece):
         return Fit(ids=len(ids), unknown=unknown)

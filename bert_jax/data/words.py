@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
-from bert_jax.tokenization import byte_pairs
+from bert_jax import tokenization
 
 # A punctuation character of ASCII, or what stands between two of them or spaces.
 _UNIT = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
@@ -72,7 +72,7 @@ def _as_bytes(ids: list[int]) -> bytes:
 
 def _cuts_at_spaces(tokenizer: Tokenizer) -> bool:
     parts = json.loads(tokenizer.to_str())
-    if parts["model"]["type"] != "WordPiece" and not byte_pairs.is_one(tokenizer):
+    if not tokenization.kind_of(tokenizer).has(tokenizer):
         return False
     kinds = [(parts[name] or {}).get("type") for name in _BERT]
     # Tokens that are not special are found before the text is cut.

@@ -1,29 +1,28 @@
-"""BERT or GPT with any set of heads, for fine-tuning and for loaded models."""
+"""BERT with any set of heads, for fine-tuning and for loaded models."""
 
 from collections.abc import Callable
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded, Packed
 from bert_jax.models.heads import MaskedLmHead, init_model
 from bert_jax.models.layers import Dense, Embedding, dropout
 from bert_jax.models.lstm import BiLstm
-from bert_jax.models.modules import TRUNKS
 
 # Each head's input, whether dropout comes before it, and its number of outputs (None:
 # one per label). Section 4 and appendix B; run_classifier.py, run_squad.py.
-_LINEAR_HEADS: dict[str, tuple[str, bool, int | None]] = {
+LINEAR_HEADS: dict[str, tuple[str, bool, int | None]] = {
     "next_sentence": ("pooled", False, 2),
     "sequence_classification": ("pooled", True, None),
     "token_classification": ("sequence", True, None),
     "question_answering": ("sequence", False, 2),
     "multiple_choice": ("pooled", True, 1),
 }
-BUILT_IN = ("masked_lm", *_LINEAR_HEADS)
+BUILT_IN = ("masked_lm", *LINEAR_HEADS)
 # Heads of your own config file by name (docs/extending.md): MODULE(config, labels)
 # takes what the encoder gives, the input mask and the key of dropout, and returns
 # outputs by name, in float32.
@@ -32,17 +31,14 @@ HEADS: dict[str, Callable[..., nn.Module]] = {}
 
 def uses_pooler(head: str) -> bool:
     """Whether a head is computed from the pooled [CLS]; one of your own may be."""
-    return head in HEADS or (
-        head in _LINEAR_HEADS and _LINEAR_HEADS[head][0] == "pooled"
-    )
+    return head in HEADS or (head in LINEAR_HEADS and LINEAR_HEADS[head][0] == "pooled")
 
 
 class BertWithHeads(nn.Module):
-    """BERT (or GPT, `config.architecture`) under `bert`, and each head under its own
-    name; without heads, BERT alone.
+    """The family's trunk under `bert`, and each head under its own name; without
+    heads, the trunk alone.
 
-    The parameters of ("masked_lm", "next_sentence") are those of BertForPreTraining;
-    GPT's language model has none of its own.
+    The parameters of ("masked_lm", "next_sentence") are those of BertForPreTraining.
     """
 
     config: BertConfig
@@ -50,9 +46,6 @@ class BertWithHeads(nn.Module):
     labels: int = 2  # outputs of sequence or token classification
     tied: bool = True  # the masked LM's output matrix is the embeddings'
     bilstm: bool = False  # heads read a BiLSTM's output (section 5.1), not BERT's
-    # Position embeddings that GPT's language model also scores, after the pieces: those
-    # of the published code's fine-tuning, whose one table holds both.
-    scored_positions: int = 0
 
     @nn.compact
     def __call__(
@@ -67,7 +60,7 @@ class BertWithHeads(nn.Module):
 
         Args:
           input_ids: [batch, length]; [batch, choices, length] with `multiple_choice`,
-            each choice a row, and for a GPT that adds several sequences' vectors.
+            each choice a row.
           input_mask: 1 for a token, 0 for padding.
           segment_ids: 0 for the first sentence, 1 for the second.
           key: for dropout; None for evaluation.
@@ -84,7 +77,7 @@ class BertWithHeads(nn.Module):
         """
         length = input_ids.shape[-1]
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        bert = TRUNKS[self.config.architecture](self.config, name="bert")
+        bert = FAMILIES[self.config.architecture].trunk(self.config, name="bert")
         ids, mask, segments = (
             x.reshape(-1, length) for x in (input_ids, input_mask, segment_ids)
         )
@@ -113,12 +106,6 @@ class BertWithHeads(nn.Module):
 
     def _masked_lm(self, bert: nn.Module, encoded: Encoded) -> Float[Array, "..."]:
         matrix = bert.embeddings.word_embeddings.table
-        if self.config.architecture == "gpt":
-            from bert_jax.models.gpt import language_model
-
-            positions = bert.embeddings.position_embeddings.table
-            matrix = jnp.concatenate([matrix, positions[: self.scored_positions]])
-            return language_model(encoded.sequence, matrix)
         if not self.tied:
             size = self.config.vocab_size
             matrix = Embedding(self.config, size, "vocab", name="decoder").table
@@ -131,18 +118,14 @@ class BertWithHeads(nn.Module):
         key: Key[Array, ""] | None,
         rows: tuple[int, ...],
     ) -> Float[Array, "..."]:
-        source, drops, size = _LINEAR_HEADS[head]
+        source, drops, _ = LINEAR_HEADS[head]
         features, rate = getattr(encoded, source), self.config.hidden_dropout_prob
-        if self.config.architecture == "gpt" and len(rows) == 2:
-            features = features.reshape(*rows, -1)
-            if head == "sequence_classification":
-                features = features.sum(axis=1)
-        if drops and len(rows) == 2 and features.ndim == 3 and source == "pooled":
-            # All choices lose the same numbers (train.py, clf_h).
-            features *= dropout(jnp.ones_like(features[:, :1]), rate, key)
-        elif drops:  # at rate 0.1 in run_classifier.py too
+        if drops:  # at rate 0.1 in run_classifier.py too
             features = dropout(features, rate, key)
-        outputs = (size or self.labels,)
+        return self._dense(head, features)
+
+    def _dense(self, head: str, features: Float[Array, "..."]) -> Float[Array, "..."]:
+        outputs = (LINEAR_HEADS[head][2] or self.labels,)
         dense = Dense(self.config, outputs, ("embed", "labels"), logits=True, name=head)
         return dense(features)
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 # Those of `model.attention` that are kernels, which compute what einsum does and keep
@@ -18,7 +19,6 @@ HEADS = {
 HIDDEN = -1e4  # added to the scores of keys that a query does not see (modeling.py)
 DTYPES = ("float32", "bfloat16")
 REMATS = ("none", "full", "dots")
-ARCHITECTURES = ("bert", "gpt")
 POSITIONS = ("normal", "sinusoidal")
 
 
@@ -44,7 +44,7 @@ class BertConfig:
     remat: str
     scan_layers: bool
     causal: bool = False  # each position sees those up to its own, not later ones
-    architecture: str = "bert"  # or gpt (models/gpt.py)
+    architecture: str = "bert"  # of FAMILIES
     position_initializer: str = "normal"  # or sinusoidal
 
     @property
@@ -103,7 +103,7 @@ class BertConfig:
             ("hidden_act", ACTIVATIONS),
             ("dtype", DTYPES),
             ("remat", REMATS),
-            ("architecture", ARCHITECTURES),
+            ("architecture", tuple(FAMILIES)),
             ("position_initializer", POSITIONS),
         ):
             if getattr(self, name) not in allowed:
@@ -111,12 +111,7 @@ class BertConfig:
                     f"config.model.{name}={getattr(self, name)!r}: "
                     f"choose one of {', '.join(allowed)}"
                 )
-        if self.architecture == "gpt" and not self.causal:
-            raise UserError(
-                "config.model.architecture=gpt: a GPT reads left to right, so "
-                "config.model.causal must be True; start from configs/gpt.py, or from "
-                "a config of configs/finetune/ with :model=gpt"
-            )
+        FAMILIES[self.architecture].check(self)
 
 
 def pretraining_flops(
@@ -129,13 +124,8 @@ def pretraining_flops(
       predictions: number of positions that the masked LM head computes.
       pairs: number of positions that the next sentence head computes.
     """
-    hidden = config.hidden_size
-    if config.architecture == "gpt":
-        language_model = 2 * predictions * hidden * config.vocab_size
-        return encoder_flops(config, length) + 3 * language_model
-    masked_lm = 2 * predictions * (hidden * hidden + hidden * config.vocab_size)
-    next_sentence = 2 * pairs * (hidden * hidden + 2 * hidden)
-    return encoder_flops(config, length) + 3 * (masked_lm + next_sentence)
+    heads = FAMILIES[config.architecture].head_flops(config, predictions, pairs)
+    return encoder_flops(config, length) + 3 * heads
 
 
 def encoder_flops(config: BertConfig, length: int) -> int:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
 from bert_jax.models.attention import Seen
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import (
@@ -107,6 +108,40 @@ def language_model(
     rows = hidden.reshape(-1, hidden.shape[-1])
     logits = product("ri,oi->ro", rows, matrix, jnp.float32)
     return logits.reshape(*hidden.shape[:-1], -1)
+
+
+class GptWithHeads(BertWithHeads):
+    """GPT with any set of heads; of several sequences in a row it adds the vectors."""
+
+    # Position embeddings that the language model also scores, after the pieces: those
+    # of the published code's fine-tuning, whose one table holds both.
+    scored_positions: int = 0
+
+    def _masked_lm(self, bert: nn.Module, encoded: Encoded) -> Float[Array, "..."]:
+        positions = bert.embeddings.position_embeddings.table[: self.scored_positions]
+        words = bert.embeddings.word_embeddings.table
+        return language_model(encoded.sequence, jnp.concatenate([words, positions]))
+
+    def _linear(
+        self,
+        head: str,
+        encoded: Encoded,
+        key: Key[Array, ""] | None,
+        rows: tuple[int, ...],
+    ) -> Float[Array, "..."]:
+        if len(rows) == 1:
+            return super()._linear(head, encoded, key, rows)
+        source, drops, _ = LINEAR_HEADS[head]
+        features = getattr(encoded, source).reshape(*rows, -1)
+        if head == "sequence_classification":
+            features = features.sum(axis=1)
+        rate = self.config.hidden_dropout_prob
+        if drops and features.ndim == 3:
+            # All choices lose the same numbers (train.py, clf_h).
+            features *= dropout(jnp.ones_like(features[:, :1]), rate, key)
+        elif drops:
+            features = dropout(features, rate, key)
+        return self._dense(head, features)
 
 
 class GptForPreTraining(nn.Module):

@@ -11,6 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend.random import threefry2x32_p
 from jaxtyping import Array, Float, Int, Key, UInt32
 
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.products import linear
 
@@ -38,17 +39,16 @@ ACTIVATION_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 def initializer(
     config: BertConfig, names: tuple[str, ...]
 ) -> nn.initializers.Initializer:
-    """BERT's, cut at two standard deviations, or GPT's, which is not; `names` are the
-    array's axes. With `position_initializer=sinusoidal` the positions' is `sinusoids`.
+    """The family's; BERT's is cut at two standard deviations. `names` are the array's
+    axes. With `position_initializer=sinusoidal` the positions' is `sinusoids`.
     """
     spread = config.initializer_range
     if names[0] == "position" and config.position_initializer == "sinusoidal":
         return nn.with_logical_partitioning(
             lambda key, shape: jnp.asarray(spread * sinusoids(*shape)), names
         )
-    if config.architecture == "gpt":
-        return nn.with_logical_partitioning(nn.initializers.normal(spread), names)
-    return nn.with_logical_partitioning(nn.initializers.truncated_normal(spread), names)
+    own = FAMILIES[config.architecture].initializer
+    return nn.with_logical_partitioning(own(spread), names)
 
 
 def sinusoids(rows: int, width: int) -> Float[np.ndarray, "rows width"]:

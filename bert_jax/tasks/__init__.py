@@ -1,11 +1,10 @@
 """Tasks: data -> features, head, losses, scores, predictions. One file per family."""
 
-from typing import Any
-
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.registry import Registry
 from bert_jax.tasks.task import Task
 
@@ -24,11 +23,6 @@ TASKS = Registry(
         "imdb": "bert_jax.tasks.text:Imdb",
     }
 )
-# How a `config.model.architecture` other than BERT's does a task: a function of the
-# task's name and class gives the class in its place. Your own config file adds one.
-ARCHITECTURES = Registry(
-    {"gpt": "bert_jax.tasks.gpt:of", "elmo": "bert_jax.tasks.elmo_tasks:of"}
-)
 
 
 def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
@@ -44,10 +38,8 @@ def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
         raise UserError(
             f"config.task.name={config.task.name!r}: choose one of {', '.join(TASKS)}"
         )
-    found: Any = TASKS[config.task.name]
-    if config.model.architecture in ARCHITECTURES:
-        found = ARCHITECTURES[config.model.architecture](config.task.name, found)
-    task = found(config, tokenizer)
+    name, family = config.task.name, FAMILIES[config.model.architecture]
+    task: Task = family.task(name, TASKS[name])(config, tokenizer)
     if config.task.get("texts_per_row", 1) > 1:
         from bert_jax.tasks.classification import Classification
 

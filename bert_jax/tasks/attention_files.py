@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,10 +24,15 @@ from jaxtyping import Float16, Int
 from tokenizers import Tokenizer
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage, temporary
+from bert_jax.family import FAMILIES
+from bert_jax.runtime import processes, storage, temporary
+from bert_jax.tasks import attentions
 from bert_jax.tasks.attentions import FIELD
+from bert_jax.tasks.task import Batch, Outputs, Predictor, Task
 
 log = logging.getLogger(__name__)
+
+Submit = Callable[[Batch], Callable[[], Outputs]]
 
 # Bytes of probabilities in the page: browsers open a page of this size within seconds.
 # The first sequence is shown whatever its size.
@@ -146,6 +151,42 @@ class Attentions:
                 "all of them",
                 *(FIELD, shown, shown + left, left, PAGE_BYTES // 1_000_000),
             )
+
+
+@contextlib.contextmanager
+def around(
+    predictor: Predictor, task: Task, params: Any, rows: int, others: Sequence[str]
+) -> Iterator[tuple[Predictor, int, Callable[[Submit], Submit]]]:
+    """Makes a predictor's probabilities be kept; at the end the first process writes
+    the files of `predict.attentions`.
+
+    Args:
+      rows: that the predictor takes at once.
+      others: files that the prediction reads or writes.
+
+    Yields:
+      The predictor; its rows at once; and what a function that submits batches becomes.
+
+    Raises:
+      UserError: the model has no attention; see `keeping`.
+    """
+    name, config = task.config.predict.attentions, task.model_config
+    family = FAMILIES[task.config.model.architecture]
+    if not family.attends:
+        raise UserError(
+            f"{FIELD}={name}: shows a Transformer's attention, and this model is "
+            f"{family.title}; leave it empty"
+        )
+    longest = getattr(task, "row_shape", (config.max_position_embeddings,))
+    with contextlib.ExitStack() as stack:
+        keep: attentions.Keep = lambda *_: None  # noqa: E731
+        if processes.is_first():
+            keep = stack.enter_context(keeping(name, task.tokenizer, others)).add
+        yield (
+            attentions.WithAttentions(predictor, config, params),
+            attentions.rows_at_once(config, longest, rows),
+            lambda submit: attentions.keeping(submit, keep),
+        )
 
 
 @contextlib.contextmanager

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float16, Int
 
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import KERNELS, BertConfig
-from bert_jax.models.modules import TRUNKS
 from bert_jax.tasks.task import Batch, Outputs, Predictor, Questions
 
 FIELD = "config.predict.attentions"
@@ -57,7 +57,7 @@ class WithAttentions(Predictor):
         own = "einsum" if config.attention in KERNELS else config.attention
         self._attention = own
         keeping = dataclasses.replace(config, attention=own, remat="none")
-        self._bert = TRUNKS[config.architecture](keeping)
+        self._bert = FAMILIES[config.architecture].trunk(keeping)
         self._rows = 0  # encoded so far
 
     def parse(self, row: dict[str, Any]) -> Any:

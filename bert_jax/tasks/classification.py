@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax import tokenization
 from bert_jax.data import truncation
 from bert_jax.data.rows import Feature
 from bert_jax.data.texts import sorted_labels
@@ -24,7 +25,6 @@ from bert_jax.scores.probabilities import sigmoid, softmax
 from bert_jax.tasks.cross_entropy import of_classes, of_labels
 from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.shared_rows import SharedRows
-from bert_jax.tokenization import byte_pairs
 
 SCORES: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {
@@ -81,7 +81,7 @@ class Classification(SharedRows[TextExample, np.ndarray]):
         self.truncation = _choice(config, "truncation", truncation.MODES, "head")
         self.main_score = _MAIN_SCORES[self.kind]
         self.loss_name = f"{self.kind}_loss"
-        self._last = byte_pairs.last_id(self.tokenizer)
+        self._last = tokenization.last_id(self.tokenizer)
 
     @property
     def score_names(self) -> tuple[str, ...]:

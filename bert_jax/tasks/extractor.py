@@ -18,11 +18,11 @@ from bert_jax import tokenization
 from bert_jax.data import truncation
 from bert_jax.data.rows import padded_length, sorted_groups
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded
-from bert_jax.models.modules import TRUNKS
 from bert_jax.tasks.task import Outputs, Predictor, Questions
-from bert_jax.tokenization import byte_pairs, word_end
+from bert_jax.tokenization import word_end
 
 log = logging.getLogger(__name__)
 
@@ -72,13 +72,13 @@ class Extractor(Predictor):
                     "--config.predict.layers=-1"
                 )
         self._places = [n if n >= 0 else last + 1 + n for n in self.layers]
-        self._model = TRUNKS[model.architecture](model)
+        self._model = FAMILIES[model.architecture].trunk(model)
         self._positions, self._causal = model.max_position_embeddings, model.causal
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         # "[SEP]" inside a text is text, as in Google's tokenizer.
         self._tokenizer.encode_special_tokens = True
         self._special = tokenization.special_ids(tokenizer)
-        self._last = byte_pairs.last_id(tokenizer)
+        self._last = tokenization.last_id(tokenizer)
         self._pieces = tokenization.pieces_of(tokenizer)
         joined = len(self.layers) if self.combine == "concatenated" else 1
         size = joined * model.hidden_size

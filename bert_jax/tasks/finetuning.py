@@ -18,6 +18,7 @@ from bert_jax import tokenization
 from bert_jax.data import vocabulary_fit
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.architectures import BertWithHeads, init_with_heads, uses_pooler
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime.storage import Path
@@ -172,7 +173,7 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     @functools.cached_property
     def model(self) -> BertWithHeads:
-        return BertWithHeads(
+        return FAMILIES[self.model_config.architecture].with_heads(
             self.model_config,
             heads=(self.head,),
             labels=max(1, len(self.labels)),

@@ -28,6 +28,7 @@ from bert_jax.models.config import encoder_flops
 from bert_jax.tasks.classification import Classification
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.finetuning import Finetuning
+from bert_jax.tasks.gpt_language_model import GptPretraining
 from bert_jax.tasks.ner import Ner
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.squad import Squad
@@ -179,8 +180,8 @@ def of(name: str, task: Any) -> type[Task]:
     Raises:
       UserError: it is none of those that GPT was fine-tuned on.
     """
-    if task is Pretraining:  # which does GPT's as well
-        return Pretraining
+    if task is Pretraining:
+        return GptPretraining
     known = isinstance(task, type) and issubclass(task, _KINDS)
     if not known:
         raise UserError(

@@ -1,19 +1,50 @@
-"""GPT's pre-training: what its config must be, and prediction of the next piece."""
+"""GPT's pre-training: its rows, its config, and prediction of the next piece."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax import tokenization
+from bert_jax.data import records
+from bert_jax.data.loader import Unmasked
 from bert_jax.errors import UserError
-from bert_jax.tasks.fill_mask import Continue, Parsed, Row
-from bert_jax.tokenization import byte_pairs
+from bert_jax.tasks.fill_mask import Continue, FillMask, Parsed, Row
+from bert_jax.tasks.pretraining import Pretraining
+from families.gpt import vocabulary as byte_pairs
 
 
-def check(config: ConfigDict) -> None:
+class GptPretraining(Pretraining):
+    """Pre-training on running text."""
+
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+        _check(config)
+        super().__init__(config, tokenizer)
+
+    def predictor(self, missing: Collection[str] = ()) -> FillMask:
+        """The predictor for `--mode=predict`."""
+        del missing
+        return GptContinue(self.config, self.model, self.tokenizer, judges_pairs=False)
+
+
+def fill(
+    pairs: records.Pairs, rows: int, length: int, special: tokenization.SpecialIds
+) -> Unmasked:
+    """As `loader.assemble`: the text alone, without special tokens."""
+    size = np.zeros((rows, 1), int)
+    size[: len(pairs.lengths), 0] = pairs.lengths.sum(axis=1)
+    mask = np.arange(length) < size
+    ids = np.full((rows, length), special.pad, np.int32)
+    ids[mask] = pairs.tokens
+    whole = mask.astype(np.int32)
+    return Unmasked(ids, whole, np.zeros_like(whole), mask)
+
+
+def _check(config: ConfigDict) -> None:
     """Raises UserError if GPT cannot be pre-trained so."""
     for field, value, why in (
         ("task.objective", "ltr", "a GPT predicts each piece from those before it"),

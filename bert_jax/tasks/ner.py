@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax import tokenization
 from bert_jax.data import conll
 from bert_jax.data.ner_windows import parts, widen
 from bert_jax.data.rows import Feature
@@ -24,7 +25,7 @@ from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import entities as scores
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.tokenization import byte_pairs, word_end
+from bert_jax.tokenization import word_end
 
 SCHEMES = ("entities", "none")
 _NO_LABEL = -1  # for pieces that are not tagged
@@ -104,7 +105,7 @@ class Ner(Finetuning[Example, Tags]):
         pieces = self._pieces(examples, split)
         sizes = [len(ids) for ids in pieces]
         room = self.config.task.max_seq_length - 2
-        ends_with = byte_pairs.last_id(self.tokenizer)
+        ends_with = tokenization.last_id(self.tokenizer)
         counts = itertools.accumulate(len(e.sentence.words) for e in examples)
         bounds = list(itertools.pairwise([0, *counts]))
         around = self._documents(examples, bounds, split)

@@ -20,10 +20,10 @@ from bert_jax.config import phases
 from bert_jax.data import batch_shapes, records
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import init_model
-from bert_jax.models.modules import PRETRAINING
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.cross_entropy import cross_entropy
@@ -70,11 +70,9 @@ class Pretraining(Task):
                 f"config.task.objective={objective}: config.model.causal=True is a "
                 "left-to-right model; set --config.task.objective=ltr"
             )
-        if self.model_config.architecture == "gpt":
-            from bert_jax.tasks import gpt_language_model
-
-            gpt_language_model.check(config)
-        self.model = PRETRAINING[self.model_config.architecture](self.model_config)
+        self.model = FAMILIES[self.model_config.architecture].for_pretraining(
+            self.model_config
+        )
         if tuple(config.evaluate.splits) != ("dev",):
             raise UserError(
                 f"config.evaluate.splits={tuple(config.evaluate.splits)}: pre-training "
@@ -163,10 +161,6 @@ class Pretraining(Task):
     def predictor(self, missing: Collection[str] = ()) -> FillMask:
         """The predictor for `--mode=predict`."""
         kind = FillMask if self.config.task.objective == "mlm" else Continue
-        if self.model_config.architecture == "gpt":
-            from bert_jax.tasks.gpt_language_model import GptContinue
-
-            kind = GptContinue
         judges = self._judges and not missing
         return kind(self.config, self.model, self.tokenizer, judges_pairs=judges)
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax import tokenization
 from bert_jax.data import squad, squad_windows
 from bert_jax.data.rows import Feature
 from bert_jax.data.squad import Example
@@ -23,7 +24,6 @@ from bert_jax.tasks import squad_answers, squad_features
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.squad_answers import Prediction
-from bert_jax.tokenization import byte_pairs
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Squad(Finetuning[Example, Prediction]):
     @functools.cached_property
     def marks(self) -> squad_windows.Marks:
         """What stands around a question and its context."""
-        special, last = self.special, byte_pairs.last_id(self.tokenizer)
+        special, last = self.special, tokenization.last_id(self.tokenizer)
         return squad_windows.Marks(special.cls, (special.sep,), last, self.causal)
 
     def read(self, split: str) -> Sequence[Example] | None:

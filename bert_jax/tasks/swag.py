@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float
 
+from bert_jax import tokenization
 from bert_jax.data import truncation
 from bert_jax.data.rows import Feature
 from bert_jax.data.swag import CHOICES, OFFICIAL, Choices, official, read_choices
@@ -15,7 +16,6 @@ from bert_jax.scores import classification as scores
 from bert_jax.scores.probabilities import softmax
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.tokenization import byte_pairs
 
 Pair = tuple[list[int], list[int]]
 # Examples tokenized at a time, to bound the memory of the tokenizer's objects.
@@ -164,7 +164,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
 
     def _group(self, pairs: Sequence[Pair], most: int, split: str) -> dict[str, Any]:
         longest = self.config.task.max_seq_length
-        last = byte_pairs.last_id(self.tokenizer)
+        last = tokenization.last_id(self.tokenizer)
         sequences = []
         for a, b in pairs:
             if not b:

@@ -1,46 +1,33 @@
-"""WordPiece with BERT's normalizer: loads, builds and saves tokenizers.
+"""Tokenizers: loads, describes and saves those of every kind of vocabulary.
 
 The rules are those of google-research/bert, tokenization.py, as implemented in the
-`tokenizers` library. GPT's vocabularies are those of byte_pairs.py.
+`tokenizers` library; a model family may have vocabularies of another kind.
 """
 
 import json
 import unicodedata
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ml_collections import ConfigDict
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-)
+from tokenizers import Tokenizer, models, normalizers
 
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.runtime import outside, storage
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization import byte_pairs, checks, completion
+from bert_jax.tokenization import checks
+from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
+from bert_jax.tokenization.wordpiece import WORDPIECE, Kind, pieces_of
+from bert_jax.tokenization.wordpiece import SpecialIds as SpecialIds
+from bert_jax.tokenization.wordpiece import bert_normalizer as bert_normalizer
+from bert_jax.tokenization.wordpiece import build as build
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# Longer words become [UNK]: WordpieceTokenizer in tokenization.py.
-MAX_CHARACTERS_PER_WORD = 200
 # The same limit in `transformers`, when it builds a tokenizer from a vocab.txt.
 _TRANSFORMERS_MAX_CHARACTERS = 100
 # A vocabulary is cased if lower-casing changes this share of its pieces: bert-base's
 # uncased has 0, chinese two pieces (<S>, <T>), multilingual-cased 16%, cased 29%.
 _CASED_FROM = 0.01
-
-
-class SpecialIds(NamedTuple):
-    """The ids of the special tokens; GPT's <unk> <unk> _start_ _delimiter_ <unk>."""
-
-    pad: int
-    unk: int
-    cls: int
-    sep: int
-    mask: int
 
 
 def load(
@@ -49,12 +36,12 @@ def load(
     strip_accents: bool = True,
     special: Sequence[str] = SPECIAL_TOKENS,
 ) -> Tokenizer:
-    """Reads a vocabulary: a `vocab.txt`, a GPT's `vocab.json` with its merges.txt, or a
+    """Reads a vocabulary: a `vocab.txt`, the file of another kind by its name, or a
     `tokenizer.json` (any other .json).
 
     Args:
-      path: a file with one piece per line, whose id is the line number from 0; the
-        vocab.json; or a file that `tokenizers` saved, with its own normalizer.
+      path: a file with one piece per line, whose id is the line number from 0; that of
+        another kind; or one that `tokenizers` saved, with its own normalizer.
       lowercase: lower the case and, with `strip_accents`, strip accents, as the
         uncased models do. Not used for a tokenizer.json.
       special: the tokens that it must have.
@@ -79,15 +66,14 @@ def load(
             f"{path}:{line}: byte {error.start} is not UTF-8; "
             "convert the vocabulary, for instance with iconv"
         ) from error
-    if path.name == byte_pairs.VOCABULARY:
-        rules = bert_normalizer(lowercase, strip_accents)
-        tokenizer = byte_pairs.read(path, content, rules)
-    elif path.suffix == ".json":
+    named = [kind for kind in _others(path.name) if kind.files[0] == path.name]
+    if path.suffix == ".json" and not named:
         tokenizer = _from_json(path, content)
     else:
-        tokenizer = build(checks.pieces(path, content), lowercase, strip_accents)
+        rules = bert_normalizer(lowercase, strip_accents)
+        tokenizer = (named or [WORDPIECE])[0].read(path, content, rules)
     checks.ids(path, tokenizer)
-    for token in () if byte_pairs.is_one(tokenizer) else special:
+    for token in special if kind_of(tokenizer) is WORDPIECE else ():
         if tokenizer.token_to_id(token) is None:
             raise UserError(
                 f"{path}: the vocabulary has no {token}; BERT needs "
@@ -113,13 +99,9 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
     if storage.in_bucket(folder):  # only work directories are read from buckets
         own = folder / "tokenizer.json"
         return load(own) if own.exists() else None
-    limit = outside.MAX_VOCABULARY_BYTES
-    names = ("tokenizer.json", "vocab.txt", byte_pairs.VOCABULARY)
-    paths = (outside.inside(folder, name, limit) for name in names)
-    path = next(filter(None, paths), None)
+    path = _beside(folder)
     if path is None:
         return None
-    outside.inside(folder, byte_pairs.MERGES, limit)
     fields: dict[str, Any] = {}
     if outside.inside(folder, "tokenizer_config.json") is not None:
         fields = outside.read_json(folder, "tokenizer_config.json")
@@ -145,7 +127,7 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
     if config.tokenizer.vocab_file:
         given = config.tokenizer
         found = load(given.vocab_file, given.lowercase, given.strip_accents)
-        byte_pairs.check(found, config.model.architecture, given.vocab_file)
+        _check_kind(found, config.model.architecture, given.vocab_file)
         return found
     if not config.init_from:
         return None
@@ -158,7 +140,7 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
             f"{config.init_from}: no vocab.txt or tokenizer.json beside the weights; "
             "name one with --config.tokenizer.vocab_file"
         )
-    byte_pairs.check(tokenizer, config.model.architecture, config.init_from)
+    _check_kind(tokenizer, config.model.architecture, config.init_from)
     return tokenizer
 
 
@@ -167,8 +149,9 @@ def required(config: ConfigDict) -> Tokenizer:
     tokenizer = of_config(config)
     if tokenizer is None:
         raise UserError(
-            "config.tokenizer.vocab_file is empty: name a vocab.txt (for GPT a "
-            "vocab.json), or start from weights with a vocabulary: --config.init_from"
+            "config.tokenizer.vocab_file is empty: name a "
+            f"{FAMILIES[config.model.architecture].vocabulary.files[0]}, or start from "
+            "weights with a vocabulary: --config.init_from"
         )
     return tokenizer
 
@@ -195,12 +178,9 @@ def summary(tokenizer: Tokenizer) -> str:
 
 
 def files(tokenizer: Tokenizer) -> dict[str, str]:
-    """A tokenizer's files: the contents of `vocab.txt` (or those of byte_pairs.py) and
+    """A tokenizer's files: the contents of `vocab.txt` (or those of its kind) and
     `tokenizer.json`."""
-    if byte_pairs.is_one(tokenizer):
-        return byte_pairs.files(tokenizer)
-    lines = "".join(f"{piece}\n" for piece in pieces_of(tokenizer))
-    return {"vocab.txt": lines, "tokenizer.json": tokenizer.to_str(pretty=True)}
+    return kind_of(tokenizer).contents(tokenizer)
 
 
 def save(tokenizer: Tokenizer, folder: str | Path) -> None:
@@ -210,11 +190,59 @@ def save(tokenizer: Tokenizer, folder: str | Path) -> None:
 
 
 def special_ids(tokenizer: Tokenizer) -> SpecialIds:
-    """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK], or of a GPT's."""
-    if byte_pairs.is_one(tokenizer):
-        return SpecialIds(*byte_pairs.special_ids(tokenizer))
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    return SpecialIds(*(vocabulary[token] for token in SPECIAL_TOKENS))
+    """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK], or of those in their place."""
+    return kind_of(tokenizer).special_ids(tokenizer)
+
+
+def last_id(tokenizer: Tokenizer) -> int:
+    """The id of the token that ends a row: [SEP], or that in its place."""
+    return kind_of(tokenizer).last_id(tokenizer)
+
+
+def kind_of(tokenizer: Tokenizer) -> Kind:
+    """The kind of a vocabulary: WordPiece's rules hold for all that no family claims.
+
+    Families are imported for byte pairs alone, which none of BERT's vocabularies has.
+    """
+    if isinstance(tokenizer.model, models.BPE):
+        for kind in _others():
+            if kind.has(tokenizer):
+                return kind
+    return WORDPIECE
+
+
+def _others(name: str = "") -> list[Kind]:
+    """The other kinds; none where a file's name is that of one of BERT's."""
+    return [] if name in ("tokenizer.json", *WORDPIECE.files) else kinds()[1:]
+
+
+def kinds() -> list[Kind]:
+    """Every family's kind of vocabulary, WordPieces first."""
+    return list(dict.fromkeys(family.vocabulary for family in FAMILIES.values()))
+
+
+def _beside(folder: Path) -> Path | None:
+    """A folder's tokenizer.json, or else its vocabulary."""
+    limit = outside.MAX_VOCABULARY_BYTES
+    for name in ("tokenizer.json", *WORDPIECE.files):
+        if path := outside.inside(folder, name, limit):
+            return path
+    for kind in _others():
+        paths = [outside.inside(folder, name, limit) for name in kind.files]
+        if paths[0]:
+            return paths[0]
+    return None
+
+
+def _check_kind(tokenizer: Tokenizer, architecture: str, where: str) -> None:
+    """Raises UserError if a vocabulary is not of the model's family."""
+    kind, family = kind_of(tokenizer), FAMILIES[architecture]
+    if kind is not family.vocabulary:
+        raise UserError(
+            f"{where}: a vocabulary of {kind.name}, but config.model.architecture="
+            f"{architecture} is {family.title}; name one of {family.vocabulary.name}, "
+            "or take the config of the other model"
+        )
 
 
 def _from_json(path: Path, content: str) -> Tokenizer:
@@ -228,15 +256,7 @@ def _from_json(path: Path, content: str) -> Tokenizer:
     # This program truncates and pads by itself.
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    if byte_pairs.is_one(tokenizer):
-        return byte_pairs.complete(tokenizer)
-    return completion.complete(tokenizer, SPECIAL_TOKENS)
-
-
-def pieces_of(tokenizer: Tokenizer) -> list[str]:
-    """The vocabulary as a list; a piece's index is its id."""
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    return sorted(vocabulary, key=lambda piece: vocabulary[piece])
+    return kind_of(tokenizer).complete(tokenizer)
 
 
 def _is_cased(tokenizer: Tokenizer) -> bool:
@@ -262,38 +282,8 @@ def _set_normalizer(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
     tokenizer.normalizer = normalizer
 
 
-def bert_normalizer(
-    lowercase: bool, strip_accents: bool = True
-) -> normalizers.BertNormalizer:
-    """BERT's text normalizer; it strips accents only if it lowers the case."""
-    return normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=True,
-        strip_accents=lowercase and strip_accents,
-        lowercase=lowercase,
-    )
-
-
 def word_end(text: str, end: int) -> int:
     """Moves a piece's end past combining accents, which uncased pieces leave out."""
     while end < len(text) and unicodedata.category(text[end]) == "Mn":
         end += 1
     return end
-
-
-def build(pieces: list[str], lowercase: bool, strip_accents: bool = True) -> Tokenizer:
-    """Builds a tokenizer from a vocabulary; a piece's index is its id."""
-    vocabulary = {piece: index for index, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(
-        models.WordPiece(  # type: ignore[call-arg] # missing in the stubs
-            vocab=vocabulary,
-            unk_token="[UNK]",
-            max_input_chars_per_word=MAX_CHARACTERS_PER_WORD,
-        )
-    )
-    tokenizer.normalizer = bert_normalizer(lowercase, strip_accents)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    tokenizer.add_special_tokens([t for t in SPECIAL_TOKENS if t in vocabulary])
-    completion.add_marks(tokenizer)
-    return tokenizer

@@ -18,6 +18,7 @@ from bert_jax.config.command_line import CommandLine
 from bert_jax.config.configuration import field_of
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import KERNELS
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
@@ -137,8 +138,7 @@ def without_config(overrides: Sequence[str]) -> ConfigDict:
     config.model.update(shape)
     if config.model.causal:
         config.task.objective = "ltr"
-    if config.model.architecture == "gpt":
-        config.corpus.nsp = False
+    FAMILIES[config.model.architecture].complete(config)
     # Nothing is prepared or trained: the length only has to fit.
     positions = config.model.max_position_embeddings
     config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
@@ -285,13 +285,12 @@ def _check_architecture(config: ConfigDict, there: str) -> None:
     ours = config.model.architecture
     # A config of ELMo's pre-training starts from no weights, and says so.
     if there != ours and config.task.name != "elmo":
-        names = {"bert": "a BERT", "gpt": "a GPT", "elmo": "an ELMo"}
         add, leave = f"add model={there} to", f"leave model={ours} out of"
         hint = leave if there == "bert" else add
         raise UserError(
-            f"--config.init_from={config.init_from}: these weights are {names[there]}"
-            f"'s, and the config is for {names[ours]}: {hint} the arguments of "
-            "--config"
+            f"--config.init_from={config.init_from}: these weights are "
+            f"{FAMILIES[there].title}'s, and the config is for {FAMILIES[ours].title}: "
+            f"{hint} the arguments of --config"
         )
 
 

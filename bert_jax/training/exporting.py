@@ -4,7 +4,7 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from bert_jax.convert import elmo, weights
+from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
@@ -48,5 +48,7 @@ def _elmo(source: Path, target: str, name: str, checkpoint: str) -> None:
     """Writes options.json and weights.hdf5, as bilm does; and the vocabulary."""
     if name:
         raise UserError(f"--push={name}: an ELMo is written to --output only")
+    from bert_jax.convert import elmo
+
     elmo.export(source, pathlib.Path(target).absolute(), checkpoint)
     print(f"exported: {target}")

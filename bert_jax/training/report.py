@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 
 from bert_jax import tokenization
 from bert_jax.data.vocabulary_fit import Fit
+from bert_jax.family import FAMILIES
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
 from bert_jax.runtime.storage import Path
@@ -125,7 +126,8 @@ def _what_next(task: Task, folder: Path) -> str:
     rows, finetune = "ROWS.jsonl", []
     if task.config.task.name == "pretraining":
         config = "configs/finetune/glue.py:task=mrpc"
-        config += ",model=gpt" if task.model_config.architecture == "gpt" else ""
+        family = task.model_config.architecture
+        config += f",model={family}" if family != "bert" else ""
         rows = "TEXTS.txt"
         finetune = [f"{run} --config={config} --config.init_from={place}"]
     lines = [
@@ -135,13 +137,11 @@ def _what_next(task: Task, folder: Path) -> str:
     ]
     own = task.config.task
     # Hugging Face has no such models.
-    kind, head = task.config.model.architecture, getattr(task, "head", "")
-    refused = kind not in ("bert", "gpt")
-    if kind == "gpt":
-        from bert_jax.convert import gpt_layout
-
-        refused = (head,) in gpt_layout.OURS.values()
-    if not (refused or own.get("bilstm", False) or own.get("both_orders", False)):
+    family = FAMILIES[task.config.model.architecture]
+    ours = not family.model_type or (getattr(task, "head", ""),) in (
+        family.layout.OURS.values()
+    )
+    if not (ours or own.get("bilstm", False) or own.get("both_orders", False)):
         lines.append(export)
     return "\n".join(lines)
 

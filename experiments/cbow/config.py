@@ -15,10 +15,10 @@ import importlib
 
 from ml_collections import ConfigDict
 
-from bert_jax.tasks import ARCHITECTURES
+from bert_jax.family import FAMILIES
 from experiments.cbow import task as cbow
 
-ARCHITECTURES[cbow.ARCHITECTURE] = cbow.of
+FAMILIES[cbow.CBOW.name] = cbow.CBOW
 
 
 def get_config(of: str = "text.py", task: str = "", size: str = "base") -> ConfigDict:
@@ -30,7 +30,7 @@ def get_config(of: str = "text.py", task: str = "", size: str = "base") -> Confi
     given = {"task": task} if task else {}
     module = importlib.import_module(f"configs.finetune.{of.removesuffix('.py')}")
     config = module.get_config(size=size, **given)
-    config.model.architecture = cbow.ARCHITECTURE
+    config.model.architecture = cbow.CBOW.name
     fields, optimizer = config.task, config.optimizer
     # A file of experiments.cbow.vectors; empty: normal values of the same variance.
     fields.vectors = ""

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from bert_jax.errors import UserError
+from bert_jax.family import Family
 from bert_jax.models.config import BertConfig
 from bert_jax.models.elmo_systems import Linear
 from bert_jax.models.layers import dropout
@@ -24,8 +25,6 @@ from bert_jax.tasks.classification import Classification
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.task import Data, Shapes
 from bert_jax.tokenization import SPECIAL_TOKENS
-
-ARCHITECTURE = "cbow"
 
 
 class Cbow(nn.Module):
@@ -165,15 +164,26 @@ def _read(path: str, words: int, size: int) -> Float[np.ndarray, "words size"]:
     return vectors
 
 
-def of(name: str, task: Any) -> type[CbowTask]:
-    """A task as a bag of words does it; an entry of `tasks.ARCHITECTURES`.
+class CbowFamily(Family):
+    """A bag of words, which has no encoder."""
 
-    Raises:
-      UserError: it does not classify texts.
-    """
-    if not (isinstance(task, type) and issubclass(task, Classification)):
-        raise UserError(
-            f"config.task.name={name}: a bag of words classifies texts and pairs "
-            "(glue.py, text.py, imdb.py)"
-        )
-    return types.new_class(f"Cbow{task.__name__}", (CbowTask, task))
+    name = "cbow"
+    title = "a bag of words"
+    model_type = ""
+    attends = False
+
+    def task(self, name: str, task: Any) -> type[CbowTask]:
+        """The task as a bag of words does it.
+
+        Raises:
+          UserError: it does not classify texts.
+        """
+        if not (isinstance(task, type) and issubclass(task, Classification)):
+            raise UserError(
+                f"config.task.name={name}: a bag of words classifies texts and pairs "
+                "(glue.py, text.py, imdb.py)"
+            )
+        return types.new_class(f"Cbow{task.__name__}", (CbowTask, task))
+
+
+CBOW = CbowFamily()

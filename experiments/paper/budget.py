@@ -142,12 +142,12 @@ def _words_of(folder: Path) -> int:
     import numpy as np
 
     from bert_jax import tokenization
-    from bert_jax.tokenization import byte_pairs
+    from families.gpt import vocabulary as byte_pairs
 
     counts = np.load(folder / "token_counts.npy")
     tokenizer = tokenization.load(folder / "tokenizer.json")
     pieces = [tokenizer.id_to_token(i) or "" for i in range(len(counts))]
-    if byte_pairs.is_one(tokenizer):
+    if byte_pairs.BYTE_PAIRS.has(tokenizer):
         is_word = [piece.endswith(byte_pairs.SUFFIX) for piece in pieces]
     else:
         is_word = [not piece.startswith("##") for piece in pieces]

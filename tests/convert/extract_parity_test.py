@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from safetensors.numpy import load_file
 
 from bert_jax import pretrained
-from bert_jax.models.modules import TRUNKS
+from bert_jax.family import FAMILIES
 from bert_jax.tasks.extractor import Extractor
 
 ROWS = [
@@ -90,7 +90,7 @@ def test_every_unit_and_combination(make_folder, theirs):
     bert = pretrained.load(folder)
     layers, run, known = (
         (-1, 2, 0),
-        jax.jit(TRUNKS[bert.config.architecture](bert.config).apply),
+        jax.jit(FAMILIES[bert.config.architecture].trunk(bert.config).apply),
         {},
     )
 

@@ -14,11 +14,11 @@ import bert_jax
 from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import export, gpt, layout, weights
-from bert_jax.data import vocabulary
 from bert_jax.errors import UserError
-from bert_jax.models.architectures import BertWithHeads
+from bert_jax.models.gpt import GptWithHeads
 from bert_jax.training import asked, initial, sharding
 from bert_jax.workdir import folder as workdir
+from families.gpt.vocabulary import BYTE_PAIRS
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def make(tmp_path):
         save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
         (path / "config.json").write_text(json.dumps({**CONFIG, **(fields or {})}))
         if vocabulary_too:
-            learnt = vocabulary.train_byte_pairs([TEXT] * 2, 100, lowercase=True)
+            learnt = BYTE_PAIRS.train([TEXT] * 2, 100, lowercase=True)
             tokenization.save(learnt, path)
             (path / "tokenizer.json").unlink()
         return path
@@ -156,7 +156,7 @@ def test_a_classifier_s_bias_is_in_the_last_layer_norm(make, tmp_path, labels):
         ids = np.array([tokenizer.encode(text).ids])
         logits = again.apply(ids, np.ones_like(ids), 0 * ids)["logits"][0]
         np.testing.assert_allclose(logits, expected[row], atol=1e-5)
-        module = BertWithHeads(model.config, again.heads, len(labels))
+        module = GptWithHeads(model.config, again.heads, len(labels))
         columns = [jnp.asarray(x, jnp.int32) for x in (ids, 0 * ids + 1, 0 * ids)]
         params = jax.tree.map(jnp.asarray, model.params)
         own = module.apply({"params": params}, *columns)["logits"][0]
@@ -215,7 +215,7 @@ def test_names_with_a_prefix_and_a_copy_of_the_tied_matrix(make):
         ({"n_embd": 48}, None, "has the shape (100, 32), but the config requires"),
         ({"n_head": 5}, None, "does not divide"),
         ({"architectures": ["GPT2Model"]}, None, "'GPT2Model' is not supported"),
-        ({"model_type": "gpt2"}, None, "only BERT and OpenAI's GPT can be read"),
+        ({"model_type": "gpt2"}, None, "only bert, openai-gpt can be read"),
         (None, without("h.1.mlp.c_fc.bias"), "h.1.mlp.c_fc.bias is missing"),
         (None, untied, "lm_head.weight differs from"),
     ],

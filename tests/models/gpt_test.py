@@ -11,10 +11,10 @@ from micro import bert_config, initial_params
 
 from bert_jax.convert import gpt, gpt_layout, layout
 from bert_jax.errors import UserError
-from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.architectures import init_with_heads
 from bert_jax.models.config import pretraining_flops
 from bert_jax.models.encoder import stack_layers
-from bert_jax.models.gpt import GptForPreTraining
+from bert_jax.models.gpt import GptForPreTraining, GptWithHeads
 
 SIZES = {
     "vocab_size": 61,
@@ -73,7 +73,7 @@ def theirs(params, name="OpenAIGPTLMHeadModel", labels=()):
 
 
 def test_logits_and_gradients_are_torch_s():
-    model = BertWithHeads(CONFIG, ("masked_lm",))
+    model = GptWithHeads(CONFIG, ("masked_lm",))
     params = drawn(model)
     torch, network = theirs(params)
     ids, mask, segments = inputs()
@@ -113,7 +113,7 @@ def test_logits_and_gradients_are_torch_s():
 
 
 def test_later_tokens_change_nothing_before_them():
-    model = BertWithHeads(CONFIG, ("masked_lm", "token_classification"), 3)
+    model = GptWithHeads(CONFIG, ("masked_lm", "token_classification"), 3)
     params = drawn(model)
     ids, mask, segments = inputs()
     changed = ids.at[:, 6:].set((ids[:, 6:] + 5) % 61)
@@ -132,7 +132,7 @@ def test_later_tokens_change_nothing_before_them():
 
 def test_the_vector_is_that_of_the_last_token():
     """Padding changes nothing; two sequences of an example are added."""
-    model = BertWithHeads(CONFIG, ("sequence_classification",), 3)
+    model = GptWithHeads(CONFIG, ("sequence_classification",), 3)
     params = drawn(model)
     ids, mask, segments = inputs()
     whole = compiled(model)({"params": params}, ids, mask, segments)
@@ -151,7 +151,7 @@ def test_the_vector_is_that_of_the_last_token():
 
 def test_choices_lose_the_same_numbers():
     """train.py draws one mask for both endings of an example (clf_h)."""
-    model = BertWithHeads(CONFIG, ("multiple_choice",))
+    model = GptWithHeads(CONFIG, ("multiple_choice",))
     still = dataclasses.replace(CONFIG, attention_probs_dropout_prob=0.0)
     params = drawn(model)
     ids, mask, segments = (jnp.stack([x, x], 1) for x in inputs())
@@ -167,7 +167,7 @@ def test_choices_lose_the_same_numbers():
 
 def test_stacked_layers_and_recomputation_change_nothing():
     """The loop over layers is BERT's, whose test has the other ways."""
-    model = BertWithHeads(CONFIG, ("masked_lm",))
+    model = GptWithHeads(CONFIG, ("masked_lm",))
     params = drawn(model)
     stacked = dataclasses.replace(CONFIG, scan_layers=True, remat="dots")
     other = stack_layers(params, CONFIG.num_hidden_layers)
@@ -189,7 +189,7 @@ def test_stacked_layers_and_recomputation_change_nothing():
 
 def test_the_language_model_may_score_positions_too():
     """As one table of pieces and positions does in train.py."""
-    plain = BertWithHeads(CONFIG, ("masked_lm",))
+    plain = GptWithHeads(CONFIG, ("masked_lm",))
     params = drawn(plain)
     model = plain.clone(scored_positions=9)
     outputs = compiled(model)({"params": params}, *inputs())
@@ -201,7 +201,7 @@ def test_the_language_model_may_score_positions_too():
 
 
 def test_pre_training_s_logits_are_those_of_the_language_model():
-    model = BertWithHeads(CONFIG, ("masked_lm",))
+    model = GptWithHeads(CONFIG, ("masked_lm",))
     params = drawn(model)
     whole = compiled(model)({"params": params}, *inputs())["lm_logits"]
     trained = compiled(GptForPreTraining(CONFIG))
@@ -214,7 +214,7 @@ def test_pre_training_s_logits_are_those_of_the_language_model():
 
 def test_initial_values_are_normal_and_not_cut():
     config = dataclasses.replace(CONFIG, vocab_size=4000)
-    params = initial_params(functools.partial(init_with_heads, BertWithHeads(config)))
+    params = initial_params(functools.partial(init_with_heads, GptWithHeads(config)))
     table = np.asarray(params["bert"]["embeddings"]["word_embeddings"]["embedding"])
     assert table.std() == pytest.approx(0.02, rel=0.02)
     assert (np.abs(table) > 0.05).any()  # BERT's have none beyond 0.04

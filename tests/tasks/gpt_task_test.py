@@ -11,7 +11,7 @@ from scipy import special
 from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import gpt, layout
-from bert_jax.data import squad, vocabulary
+from bert_jax.data import squad
 from bert_jax.data.rows import Rows
 from bert_jax.data.squad import Example, Gold
 from bert_jax.data.swag import Choices
@@ -21,6 +21,7 @@ from bert_jax.tasks import squad_features
 from bert_jax.tasks.classification import TextExample
 from bert_jax.tasks.gpt import LM_LOSS
 from bert_jax.tasks.task import Task
+from families.gpt.vocabulary import BYTE_PAIRS
 
 TEXT = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
 SIZES = {
@@ -35,7 +36,7 @@ SIZES = {
 @pytest.fixture(scope="module")
 def pieces(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pieces")
-    learnt = vocabulary.train_byte_pairs([TEXT] * 2, 120, lowercase=True)
+    learnt = BYTE_PAIRS.train([TEXT] * 2, 120, lowercase=True)
     tokenization.save(learnt, folder)
     return folder / "vocab.json"
 
@@ -256,7 +257,7 @@ def test_answers_in_contexts_that_are_not_ascii_are_found_again(shared_data):
     path = str(shared_data("squad/dev-v1.1.json"))
     examples = [e for e in squad.read(path)[0] if not e.context.isascii()]
     texts = list(dict.fromkeys(example.context for example in examples))
-    tokenizer = vocabulary.train_byte_pairs(texts, 1000, lowercase=True)
+    tokenizer = BYTE_PAIRS.train(texts, 1000, lowercase=True)
     tokenizer.encode_special_tokens = True
 
     def tokenize(texts):

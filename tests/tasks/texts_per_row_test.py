@@ -8,10 +8,10 @@ from micro import initial_params
 
 from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
-from bert_jax.data import vocabulary
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import Classification, TextExample
 from configs.finetune import common
+from families.gpt.vocabulary import BYTE_PAIRS
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
 
@@ -144,7 +144,7 @@ def test_models_whose_rows_cannot_be_shared(tmp_path, file, field, message):
     (tmp_path / "own.py").write_text(
         f'extends = "{file}"\n\n\ndef get_config(config):\n    return config\n'
     )
-    pieces = vocabulary.train_byte_pairs(["a b c", "b c d"], 20, lowercase=True)
+    pieces = BYTE_PAIRS.train(["a b c", "b c d"], 20, lowercase=True)
     kind = tmp_path / ("vocab.json" if "gpt" in file else "vocab.txt")
     tokenization.save(pieces, tmp_path)
     if not kind.exists():

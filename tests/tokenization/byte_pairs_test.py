@@ -8,11 +8,11 @@ import shutil
 import pytest
 
 from bert_jax import tokenization
-from bert_jax.data import vocabulary
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
-from bert_jax.tokenization import byte_pairs
 from configs import common
+from families.gpt import vocabulary as byte_pairs
+from families.gpt.vocabulary import BYTE_PAIRS
 
 ODD = (
     *(
@@ -35,7 +35,7 @@ the dog was quick and the fox was lazy so the cats watched them both going home"
 
 
 def trained(size=300):
-    return vocabulary.train_byte_pairs([WORDS] * 3, size, lowercase=True)
+    return BYTE_PAIRS.train([WORDS] * 3, size, lowercase=True)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def real(shared_data, tmp_path_factory):
         texts = [json.loads(next(lines))["text"] for _ in range(40)]
     paragraphs = [p for text in texts for p in text.split("\n") if p]
     folder = tmp_path_factory.mktemp("real")
-    learnt = vocabulary.train_byte_pairs(paragraphs[::2], 2000, lowercase=True)
+    learnt = BYTE_PAIRS.train(paragraphs[::2], 2000, lowercase=True)
     tokenization.save(learnt, folder)
     return folder, paragraphs
 
@@ -137,7 +137,7 @@ def test_the_special_tokens_come_last_and_stand_around_texts(folder):
     both = tokenizer.encode("the dog", "a cat")
     assert both.tokens.count("_delimiter_") == 1 and set(both.type_ids) == {0}
     special = tokenization.special_ids(tokenizer)
-    assert special == (0, 0, 297, 298, 0) and byte_pairs.last_id(tokenizer) == 299
+    assert special == (0, 0, 297, 298, 0) and tokenization.last_id(tokenizer) == 299
     tokenizer.encode_special_tokens = True
     spelled = tokenizer.encode("_start_ <unk>", add_special_tokens=False).ids
     assert not {297, 298, 299} & set(spelled) and len(spelled) > 3
@@ -203,11 +203,11 @@ def test_a_damaged_vocabulary_is_one_line(folder, tmp_path, name, content, messa
 def test_a_vocabulary_of_the_other_model_is_one_line(folder, tmp_path):
     config = common.get_config()
     config.tokenizer.vocab_file = str(folder / "vocab.json")
-    with pytest.raises(UserError, match="a byte-pair vocabulary, but"):
+    with pytest.raises(UserError, match="a vocabulary of byte pairs, but"):
         tokenization.of_config(config)
     pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a")
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     config.tokenizer.vocab_file = str(tmp_path / "vocab.txt")
     config.model.architecture = "gpt"
-    with pytest.raises(UserError, match="a WordPiece vocabulary, but"):
+    with pytest.raises(UserError, match="a vocabulary of WordPieces, but"):
         tokenization.of_config(config)

@@ -1,0 +1,137 @@
+"""WordPiece, BERT's kind of vocabulary, and how another kind differs from it."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from bert_jax.registry import named
+from bert_jax.runtime.storage import Path
+from bert_jax.tokenization import checks, completion
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Longer words become [UNK]: WordpieceTokenizer in tokenization.py.
+MAX_CHARACTERS_PER_WORD = 200
+
+
+class SpecialIds(NamedTuple):
+    """The ids of the special tokens, or in another kind of those in their place."""
+
+    pad: int
+    unk: int
+    cls: int
+    sep: int
+    mask: int
+
+
+class Kind:
+    """A kind of vocabulary: this one, or one that overrides what differs.
+
+    Attributes:
+      name: as messages and metadata.json say it.
+      files: the vocabulary, and what must stand beside it.
+      special: tokens that it must have.
+      unknown: the piece of what it has no other for.
+      around: special tokens around a text in pre-training.
+    """
+
+    name = "WordPieces"
+    files: tuple[str, ...] = ("vocab.txt",)
+    special: tuple[str, ...] = SPECIAL_TOKENS
+    unknown = "[UNK]"
+    around = 2
+
+    def has(self, tokenizer: Tokenizer) -> bool:
+        """Whether a vocabulary is of this kind."""
+        return isinstance(tokenizer.model, models.WordPiece)
+
+    def read(
+        self, path: Path, content: str, normalizer: normalizers.Normalizer
+    ) -> Tokenizer:
+        """Reads a vocabulary.
+
+        Args:
+          path: its file, for errors and for those beside it.
+          content: of the file.
+
+        Raises:
+          UserError: a file is missing or damaged.
+        """
+        return assemble(checks.pieces(path, content), normalizer)
+
+    def complete(self, tokenizer: Tokenizer) -> Tokenizer:
+        """A tokenizer.json's, with what another program has left out."""
+        return completion.complete(tokenizer, SPECIAL_TOKENS)
+
+    def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
+        """Its files' contents by name, and that of tokenizer.json."""
+        lines = "".join(f"{piece}\n" for piece in pieces_of(tokenizer))
+        return {"vocab.txt": lines, "tokenizer.json": tokenizer.to_str(pretty=True)}
+
+    def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:
+        """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        return SpecialIds(*(vocabulary[token] for token in SPECIAL_TOKENS))
+
+    def last_id(self, tokenizer: Tokenizer) -> int:
+        """The id of the token that ends a row: [SEP]."""
+        return self.special_ids(tokenizer).sep
+
+    def text(self, pieces: Iterable[str]) -> str:
+        """Pieces, put together again."""
+        return " ".join(pieces).replace(" ##", "").strip()
+
+    def train(
+        self,
+        documents: Iterable[str],
+        vocab_size: int,
+        lowercase: bool,
+        strip_accents: bool = True,
+    ) -> Tokenizer:
+        """See `vocabulary.train`."""
+        train = named("bert_jax.data.vocabulary:train")
+        return train(documents, vocab_size, lowercase, strip_accents)
+
+
+WORDPIECE = Kind()
+
+
+def pieces_of(tokenizer: Tokenizer) -> list[str]:
+    """The vocabulary as a list; a piece's index is its id."""
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    return sorted(vocabulary, key=lambda piece: vocabulary[piece])
+
+
+def bert_normalizer(
+    lowercase: bool, strip_accents: bool = True
+) -> normalizers.BertNormalizer:
+    """BERT's text normalizer; it strips accents only if it lowers the case."""
+    return normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=lowercase and strip_accents,
+        lowercase=lowercase,
+    )
+
+
+def build(pieces: list[str], lowercase: bool, strip_accents: bool = True) -> Tokenizer:
+    """Builds a tokenizer from a vocabulary; a piece's index is its id."""
+    return assemble(pieces, bert_normalizer(lowercase, strip_accents))
+
+
+def assemble(pieces: list[str], normalizer: normalizers.Normalizer) -> Tokenizer:
+    """As `build`, with a normalizer."""
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(
+        models.WordPiece(  # type: ignore[call-arg] # missing in the stubs
+            vocab=vocabulary,
+            unk_token="[UNK]",
+            max_input_chars_per_word=MAX_CHARACTERS_PER_WORD,
+        )
+    )
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens([t for t in SPECIAL_TOKENS if t in vocabulary])
+    completion.add_marks(tokenizer)
+    return tokenizer

@@ -1,0 +1,1 @@
+"""Model families besides BERT, for comparison; bert_jax imports none of them."""

@@ -1,0 +1,44 @@
+"""OpenAI's GPT (Radford et al. 2018), in BERT's encoder layers; docs/gpt.md."""
+
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.family import Family, Part
+
+
+class Gpt(Family):
+    """What a GPT does otherwise than BERT."""
+
+    name, title = "gpt", "a GPT"
+    trunk = Part("bert_jax.models.gpt:Gpt")
+    for_pretraining = Part("bert_jax.models.gpt:GptForPreTraining")
+    with_heads = Part("bert_jax.models.gpt:GptWithHeads")
+    initializer = Part("flax.linen.initializers:normal")
+    vocabulary = Part("families.gpt.vocabulary:BYTE_PAIRS")
+    assemble = Part("bert_jax.tasks.gpt_language_model:fill")
+    layout = Part("bert_jax.convert.gpt_layout")
+    huggingface = Part("bert_jax.convert.gpt")
+    model_type = "openai-gpt"
+    bare_heads = ("masked_lm",)  # the language model's matrix is the embeddings'
+
+    def check(self, config: Any) -> None:
+        if not config.causal:
+            raise UserError(
+                "config.model.architecture=gpt: a GPT reads left to right, so "
+                "config.model.causal must be True; start from configs/gpt.py, or from "
+                "a config of configs/finetune/ with :model=gpt"
+            )
+
+    def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
+        return 2 * predictions * config.hidden_size * config.vocab_size
+
+    def task(self, name: str, task: Any) -> Any:
+        from bert_jax.tasks import gpt
+
+        return gpt.of(name, task)
+
+    def complete(self, config: Any) -> None:
+        config.corpus.nsp = False
+
+
+GPT = Gpt()
