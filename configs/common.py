@@ -196,7 +196,7 @@ def _optimizer() -> ConfigDict:
     # (docs/extending.md).
     optimizer.name = "bert_adam"
     # Of the learning rate: polynomial (warm-up, then decay), GPT's openai_linear and
-    # openai_cosine (the same with another decay; see bert_jax/training/openai.py), or
+    # openai_cosine (the same with another decay; see families/gpt/optimizer.py), or
     # one of your own.
     optimizer.schedule = "polynomial"
     optimizer.learning_rate = 1e-4  # the peak

@@ -41,7 +41,7 @@ RANKED = {
         ("evaluator",),
         ("compilation",),
         ("seeds", "initial", "inference", "state_shardings"),
-        ("asked", "history", "due", "memory", "sharding", "openai"),
+        ("asked", "history", "due", "memory", "sharding"),
         ("optimizer", "step"),
         ("frozen", "muon"),
         ("anomaly", "rates"),

@@ -292,14 +292,14 @@ OPTIMIZERS = Registry(
         "lamb": _lamb,
         "muon": "bert_jax.training.muon:muon",
         "adagrad": _adagrad,
-        "openai_adam": "bert_jax.training.openai:openai_adam",
+        "openai_adam": "families.gpt.optimizer:openai_adam",
     }
 )
 SCHEDULES = Registry(
     {
         "polynomial": polynomial,
-        "openai_linear": "bert_jax.training.openai:warmup_linear",
-        "openai_cosine": "bert_jax.training.openai:warmup_cosine",
+        "openai_linear": "families.gpt.optimizer:warmup_linear",
+        "openai_cosine": "families.gpt.optimizer:warmup_cosine",
     }
 )
 

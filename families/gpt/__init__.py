@@ -10,14 +10,14 @@ class Gpt(Family):
     """What a GPT does otherwise than BERT."""
 
     name, title = "gpt", "a GPT"
-    trunk = Part("bert_jax.models.gpt:Gpt")
-    for_pretraining = Part("bert_jax.models.gpt:GptForPreTraining")
-    with_heads = Part("bert_jax.models.gpt:GptWithHeads")
+    trunk = Part("families.gpt.model:Gpt")
+    for_pretraining = Part("families.gpt.model:GptForPreTraining")
+    with_heads = Part("families.gpt.model:GptWithHeads")
     initializer = Part("flax.linen.initializers:normal")
     vocabulary = Part("families.gpt.vocabulary:BYTE_PAIRS")
-    assemble = Part("bert_jax.tasks.gpt_language_model:fill")
-    layout = Part("bert_jax.convert.gpt_layout")
-    huggingface = Part("bert_jax.convert.gpt")
+    assemble = Part("families.gpt.pretraining:fill")
+    layout = Part("families.gpt.layout")
+    huggingface = Part("families.gpt.huggingface")
     model_type = "openai-gpt"
     bare_heads = ("masked_lm",)  # the language model's matrix is the embeddings'
 
@@ -33,9 +33,9 @@ class Gpt(Family):
         return 2 * predictions * config.hidden_size * config.vocab_size
 
     def task(self, name: str, task: Any) -> Any:
-        from bert_jax.tasks import gpt
+        from families.gpt import finetuning
 
-        return gpt.of(name, task)
+        return finetuning.of(name, task)
 
     def complete(self, config: Any) -> None:
         config.corpus.nsp = False

@@ -13,11 +13,12 @@ from safetensors.numpy import load_file, save_file
 import bert_jax
 from bert_jax import tokenization
 from bert_jax.config import configuration
-from bert_jax.convert import export, gpt, layout, weights
+from bert_jax.convert import export, layout, weights
 from bert_jax.errors import UserError
-from bert_jax.models.gpt import GptWithHeads
 from bert_jax.training import asked, initial, sharding
 from bert_jax.workdir import folder as workdir
+from families.gpt import huggingface as gpt
+from families.gpt.model import GptWithHeads
 from families.gpt.vocabulary import BYTE_PAIRS
 
 

@@ -12,11 +12,11 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.convert import layout, reading
 from bert_jax.convert.config import bert_config
-from bert_jax.convert.gpt_layout import ARCHITECTURES, PREFIX, TABLE, parameters
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import outside
 from families.gpt import vocabulary as byte_pairs
+from families.gpt.layout import ARCHITECTURES, PREFIX, TABLE, parameters
 
 MODEL_TYPE = "openai-gpt"
 # The causal mask, which old versions saved in every layer.
