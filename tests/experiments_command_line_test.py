@@ -1,7 +1,15 @@
-"""What all programs of experiments/ do with arguments that are wrong."""
+"""What all programs of experiments/ do with arguments that are wrong, and modules that
+are no programs."""
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from experiments import started
+
+ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = (
     *("architecture_diagrams", "attention_plot", "compare", "docstrings", "features"),
     *("glue", "grid_spread", "leak", "learning_curves", "paper.__main__"),
@@ -18,3 +26,43 @@ def test_a_wrong_option_gives_one_line(name, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert "required" in line or "--nothing" in line
+
+
+def test_a_module_that_is_no_command_says_so():
+    """It printed nothing and ended with 0."""
+    command = [sys.executable, "-m", "experiments.estimate", "--help"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr == (
+        "error: experiments.estimate is no command; near it: experiments.fits, "
+        "experiments.plan\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("experiments.spread_report", "experiments.grid_spread"),
+        ("experiments.paper.tables", "experiments.paper"),
+        ("experiments.cbow", "experiments.cbow.vectors"),
+        ("experiments.benchmarks", "experiments.benchmarks.cleaning, "),
+        ("experiments", "experiments.architecture_diagrams, "),
+        ("experiments.ending", "experiments.architecture_diagrams, "),
+    ],
+)
+def test_the_commands_near_a_module_are_named(name, near, capsys):
+    with pytest.raises(SystemExit) as ended:
+        started.check(["python", "-X", "utf8", "-m", name, "--steps=3"])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {name} is no command; near it: {near}")
+
+
+def test_commands_start():
+    known = started.commands()
+    assert {f"experiments.{name.removesuffix('.__main__')}" for name in PROGRAMS} <= {
+        *known
+    }
+    for name in (*known, "experiments.misspelt", "bert_jax.main", "pytest"):
+        started.check(["python", "-m", name])
+    started.check(["python", "script.py"])
