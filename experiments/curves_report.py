@@ -14,7 +14,7 @@ FINE, LTR = "fine-tuned", "left to right, fine-tuned"
 MEAN, CLS = "features, mean of pieces", "features, [CLS]"
 SYSTEMS = (FINE, LTR, MEAN, CLS)
 Key: TypeAlias = tuple[str, int, int]  # system, number of examples, draw
-# Of each epoch (features: once): epoch, and train_ and test_ accuracy and loss.
+# Of each epoch (features: once): step, epoch, and train_ and test_ accuracy and loss.
 Series: TypeAlias = list[dict[str, float]]
 Found: TypeAlias = Mapping[Key, Series]
 
@@ -121,22 +121,35 @@ def by_epoch(found: Found, system: str, count: int, name: str) -> by_size.Points
     return points
 
 
+def epochs_a_step(found: Found, count: int) -> float:
+    """More than 1 where the examples are fewer than a batch: no epoch ends there."""
+    first = found[FINE, count, 0][0]
+    return first["epoch"] / first["step"]
+
+
 def _epochs(found: Found, counts: Sequence[int], systems: Sequence[str]) -> str:
     rows = []
     for system in systems:
         for count in counts:
             test = by_epoch(found, system, count, "test_loss")
             best = min(test, key=lambda point: point[1])
+            a_step = epochs_a_step(found, count)
+            at = f"step {best[0] / a_step:.0f}" if a_step > 1 else f"{best[0]:.1f}"
             last = [
                 by_epoch(found, system, count, name)[-1][1]
                 for name in ("train_loss", "test_accuracy", "train_accuracy")
             ]
             accuracies = (f"{100 * value:.1f}" for value in last[1:])
-            begin = (system, f"{count:,}", f"{best[0]:.1f}", best[1])
+            begin = (system, f"{count:,}", at, best[1])
             rows.append((*begin, test[-1][1], last[0], *accuracies))
     header = ("", "examples", "lowest at", "loss", "test at the end", "training",
               "test accuracy", "training")  # fmt: skip
-    return terminal.table(rows, header)
+    notes = [
+        f"{count:,} examples are fewer than a batch: a step is {a_step:.1f} epochs"
+        for count in counts
+        if (a_step := epochs_a_step(found, count)) > 1
+    ]
+    return "\n".join([terminal.table(rows, header), *notes])
 
 
 def _draw(
@@ -160,5 +173,7 @@ def _draw(
             if system in systems
             for side in ("test", "train")
         }
-        panels.append((f"{count:,} examples", "loss (nats)", curves))
+        a_step = epochs_a_step(found, count)
+        more = f", {a_step:.1f} epochs a step" if a_step > 1 else ""
+        panels.append((f"{count:,} examples{more}", "loss (nats)", curves))
     by_size.draw(output / "epochs.png", panels, x="epochs", examples=False)

@@ -152,7 +152,7 @@ def series(run: Run, count: int) -> Series:
                 values.setdefault(f"{name}_accuracy", []).append(line["accuracy"])
                 values.setdefault(f"{name}_loss", []).append(line["cross_entropy"])
     return [
-        {"epoch": step * batch / count}
+        {"step": step, "epoch": step * batch / count}
         | {name: float(np.mean(each)) for name, each in found[step].items()}
         for step in sorted(found)
     ]
