@@ -1,6 +1,5 @@
 """What the figures by number of training examples share: subsets, runs, plots."""
 
-import importlib.util
 import io
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -71,8 +70,6 @@ def finish(runs: Sequence[Run], output: Path, report: Callable[[], str]) -> int:
     Args:
       report: of runs that have all ended; returns what to print.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UserError("the plots need: pip install '.[report]'")
     with execution.alone(output) as lock:
         errors: dict[Path, str] = {}
         status = execution.run_all(runs, errors, lock)

@@ -47,6 +47,7 @@ def _main(argv: Sequence[str]) -> int:
     print(progress.overview(list(runs.values())))
     if options.plan:
         return 0
+    command_line.require("matplotlib", "report", "the plots need matplotlib")
     for folder, files in texts.values():
         for name, text in files.items():
             if not (folder / name).exists():

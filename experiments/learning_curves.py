@@ -65,6 +65,7 @@ def _main(argv: Sequence[str]) -> int:
     print(progress.overview(list(runs.values())))
     if options.plan:
         return 0
+    command_line.require("matplotlib", "report", "the plots need matplotlib")
     data.write(options)
 
     def report() -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from bert_jax.config import help
 from bert_jax.errors import UserError
-from experiments import config_page
+from experiments import config_page, started
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -48,3 +48,16 @@ def test_every_page_is_listed():
     for page in PAGES:
         assert f" {page.name}\n" in listed
         assert page.name == "index.md" or f"]({page.name})" in index
+
+
+def test_readme_names_the_commands_that_need_matplotlib():
+    asks = re.compile(r'"matplotlib"|compare_page')  # if it is there, or the page
+    need = {
+        name
+        for name, path in started.modules().items()
+        if asks.search(path.read_text("utf-8"))
+    }
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (paragraph,) = re.findall(r"(?m)^Plots need matplotlib(?:.+\n)+", readme)
+    named = set(re.findall(r"`(experiments\.\w+)`", paragraph))
+    assert named == need.intersection(started.commands())

@@ -1,6 +1,8 @@
 """What all programs of experiments/ do with arguments that are wrong, and modules that
 are no programs."""
 
+import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -66,3 +68,36 @@ def test_commands_start():
     for name in (*known, "experiments.misspelt", "bert_jax.main", "pytest"):
         started.check(["python", "-m", name])
     started.check(["python", "script.py"])
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("attention_plot", "--input=a.safetensors --layer=0 --head=0 --output=a.png"),
+        ("learning_curves", "--data=DATA --init_from=PLAIN --examples=4 --output=OUT"),
+        ("probes", "--init_from=none --sst2=none --output=OUT --plot"),
+        ("senses", "--init_from=none --word=a --sentences=none --output=OUT --plot"),
+    ],
+)
+def test_without_matplotlib_nothing_begins(
+    name, arguments, plain, tmp_path, monkeypatch, capsys
+):
+    """Every plot asks for its extra alike, before anything is read or written."""
+    for split in ("train", "test"):
+        rows = [json.dumps({"text": f"a {n}", "label": n % 2}) for n in range(8)]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(rows))
+    program = importlib.import_module(f"experiments.{name}")
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda m: None if m == "matplotlib" else real(m)
+    )
+    places = {"DATA": tmp_path, "PLAIN": plain, "OUT": tmp_path / "out"}
+    for word, place in places.items():
+        arguments = arguments.replace(word, str(place))
+    assert program.main(arguments.split()) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("error: ")
+    assert line.endswith(" needs matplotlib: pip install -e '.[report]'") or (
+        line.endswith(" need matplotlib: pip install -e '.[report]'")
+    )
+    assert not (tmp_path / "out").exists()
