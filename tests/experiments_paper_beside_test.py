@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from paper_runs import command, data, kinds, planned
 from bert_jax.config import configuration
 from bert_jax.data import loader, word_streams
 from experiments.paper import __main__ as paper
-from experiments.paper import beside, budget, options, progress, results
+from experiments.paper import beside, budget, options, progress, results, text
 
 __all__ = ["command", "data"]  # fixtures
 
@@ -249,3 +250,10 @@ def _words(batch, place):
         return sum(piece.endswith("</w>") for piece in pieces)
     marks = ("##", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
     return sum(not piece.startswith(marks) for piece in pieces)
+
+
+@pytest.mark.parametrize("costs", [{}, {"ELMo": {"words": 1}}])
+def test_what_perplexities_are_of(costs):
+    said = text.perplexities(SimpleNamespace(costs=costs))
+    assert said.startswith("Perplexities of different kinds of model are no comparison")
+    assert ("ELMo's: of every word" in said) is bool(costs)
