@@ -119,8 +119,8 @@ def test_a_budget_that_cannot_be_made_is_the_runs_error(command, monkeypatch):
 def test_a_damaged_budget_is_one_line(command):
     command("table1", "--systems=gpt", "--tasks=sst2", "--seeds=2")
     (path,) = (command.output / "pretraining").glob("*.budget.json")
-    for text, said in (("{", "delete it"), ("{}", "it has other fields")):
-        path.write_text(text)
+    for content, said in (("{", "delete it"), ("{}", "it has other fields")):
+        path.write_text(content)
         *_, err = command("table1", "--systems=gpt", "--tasks=sst2", "--seeds=2")
         assert err.splitlines()[-1].startswith("error: ") and said in err
 
