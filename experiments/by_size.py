@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,13 @@ def finish(runs: Sequence[Run], output: Path, report: Callable[[], str]) -> int:
             )
         print(report())
     return 0
+
+
+def between(low: float, high: float, digits: int) -> str:
+    """An interval in words; empty where it has no bounds."""
+    if not math.isfinite(high - low):
+        return ""
+    return f"{low:+.{digits}f} to {high:+.{digits}f}"
 
 
 def facts(module: str, argv: Sequence[str]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What learning_curves writes: tables, verdicts, plots, results.json."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -76,7 +77,8 @@ def write(output: Path, found: Found, facts: Mapping[str, Any], draws: int) -> s
 
 def _cell(values: Mapping[int, float]) -> str:
     mean, reach = _mean(list(values.values()))
-    return f"{mean:.1f} +- {reach:.1f}" if len(values) > 1 else f"{mean:.1f}"
+    is_known = len(values) > 1 and math.isfinite(reach)
+    return f"{mean:.1f} +- {reach:.1f}" if is_known else f"{mean:.1f}"
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:
@@ -91,7 +93,7 @@ def _verdict(verdict: Verdict) -> str:
     """The claim, its word, and each comparison's difference by number of examples."""
     rows = [
         (f"{part.pair.first} less {part.pair.second}", f"{int(part.pair.column):,}",
-         f"{part.mean:+.1f}", f"{part.low:+.1f} to {part.high:+.1f}",
+         f"{part.mean:+.1f}", by_size.between(part.low, part.high, 1),
          part.word + (f" ({part.why})" if part.why else ""))
         for part in verdict.parts
     ]  # fmt: skip
@@ -132,7 +134,7 @@ def _epochs(found: Found, counts: Sequence[int], systems: Sequence[str]) -> str:
     for system in systems:
         for count in counts:
             test = by_epoch(found, system, count, "test_loss")
-            best = min(test, key=lambda point: point[1])
+            best = min(test, key=lambda point: (math.isnan(point[1]), point[1]))
             a_step = epochs_a_step(found, count)
             at = f"step {best[0] / a_step:.0f}" if a_step > 1 else f"{best[0]:.1f}"
             last = [

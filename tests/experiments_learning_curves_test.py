@@ -1,6 +1,7 @@
 """Learning curves: subsets, classifiers on frozen vectors, losses, runs, the report."""
 
 import json
+import math
 import os
 import re
 import sys
@@ -254,6 +255,26 @@ def test_means_and_intervals():
     )
     assert (epoch, mean) == (1.0, pytest.approx(0.65))
     assert (mean - reach, mean + reach) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_what_has_no_interval_has_none(tmp_path, monkeypatch):
+    """A NaN was the lowest loss; intervals were "-inf to +inf" and "nan +- inf"."""
+    monkeypatch.setattr(by_size, "draw", lambda *args, **kwargs: None)
+    found = {}
+    for draw in range(3):
+        for system in (curves_report.FINE, curves_report.CLS):
+            found[system, 8, draw] = [
+                {"step": step, "epoch": float(step), "test_loss": 1.0 / step}
+                | {"train_loss": 0.5, "train_accuracy": 0.5, "test_accuracy": 0.5}
+                for step in (1, 2)
+            ]
+    found[curves_report.FINE, 8, 1][0]["test_loss"] = math.nan
+    found[curves_report.FINE, 8, 1][1]["test_accuracy"] = math.nan
+    said = curves_report.write(tmp_path, found, by_size.facts("x", []), 3)
+    assert "inf" not in said
+    rows = [line.split() for line in said.splitlines() if line.startswith("fine-tuned")]
+    assert rows[0] == ["fine-tuned", "nan"]
+    assert rows[-1][1:4] == ["8", "2.0", "0.500"]
 
 
 def test_fewer_examples_than_a_batch_name_steps():
