@@ -7,7 +7,7 @@ The input is what `--mode=predict --config.predict.attentions=who` wrote; row, p
 (of a row in several windows, or with several choices), layer and head count from 0. The
 picture is a heat map in grey, each line one token and what it looks at, with the
 numbers in percent where there is room. The output's ending says its format: .png, .pdf
-or .svg. Needs matplotlib: pip install -e ".[report]".
+or .svg. Needs matplotlib: pip install -e '.[report]'.
 """
 
 import argparse
@@ -55,6 +55,7 @@ def _main(argv: Sequence[str]) -> int:
             f"--output={options.output}: must end in one of "
             f"{', '.join('.' + name for name in FORMATS)}"
         )
+    command_line.require("matplotlib", "report", "the picture needs matplotlib")
     output(str(options.output))
     head = read(options)
     title = f"layer {options.layer}, head {options.head}"
@@ -124,16 +125,9 @@ def picture(head: Head, title: str, kind: str) -> bytes:
 
     Args:
       kind: one of FORMATS.
-
-    Raises:
-      UserError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError(
-            'matplotlib is not installed: pip install -e ".[report]"'
-        ) from error
+    from matplotlib.figure import Figure
+
     count = len(head.tokens)
     side = max(2.0, count * INCHES)
     figure = Figure(figsize=(side + 1.5, side + 1.5), layout="constrained")

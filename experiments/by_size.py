@@ -1,8 +1,8 @@
 """What the figures by number of training examples share: subsets, runs, plots."""
 
-import importlib.util
 import io
 import json
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,8 +71,6 @@ def finish(runs: Sequence[Run], output: Path, report: Callable[[], str]) -> int:
     Args:
       report: of runs that have all ended; returns what to print.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UserError("the plots need: pip install '.[report]'")
     with execution.alone(output) as lock:
         errors: dict[Path, str] = {}
         status = execution.run_all(runs, errors, lock)
@@ -86,6 +84,13 @@ def finish(runs: Sequence[Run], output: Path, report: Callable[[], str]) -> int:
             )
         print(report())
     return 0
+
+
+def between(low: float, high: float, digits: int) -> str:
+    """An interval in words; empty where it has no bounds."""
+    if not math.isfinite(high - low):
+        return ""
+    return f"{low:+.{digits}f} to {high:+.{digits}f}"
 
 
 def facts(module: str, argv: Sequence[str]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """How a program reads its arguments: its own options and --config.FIELD=VALUE."""
 
 import argparse
+import importlib.util
 from collections.abc import Container, Sequence
 from typing import NoReturn
 
@@ -18,6 +19,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see --help")
+
+
+def require(module: str, extra: str, what: str) -> None:
+    """Raises UserError, with how to install it, where a module of an extra is missing;
+    to be called before anything runs.
+
+    Args:
+      what: needs it, and its name: "the plots need matplotlib".
+    """
+    if importlib.util.find_spec(module) is None:
+        raise UserError(f"{what}: pip install -e '.[{extra}]'")
 
 
 def require_bert(init_from: str, what: str) -> None:

@@ -4,17 +4,20 @@
         [--split=dev] [--score=NAME] [--output=compare.html]
 
 Runs that differ by their seed alone share a row: the mean of the score and its 95%
-interval (Student's t). The score is that of the checkpoint that the run's predictions
-are from: the last one, or the best. With --output also writes a page with plots: scores
-by step, and the final ones with their intervals.
+interval (Student's t). The best stands first; of the others also how much they differ
+from it, with an interval: over the seeds that both have, whose runs saw the data in the
+same order, else over all runs (Welch's t). The score is that of the checkpoint that the
+run's predictions are from: the last one, or the best. With --output also writes a page
+with plots: scores by step, and the final ones with their intervals.
 """
 
 import glob
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flax.traverse_util import flatten_dict
 
@@ -22,15 +25,17 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import outside, terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.runtime.terminal import say
-from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
 from experiments import command_line, ending
-from experiments.compared import Group, Run
+from experiments.compared import Difference, Group, Run, difference, labels
 
 # What a line of metrics.jsonl has besides scores.
 _NO_SCORES = ("step", "split", "time")
 # Fields that say where a run is or how it was queried, not what it is.
-_PLACES = ("seed", "train.seeds", "corpus.data_dir", "mesh.", "predict.", "checkpoint.")
+_PLACES = (
+    *("seed", "train.seeds", "corpus.data_dir", "mesh.", "predict.", "checkpoint."),
+    *("train.log_every", "train.trackers", "train.stall_seconds"),
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -93,13 +98,49 @@ def find(places: Sequence[str], split: str) -> list[Run]:
 
 def _has_ended(run: Run) -> bool:
     """Whether a run took its last step; if not, says that it is left out."""
-    lines, steps = metrics.read(run.folder, "train"), run.fields["train.num_steps"]
+    lines, steps = metrics.read(run.folder, "train"), _steps(run)
     step = lines[-1]["step"] if lines else 0
-    stops_early = bool(run.fields["train.early_stop"])
-    if step >= steps or (stops_early and (run.folder / "predictions").exists()):
+    early = bool(run.fields["train.early_stop"]) and _has_answered(run.folder, lines)
+    if (step >= steps or early) and not _is_running(run.folder):
         return True
     say(f"left out: {run.folder} is at step {step:,} of {steps:,}; let it end")
     return False
+
+
+def _steps(run: Run) -> int:
+    """Those of the config; of several seeds, whose folders' configs are written at the
+    end, those of the whole run, which may be growing (train.extend)."""
+    steps, whole = run.fields["train.num_steps"], _whole(run.folder)
+    if whole != run.folder:
+        steps = max(
+            steps, outside.read_json(whole, "config.json")["train"]["num_steps"]
+        )
+    return steps
+
+
+def _whole(folder: Path) -> Path:
+    """The work directory of the run that a seed's folder is part of."""
+    above = folder.parent
+    is_part = folder.name.startswith("seed_") and (above / "config.json").exists()
+    return above if is_part else folder
+
+
+def _is_running(folder: Path) -> bool:
+    """Whether a run is at work, or was killed: it may be in its last evaluation."""
+    beat = _whole(folder) / "heartbeat.json"
+    return (
+        beat.exists()
+        and outside.read_json(beat.parent, beat.name).get("phase") != "ended"
+    )
+
+
+def _has_answered(folder: Path, lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether its predictions are from its end, not from before it was extended."""
+    place = folder / "predictions"
+    if not place.exists():
+        return False
+    last = max((line.get("time", 0.0) for line in lines), default=0.0)
+    return max(path.stat().st_mtime for path in (place, *place.rglob("*"))) >= last
 
 
 def _runs_in(folder: Path) -> list[Path]:
@@ -138,30 +179,26 @@ def groups(runs: Sequence[Run], score: str) -> list[Group]:
         if not name.startswith(_PLACES)
         and len({json.dumps(run.fields.get(name)) for run in runs}) > 1
     ]
-    together: dict[str, list[Run]] = {}
+    together: dict[str, Group] = {}
     for run in runs:
-        name = " ".join(f"{field}={run.fields.get(field)}" for field in shown)
-        group = together.setdefault(name or "(all alike)", [])
-        twin = [one for one in group if _seed(one) == _seed(run)]
+        fields = {name: run.fields.get(name) for name in shown}
+        group = together.setdefault(json.dumps(fields), Group(fields, [], []))
+        twin = [one for one in group.runs if one.seed == run.seed]
         if twin:
             say(f"left out: {run.folder} has the config and seed of {twin[0].folder}")
         else:
-            group.append(run)
-    found = [
-        Group(name, members, [_final(run, score) for run in members])
-        for name, members in together.items()
-    ]
+            group.runs.append(run)
+            group.scores.append(_final(run, score))
     sign = 1 if lower_is_better(score) else -1
-    return sorted(found, key=lambda group: sign * group.mean)
 
+    def order(group: Group) -> tuple[bool, float]:
+        return math.isnan(group.mean), sign * group.mean
 
-def _seed(run: Run) -> int:
-    """The seed that a run was trained with: each restart took the next one."""
-    return run.fields["seed"] + workdir.archived_runs(run.folder)
+    return sorted(together.values(), key=order)
 
 
 def lower_is_better(score: str) -> bool:
-    return score.endswith(("loss", "perplexity"))
+    return score.endswith(("loss", "perplexity", "entropy"))
 
 
 def _final(run: Run, score: str) -> float:
@@ -176,17 +213,35 @@ def _final(run: Run, score: str) -> float:
 
 
 def text(found: Sequence[Group], title: str) -> str:
-    """The table."""
-    rows = [
-        (
-            group.name,
-            f"{group.mean:.4g}",
-            f"± {group.reach:.2g}" if math.isfinite(group.reach) else "",
-            str(len(group.runs)),
-        )
-        for group in found
-    ]
-    return terminal.table(rows, ("runs", title, "95%", "seeds"))
+    """The table, and below it the whole of what it shortens."""
+    names, rows = labels(found), []
+    for number, (group, name) in enumerate(zip(found, names, strict=True), 1):
+        reach = f"± {group.reach:.2g}" if math.isfinite(group.reach) else ""
+        row = [str(number), name, f"{group.mean:.4g}", reach, str(len(group.runs))]
+        if len(found) > 1:
+            row += cells(difference(group, found[0])) if number > 1 else ("", "", "")
+        rows.append(row)
+    header = ["", "runs", title, "95%", "seeds"]
+    lines = []
+    if len(found) > 1:
+        header += ["less 1", "95%", "pairs"]
+        lines.append(LESS)
+    if names != [group.name for group in found]:
+        lines += [f"{number}: {group.name}" for number, group in enumerate(found, 1)]
+    return "\n".join([terminal.table(rows, header), *(["", *lines] if lines else [])])
+
+
+LESS = (
+    "less 1: the score less that of row 1, which is first because of its score; pairs: "
+    "the seeds that both have, if it is over these"
+)
+
+
+def cells(found: Difference) -> tuple[str, str, str]:
+    """The mean, the interval and the number of pairs."""
+    is_known = math.isfinite(found.low)
+    ends = f"{found.low:+.2g} to {found.high:+.2g}" if is_known else ""
+    return f"{found.mean:+.3g}", ends, str(found.pairs or "")
 
 
 if __name__ == "__main__":

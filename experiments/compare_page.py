@@ -8,7 +8,8 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from experiments.compared import Group
+from experiments.compare import LESS, cells
+from experiments.compared import Group, difference, labels
 from experiments.paper.plots import MARKS, STYLE, svg
 
 _STYLE = """
@@ -47,13 +48,26 @@ def page(found: Sequence[Group], split: str, score: str) -> str:
 
 
 def _table(found: Sequence[Group]) -> str:
-    rows = [
-        f"<tr><td>{number}</td><td>{escape(group.name)}</td>"
-        f"<td>{group.mean:.4g}{_reach(group)}</td><td>{len(group.runs)}</td></tr>"
-        for number, group in enumerate(found, 1)
-    ]
-    header = "<tr><th></th><th>runs</th><th>mean</th><th>seeds</th></tr>"
-    return f'<div class="scroll"><table>{header}{"".join(rows)}</table></div>'
+    """The table of the text; what differs in full is in a list below it."""
+    names, rows = labels(found), []
+    for number, (group, name) in enumerate(zip(found, names, strict=True), 1):
+        row = [str(number), name, f"{group.mean:.4g}{_reach(group)}"]
+        less = cells(difference(group, found[0])) if number > 1 else ("", "", "")
+        row += [str(len(group.runs)), *less]
+        rows.append("".join(f"<td>{escape(cell)}</td>" for cell in row))
+    heads = ("", "runs", "mean", "seeds", "less 1", "95%", "pairs")
+    header = "".join(f"<th>{head}</th>" for head in heads)
+    lines = "".join(f"<tr>{row}</tr>" for row in (header, *rows))
+    table = f'<div class="scroll"><table>{lines}</table></div><p>{LESS}</p>'
+    if names == [group.name for group in found]:
+        return table
+    whole = "".join(f"<li>{escape(group.name)}</li>" for group in found)
+    return f"{table}<ol>{whole}</ol>"
+
+
+def _numbered(found: Sequence[Group]) -> list[str]:
+    """The groups' names in plots: the table's numbers and short names."""
+    return [f"{number}  {name}" for number, name in enumerate(labels(found), 1)]
 
 
 def _reach(group: Group) -> str:
@@ -61,9 +75,9 @@ def _reach(group: Group) -> str:
 
 
 def finals(found: Sequence[Group], title: str) -> Figure:
-    """Every run's score, the means and their intervals; numbered as in the table."""
+    """Every run's score, the means and their intervals; named as in the table."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6, 0.9 + 0.34 * len(found)), layout="constrained")
+        figure = Figure(figsize=(8, 0.9 + 0.34 * len(found)), layout="constrained")
         panel = figure.subplots()
         for row, group in enumerate(found):
             panel.plot(group.scores, [row] * len(group.scores), "|", color="0.5")
@@ -71,7 +85,7 @@ def finals(found: Sequence[Group], title: str) -> Figure:
                 ends = [group.mean - group.reach, group.mean + group.reach]
                 panel.plot(ends, [row, row], color="black", linewidth=1.4)
             panel.plot([group.mean], [row], "o", color="black", markersize=5)
-        panel.set_yticks(range(len(found)), [str(n + 1) for n in range(len(found))])
+        panel.set_yticks(range(len(found)), _numbered(found))
         panel.set_ylim(len(found) - 0.5, -0.5)
         panel.set_xlabel(title)
         panel.grid(axis="x", color="0.9")
@@ -80,20 +94,21 @@ def finals(found: Sequence[Group], title: str) -> Figure:
 
 def curves(found: Sequence[Group], title: str, score: str) -> Figure:
     """The score by step, of each group."""
+    names = _numbered(found)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(7, 4), layout="constrained")
+        figure = Figure(figsize=(8, 4 + 0.2 * len(found)), layout="constrained")
         panel = figure.subplots()
         for number, group in enumerate(found):
             steps, values = _by_step(group, score)
             color = str(0.6 * number / max(1, len(found) - 1))
             mark = MARKS[number % len(MARKS)]
             means = [sum(each) / len(each) for each in values]
-            panel.plot(steps, means, color=color, marker=mark, label=str(number + 1))
+            panel.plot(steps, means, color=color, marker=mark, label=names[number])
             lows, highs = map(min, values), map(max, values)
             panel.fill_between(steps, [*lows], [*highs], color=color, alpha=0.15)
         panel.set_xlabel("step")
         panel.set_ylabel(title)
-        panel.legend(frameon=False, bbox_to_anchor=(1, 1), loc="upper left")
+        figure.legend(frameon=False, loc="outside lower left")
     return figure
 
 

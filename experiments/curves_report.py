@@ -1,5 +1,6 @@
 """What learning_curves writes: tables, verdicts, plots, results.json."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ FINE, LTR = "fine-tuned", "left to right, fine-tuned"
 MEAN, CLS = "features, mean of pieces", "features, [CLS]"
 SYSTEMS = (FINE, LTR, MEAN, CLS)
 Key: TypeAlias = tuple[str, int, int]  # system, number of examples, draw
-# Of each epoch (features: once): epoch, and train_ and test_ accuracy and loss.
+# Of each epoch (features: once): step, epoch, and train_ and test_ accuracy and loss.
 Series: TypeAlias = list[dict[str, float]]
 Found: TypeAlias = Mapping[Key, Series]
 
@@ -76,7 +77,8 @@ def write(output: Path, found: Found, facts: Mapping[str, Any], draws: int) -> s
 
 def _cell(values: Mapping[int, float]) -> str:
     mean, reach = _mean(list(values.values()))
-    return f"{mean:.1f} +- {reach:.1f}" if len(values) > 1 else f"{mean:.1f}"
+    is_known = len(values) > 1 and math.isfinite(reach)
+    return f"{mean:.1f} +- {reach:.1f}" if is_known else f"{mean:.1f}"
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:
@@ -91,7 +93,7 @@ def _verdict(verdict: Verdict) -> str:
     """The claim, its word, and each comparison's difference by number of examples."""
     rows = [
         (f"{part.pair.first} less {part.pair.second}", f"{int(part.pair.column):,}",
-         f"{part.mean:+.1f}", f"{part.low:+.1f} to {part.high:+.1f}",
+         f"{part.mean:+.1f}", by_size.between(part.low, part.high, 1),
          part.word + (f" ({part.why})" if part.why else ""))
         for part in verdict.parts
     ]  # fmt: skip
@@ -121,22 +123,35 @@ def by_epoch(found: Found, system: str, count: int, name: str) -> by_size.Points
     return points
 
 
+def epochs_a_step(found: Found, count: int) -> float:
+    """More than 1 where the examples are fewer than a batch: no epoch ends there."""
+    first = found[FINE, count, 0][0]
+    return first["epoch"] / first["step"]
+
+
 def _epochs(found: Found, counts: Sequence[int], systems: Sequence[str]) -> str:
     rows = []
     for system in systems:
         for count in counts:
             test = by_epoch(found, system, count, "test_loss")
-            best = min(test, key=lambda point: point[1])
+            best = min(test, key=lambda point: (math.isnan(point[1]), point[1]))
+            a_step = epochs_a_step(found, count)
+            at = f"step {best[0] / a_step:.0f}" if a_step > 1 else f"{best[0]:.1f}"
             last = [
                 by_epoch(found, system, count, name)[-1][1]
                 for name in ("train_loss", "test_accuracy", "train_accuracy")
             ]
             accuracies = (f"{100 * value:.1f}" for value in last[1:])
-            begin = (system, f"{count:,}", f"{best[0]:.1f}", best[1])
+            begin = (system, f"{count:,}", at, best[1])
             rows.append((*begin, test[-1][1], last[0], *accuracies))
     header = ("", "examples", "lowest at", "loss", "test at the end", "training",
               "test accuracy", "training")  # fmt: skip
-    return terminal.table(rows, header)
+    notes = [
+        f"{count:,} examples are fewer than a batch: a step is {a_step:.1f} epochs"
+        for count in counts
+        if (a_step := epochs_a_step(found, count)) > 1
+    ]
+    return "\n".join([terminal.table(rows, header), *notes])
 
 
 def _draw(
@@ -160,5 +175,7 @@ def _draw(
             if system in systems
             for side in ("test", "train")
         }
-        panels.append((f"{count:,} examples", "loss (nats)", curves))
+        a_step = epochs_a_step(found, count)
+        more = f", {a_step:.1f} epochs a step" if a_step > 1 else ""
+        panels.append((f"{count:,} examples{more}", "loss (nats)", curves))
     by_size.draw(output / "epochs.png", panels, x="epochs", examples=False)

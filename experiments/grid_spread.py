@@ -47,6 +47,7 @@ def _main(argv: Sequence[str]) -> int:
     print(progress.overview(list(runs.values())))
     if options.plan:
         return 0
+    command_line.require("matplotlib", "report", "the plots need matplotlib")
     for folder, files in texts.values():
         for name, text in files.items():
             if not (folder / name).exists():
@@ -109,6 +110,10 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
             f"--seeds={own.seeds}: at least 3, to tell the grid's spread from theirs"
         )
     own.learning_rates, own.epochs = of_grid.learning_rates, of_grid.epochs
+    for name in ("batch_sizes", "learning_rates", "epochs"):
+        values = getattr(own, name)
+        if len(set(values)) < len(values):
+            raise UserError(f"--{name}={','.join(map(str, values))}: a value twice")
     own.size, own.init_from = of_grid.size, of_grid.init_from
     spec = f"{running.ROOT}/configs/finetune/glue.py:size={own.size},task={own.task}"
     configuration.load(spec, fields)

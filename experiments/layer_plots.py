@@ -1,6 +1,5 @@
 """Pictures by layer; told apart by shape, so that grey is enough."""
 
-import importlib.util
 import io
 import math
 import warnings
@@ -10,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 
 _DPI = 150
@@ -24,14 +22,6 @@ class Line(NamedTuple):
     label: str
     values: Sequence[float]
     reaches: Sequence[float]
-
-
-def require() -> None:
-    """Raises UserError if matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UserError(
-            '--plot: matplotlib is not installed: pip install -e ".[report]"'
-        )
 
 
 def senses(

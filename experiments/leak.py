@@ -21,7 +21,7 @@ changed in the text.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,8 +158,18 @@ def read(source: str) -> tuple[Rows, Rows, int]:
     return rows[~held], rows[held], tokenization.special_ids(tokenizer).mask
 
 
-def train(model: nn.Module, learnt: Rows, held_out: Rows, steps: int) -> Result:
-    """Trains a model, and asks it."""
+def train(
+    model: nn.Module,
+    learnt: Rows,
+    held_out: Rows,
+    steps: int,
+    taken: Callable[[int], None] = lambda step: None,
+) -> Result:
+    """Trains a model, and asks it.
+
+    Args:
+      taken: is called after each step with the number of steps.
+    """
     rng, every = np.random.default_rng(0), max(1, steps // (SHOWN - 1))
     asked = (held_out, _places(np.random.default_rng(1), len(held_out)))
     params = initial(model)
@@ -184,6 +194,7 @@ def train(model: nn.Module, learnt: Rows, held_out: Rows, steps: int) -> Result:
             losses[number] = float(judge(params, *asked))
         if number < steps:
             params, state = step(params, state, ids, places)
+            taken(number + 1)
     return Result(losses, change(model, params, held_out[:ROWS]))
 
 
@@ -234,14 +245,21 @@ def run(source: str, steps: int) -> str:
     learnt, held_out, mask = read(source)
     counts = np.bincount(learnt.ravel(), minlength=PIECES) + 1.0
     unigram = -np.log(counts / counts.sum())[held_out].mean()
-    rows, shown = [], []
-    for name, model in models(mask).items():
-        result = train(model, learnt, held_out, steps)
+    rows, shown, asked = [], [], models(mask)
+    progress = terminal.Progress(len(asked) * steps)
+    for number, (name, model) in enumerate(asked.items()):
+        progress.note(f"{name}: training, {number + 1} of {len(asked)}")
+
+        def taken(step: int, before: int = number * steps) -> None:
+            progress.update(before + step)
+
+        result = train(model, learnt, held_out, steps, taken)
         shown = list(result.losses)
         rows.append(
             (name, *(f"{loss:.2f}" for loss in result.losses.values()),
              f"{result.change:.2g}")
         )  # fmt: skip
+    progress.close()
     header = ("loss after steps", *map(str, shown), "change")
     return "\n".join(
         [

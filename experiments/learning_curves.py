@@ -65,6 +65,7 @@ def _main(argv: Sequence[str]) -> int:
     print(progress.overview(list(runs.values())))
     if options.plan:
         return 0
+    command_line.require("matplotlib", "report", "the plots need matplotlib")
     data.write(options)
 
     def report() -> str:
@@ -152,7 +153,7 @@ def series(run: Run, count: int) -> Series:
                 values.setdefault(f"{name}_accuracy", []).append(line["accuracy"])
                 values.setdefault(f"{name}_loss", []).append(line["cross_entropy"])
     return [
-        {"epoch": step * batch / count}
+        {"step": step, "epoch": step * batch / count}
         | {name: float(np.mean(each)) for name, each in found[step].items()}
         for step in sorted(found)
     ]

@@ -84,8 +84,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--config", required=True, help="a config file")
     parser.add_argument(
         "--device",
-        required=True,
-        help=f"a slice, as v5e:4x4, or one of {', '.join(DEVICES)}",
+        help=f"required: a slice, as v5e:4x4, or one of {', '.join(DEVICES)}",
     )
     parser.add_argument(
         "--devices", type=int, help="how many (1); a slice says it itself"
@@ -98,7 +97,9 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("--effort", choices=compiled.EFFORTS, default="quick")
     options, fields = with_fields(parser, argv)
-    device = options.device
+    programs.load(options.config, fields)  # a slip in it is named first
+    if not (device := options.device):
+        parser.error("the following arguments are required: --device")
     count = described.count(device)
     if described.family(device) not in DEVICES or (":" in device and not count):
         known = ", ".join(DEVICES)

@@ -6,7 +6,6 @@ probe's accuracy above its control's (selectivity) is what the vectors offer bey
 that.
 """
 
-import importlib.util
 import statistics
 import warnings
 from collections import Counter
@@ -34,12 +33,6 @@ class Set(NamedTuple):
     vectors: Float[np.ndarray, "vectors states hidden"]
     labels: Sequence[str]
     words: Sequence[str]
-
-
-def require() -> None:
-    """Raises UserError if scikit-learn is not installed."""
-    if importlib.util.find_spec("sklearn") is None:
-        raise UserError('scikit-learn is not installed: pip install -e ".[probes]"')
 
 
 def part(train: Set, dev: Set, seed: int) -> dict[str, Any]:

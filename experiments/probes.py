@@ -97,9 +97,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> str:
     """Writes OUTPUT/results.json, and with --plot OUTPUT/probes.png; gives the
     table."""
-    probe_fits.require()
+    command_line.require("sklearn", "probes", "the probes need scikit-learn")
     if options.plot:
-        layer_plots.require()
+        command_line.require("matplotlib", "report", "--plot needs matplotlib")
     weights.check(options.init_from)
     probes = list(read(options))
     bert = bert_jax.load(options.init_from)

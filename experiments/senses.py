@@ -74,12 +74,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> str:
     """Writes OUTPUT/WORD.json, and with --plot OUTPUT/WORD.png; gives the table."""
     if options.plot:
-        layer_plots.require()
+        command_line.require("matplotlib", "report", "--plot needs matplotlib")
     uses = read(options.sentences, options.word)
     weights.check(options.init_from)
+    if sources := text_sources(options):
+        what = "word2vec needs gensim (--text= leaves it out)"
+        command_line.require("gensim", "senses", what)
     bert = bert_jax.load(options.init_from)
     found = vectors(bert, uses, options.word)
-    sources = text_sources(options)
     options.output.mkdir(parents=True, exist_ok=True)
     if sources:
         static = word2vec.trained(sources, bert.tokenizer, options.output)

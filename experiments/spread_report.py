@@ -79,7 +79,7 @@ def write(
 ) -> str:
     """Writes report.txt, results.json and the plot; returns the report."""
     axes = (options.batch_sizes, options.learning_rates, options.epochs)
-    batch, rate, epochs = (values[len(values) // 2] for values in axes)
+    batch, rate, epochs = (sorted(values)[len(values) // 2] for values in axes)
     middle = list(points).index((batch, rate, epochs))
     spreads = {count: spread(each, middle) for count, each in found.items()}
     verdict = judged({count: each.parts for count, each in spreads.items()})
@@ -131,10 +131,11 @@ def said(verdict: Verdict, most: int) -> str:
     """The verdict in words, with its interval."""
     (part,) = verdict.parts
     few, many = (f"{int(name):,}" for name in part.pair[:2])
+    ends = by_size.between(part.low, part.high, 2)
     lines = [
         f"{verdict.claim.text} (appendix A.3): {verdict.word} at this size",
         f"variance of the grid, {few} examples less {many}: {part.mean:+.2f} points "
-        f"squared, 95% interval {part.low:+.2f} to {part.high:+.2f}"
+        f"squared, {f'95% interval {ends}' if ends else 'without an interval'}"
         + (f" ({part.why})" if part.why else ""),
     ]
     if most < _LARGE:
@@ -147,9 +148,14 @@ def _table(
 ) -> str:
     task, rows = TASKS[options.task], []
     for count, found in spreads.items():
-        cells = (f"{m:.2f} +- {r:.2f}" for m, r in map(_mean, found[1:3]))
-        ends = (f"{_root(x):.2f}" for x in interval(found.parts.tolist()))
-        own = f"{_root(found.variance):.2f} ({' to '.join(ends)})"
+        cells = (
+            f"{m:.2f} +- {r:.2f}" if np.isfinite(r) else f"{m:.2f}"
+            for m, r in map(_mean, found[1:3])
+        )
+        low, high = interval(found.parts.tolist())
+        own = f"{_root(found.variance):.2f}"
+        if np.isfinite(high - low):
+            own += f" ({_root(low):.2f} to {_root(high):.2f})"
         rows.append(
             (f"{count:,}", f"{found.mean:.1f}", *cells, own, f"{found.seeds:.2f}")
         )
@@ -172,7 +178,7 @@ def _table(
 
 
 def _root(value: float) -> float:
-    return float(np.sqrt(max(0.0, value)))
+    return float(np.sqrt(np.maximum(0.0, value)))  # nan stays what it is
 
 
 def _mean(values: np.ndarray) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from bert_jax.data import corpus
 from bert_jax.errors import UserError
 from bert_jax.runtime import temporary, terminal
 from bert_jax.tokenization import normalization
+from experiments import command_line
 
 # gensim's defaults, written out: CBOW, five words on each side, five epochs.
 SETTINGS = {"vector_size": 100, "window": 5, "min_count": 5, "epochs": 5, "seed": 1}
@@ -48,12 +49,9 @@ def trained(
       UserError: gensim is not installed, or no word occurs often enough; see also
         `corpus.documents`.
     """
-    try:
-        from gensim.models import KeyedVectors, Word2Vec
-    except ImportError as error:
-        raise UserError(
-            'gensim is not installed: pip install -e ".[senses]", or leave word2vec out'
-        ) from error
+    command_line.require("gensim", "senses", "word2vec needs gensim")
+    from gensim.models import KeyedVectors, Word2Vec
+
     identity = corpus.identity(tuple(sources), folder)
     settings = dict(SETTINGS, **{"words": to_read} if to_read else {})
     known = json.dumps([identity, settings, normalization(tokenizer)], sort_keys=True)

@@ -1,5 +1,6 @@
 """README and docs/: links, the list of pages, and the page of config fields."""
 
+import doctest
 import re
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from bert_jax.config import help
 from bert_jax.errors import UserError
-from experiments import config_page
+from experiments import config_page, started
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -48,3 +49,50 @@ def test_every_page_is_listed():
     for page in PAGES:
         assert f" {page.name}\n" in listed
         assert page.name == "index.md" or f"]({page.name})" in index
+
+
+def test_readme_names_the_commands_that_need_matplotlib():
+    asks = re.compile(r'"matplotlib"|compare_page')  # if it is there, or the page
+    need = {
+        name
+        for name, path in started.modules().items()
+        if asks.search(path.read_text("utf-8"))
+    }
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (paragraph,) = re.findall(r"(?m)^Plots need matplotlib(?:.+\n)+", readme)
+    named = set(re.findall(r"`(experiments\.\w+)`", paragraph))
+    assert named == need.intersection(started.commands())
+
+
+def test_a_command_has_one_answer_on_all_pages():
+    """`$ COMMAND` and what it prints: the same wherever it is shown."""
+    answers: dict[str, set[str]] = {}
+    shown = re.compile(
+        r"(?m)^\$ ((?:.*(?:\\|\|)\n)*.*)\n((?:(?!\$ ).*\n)*?)(?=```|\$ |\Z)"
+    )
+    for page in (ROOT / "README.md", *PAGES):
+        for block in re.findall(r"(?ms)^```\n(\$ .*?)^```", page.read_text("utf-8")):
+            for command, answer in shown.findall(block):
+                answers.setdefault(" ".join(command.split()), set()).add(answer)
+    asked = [command for command in answers if "--mode=predict" in command]
+    assert asked and all(len(answers[command]) == 1 for command in answers), answers
+
+
+def test_the_tokenizer_alone(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "docs" / "weights.md").read_text("utf-8")
+    (block,) = re.findall(r"(?s)```python\n(>>> .*?)```", text)
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
+    example = parser.get_doctest(block, {}, "weights.md", "weights.md", 0)
+    assert runner.run(example) == doctest.TestResults(0, 10)
+
+
+def test_the_number_of_meshes_is_that_of_the_results():
+    """The first row is the one device that the others are compared with."""
+    results = (ROOT / "experiments" / "results" / "equal_runs.txt").read_text("utf-8")
+    part = results.partition("pretraining, 30 steps")[2].partition("\n\n")[0]
+    rows = re.findall(r"(?m)^\d x \d: data=", part)
+    assert len(rows) == 1 + 10
+    for page in ("README.md", "docs/reproducibility.md", "docs/measurements.md"):
+        text = (ROOT / page).read_text("utf-8")
+        assert "ten meshes and process counts" in text and "eleven meshes" not in text

@@ -1,7 +1,17 @@
-"""What all programs of experiments/ do with arguments that are wrong."""
+"""What all programs of experiments/ do with arguments that are wrong, and modules that
+are no programs."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from experiments import started
+
+ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = (
     *("architecture_diagrams", "attention_plot", "compare", "docstrings", "features"),
     *("glue", "grid_spread", "leak", "learning_curves", "paper.__main__"),
@@ -18,3 +28,76 @@ def test_a_wrong_option_gives_one_line(name, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert "required" in line or "--nothing" in line
+
+
+def test_a_module_that_is_no_command_says_so():
+    """It printed nothing and ended with 0."""
+    command = [sys.executable, "-m", "experiments.estimate", "--help"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr == (
+        "error: experiments.estimate is no command; near it: experiments.fits, "
+        "experiments.plan\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("experiments.spread_report", "experiments.grid_spread"),
+        ("experiments.paper.tables", "experiments.paper"),
+        ("experiments.cbow", "experiments.cbow.vectors"),
+        ("experiments.benchmarks", "experiments.benchmarks.cleaning, "),
+        ("experiments", "experiments.architecture_diagrams, "),
+        ("experiments.ending", "experiments.architecture_diagrams, "),
+    ],
+)
+def test_the_commands_near_a_module_are_named(name, near, capsys):
+    with pytest.raises(SystemExit) as ended:
+        started.check(["python", "-X", "utf8", "-m", name, "--steps=3"])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {name} is no command; near it: {near}")
+
+
+def test_commands_start():
+    known = started.commands()
+    assert {f"experiments.{name.removesuffix('.__main__')}" for name in PROGRAMS} <= {
+        *known
+    }
+    for name in (*known, "experiments.misspelt", "bert_jax.main", "pytest"):
+        started.check(["python", "-m", name])
+    started.check(["python", "script.py"])
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("attention_plot", "--input=a.safetensors --layer=0 --head=0 --output=a.png"),
+        ("learning_curves", "--data=DATA --init_from=PLAIN --examples=4 --output=OUT"),
+        ("probes", "--init_from=none --sst2=none --output=OUT --plot"),
+        ("senses", "--init_from=none --word=a --sentences=none --output=OUT --plot"),
+    ],
+)
+def test_without_matplotlib_nothing_begins(
+    name, arguments, plain, tmp_path, monkeypatch, capsys
+):
+    """Every plot asks for its extra alike, before anything is read or written."""
+    for split in ("train", "test"):
+        rows = [json.dumps({"text": f"a {n}", "label": n % 2}) for n in range(8)]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(rows))
+    program = importlib.import_module(f"experiments.{name}")
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda m: None if m == "matplotlib" else real(m)
+    )
+    places = {"DATA": tmp_path, "PLAIN": plain, "OUT": tmp_path / "out"}
+    for word, place in places.items():
+        arguments = arguments.replace(word, str(place))
+    assert program.main(arguments.split()) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("error: ")
+    assert line.endswith(" needs matplotlib: pip install -e '.[report]'") or (
+        line.endswith(" need matplotlib: pip install -e '.[report]'")
+    )
+    assert not (tmp_path / "out").exists()

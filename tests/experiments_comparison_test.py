@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bert_jax.models.heads import count_parameters
+from bert_jax.runtime import terminal
 from experiments import architecture_diagrams, leak
 
 DOCS = Path(architecture_diagrams.__file__).parents[1] / "docs"
@@ -48,10 +49,29 @@ def test_the_table_of_a_text(tmp_path, capfd, monkeypatch):
     only = {"left to right": leak.models(4)["left to right"]}
     monkeypatch.setattr(leak, "models", lambda mask: only)
     assert leak.main([f"--text=text:{path}", "--steps=6"]) == 0
-    out = capfd.readouterr().out
+    out, err = capfd.readouterr()
+    assert err.splitlines() == ["left to right: training, 1 of 1"]
     assert "pieces of text:" in out and "by counts alone" in out
     (row,) = (line.split() for line in out.splitlines() if line.startswith("left to"))
     assert len(row) == 3 + 7 + 1 and row[-1] == "0"  # the name, 7 losses, the change
+
+
+def test_the_progress_counts_the_steps_of_all_models(monkeypatch, capfd):
+    updates = []
+    done = leak.Result({0: 7.0}, 0.0)
+
+    def train(model, learnt, held_out, steps, taken):
+        for number in range(steps):
+            taken(number + 1)
+        return done
+
+    rows = np.zeros((4, 8), np.int32)
+    monkeypatch.setattr(leak, "train", train)
+    monkeypatch.setattr(leak, "read", lambda source: (rows, rows, 4))
+    monkeypatch.setattr(terminal.Progress, "update", lambda self, n: updates.append(n))
+    leak.run("text", 3)
+    assert updates == [*range(1, 5 * 3 + 1)]
+    assert "joined after each layer: training, 5 of 5" in capfd.readouterr().err
 
 
 def test_what_it_does_not_take(tmp_path, capfd):

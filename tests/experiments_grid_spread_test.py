@@ -1,5 +1,6 @@
 """The grid's spread by number of examples: subsets, runs, statistics, verdicts."""
 
+import argparse
 import json
 import random
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import stand_ins
 from runs import taken
 
-from experiments import grid_spread, spread_report
+from experiments import by_size, grid_spread, spread_report
 from experiments.paper import execution
 
 
@@ -145,6 +146,24 @@ def test_verdicts(small, large, word):
     assert spread_report.judged({100: parts[100]}) is None
 
 
+def test_a_score_that_is_no_number_is_no_spread_of_0(tmp_path, monkeypatch):
+    """It was printed as 0.00, with an interval from 0 to infinity."""
+    monkeypatch.setattr(by_size, "draw", lambda *args, **kwargs: None)
+    rng = np.random.default_rng(0)
+    found = {count: rng.normal(80, 1, (3, 4)) for count in (10, 20)}
+    found[10][1, 2] = np.nan
+    given = argparse.Namespace(output=tmp_path, task="sst2", batch_sizes=[8])
+    # In no order: the middle is 3e-5.
+    given.learning_rates, given.epochs = [2e-5, 5e-5, 3e-5], [2.0]
+    points = [(8, rate, 2.0) for rate in given.learning_rates]
+    said = spread_report.write(given, points, found, by_size.facts("x", []))
+    (few,) = (row for row in said.splitlines() if row.startswith("      10  "))
+    assert few.split()[1:5] == ["nan"] * 4 and "inf" not in said
+    own = found[10][2].std(ddof=1)  # nothing is wrong at this point of the grid
+    assert few.split()[5:] == [f"{own:.2f}"] and "rate 3e-05" in said
+    assert "points squared, without an interval (a score is not a number)" in said
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -156,6 +175,8 @@ def test_verdicts(small, large, word):
         (["--seeds=2"], "--seeds=2: at least 3"),
         (["--examples=61"], "'61' is not a number from 2 to the 60"),
         (["--batch_sizes=x"], "--batch_sizes=x: write 16,32"),
+        (["--batch_sizes=8,8"], "--batch_sizes=8,8: a value twice"),
+        (["--learning_rates=1e-5,1e-5", "--epochs=2"], "--learning_rates=1e-05,1e-05"),
         (["--init_from=nowhere"], "nowhere"),
         (["--learning_rates=1e-5", "--epochs=2"], "the grid has one point"),
         (["--config.train.batch_size=4"], "the grid sets it; see --batch_sizes"),

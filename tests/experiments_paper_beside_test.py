@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from paper_runs import command, data, kinds, planned
 from bert_jax.config import configuration
 from bert_jax.data import loader, word_streams
 from experiments.paper import __main__ as paper
-from experiments.paper import beside, budget, options, progress, results
+from experiments.paper import beside, budget, options, progress, results, text
 
 __all__ = ["command", "data"]  # fixtures
 
@@ -118,8 +119,8 @@ def test_a_budget_that_cannot_be_made_is_the_runs_error(command, monkeypatch):
 def test_a_damaged_budget_is_one_line(command):
     command("table1", "--systems=gpt", "--tasks=sst2", "--seeds=2")
     (path,) = (command.output / "pretraining").glob("*.budget.json")
-    for text, said in (("{", "delete it"), ("{}", "it has other fields")):
-        path.write_text(text)
+    for content, said in (("{", "delete it"), ("{}", "it has other fields")):
+        path.write_text(content)
         *_, err = command("table1", "--systems=gpt", "--tasks=sst2", "--seeds=2")
         assert err.splitlines()[-1].startswith("error: ") and said in err
 
@@ -249,3 +250,10 @@ def _words(batch, place):
         return sum(piece.endswith("</w>") for piece in pieces)
     marks = ("##", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
     return sum(not piece.startswith(marks) for piece in pieces)
+
+
+@pytest.mark.parametrize("costs", [{}, {"ELMo": {"words": 1}}])
+def test_what_perplexities_are_of(costs):
+    said = text.perplexities(SimpleNamespace(costs=costs))
+    assert said.startswith("Perplexities of different kinds of model are no comparison")
+    assert ("ELMo's: of every word" in said) is bool(costs)

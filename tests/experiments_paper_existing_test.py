@@ -1,6 +1,7 @@
 """The paper's tables from weights that exist: rows, recipes, claims."""
 
 import json
+import sys
 
 import pytest
 from paper_runs import command, data
@@ -120,3 +121,26 @@ def test_the_machine_s_fields_reach_the_runs(planned, weights):
     given = (f"--weights={weights('x', 1, 8)}", "--config.model.dtype=bfloat16")
     _, plan = planned("table4", *given)
     assert all("--config.model.dtype=bfloat16" in run.arguments for run in plan)
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [("weights.hdf5", "has no weights.hdf5"), ("h5py", "weights.hdf5: ELMo's weights")],
+)
+def test_an_elmo_is_read_before_anything_runs(
+    planned, tmp_path, monkeypatch, missing, message
+):
+    """Its turn comes last: a file or h5py that is missing was met after hours."""
+    folder = tmp_path / "elmo"
+    folder.mkdir()
+    sizes = {"projection_dim": 6, "dim": 9, "n_layers": 2, "cell_clip": 3}
+    characters = {"embedding": {"dim": 4}, "filters": [[1, 3], [2, 4]], "n_highway": 1}
+    characters |= {"n_characters": 262, "max_characters_per_token": 50}
+    given = {"bidirectional": True, "lstm": sizes | {"use_skip_connections": True}}
+    given["char_cnn"] = {**characters, "activation": "relu"}
+    (folder / "options.json").write_text(json.dumps(given))
+    if missing == "h5py":
+        (folder / "weights.hdf5").touch()
+        monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(UserError, match=message):
+        planned("table1", "--tasks=sst2", f"--weights={folder}")

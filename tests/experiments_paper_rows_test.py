@@ -194,12 +194,12 @@ def test_what_fails_before_is_said(command, triviaqa, monkeypatch):
 
 def test_without_gensim_nothing_begins(data, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(
-        paper.importlib.util, "find_spec", lambda name: name != "gensim" or None
+        "importlib.util.find_spec", lambda name: name != "gensim" or None
     )
     given = ["imdb", f"--data={data}", f"--output={tmp_path / 'out'}", "--size=tiny"]
     assert paper.main([*given, "--corpus=pydocs", "--systems=random"]) == 2
     error = capfd.readouterr().err
-    assert error == "error: word vectors need gensim: pip install '.[senses]'\n"
+    assert error == "error: word vectors need gensim: pip install -e '.[senses]'\n"
     assert not (tmp_path / "out").exists()
 
 

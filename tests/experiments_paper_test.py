@@ -186,11 +186,14 @@ ARGS = ("--corpus=pydocs", "--tasks=sst2")
 
 
 def test_without_matplotlib_nothing_begins(data, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(paper.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     given = ["table5", f"--data={data}", f"--output={tmp_path / 'out'}", *ARGS]
     assert paper.main([*given, "--size=tiny"]) == 2
     error = capfd.readouterr().err
-    assert error == "error: the report's plots need: pip install '.[report]'\n"
+    assert (
+        error
+        == "error: the report's plots need matplotlib: pip install -e '.[report]'\n"
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -12,15 +12,13 @@ where it stopped; --plan only shows what is done and what remains. docs/paper.md
 more.
 """
 
-import importlib.util
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
-from experiments import ending
+from experiments import command_line, ending
 from experiments.paper import execution, progress, results, runs, text
 from experiments.paper.options import Options, parse
 
@@ -40,11 +38,9 @@ def _main(argv: Sequence[str]) -> int:
         print(f"left out: {name}: {why}", flush=True)
     if options.plan:
         return 0
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UserError("the report's plots need: pip install '.[report]'")
-    has_vectors = runs.VECTORS in (run.program for run in planned)
-    if has_vectors and importlib.util.find_spec("gensim") is None:
-        raise UserError("word vectors need gensim: pip install '.[senses]'")
+    command_line.require("matplotlib", "report", "the report's plots need matplotlib")
+    if runs.VECTORS in (run.program for run in planned):
+        command_line.require("gensim", "senses", "word vectors need gensim")
     with execution.alone(options.output) as lock:
         return _finish(options, planned, lock)
 

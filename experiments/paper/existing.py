@@ -94,11 +94,14 @@ def _pretraining(source: str, size: str) -> tuple[Pretraining, str]:
     `size`; and the name of its size, empty for another shape or model.
 
     Raises:
-      UserError: there are no such weights.
+      UserError: there are no such weights; or it is an ELMo that cannot be read, also
+        for want of h5py.
     """
     weights.check(source)
     shape = weights.read_shape(source)
     model = shape.get("architecture", "bert")
+    if model == "elmo":
+        weights.read_elmo(source)  # whole: its turn comes last, after hours
     given = shape.get("num_hidden_layers"), shape.get("hidden_size")
     known = [name for name, own in tables.SIZES.items() if own[:2] == given]
     named = known[0] if known and model == "bert" else ""

@@ -117,13 +117,13 @@ def loss_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
 
 def perplexities(found: Results) -> str:
     """What the perplexities are of."""
-    own = ", and ELMo's of every word, the mean of both directions" * bool(
+    own = " ELMo's: of every word, the mean of both directions." * bool(
         found.costs.get("ELMo")
     )
     return (
-        "A masked LM's perplexity is of masked pieces, given both sides; a left-to-"
-        f"right model's of every piece, given those before it{own}: they do not "
-        "compare."
+        "Perplexities of different kinds of model are no comparison. A masked LM's: of "
+        "masked pieces, given both sides. A left-to-right model's: of every piece, "
+        f"given those before it.{own}"
     )
 
 
