@@ -10,11 +10,13 @@ by step, and the final ones with their intervals.
 """
 
 import glob
+import importlib.util
 import json
 import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from flax.traverse_util import flatten_dict
 
@@ -31,6 +33,9 @@ from experiments.compared import Group, Run
 _NO_SCORES = ("step", "split", "time")
 # Fields that say where a run is or how it was queried, not what it is.
 _PLACES = ("seed", "train.seeds", "corpus.data_dir", "mesh.", "predict.", "checkpoint.")
+
+# What every run has, and its type.
+_NEEDED = {"seed": int, "train.num_steps": int, "train.early_stop": int}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -49,6 +54,10 @@ def _main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     if options.output and not options.output.endswith(".html"):
         raise UserError(f"--output={options.output}: write FILE.html")
+    if options.output and importlib.util.find_spec("matplotlib") is None:
+        raise UserError(
+            f"--output={options.output}: the plots need: pip install '.[report]'"
+        )
     runs = find(options.runs, options.split)
     name = choose(runs, options.score, options.split)
     found = groups(runs, name)
@@ -77,7 +86,7 @@ def find(places: Sequence[str], split: str) -> list[Run]:
         folders |= dict.fromkeys(path.resolve() for path in inner)
     runs = []
     for folder in folders:
-        fields = flatten_dict(dict(outside.read_json(folder, "config.json")), sep=".")
+        fields = _fields(folder)
         lines = metrics.read(folder, split)
         if not lines:
             raise UserError(
@@ -89,6 +98,25 @@ def find(places: Sequence[str], split: str) -> list[Run]:
     if not ended:
         raise UserError(f"{runs[0].folder}: has not ended yet; let it end")
     return ended
+
+
+def _fields(folder: Path) -> dict[str, Any]:
+    """The fields of a run's config.json, NAME.FIELD; those that all runs have checked.
+
+    Raises:
+      UserError: one is missing, or no such value.
+    """
+    read = outside.read_json(folder, "config.json")
+    fields: dict[str, Any] = flatten_dict(read, sep=".")
+    for name, kind in _NEEDED.items():
+        value = fields.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            has = f"{name}={outside.shown(value)}" if name in fields else f"no {name}"
+            raise UserError(
+                f"{folder / 'config.json'}: damaged: it has {has}, where a run has a "
+                "number; restore it, or leave this run out"
+            )
+    return fields
 
 
 def _has_ended(run: Run) -> bool:
@@ -118,6 +146,11 @@ def choose(runs: Sequence[Run], asked: str, split: str) -> str:
       UserError: a run lacks it.
     """
     names = [key for key in runs[0].lines[-1] if key not in _NO_SCORES]
+    if not names:
+        raise UserError(
+            f"{runs[0].folder / 'metrics.jsonl'}: its last line on {split} has no "
+            "scores; restore it, or leave this run out"
+        )
     by_f1 = runs[0].fields.get("task.name") in ("ner", "squad") and "f1" in names
     name = asked or ("f1" if by_f1 else names[0])
     for run in runs:
