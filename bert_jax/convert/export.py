@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
@@ -21,7 +22,7 @@ from bert_jax.convert import (
     model_card,
     reading,
 )
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import outside, temporary
 from bert_jax.tokenization import byte_pairs
 
@@ -122,7 +123,10 @@ def _write(
     dtype: str,
 ) -> None:
     tensors = _rounded(_tensors(weights), dtype)
-    save_file(tensors, folder / reading.WEIGHTS, metadata={"format": "pt"})
+    try:
+        save_file(tensors, folder / reading.WEIGHTS, metadata={"format": "pt"})
+    except SafetensorError as error:  # a full disk, which it tells by its text alone
+        raise OSError(0, f"{reading.WEIGHTS}: {first_line(error)}") from error
     config = _config(weights, tokenizer)
     if dtype != "float32":
         config["torch_dtype"] = dtype

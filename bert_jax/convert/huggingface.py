@@ -268,9 +268,15 @@ def _weight_files(folder: Path) -> list[Path]:
         raise UserError(f"{folder / INDEX}: has no weight_map")
     paths = []
     for name in sorted({str(shard) for shard in shards.values()}):
-        path = outside.inside(folder, name)
+        try:
+            path = outside.inside(folder, name)
+        except (OSError, ValueError):  # no name of a file: too long, or with a NUL
+            path = None
         if path is None:
-            raise UserError(f"{folder / INDEX}: names {name}, which does not exist")
+            raise UserError(
+                f"{folder / INDEX}: names {outside.shown(name)}, which does not exist; "
+                "download the folder again"
+            )
         paths.append(path)
     return paths
 
