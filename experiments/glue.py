@@ -152,7 +152,7 @@ def finish(
     """
     path = folder / "result.json"
     if path.exists():
-        result = kept.read(path, _kind(run.task))
+        result = kept.read(path, kind(run.task))
         if result["arguments"] != list(arguments):
             differing = set(result["arguments"]) ^ set(arguments)
             raise UserError(
@@ -168,7 +168,7 @@ def finish(
     return result["scores"], 0
 
 
-def _kind(task: str) -> dict[str, Any]:
+def kind(task: str) -> dict[str, Any]:
     """What a task's result.json has; MNLI may have no mismatched dev set."""
     of_one = dict.fromkeys(TASKS[task].scores, float)
     return {"arguments": [str], "scores": {"dev": of_one, str: of_one}}
@@ -176,8 +176,8 @@ def _kind(task: str) -> dict[str, Any]:
 
 def scores(run: Run, folder: Path) -> dict[str, dict[str, float]]:
     """The scores, on each dev split, of the checkpoint that the predictions are of."""
-    kind = {"evaluate": {"checkpoint": str}}
-    config = kept.read(folder / "config.json", kind, _AGAIN)
+    checkpoint = {"evaluate": {"checkpoint": str}}
+    config = kept.read(folder / "config.json", checkpoint, _AGAIN)
     names, main_score = TASKS[run.task].scores, TASKS[run.task].main_score
     lines = metrics.read(folder, "dev")
     if not lines or not all(line.keys() >= set(names) for line in lines):
