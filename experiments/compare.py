@@ -203,7 +203,7 @@ def _final(run: Run, score: str) -> float:
     last = list(values)[-1]
     if run.fields.get("evaluate.checkpoint") == "best":
         kept = (path.name for path in (run.folder / "best").glob("[0-9]*"))
-        steps = [int(name) for name in kept if name.isdigit()]  # whole ones
+        steps = [int(name) for name in kept if name.isdecimal()]  # whole ones
         last = next((step for step in steps if step in values), last)
     return values[last]
 

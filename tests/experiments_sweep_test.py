@@ -140,6 +140,25 @@ def test_an_edited_config_is_another_run(tmp_path):
     assert folders[0] == folders[2] != folders[1]
 
 
+def test_a_name_in_many_bytes_is_a_folder(tmp_path):
+    long = f"--grid=task.text={'长' * 90},b"
+    command = ["--config=configs/finetune/text.py", long, f"--output={tmp_path}"]
+    first, second = sweep.plan(*sweep.parse(command))
+    for run in (first, second):
+        for path in (run.beside(".failed.json"), run.beside(".log")):
+            execution.write_atomically(path, "{}")
+    assert first.folder.name.startswith("text=长长长")
+    assert second.folder.name.startswith("text=b-")
+
+
+@pytest.mark.parametrize("seeds", ["²,³", "0,²", "0", "", "9" * 5000, "-1,0", "1,0"])
+def test_seeds_that_do_not_train_together(seeds, capsys, tmp_path):
+    given = [f"--grid=seed={seeds}", "--together", f"--output={tmp_path}", "--plan"]
+    assert sweep.main(["--config=configs/tiny.py", *given]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: --")
+
+
 def test_what_cannot_be_compared_is_one_line(runs, capsys):
     (runs / "empty").mkdir()
     for given, words in (

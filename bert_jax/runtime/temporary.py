@@ -82,8 +82,12 @@ def folder(target: Path) -> Iterator[Path]:
 
 
 def _new_name(target: Path) -> Path:
-    # File names have at most 255 bytes.
-    return target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}{_MARK}")
+    return target.with_name(f"{_start(target)}{secrets.token_hex(4)}{_MARK}")
+
+
+def _start(target: Path) -> str:
+    """What its temporaries' names begin with: file names have at most 255 bytes."""
+    return f".{target.name.encode(errors='ignore')[:200].decode(errors='ignore')}."
 
 
 def _lock_if_possible(path: Path) -> int:
@@ -100,7 +104,7 @@ def _lock_if_possible(path: Path) -> int:
 
 def _sweep(target: Path) -> None:
     """Deletes the temporaries of `target` whose processes have ended."""
-    start = f".{target.name[:200]}."
+    start = _start(target)
     with contextlib.suppress(PermissionError):  # the folder may not be readable
         for name in os.listdir(target.parent):
             if name.startswith(start) and name.endswith(_MARK):
