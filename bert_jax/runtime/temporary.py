@@ -18,6 +18,8 @@ from typing import TextIO
 _MARK = ".bert_jax"
 _LOCK = "lock"  # the lock file in a temporary folder
 _HELD = (errno.EAGAIN, errno.EACCES)
+# A full disk, a quota, a limit on a file's size.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Errors of file systems without locks: nothing there counts as abandoned.
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -49,13 +51,24 @@ def lock(path: Path) -> int | None:
 
 
 @contextlib.contextmanager
+def naming(place: object) -> Iterator[None]:
+    """Names the file in the error of a full disk: the system does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            error.filename = error.filename or str(place)
+        raise
+
+
+@contextlib.contextmanager
 def file(target: Path) -> Iterator[TextIO]:
     """Yields a file to write; replaces `target` with it at the end."""
     _sweep(target)
     path = _new_name(target)
     held = _lock_if_possible(path)
     try:
-        with open(held, "w", encoding="utf-8") as opened:
+        with naming(target), open(held, "w", encoding="utf-8") as opened:
             yield opened
             opened.flush()
             path.replace(target)
