@@ -253,6 +253,24 @@ run_tests() { # [--quick | --all] [pytest arguments]
   fi
 }
 
+check_local() { # as bert_jax/runtime/local.py
+  local LC_ALL=C word numbers=0 devices=0
+  local form='write ./launch.sh local N [--devices=D] -- [arguments], N and D from 1 to 9999'
+  for word in "$@"; do
+    case $word in
+      --)
+        if [ $numbers -ne 1 ] || [ $devices -gt 1 ]; then break; fi
+        return
+        ;;
+      --devices=*) devices=$((devices + 1)) ;;
+      *) numbers=$((numbers + 1)) ;;
+    esac
+    [[ ${word#--devices=} =~ ^[1-9][0-9]{0,3}$ ]] || fail "local: ${word:0:80}: no such number; $form"
+  done
+  [ "$word" = -- ] || fail "local: no -- before the arguments; $form"
+  fail "local: N once and --devices=D at most once; $form"
+}
+
 run_on_tpu() {
   local python
   python=$(find_python) || fail "no Python >= 3.11 found: install one, or set PYTHON to its path"
@@ -272,8 +290,8 @@ case ${1-} in
     ;;
   local)
     shift
-    case ${1-} in [1-9]*) ;; *) usage ;; esac
-    case " $* " in *' -- '*) ;; *) usage ;; esac # before it installs
+    [ $# -gt 0 ] || usage
+    check_local "$@" # before it installs
     set_up no
     exec "$venv/bin/python" -m bert_jax.runtime.local "$@"
     ;;

@@ -12,6 +12,7 @@ with plots: scores by step, and the final ones with their intervals.
 """
 
 import glob
+import importlib.util
 import json
 import math
 import sys
@@ -37,6 +38,9 @@ _PLACES = (
     *("train.log_every", "train.trackers", "train.stall_seconds"),
 )
 
+# What every run has, and its type.
+_NEEDED = {"seed": int, "train.num_steps": int, "train.early_stop": int}
+
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
@@ -54,6 +58,10 @@ def _main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     if options.output and not options.output.endswith(".html"):
         raise UserError(f"--output={options.output}: write FILE.html")
+    if options.output and importlib.util.find_spec("matplotlib") is None:
+        raise UserError(
+            f"--output={options.output}: the plots need: pip install '.[report]'"
+        )
     runs = find(options.runs, options.split)
     name = choose(runs, options.score, options.split)
     found = groups(runs, name)
@@ -82,7 +90,7 @@ def find(places: Sequence[str], split: str) -> list[Run]:
         folders |= dict.fromkeys(path.resolve() for path in inner)
     runs = []
     for folder in folders:
-        fields = flatten_dict(dict(outside.read_json(folder, "config.json")), sep=".")
+        fields = _fields(folder)
         lines = metrics.read(folder, split)
         if not lines:
             raise UserError(
@@ -94,6 +102,25 @@ def find(places: Sequence[str], split: str) -> list[Run]:
     if not ended:
         raise UserError(f"{runs[0].folder}: has not ended yet; let it end")
     return ended
+
+
+def _fields(folder: Path) -> dict[str, Any]:
+    """The fields of a run's config.json, NAME.FIELD; those that all runs have checked.
+
+    Raises:
+      UserError: one is missing, or no such value.
+    """
+    read = outside.read_json(folder, "config.json")
+    fields: dict[str, Any] = flatten_dict(read, sep=".")
+    for name, kind in _NEEDED.items():
+        value = fields.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            has = f"{name}={outside.shown(value)}" if name in fields else f"no {name}"
+            raise UserError(
+                f"{folder / 'config.json'}: damaged: it has {has}, where a run has a "
+                "number; restore it, or leave this run out"
+            )
+    return fields
 
 
 def _has_ended(run: Run) -> bool:
@@ -159,6 +186,11 @@ def choose(runs: Sequence[Run], asked: str, split: str) -> str:
       UserError: a run lacks it.
     """
     names = [key for key in runs[0].lines[-1] if key not in _NO_SCORES]
+    if not names:
+        raise UserError(
+            f"{runs[0].folder / 'metrics.jsonl'}: its last line on {split} has no "
+            "scores; restore it, or leave this run out"
+        )
     by_f1 = runs[0].fields.get("task.name") in ("ner", "squad") and "f1" in names
     name = asked or ("f1" if by_f1 else names[0])
     for run in runs:
@@ -207,7 +239,7 @@ def _final(run: Run, score: str) -> float:
     last = list(values)[-1]
     if run.fields.get("evaluate.checkpoint") == "best":
         kept = (path.name for path in (run.folder / "best").glob("[0-9]*"))
-        steps = [int(name) for name in kept if name.isdigit()]  # whole ones
+        steps = [int(name) for name in kept if name.isdecimal()]  # whole ones
         last = next((step for step in steps if step in values), last)
     return values[last]
 

@@ -27,7 +27,7 @@ from bert_jax.runtime import hub
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
 from configs.base import SIZES
-from experiments import command_line, ending, glue_table, running
+from experiments import command_line, ending, glue_table, kept, running
 
 ROOT, PROGRAM = running.ROOT, running.PROGRAM
 # The paper's table 1 leaves WNLI out (section 4.1).
@@ -36,6 +36,7 @@ _SET = (
     *("init_from", "seed", "train.seeds", "train.num_epochs", "train.num_steps"),
     *("task.data_dir", "optimizer.learning_rate"),
 )
+_AGAIN = "delete the folder, and the same command trains it again"
 
 
 class Run(NamedTuple):
@@ -151,7 +152,7 @@ def finish(
     """
     path = folder / "result.json"
     if path.exists():
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = kept.read(path, kind(run.task))
         if result["arguments"] != list(arguments):
             differing = set(result["arguments"]) ^ set(arguments)
             raise UserError(
@@ -167,11 +168,23 @@ def finish(
     return result["scores"], 0
 
 
+def kind(task: str) -> dict[str, Any]:
+    """What a task's result.json has; MNLI may have no mismatched dev set."""
+    of_one = dict.fromkeys(TASKS[task].scores, float)
+    return {"arguments": [str], "scores": {"dev": of_one, str: of_one}}
+
+
 def scores(run: Run, folder: Path) -> dict[str, dict[str, float]]:
     """The scores, on each dev split, of the checkpoint that the predictions are of."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    main_score = TASKS[run.task].main_score
+    checkpoint = {"evaluate": {"checkpoint": str}}
+    config = kept.read(folder / "config.json", checkpoint, _AGAIN)
+    names, main_score = TASKS[run.task].scores, TASKS[run.task].main_score
     lines = metrics.read(folder, "dev")
+    if not lines or not all(line.keys() >= set(names) for line in lines):
+        raise UserError(
+            f"{folder / 'metrics.jsonl'}: damaged: it has no {' and '.join(names)} on "
+            f"dev; {_AGAIN}"
+        )
     chosen = lines[-1]
     if config["evaluate"]["checkpoint"] == "best":
         chosen = max(lines, key=lambda x: glue_table.order(x[main_score]))
@@ -179,15 +192,20 @@ def scores(run: Run, folder: Path) -> dict[str, dict[str, float]]:
     for split in ("dev", "dev_mismatched"):
         for line in metrics.read(folder, split):
             if line["step"] == chosen["step"]:
-                found[split] = {k: line[k] for k in TASKS[run.task].scores}
+                found[split] = {name: line[name] for name in names}
     return found
 
 
 def _list(kind: type) -> Any:
-    """The type of an option that takes values between commas."""
+    """The type of an option that takes values between commas, at least one."""
 
     def values(text: str) -> list[Any]:
-        return [kind(part) for part in text.split(",") if part]
+        found = [kind(part) for part in text.split(",") if part]
+        if not found or len(set(found)) < len(found):
+            raise argparse.ArgumentTypeError(
+                f"{text!r} names {'a value twice' if found else 'none'}; write A,B,..."
+            )
+        return found
 
     values.__name__ = f"list of {kind.__name__}"
     return values

@@ -80,11 +80,15 @@ def table(results: Sequence[Result]) -> str:
         settings.setdefault(key, []).append(result)
     rows: list[tuple[str, ...]] = []
     for group in settings.values():
-        for split in group[0].scores:
-            values = [result.main(split) for result in group]
-            spread = f"{statistics.stdev(values):.1f}" if len(values) > 1 else ""
+        for split in dict.fromkeys(name for result in group for name in result.scores):
+            values = [result.main(split) for result in group if split in result.scores]
+            spread = _spread(values)
             first = (*_beginning(group[0], split), str(len(values)))
-            middle = (f"{statistics.mean(values):.1f}", spread, f"{max(values):.1f}")
+            middle = (
+                f"{statistics.fmean(values):.1f}",
+                spread,
+                f"{max(values, key=order):.1f}",
+            )
             rows.append((*first, *middle, *_paper(group[0].task, split)))
     chosen: list[tuple[str, ...]] = []
     found = {}
@@ -107,6 +111,12 @@ def table(results: Sequence[Result]) -> str:
         terminal.table(chosen, (*_PICKED, *_PAPER)),
     )
     return "\n\n".join((*tables, _NOTE))
+
+
+def _spread(values: Sequence[float]) -> str:
+    """The standard deviation as it is shown; statistics.stdev takes no nan."""
+    finite = all(map(math.isfinite, values))
+    return f"{statistics.stdev(values):.1f}" if finite and len(values) > 1 else ""
 
 
 def glue_score(best: Mapping[str, Result]) -> float:

@@ -84,7 +84,8 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
             raise UserError(f"{text}: the grid sets {field}")
     if options.together:
         given = grid.get(_SEED, [])
-        seeds = [int(seed) for seed in given if seed.isdigit()]
+        # "²" is a digit for Python, and no number.
+        seeds = [int(x) for x in given if x.isdecimal() and len(x) < 10]
         if len(seeds) < max(2, len(given)) or seeds != [
             *range(seeds[0], seeds[0] + len(seeds))
         ]:
@@ -129,6 +130,8 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> list[Run]:
         whole = json.dumps(config.to_dict(), sort_keys=True)  # the file may change
         name = ",".join(f"{f.split('.')[-1]}={v}" for f, v in point.items())
         safe = "".join(c if c.isalnum() or c in "=,.-_" else "_" for c in name)[:80]
+        # A file's name has at most 255 bytes, and those beside the folder are longer.
+        safe = safe.encode()[:200].decode(errors="ignore")
         folder = options.output / f"{safe or 'seeds'}-{digest(*arguments, whole)}"
         runs.append(Run("run", folder, arguments, options.config))
     return runs

@@ -1,7 +1,11 @@
 """The command line of ./launch.sh tpu."""
 
 import argparse
+import difflib
+import re
 from collections.abc import Sequence
+
+from launch.commands import Failure
 
 USAGE = """\
 usage: ./launch.sh tpu NAME ZONE [options] -- [arguments]
@@ -21,10 +25,18 @@ usage: ./launch.sh tpu NAME ZONE [options] -- [arguments]
 """
 
 _FLAGS = ("attach", "restart", "recreate", "stop", "dry-run")
+_WITH_VALUE = {"run": "NAME", "setup": "COMMAND"}
+# Names of folders, here and on the workers, too: Google Cloud's are narrower still.
+_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_SEE = "; `./launch.sh tpu` says more"
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace | None:
-    """The parsed command line; None if it is invalid."""
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The parsed command line.
+
+    Raises:
+      Failure: it is wrong; says where.
+    """
     own, separator, rest = list(argv), False, []
     if "--" in own:
         at = own.index("--")
@@ -37,21 +49,50 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | None:
         name, equals, value = word.removeprefix("--").partition("=")
         if not word.startswith("-"):
             words.append(word)
-        elif name == "run" and value and value.replace("-", "").isalnum():
-            options.run = value
-        elif name == "setup" and value:
-            options.setup = value
+        elif name in _WITH_VALUE and value:
+            setattr(options, name, value)
         elif name in _FLAGS and not equals:
             setattr(options, name.replace("-", "_"), True)
         else:
-            return None
-    starts = not (options.attach or options.stop)
-    # To start or restart, the command must be given.
-    if len(words) != 2 or ((starts or options.restart) and not separator):
-        return None
-    if (options.attach or options.stop) and rest and not options.restart:
-        return None
-    if options.recreate and not options.restart:
-        return None
+            raise Failure(f"{word}: {_instead(name)}{_SEE}")
+    if len(words) != 2:
+        there = " ".join(words) or "nothing"
+        raise Failure(f"NAME and ZONE are needed before --, not {there}{_SEE}")
     options.name, options.zone = words
+    _check_names(options)
+    _check_together(options, separator)
     return options
+
+
+def _instead(name: str) -> str:
+    """What to write in the place of an option that is wrong."""
+    if name in _FLAGS:
+        return f"--{name} takes no value"
+    if name in _WITH_VALUE:
+        return f"write --{name}={_WITH_VALUE[name]}"
+    near = difflib.get_close_matches(name, (*_FLAGS, *_WITH_VALUE), 1)
+    return f"no such option{f'; did you mean --{near[0]}?' if near else ''}"
+
+
+def _check_names(options: argparse.Namespace) -> None:
+    names = {"NAME": options.name, "ZONE": options.zone, "--run": options.run}
+    for what, name in names.items():
+        if not _NAME.fullmatch(name):
+            raise Failure(
+                f"{what} is {name[:80]!r}: write at most 63 letters, digits, - and _, "
+                f"a letter or digit first{_SEE}"
+            )
+
+
+def _check_together(options: argparse.Namespace, separator: bool) -> None:
+    starts = not (options.attach or options.stop)
+    if (starts or options.restart) and not separator:
+        raise Failure(
+            "no -- before the arguments of the command to start: write "
+            f"./launch.sh tpu {options.name} {options.zone} -- --config=FILE{_SEE}"
+        )
+    if not starts and options.arguments and not options.restart:
+        flag = "attach" if options.attach else "stop"
+        raise Failure(f"--{flag} starts nothing: leave out what is after --{_SEE}")
+    if options.recreate and not options.restart:
+        raise Failure(f"--recreate is for --restart: add it{_SEE}")

@@ -31,8 +31,9 @@ class State:
     def parse(cls, text: str) -> "State | None":
         for line in reversed(text.splitlines()):
             mark, *fields = line.split()[:4] or [""]
-            if mark == "bert_jax-state" and len(fields) >= 2:
-                return cls(fields[0], int(fields[1]), int((fields[2:] or ["0"])[0]))
+            numbers = fields[1:] or ["none"]
+            if mark == "bert_jax-state" and all(map(str.isdecimal, numbers)):
+                return cls(fields[0], *map(int, numbers))
         return None
 
     @property
@@ -165,5 +166,8 @@ def run(command: Sequence[str]) -> subprocess.CompletedProcess:
 
 
 def last_line(output: bytes) -> str:
-    lines = output.decode("utf-8", "replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "no reason")
+    """The last line of an output, or of its errors: gcloud adds advice below them."""
+    lines = [line.strip() for line in output.decode("utf-8", "replace").split("\n")]
+    found = [line for line in lines if line]
+    errors = [line for line in found if line.startswith("ERROR:")]
+    return (errors or found or ["no reason"])[-1]

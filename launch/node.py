@@ -32,9 +32,17 @@ class Node:
         done = run(self.commands.describe())
         self.is_there = not done.returncode
         if done.returncode:
+            if b"[project]" in done.stderr:
+                raise Failure(
+                    "gcloud has no project: `gcloud config set project PROJECT`, or "
+                    "set CLOUDSDK_CORE_PROJECT"
+                )
             gone = b"NOT_FOUND" in done.stderr
             return GONE if gone else f"not described: {last_line(done.stderr)}"
-        self._described = json.loads(done.stdout)
+        try:
+            self._described = dict(json.loads(done.stdout))
+        except (ValueError, TypeError):
+            return f"not described: not JSON: {last_line(done.stdout)[:80]}"
         self.workers = len(self._described.get("networkEndpoints") or [0])
         return self._described.get("state", "UNKNOWN")
 

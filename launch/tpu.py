@@ -10,6 +10,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -245,11 +246,11 @@ def printed(commands: Commands, options: argparse.Namespace) -> Iterator[str]:
 
 
 def main(root: Path, argv: Sequence[str]) -> int:
-    options = parse(argv)
-    if options is None:
+    if not argv:
         sys.stderr.write(USAGE)
         return 2
     try:
+        options = parse(argv)
         folder, lock = own_folder(options.name)
         with lock:
             commands = Commands(
@@ -263,10 +264,12 @@ def main(root: Path, argv: Sequence[str]) -> int:
     except Failure as failure:
         say(f"error: {failure}")
         return failure.status
-    except FileNotFoundError as error:
-        if error.filename != "gcloud":
-            raise
-        say("error: gcloud is not installed: see the Google Cloud SDK")
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and error.filename == "gcloud":
+            say("error: gcloud is not installed: see the Google Cloud SDK")
+        else:  # a full disk, a folder that cannot be written
+            place = error.filename or tempfile.gettempdir()
+            say(f"error: {place}: {error.strerror}")
         return 2
     except KeyboardInterrupt:
         say("detached; the run continues: --attach follows it, --stop ends it")

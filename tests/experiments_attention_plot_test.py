@@ -84,7 +84,10 @@ def test_a_full_disk_is_one_line(source, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(attention_plot, "picture", lambda *_: b"")
     monkeypatch.setattr(attention_plot, "write_atomically", full)
     draw(source, tmp_path / "one.png", status=2)
-    assert capsys.readouterr().err == "error: writing: No space left on device\n"
+    assert capsys.readouterr().err == (
+        "error: writing: No space left on device; make room there and run the same "
+        "command again\n"
+    )
 
 
 @pytest.mark.parametrize(

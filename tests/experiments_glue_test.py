@@ -13,6 +13,7 @@ import pytest
 import stand_ins
 from runs import taken
 
+from bert_jax.errors import UserError
 from experiments import glue, glue_table
 from experiments.glue_table import Result
 
@@ -132,6 +133,11 @@ def test_the_best_checkpoint_where_predictions_are_its(grid):
         ("--tasks=ax", "--tasks: 'ax' is none of cola"),
         ("--tasks=snli", "--tasks: 'snli' is none of cola"),
         ("--tasks=wnli", "WNLI: no such folder; --data="),
+        ("--tasks=", "--tasks: '' names none"),
+        ("--seeds=", "--seeds: '' names none"),
+        ("--epochs=,", "--epochs: ',' names none"),
+        ("--seeds=0,1,0", "--seeds: '0,1,0' names a value twice"),
+        ("--seeds=x", "--seeds: invalid list of int value: 'x'"),
         ("--config.seed=3", "seed is set here"),
         ("--config.train.seeds=3", "train.seeds is set here"),
         ("--config.train.num_steps=3", "train.num_steps is set here"),
@@ -143,6 +149,53 @@ def test_what_the_grid_does_not_take(grid, arg, message):
     status, ran, _, err = grid("--tasks=rte", arg)
     assert status == 2 and not ran
     assert message in err and len(err.splitlines()) == 1
+
+
+def test_a_damaged_result_is_one_line(grid):
+    args = ("--tasks=rte", "--learning_rates=5e-5", "--seeds=0")
+    assert grid(*args)[0] == 0
+    (path,) = grid.output.glob("rte/*/result.json")
+    path.write_text("{}")
+    status, ran, out, err = grid(*args)
+    assert (status, ran, out) == (2, [], "")
+    line = err.splitlines()[-1]
+    assert line.startswith(f"error: {path}: ") and "it has no " in line
+    assert line.endswith("; delete it, and the same command makes it again")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("config.json", "{}", "it has no evaluate"),
+        ("metrics.jsonl", "", "damaged: it has no accuracy on dev"),
+        (
+            "metrics.jsonl",
+            '{"step": 1, "split": "dev", "time": 0}\n',
+            "damaged: it has no accuracy on dev",
+        ),
+    ],
+)
+def test_what_a_run_has_left_is_checked(tmp_path, name, content, words):
+    (tmp_path / "config.json").write_text('{"evaluate": {"checkpoint": "last"}}')
+    (tmp_path / "metrics.jsonl").write_text("")
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=words) as found:
+        glue.scores(glue.Run("rte", 5e-5, 3.0, 0), tmp_path)
+    assert str(found.value).startswith(f"{tmp_path / name}: ")
+
+
+def test_a_seed_without_a_number_or_a_split_is_in_the_table():
+    shown = glue_table.table(
+        [
+            result("mnli", math.nan, seed=0, dev_mismatched=0.5),
+            result("mnli", 0.6, seed=1),
+        ]
+    )
+    first, second = (line.split() for line in shown.splitlines()[2:4])
+    assert first[:7] == ["mnli", "accuracy", "5e-05", "3", "2", "nan", "60.0"]
+    assert second[:8] == [
+        *("mnli", "mismatched", "accuracy", "5e-05", "3", "1", "50.0", "50.0")
+    ]
 
 
 def test_fields_reach_every_run(tmp_path):

@@ -278,6 +278,25 @@ def test_an_edited_config_is_another_run(tmp_path):
     assert folders[0] == folders[2] != folders[1]
 
 
+def test_a_name_in_many_bytes_is_a_folder(tmp_path):
+    long = f"--grid=task.text={'长' * 90},b"
+    command = ["--config=configs/finetune/text.py", long, f"--output={tmp_path}"]
+    first, second = sweep.plan(*sweep.parse(command))
+    for run in (first, second):
+        for path in (run.beside(".failed.json"), run.beside(".log")):
+            execution.write_atomically(path, "{}")
+    assert first.folder.name.startswith("text=长长长")
+    assert second.folder.name.startswith("text=b-")
+
+
+@pytest.mark.parametrize("seeds", ["²,³", "0,²", "0", "", "9" * 5000, "-1,0", "1,0"])
+def test_seeds_that_do_not_train_together(seeds, capsys, tmp_path):
+    given = [f"--grid=seed={seeds}", "--together", f"--output={tmp_path}", "--plan"]
+    assert sweep.main(["--config=configs/tiny.py", *given]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: --")
+
+
 def test_what_cannot_be_compared_is_one_line(runs, capsys):
     (runs / "empty").mkdir()
     for given, words in (
@@ -290,6 +309,47 @@ def test_what_cannot_be_compared_is_one_line(runs, capsys):
         assert compare.main(given) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("error: ") and words in line
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({}, "it has no seed"),
+        ({"seed": 0}, "it has no train.num_steps"),
+        ({"seed": 0, "train": []}, "it has no train.num_steps"),
+        ({"seed": "x"}, "it has seed='x'"),
+        ({"seed": None}, "it has seed=None"),
+        ({"seed": True}, "it has seed=True"),
+        ({"seed": 0, "train": {"num_steps": 2}}, "it has no train.early_stop"),
+        ({"seed": 0, "train": {"num_steps": "2"}}, "it has train.num_steps='2'"),
+        ([], "not a JSON object, but a list"),
+    ],
+)
+def test_a_damaged_config_is_one_line(runs, capsys, config, words):
+    path = runs / "low" / "seed_1" / "config.json"
+    path.write_text(json.dumps(config))
+    assert compare.main([str(runs / "low")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {path}: ") and words in line
+
+
+def test_a_line_without_scores_is_one_line(runs, capsys):
+    path = runs / "high_0" / "metrics.jsonl"
+    lines = [{"step": 2, "split": split, "time": 0.0} for split in ("train", "dev")]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert compare.main([str(runs / "high_0")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {path}: ") and "no scores" in line
+
+
+def test_a_page_without_matplotlib_is_one_line(runs, capsys, monkeypatch):
+    monkeypatch.setattr(compare.importlib.util, "find_spec", lambda name: None)
+    assert compare.main([str(runs / "low"), f"--output={runs / 'a.html'}"]) == 2
+    out, err = capsys.readouterr()
+    assert err.splitlines() == [
+        f"error: --output={runs / 'a.html'}: the plots need: pip install '.[report]'"
+    ]
+    assert not out and not (runs / "a.html").exists()
 
 
 def test_values_are_split_outside_of_brackets():

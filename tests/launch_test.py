@@ -61,9 +61,7 @@ def test_ci_calls_launch_test(tmp_path):
         ("-x",),
         ("",),
         ("tpu",),
-        ("tpu", "a", "b"),
         ("local",),
-        ("local", "2"),
     ],
     ids=" ".join,
 )

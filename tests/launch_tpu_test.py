@@ -198,21 +198,53 @@ def test_launch_sh_calls_it(cloud):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "said"),
     [
-        (),
-        ("--unknown", "--"),
-        ("--attach", "--", "--x"),
-        ("--attach", "--restart"),
-        ("--recreate", "--", "--x"),
-        ("--run=../x", "--"),
-        ("extra", "--"),
+        ((), "no -- before the arguments of the command to start: write ./launch.sh"),
+        (("--dryrun", "--"), "--dryrun: no such option; did you mean --dry-run?"),
+        (("--unknown", "--"), "--unknown: no such option"),
+        (("-x", "--"), "-x: no such option"),
+        (("--stop=1",), "--stop=1: --stop takes no value"),
+        (("--setup", "--"), "--setup: write --setup=COMMAND"),
+        (("--attach", "--", "--x"), "--attach starts nothing: leave out what is"),
+        (("--attach", "--restart"), "no -- before the arguments"),
+        (("--recreate", "--", "--x"), "--recreate is for --restart: add it"),
+        (("--run=../x", "--"), "--run is '../x': write at most 63 letters"),
+        (("--run=²", "--"), "--run is '²': write at most 63 letters"),
+        (("extra", "--"), "NAME and ZONE are needed before --, not my-slice us-east5"),
     ],
 )
-def test_usage(cloud, arguments):
+def test_wrong_arguments(cloud, arguments, said):
     status, out, err = cloud.launch(*arguments)
     assert (status, out) == (2, "")
-    assert err.startswith("usage: ./launch.sh tpu NAME ZONE")
+    assert err.startswith(f"error: {said}") and err.count("\n") == 1
+    assert err.endswith("; `./launch.sh tpu` says more\n")
+
+
+NO_PROJECT = """
+ERROR: (gcloud.compute.tpus.tpu-vm.describe) The required property [project] is not
+currently set. It can be set on a per-command basis with the [--project] flag.
+
+  $ gcloud config set project VALUE
+
+or it can be set temporarily by the environment variable [CLOUDSDK_CORE_PROJECT]
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (f"cat >&2 <<'END'{NO_PROJECT}END\nexit 1", "gcloud has no project: `gcloud"),
+        ("echo ERROR: no account >&2; echo advice >&2; exit 1", "ERROR: no account"),
+        ("echo no JSON", "not described: not JSON: no JSON"),
+        ("echo '[1]'", "not described: not JSON: [1]"),
+    ],
+)
+def test_what_gcloud_says_instead_of_a_description(cloud, tmp_path, answer, said):
+    (tmp_path / "bin" / "gcloud").write_text(f"#!/bin/bash\n{answer}\n")
+    status, _, err = cloud.launch("--", "--x")
+    assert status == 2
+    assert err.startswith("error: ") and said in err and err.count("\n") == 1
 
 
 def test_nothing_to_attach_to(cloud):

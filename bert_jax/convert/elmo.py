@@ -71,7 +71,7 @@ def read(folder: Path) -> tuple[ElmoConfig, dict[str, Any]]:
     path = outside.inside(folder, WEIGHTS)
     if path is None:
         raise UserError(f"{folder}: has no {WEIGHTS}")
-    with _opened(path, "r") as file:
+    with _opened(path) as file:
         found = {
             name: _dataset(file, name, shape, path)
             for name, shape in _shapes(config).items()
@@ -87,10 +87,16 @@ def write(
     Args:
       params: of `models.elmo.Elmo`.
       batch_size: of the training, for those who go on with bilm.
+
+    Raises:
+      OSError: they cannot be written, such as on a full disk.
     """
-    with _opened(folder / WEIGHTS, "w") as file:
+    # In memory first: HDF5 cannot close a file on a full disk, and says so at length.
+    with _library().File(WEIGHTS, "w", driver="core", backing_store=False) as file:
         for name, value in _values(params, config).items():
             file.create_dataset(name, data=np.asarray(value, np.float32))
+        file.flush()
+        (folder / WEIGHTS).write_bytes(file.id.get_file_image())
     options = {
         "bidirectional": True,
         "char_cnn": {
@@ -259,9 +265,9 @@ def _dataset(
 
 
 @contextlib.contextmanager
-def _opened(path: Path, mode: str) -> Iterator[Any]:
+def _opened(path: Path) -> Iterator[Any]:
     try:
-        with _library().File(path, mode) as file:
+        with _library().File(path, "r") as file:
             yield file
     except OSError as error:
         why = " ".join(str(error).split())[:200]

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.convert import huggingface, layout, model_card, reading
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import outside, temporary
 
@@ -39,7 +40,8 @@ def export(
     Args:
       tokenizer: None leaves its files out.
       folder: new, empty, or an earlier export, which is replaced.
-      provenance: JSON, saved in config.json under `bert_jax`.
+      provenance: JSON, saved in config.json under `bert_jax`; its `max_seq_length` is
+        where the tokenizer cuts, if asked to.
       title: the model's name in its card; empty: the folder's.
       dtype: float32, or float16 to round them; then `transformers` opens it in float16
         unless told otherwise, and we compute as ever.
@@ -114,7 +116,10 @@ def _write(
 ) -> None:
     form = FAMILIES[weights.config.architecture].huggingface
     tensors = _rounded(form.tensors_of(weights), dtype)
-    save_file(tensors, folder / reading.WEIGHTS, metadata={"format": "pt"})
+    try:
+        save_file(tensors, folder / reading.WEIGHTS, metadata={"format": "pt"})
+    except SafetensorError as error:  # a full disk, which it tells by its text alone
+        raise OSError(0, f"{reading.WEIGHTS}: {first_line(error)}") from error
     config = _config(weights, tokenizer)
     if dtype != "float32":
         config["torch_dtype"] = dtype
@@ -124,7 +129,8 @@ def _write(
     # safetensors makes its file readable by the owner only.
     shutil.copymode(folder / "config.json", folder / reading.WEIGHTS)
     if tokenizer is not None:
-        _write_tokenizer(tokenizer, weights, folder)
+        most = model_card.length(weights.config, provenance)
+        _write_tokenizer(tokenizer, weights, folder, most)
 
 
 def _rounded(tensors: Mapping[str, layout.Array], dtype: str) -> dict[str, np.ndarray]:
@@ -155,7 +161,7 @@ def _config(weights: layout.Weights, tokenizer: Tokenizer | None) -> dict[str, A
 
 
 def _write_tokenizer(
-    tokenizer: Tokenizer, weights: layout.Weights, folder: Path
+    tokenizer: Tokenizer, weights: layout.Weights, folder: Path, most: int
 ) -> None:
     form = FAMILIES[weights.config.architecture].huggingface
     tokenizer, fields, special = form.tokenizer_fields(tokenizer, weights)
@@ -165,7 +171,7 @@ def _write_tokenizer(
         # BertTokenizer maps words of more than 100 characters to [UNK].
         "tokenizer_class": "PreTrainedTokenizerFast",
         **fields,
-        "model_max_length": weights.config.max_position_embeddings,
+        "model_max_length": most,
         **special,
     }
     _write_json(folder / "tokenizer_config.json", own)

@@ -113,6 +113,7 @@ def _provenance(fields: dict[str, Any], path: Path) -> dict[str, Any]:
         and isinstance(config.get("task"), dict)
         and isinstance(config["task"].get("name", ""), str)
         and isinstance(named.get("step", 0), int)
+        and isinstance(named.get("max_seq_length", 1), int)
         and _are_scores(named.get("scores", {}))
     ):
         raise UserError(
@@ -224,9 +225,15 @@ def _weight_files(folder: Path) -> list[Path]:
         raise UserError(f"{folder / INDEX}: has no weight_map")
     paths = []
     for name in sorted({str(shard) for shard in shards.values()}):
-        path = outside.inside(folder, name)
+        try:
+            path = outside.inside(folder, name)
+        except (OSError, ValueError):  # no name of a file: too long, or with a NUL
+            path = None
         if path is None:
-            raise UserError(f"{folder / INDEX}: names {name}, which does not exist")
+            raise UserError(
+                f"{folder / INDEX}: names {outside.shown(name)}, which does not exist; "
+                "download the folder again"
+            )
         paths.append(path)
     return paths
 

@@ -56,7 +56,8 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yields line numbers from 1, and lines without their line breaks.
 
     Splits at "\\n" only (U+2028 and U+0085 occur inside texts). Drops "\\r" before it
-    and a byte order mark; decompresses the endings of COMPRESSED.
+    and a byte order mark; decompresses the endings of COMPRESSED. Where all would be
+    one line, splits it at "\\r", as old Macs and some spreadsheets end lines.
 
     Raises:
       UserError: the file cannot be read, is empty or not UTF-8.
@@ -64,7 +65,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     number = position = 0
     try:
         with _opened(path) as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(_lines(file), 1):
                 start = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
                 yield number, line[start:].decode("utf-8").rstrip("\r\n")
                 position += len(line)
@@ -78,6 +79,17 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}: cannot be read ({_reason(error)})") from error
     if not number:
         raise UserError(f"{path}: the file is empty")
+
+
+def _lines(file: Any) -> Iterator[bytes]:
+    """The lines with their line breaks."""
+    first = file.readline()
+    if b"\r" in first.rstrip(b"\r\n") and not file.peek(1):
+        yield from first.splitlines(keepends=True)  # of bytes: at \r and \n alone
+        return
+    if first:
+        yield first
+    yield from file
 
 
 def to_utf8(beginning: bytes) -> str:

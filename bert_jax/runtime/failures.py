@@ -1,7 +1,7 @@
 """Turns an exception into the line and exit status that the user sees."""
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes, storage
+from bert_jax.runtime import processes, storage, temporary
 
 
 def describe(error: Exception) -> tuple[int | None, str]:
@@ -17,7 +17,9 @@ def describe(error: Exception) -> tuple[int | None, str]:
             )
         case OSError():  # a full disk, a read-only folder
             place = error.filename or "writing"
-            return 2, f"{place}: {error.strerror or error}"
+            full = error.errno in temporary.FULL
+            then = "; make room there and run the same command again" if full else ""
+            return 2, f"{place}: {error.strerror or error}{then}"
         case MemoryError():
             return 2, (
                 "out of memory on this machine: lower the batch size or the size of "

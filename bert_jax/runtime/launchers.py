@@ -40,7 +40,7 @@ def arguments(environment: Mapping[str, str]) -> dict[str, Any] | None:
             )
         index = _number(environment, "BERT_JAX_PROCESS_ID", default=0, least=0)
         address = environment["BERT_JAX_COORDINATOR"]
-        if index >= number or not address.rpartition(":")[2].isdigit():
+        if index >= number or not address.rpartition(":")[2].isdecimal():
             raise UserError(
                 f"BERT_JAX_COORDINATOR={address} BERT_JAX_PROCESSES={number} "
                 f"BERT_JAX_PROCESS_ID={index}: required are HOST:PORT and an id below "
@@ -70,7 +70,8 @@ def heartbeat(environment: Mapping[str, str]) -> int:
 
 def _number(environment: Mapping[str, str], name: str, default: int, least: int) -> int:
     text = environment.get(name) or str(default)
-    if not text.isdigit() or int(text) < least:
+    # "²" is a digit for Python, and no number; nor is one of thousands of digits.
+    if not text.isdecimal() or len(text) > 9 or int(text) < least:
         raise UserError(
             f"{name}={text}: a whole number of at least {least} is required"
         )

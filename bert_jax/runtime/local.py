@@ -6,6 +6,7 @@ another process fails first, shows its error.
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from types import FrameType
 
 from bert_jax.errors import UserError
 
-_USAGE = "local N [--devices=D] -- ARGUMENTS: N and D are whole numbers of at least 1"
+_USAGE = "local N [--devices=D] -- ARGUMENTS: N and D are whole numbers, 1 to 9999"
 
 # Seconds for the other processes to end by themselves after one has failed.
 _GRACE = 10.0
@@ -58,8 +59,10 @@ def _parse(argv: Sequence[str]) -> tuple[int, int, list[str]]:
     words = [word for word in own if not word.startswith("--devices=")]
     devices = [w.partition("=")[2] for w in own if w.startswith("--devices=")] or ["1"]
     numbers = [*words, *devices]
-    if len(numbers) != 2 or not all(n.isdigit() and int(n) > 0 for n in numbers):
+    if len(words) != 1 or len(devices) != 1:
         raise UserError(_USAGE)
+    if wrong := [n for n in numbers if not re.fullmatch("[1-9][0-9]{0,3}", n)]:
+        raise UserError(f"local: {wrong[0][:80]!r} is no such number; {_USAGE}")
     return int(numbers[0]), int(numbers[1]), list(rest)
 
 

@@ -229,7 +229,7 @@ def replacing(place: Path) -> Iterator[TextIO]:
     if _is_stream(place):
         # Appends, so as not to empty a file behind it (/dev/stdout, redirected).
         try:
-            with place.open("a", encoding="utf-8") as file:
+            with temporary.naming(place), place.open("a", encoding="utf-8") as file:
                 yield file
         except BrokenPipeError as error:  # the reader closed it
             error.filename = error.filename or str(place)

@@ -18,6 +18,8 @@ from typing import TextIO
 _MARK = ".bert_jax"
 _LOCK = "lock"  # the lock file in a temporary folder
 _HELD = (errno.EAGAIN, errno.EACCES)
+# A full disk, a quota, a limit on a file's size.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Errors of file systems without locks: nothing there counts as abandoned.
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -49,13 +51,24 @@ def lock(path: Path) -> int | None:
 
 
 @contextlib.contextmanager
+def naming(place: object) -> Iterator[None]:
+    """Names the file in the error of a full disk: the system does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            error.filename = error.filename or str(place)
+        raise
+
+
+@contextlib.contextmanager
 def file(target: Path) -> Iterator[TextIO]:
     """Yields a file to write; replaces `target` with it at the end."""
     _sweep(target)
     path = _new_name(target)
     held = _lock_if_possible(path)
     try:
-        with open(held, "w", encoding="utf-8") as opened:
+        with naming(target), open(held, "w", encoding="utf-8") as opened:
             yield opened
             opened.flush()
             path.replace(target)
@@ -82,8 +95,12 @@ def folder(target: Path) -> Iterator[Path]:
 
 
 def _new_name(target: Path) -> Path:
-    # File names have at most 255 bytes.
-    return target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}{_MARK}")
+    return target.with_name(f"{_start(target)}{secrets.token_hex(4)}{_MARK}")
+
+
+def _start(target: Path) -> str:
+    """What its temporaries' names begin with: file names have at most 255 bytes."""
+    return f".{target.name.encode(errors='ignore')[:200].decode(errors='ignore')}."
 
 
 def _lock_if_possible(path: Path) -> int:
@@ -100,7 +117,7 @@ def _lock_if_possible(path: Path) -> int:
 
 def _sweep(target: Path) -> None:
     """Deletes the temporaries of `target` whose processes have ended."""
-    start = f".{target.name[:200]}."
+    start = _start(target)
     with contextlib.suppress(PermissionError):  # the folder may not be readable
         for name in os.listdir(target.parent):
             if name.startswith(start) and name.endswith(_MARK):

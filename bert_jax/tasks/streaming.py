@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from bert_jax.data.columns import ANY, Wanted
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, processes, storage
+from bert_jax.runtime import outside, processes, storage, temporary
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Batch, Outputs, Predictor
 
@@ -182,7 +182,8 @@ def output(target: str) -> Iterator[TextIO]:
             yield nowhere
         return
     if target == "-":
-        yield sys.stdout
+        with temporary.naming("standard output"):
+            yield sys.stdout
         return
     with storage.replacing(storage.output(target)) as file:
         yield file

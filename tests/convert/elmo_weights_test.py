@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import resource
 
 import elmo_numpy
 import numpy as np
@@ -117,6 +118,21 @@ def test_what_is_written_is_read_again(released, tmp_path):
     for group in ("lstm", "char_cnn"):
         assert options[group] == OPTIONS[group]
     assert weights.read(again)[0] == config
+
+
+@pytest.mark.parametrize("room", [0, 3000, 30_000])
+def test_a_full_disk_is_an_error_without_more(released, tmp_path, room, capfd):
+    config, params = weights.read(released[0])
+    again = tmp_path / "again"
+    again.mkdir()
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, unlimited[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            weights.write(again, config, params, batch_size=3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """Data come from files, whose names are text."""
 
+import bz2
+import gzip
+import lzma
 import os
 
 import pytest
@@ -34,6 +37,41 @@ def pipe(tmp_path):
 def test_a_pipe_is_no_data_file(pipe, read):
     with pytest.raises(UserError, match=r"pipe.*a pipe or a device can be read onl"):
         read(pipe)
+
+
+@pytest.mark.parametrize("ending", ["", *lines.COMPRESSED])
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"a\tb\r1\t2\r", ["a\tb", "1\t2"]),
+        (b"\xef\xbb\xbfa\r\rb\rc\n", ["a", "", "b", "c"]),
+        (b"a\rb\nc\n", ["a\rb", "c"]),  # inside of a text
+        (b"a\r\n\r\nb\r\n", ["a", "", "b"]),
+        (b"a\r", ["a"]),
+        (b"a\r\n", ["a"]),
+        (b"\r", [""]),
+    ],
+)
+def test_line_ends(tmp_path, ending, content, expected):
+    path = tmp_path / f"table.tsv{ending}"
+    path.write_bytes(compressed(content, ending))
+    found = list(lines.read_lines(path))
+    assert found == [*enumerate(expected, 1)]
+
+
+def compressed(content, ending):
+    if ending == ".zst":
+        pyarrow = pytest.importorskip("pyarrow", reason="needs the clean extra")
+        return pyarrow.compress(content, codec="zstd", asbytes=True)
+    module = {".gz": gzip, ".bz2": bz2, ".xz": lzma}.get(ending)
+    return module.compress(content) if module else content
+
+
+def test_a_byte_that_is_no_text_among_lines_of_old_macs(tmp_path):
+    path = tmp_path / "table.tsv"
+    path.write_bytes(b"a\tb\r1\t\xff\r")
+    with pytest.raises(UserError, match=r"table\.tsv:2: byte 6 is not UTF-8"):
+        list(lines.read_lines(path))
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,10 @@ def test_a_signal_reaches_every_process(tmp_path, capfd):
 
 @pytest.mark.parametrize(
     "argv",
-    [[], ["2"], ["2", "3", "--"], ["0", "--"], ["--devices=x", "2", "--"], ["--", "2"]],
+    [
+        *([], ["2"], ["2", "3", "--"], ["0", "--"], ["--devices=x", "2", "--"]),
+        *(["--", "2"], ["²", "--"], ["9" * 5000, "--"], ["2", "--devices=٣", "--"]),
+    ],
 )
 def test_wrong_arguments(argv, capfd):
     assert local.main(argv) == 2

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import stat
 import sys
 import threading
@@ -11,7 +12,8 @@ import pytest
 
 from bert_jax import main
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage
+from bert_jax.runtime import failures, storage
+from bert_jax.tasks import streaming
 
 
 @pytest.fixture
@@ -105,6 +107,42 @@ def test_an_open_file_is_written_to_behind_what_it_holds(tmp_path):
         write(link)
     assert path.read_text() == "before\ntext\n"
     assert path.stat().st_ino == inode
+
+
+@pytest.fixture
+def no_room():
+    """A file's size is limited, as a full disk limits it."""
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, unlimited[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+
+
+@pytest.mark.parametrize("length", [101, 100_000])  # seen at closing, and before
+def test_a_full_disk_is_named_with_its_file(tmp_path, no_room, length):
+    place = tmp_path / "answers.jsonl"
+    for whole in (write, storage.write_atomically):
+        with pytest.raises(OSError, match="File too large") as found:
+            whole(place, "x" * length)
+        assert failures.describe(found.value) == (
+            2,
+            f"{place}: File too large; make room there and run the same command again",
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_behind_standard_output(tmp_path, no_room, monkeypatch):
+    file = os.open(tmp_path / "answers.jsonl", os.O_WRONLY | os.O_CREAT)
+    os.write(file, b"x" * 100)
+    monkeypatch.setattr(sys, "stdout", os.fdopen(file, "w", closefd=False))
+    with (
+        pytest.raises(OSError, match="File too large") as found,
+        streaming.output("-") as output,
+    ):
+        output.write("x")
+        output.flush()
+    os.close(file)
+    assert failures.describe(found.value)[1].startswith("standard output: ")
 
 
 def test_what_cannot_be_a_file_is_refused(tmp_path):

@@ -179,6 +179,9 @@ def test_an_error_in_one_process_ends_the_other_with_its_words(micro, tmp_path):
     [
         ({"PROCESSES": "2"}, "BERT_JAX_COORDINATOR is not"),
         ({"PROCESSES": "two"}, "a whole number"),
+        ({"PROCESSES": "²"}, "a whole number"),
+        ({"PROCESSES": "9" * 5000}, "a whole number"),
+        ({"PROCESSES": "2", "COORDINATOR": "a:²", "PROCESS_ID": "0"}, "HOST:PORT"),
         ({"PROCESSES": "2", "COORDINATOR": "here", "PROCESS_ID": "0"}, "HOST:PORT"),
         ({"PROCESSES": "2", "COORDINATOR": "a:1", "PROCESS_ID": "2"}, "below"),
     ],

@@ -82,8 +82,9 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path):
     assert target.stat().st_mode & 0o777 == 0o640
 
 
-def test_the_longest_name_has_a_temporary_too(tmp_path):
-    target = tmp_path / ("x" * 255)
+@pytest.mark.parametrize("name", ["x" * 255, "长" * 85])
+def test_the_longest_name_has_a_temporary_too(tmp_path, name):
+    target = tmp_path / name
     write("file", target)
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
 
