@@ -234,33 +234,32 @@ def heads(rng: random.Random) -> Drawn:
 
 
 def bodies(rng: random.Random) -> Drawn:
-    """Bodies that are no rows."""
+    """Bodies that are no rows, or nearly none."""
     long = "a" * rng.choice([100_001, 900_000])
     whole = json.dumps(rows(rng)).encode()
     junk = bytes(rng.choices(range(128, 192), k=rng.randint(1, 300)))
-    deep = rng.choice([900, 980, 1000, 5000, 400_000])
-    body = rng.choice(
+    depth = rng.choice([*range(900, 1000, 7), 5000, 400_000])
+    deep = b"[" * depth + b"]" * depth
+    number = rng.choice([b"NaN", b"-Infinity", b"[1e999]", b"-1e999", b"1" * 9999])
+    text = rng.choice([b"3", b"null", b'["a"]', b"{}", b'"\\ud800"'])
+    body, statuses = rng.choice(
         [
-            *(b"", b" ", b"null", b"3", b'"text"', b"true", b"[[]]", b"[null]", b"{}"),
-            *(junk, whole[:-1], whole + b"x", b"\0" * 1000, b"text=a&text_b=b"),
-            *(b'{"text": "a", "x": NaN}', b'{"text": "a", "x": [1e999]}'),
-            *(b'{"text": "a", "x": -Infinity}', b'{"text": "\\ud800"}'),
-            *(b'{"text": 3}', b'{"text": null}', b'{"text": ["a"]}', b'{"text": {}}'),
+            *((x, {400}) for x in (b"", b" ", b"null", b"3", b'"text"', b"true")),
             *(
-                b'{"text": "a", "text_b": 3}',
-                b'{"text": "a", "x": ' + b"1" * 9999 + b"}",
+                (x, {400})
+                for x in (b"[[]]", b"[null]", b"{}", junk, b"text=a&text_b=b")
             ),
-            b'{"text": "a", "x": '
-            + b"[" * deep
-            + b"]" * deep
-            + b"," * (deep == 900)
-            + b"}",
-            *(json.dumps({"text": long}).encode(), b"[" + b"{}," * 20_000 + b"{}]"),
-            b"[" + b'{"text": "a"},' * 20_000 + b"{}]",
+            *((x, {400, 503}) for x in (whole[:-1], whole + b"x", b"\0" * 1000)),
+            (b'{"text": "a", "x": %s}' % number, {400}),
+            (b'{"text": %s}' % text, {400}),
+            (b'{"text": "a", "text_b": 3}', {400}),
+            (b'{"text": "a", "x": %s}' % deep, {200, 400, 503}),
+            (json.dumps({"text": long}).encode(), {400, 503}),
+            (b"[" + b"{}," * 20_000 + b"{}]", {400, 503}),
+            (b"[" + b'{"text": "a"},' * 20_000 + b"{}]", {400, 503}),
         ]
     )
-    raw = request(body)
-    return f"{body[:60]!r}, {len(body)} bytes", _expecting(raw, {400, 503})
+    return f"{body[:60]!r}, {len(body)} bytes", _expecting(request(body), statuses)
 
 
 def lengths(rng: random.Random) -> Drawn:
@@ -278,15 +277,11 @@ def right(rng: random.Random) -> Drawn:
     body = json.dumps(row(rng)).encode()
     more = rng.choice(
         [
-            *(
-                "Origin: http://localhost",
-                "Expect: 100-continue",
-                "X-Long: " + "y" * 9000,
-            ),
-            *("Connection: keep-alive", "Content-Type: text/plain", "Accept: \xe9"),
+            *("Origin: http://localhost", "X-Long: " + "y" * 9000, "Accept: \xe9"),
+            *("Connection: keep-alive", "Content-Type: text/plain", "Cookie: a=b"),
         ]
     )
-    raw = request(body, *([] if more.startswith("Expect") else [more]))
+    raw = request(body, more)
     if rng.random() < 0.2:
         raw = request(b"\xef\xbb\xbf" + body)
     return more[:40], _expecting(raw, {200})
