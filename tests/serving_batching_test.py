@@ -8,13 +8,17 @@ from bert_jax.errors import UserError
 from bert_jax.serving.batching import Batcher
 
 
+def of(rows):
+    return lambda: rows
+
+
 class Held:
     """Computes when it is let; `groups` has what was computed together."""
 
     def __init__(self, most=4, measure=lambda _: 10):
         self.groups, self.go, self.began = [], threading.Event(), threading.Event()
         self.batcher = Batcher(measure, int, self.compute, most)
-        self.first = self.batcher.submit(["0"])
+        self.first = self.batcher.submit(of(["0"]))
         assert self.began.wait(10)
 
     def compute(self, rows):
@@ -32,16 +36,16 @@ class Held:
 
 def test_rows_that_wait_are_computed_together():
     held = Held()
-    futures = [held.batcher.submit([str(row)]) for row in range(1, 8)]
+    futures = [held.batcher.submit(of([str(row)])) for row in range(1, 8)]
     assert held.results(*futures) == [[2 * row] for row in range(1, 8)]
     assert held.groups == [[0], [1, 2, 3, 4], [5, 6, 7]]
 
 
 def test_a_request_of_few_rows_does_not_wait_for_one_of_many():
     held = Held(most=2)
-    many = held.batcher.submit([str(row) for row in range(10, 20)])
-    more = held.batcher.submit([str(row) for row in range(30, 33)])
-    few = held.batcher.submit(["7"])
+    many = held.batcher.submit(of([str(row) for row in range(10, 20)]))
+    more = held.batcher.submit(of([str(row) for row in range(30, 33)]))
+    few = held.batcher.submit(of(["7"]))
     assert held.results(few, more, many)[0] == [14]
     assert held.groups[:4] == [[0], [10, 30], [7, 11], [31, 12]]
     assert many.result() == [2 * row for row in range(10, 20)]
@@ -50,15 +54,15 @@ def test_a_request_of_few_rows_does_not_wait_for_one_of_many():
 def test_a_short_row_shares_no_batch_with_a_long_one():
     sizes = {"1": 50, "2": 5000, "3": 60, "4": 16_000}
     held = Held(measure=lambda row: sizes.get(row, 10))
-    futures = [held.batcher.submit([row]) for row in ("1", "2", "3", "4")]
+    futures = [held.batcher.submit(of([row])) for row in ("1", "2", "3", "4")]
     held.results(*futures)
     assert held.groups == [[0], [1, 3], [2], [4]]
 
 
 def test_who_has_gone_is_not_computed():
     held = Held()
-    gone = held.batcher.submit([str(row) for row in range(1000)])
-    half = held.batcher.submit(["5", "6", "7"])
+    gone = held.batcher.submit(of([str(row) for row in range(1000)]))
+    half = held.batcher.submit(of(["5", "6", "7"]))
     gone.cancel()
     assert held.results(half) == [[10, 12, 14]]
     assert held.groups == [[0], [5, 6, 7]]
@@ -66,8 +70,8 @@ def test_who_has_gone_is_not_computed():
 
 def test_a_wrong_row_fails_its_request_alone():
     held = Held()
-    wrong = held.batcher.submit(["1", "x", "2"])
-    right = held.batcher.submit(["3"])
+    wrong = held.batcher.submit(of(["1", "x", "2"]))
+    right = held.batcher.submit(of(["3"]))
     assert held.results(right) == [[6]]
     with pytest.raises(UserError, match="row 1: invalid literal"):
         wrong.result(10)
@@ -84,9 +88,9 @@ def test_an_error_reaches_who_asked_and_not_who_was_computed_with_him():
         return rows
 
     batcher = Batcher(len, str, compute, 4)
-    batcher.submit(["first"])
+    batcher.submit(of(["first"]))
     began.wait(10)
-    bad, good = batcher.submit(["bad"]), batcher.submit(["good"])
+    bad, good = batcher.submit(of(["bad"])), batcher.submit(of(["good"]))
     go.set()
     assert good.result(10) == ["good"]
     with pytest.raises(ValueError, match="broken"):
@@ -96,5 +100,27 @@ def test_an_error_reaches_who_asked_and_not_who_was_computed_with_him():
 
 def test_no_rows_have_no_answers():
     batcher = Batcher(len, str, lambda rows: 1 / 0, 4)
-    assert batcher.submit([]).result(10) == []
+    assert batcher.submit(of([])).result(10) == []
     batcher.close(10.0)
+
+
+def test_what_is_long_to_read_is_read_after_the_others():
+    held, order = Held(), []
+
+    def read(name):
+        return lambda: order.append(name) or [str(len(order))]
+
+    long = [held.batcher.submit(read("long"), 50_000) for _ in range(3)]
+    gone = held.batcher.submit(read("gone"), 50_000)
+    short = held.batcher.submit(read("short"), 60)
+    gone.cancel()
+    held.results(short, *long)
+    assert order == ["short", "long", "long", "long"]
+
+
+def test_what_cannot_be_read_fails_alone():
+    held = Held()
+    wrong = held.batcher.submit(lambda: 1 / 0)
+    assert held.results(held.batcher.submit(of(["3"]))) == [[6]]
+    with pytest.raises(ZeroDivisionError):
+        wrong.result(10)

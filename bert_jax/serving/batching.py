@@ -12,6 +12,7 @@ from typing import Any
 from bert_jax.errors import UserError
 
 Answers = list[Any]
+Read = Callable[[], Sequence[Any]]
 
 # Characters: so many share a batch, in which a short row waits for no long one.
 _TOGETHER = 20_000
@@ -22,26 +23,46 @@ _EACH = 100  # what a row costs besides its characters
 class _Request:
     """A request's rows; `next` is the first that is not yet taken."""
 
-    def __init__(self, rows: Sequence[Any], number: int):
-        self.rows, self.number = rows, number
-        self.next, self.cost, self.left = 0, 0, len(rows)
+    def __init__(self, read: Read, cost: int, number: int):
+        self.read: Read | None = read
+        self.cost, self.number = cost, number
+        self.rows: Sequence[Any] = ()
+        self.answers: Answers = []
+        self.next = self.left = 0
         self.size: int | None = None  # of the next row
-        self.answers: Answers = [None] * len(rows)
         self.future: Future[Answers] = Future()
         self.future.add_done_callback(self._forget)
 
     def _forget(self, _: "Future[Answers]") -> None:
-        self.rows, self.answers = (), []
+        self.read, self.rows, self.answers = None, (), []
+
+    def begin(self) -> None:
+        """Reads the rows, if that is not done."""
+        if (read := self.read) is None:
+            return
+        try:
+            self.rows = read()
+        except Exception as error:  # whatever it is, those who wait get it
+            self.fail(error)
+            return
+        self.read, self.left = None, len(self.rows)
+        self.answers = [None] * self.left
+        if not self.rows:
+            self.finish()
 
     def fail(self, error: Exception) -> None:
         with contextlib.suppress(InvalidStateError):  # its client has gone
             self.future.set_exception(error)
 
     def take(self, place: int, answer: Any) -> None:
-        with contextlib.suppress(IndexError, InvalidStateError):  # as above
+        with contextlib.suppress(IndexError):  # as below
             self.answers[place], self.left = answer, self.left - 1
             if not self.left:
-                self.future.set_result(self.answers)
+                self.finish()
+
+    def finish(self) -> None:
+        with contextlib.suppress(InvalidStateError):  # its client has gone
+            self.future.set_result(self.answers)
 
     def __lt__(self, other: "_Request") -> bool:
         return (self.cost, self.number) < (other.cost, other.number)
@@ -53,8 +74,8 @@ _Row = tuple[_Request, int]
 class Batcher:
     """Computes in a thread; while it does, the next rows gather.
 
-    The next row is always of the request that has had the least computed, so a request
-    of few rows waits for one batch, whatever others have sent.
+    The next row is always of the request that has cost the least, so a request of few
+    rows waits for one batch, whatever others have sent.
 
     Args:
       measure: a row's size in characters.
@@ -81,12 +102,14 @@ class Batcher:
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
-    def submit(self, rows: Sequence[Any]) -> "Future[Answers]":
-        """The answers to a request's rows; to cancel it takes them from the queue."""
-        request = _Request(rows, next(self._numbers))
-        if not rows:
-            request.future.set_result([])
-            return request.future
+    def submit(self, read: Read, cost: int = 0) -> "Future[Answers]":
+        """The answers to a request's rows; to cancel it takes them from the queue.
+
+        Args:
+          read: gives the rows, when it is their turn.
+          cost: of reading, in characters.
+        """
+        request = _Request(read, cost, next(self._numbers))
         self._came.put(request)
         return request.future
 
@@ -118,6 +141,15 @@ class Batcher:
         longest, room = 0, _TOGETHER
         while self._waiting and len(group) < self.most and len(aside) < self.most:
             request = heapq.heappop(self._waiting)
+            if request.read and request.cost > room:
+                if group:
+                    aside.append(request)
+                    continue
+                request.begin()  # long: a turn of its own
+                heapq.heappush(self._waiting, request)
+                break
+            room -= request.cost if request.read else 0
+            request.begin()
             if request.future.done() or not self._sized(request):
                 continue
             size = request.size or 0
@@ -152,7 +184,7 @@ class Batcher:
             return
         try:
             answers = self._compute([one for _, _, one in live])
-        except Exception as error:  # whatever it is, those who wait get it
+        except Exception as error:  # as above
             requests = {request for request, _, _ in live}
             for request in requests:
                 if len(requests) == 1:

@@ -33,8 +33,7 @@ log = logging.getLogger(__name__)
 PAGE = LocalPath(__file__).with_name("page.html")
 MOST_ROWS = 10_000  # of a request
 MOST_CHARACTERS = 100_000  # of a row
-# Requests of more than so many bytes, or more rows than a batch, are large: so many of
-# them at a time.
+# Requests of more than so many bytes are large: so many of them at a time.
 LARGE_BYTES, MOST_LARGE = 65_536, 32
 _PAUSE = 0.2  # seconds between two looks at whether the server has ended
 _LEFT = 1.0  # seconds for threads to end, after the grace
@@ -185,20 +184,24 @@ class Service:
 
     async def predict(self, body: bytes) -> Answer:
         """The rows of the body with their answers, as JSON."""
+        is_list = False
+
+        def read() -> Sequence[Any]:
+            nonlocal is_list
+            given = outside.parse(body, "the request")
+            is_list = isinstance(given, list)
+            rows = given if is_list else [given]
+            if len(rows) > MOST_ROWS:
+                raise UserError(f"{len(rows):,} rows; send at most {MOST_ROWS:,}")
+            return rows
+
         large = len(body) > LARGE_BYTES
         with self._room() if large else contextlib.nullcontext():
             try:
-                given = outside.parse(body, "the request")
-                rows = given if isinstance(given, list) else [given]
-                if len(rows) > MOST_ROWS:
-                    raise UserError(f"{len(rows):,} rows; send at most {MOST_ROWS:,}")
-                many = not large and len(rows) > self._batcher.most
-                with self._room() if many else contextlib.nullcontext():
-                    texts = await self._answers(rows)
+                texts = await self._answers(self._batcher.submit(read, len(body)))
             except UserError as error:
                 raise Refused(400, str(error)) from error
-        whole = f"[{', '.join(texts)}]" if isinstance(given, list) else texts[0]
-        return Answer(200, whole)
+        return Answer(200, f"[{', '.join(texts)}]" if is_list else texts[0])
 
     @contextlib.contextmanager
     def _room(self) -> Iterator[None]:
@@ -211,8 +214,7 @@ class Service:
         finally:
             self._large -= 1
 
-    async def _answers(self, rows: Sequence[Any]) -> Sequence[str]:
-        future = self._batcher.submit(rows)
+    async def _answers(self, future: "Future[list[Any]]") -> Sequence[str]:
         try:
             async with asyncio.timeout(self._seconds):
                 return await asyncio.wrap_future(future)
