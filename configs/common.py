@@ -28,6 +28,7 @@ def get_config() -> ConfigDict:
     config.evaluate = _evaluate()
     config.checkpoint = _checkpoint()
     config.predict = _predict()
+    config.serve = _serve()
     config.mesh = _mesh()
     return config
 
@@ -287,6 +288,16 @@ def _predict() -> ConfigDict:
     # [CLS]; mean: its pieces' mean).
     predict.vectors = "pieces"
     return predict
+
+
+def _serve() -> ConfigDict:
+    serve = ConfigDict()
+    # Names by which clients may call --mode=serve, besides --host and its address: of a
+    # proxy, of this machine.
+    serve.hosts = ()
+    serve.request_seconds = 120.0  # from a request's last byte to its answer
+    serve.grace_seconds = 10.0  # after SIGTERM, for what is being answered
+    return serve
 
 
 def _mesh() -> ConfigDict:

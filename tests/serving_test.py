@@ -1,85 +1,17 @@
 """`--mode=serve`: rows over HTTP, and the page in a browser."""
 
-import asyncio
 import concurrent.futures
 import json
-import threading
+import socket
 import time
 import urllib.error
 import urllib.request
-from unittest import mock
 
 import pytest
-from ml_collections import ConfigDict
 from runs import finish, free_port, here, start, wait_until
 
-from bert_jax.serving import server
-from bert_jax.serving.batching import Batcher
-from bert_jax.tasks.task import Predictor, Task
-
-
-@pytest.fixture(autouse=True)
-def needs_its_server():
-    pytest.importorskip("uvicorn", reason="needs the serve extra")
-
-
-def test_rows_that_wait_are_computed_together():
-    sizes, go = [], threading.Event()
-
-    def compute(rows):
-        go.wait(10)
-        sizes.append(len(rows))
-        return [{"double": 2 * row} for row in rows]
-
-    batcher = Batcher(compute, 4)
-    futures = [batcher.submit(0)]
-    time.sleep(0.2)  # the first is being computed
-    futures += [batcher.submit(row) for row in range(1, 8)]
-    gone = batcher.submit(99)
-    gone.cancel()
-    go.set()
-    assert [f.result(10)["double"] for f in futures] == [2 * row for row in range(8)]
-    batcher.close()
-    assert sizes[:3] == [1, 4, 3]
-
-
-def test_an_error_reaches_who_asked_and_the_next_are_answered():
-    def compute(rows):
-        if rows == ["bad"]:
-            raise RuntimeError("broken")
-        return [{} for _ in rows]
-
-    batcher = Batcher(compute, 1)
-    with pytest.raises(RuntimeError, match="broken"):
-        batcher.submit("bad").result(10)
-    assert batcher.submit("good").result(10) == {}
-    batcher.close()
-
-
-def test_a_failure_is_an_answer_too():
-    task = mock.create_autospec(Task, instance=True)
-    task.config = ConfigDict({"task": {"name": "pretraining"}})
-    predictor = mock.create_autospec(Predictor, instance=True)
-
-    def compute(rows):
-        raise RuntimeError("RESOURCE_EXHAUSTED")
-
-    batcher = Batcher(compute, 4)
-    served = server.app(task, predictor, batcher)
-    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": []}
-    sent = []
-
-    async def receive():
-        return {"type": "http.request", "body": b'{"text": "a"}'}
-
-    async def send(message):
-        sent.append(message)
-
-    with pytest.raises(RuntimeError):  # for the server's log
-        asyncio.run(served(scope, receive, send))
-    batcher.close()
-    assert sent[0]["status"] == 500
-    assert json.loads(sent[1]["body"]) == {"error": "RuntimeError: RESOURCE_EXHAUSTED"}
+from bert_jax.training import answering
+from tests.served import connected, head
 
 
 @pytest.fixture
@@ -96,9 +28,13 @@ def served(plain):
             return False
 
     wait_until(answers, process)
-    yield address
-    process.send_signal(15)
-    finish(process, 143)
+    with connected(port) as client:
+        client.sendall(head("Content-Length: 1000") + b"four")  # and never the rest
+        yield address
+        stopped = time.monotonic()
+        process.send_signal(15)
+        finish(process, 143)
+    assert time.monotonic() - stopped < 5
 
 
 def ask(address, body=None):
@@ -137,7 +73,7 @@ def test_answers_are_those_of_predict(served, plain, tmp_path):
             )
     for body, words in (
         (b"{", "not JSON"),
-        (b"\xff", "not UTF-8"),
+        (b"\xff", "not JSON ('utf-8'"),
         (b"3", "row 0: a JSON object"),
         (b'[{"text": "a"}, {}]', "row 1: "),
     ):
@@ -145,7 +81,10 @@ def test_answers_are_those_of_predict(served, plain, tmp_path):
         assert said["status"] == 400 and words in said["error"]
 
 
-def test_a_port_that_is_taken_is_one_line(served, plain):
-    port = served.rpartition(":")[2]
-    _, error = here("--mode=serve", f"--workdir={plain}", f"--port={port}", status=2)
+def test_a_port_that_is_taken_is_one_line_before_the_model_loads(plain, monkeypatch):
+    monkeypatch.setattr(answering, "of_task", None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = ("--mode=serve", f"--workdir={plain}", f"--port={port}")
+        _, error = here(*arguments, status=2)
     assert error.splitlines()[-1].startswith(f"error: --port={port}: ")

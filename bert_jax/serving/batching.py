@@ -1,62 +1,207 @@
-"""Rows of many requests, computed together."""
+"""Rows of many requests, in turn and computed together."""
 
-import concurrent.futures
+import contextlib
+import heapq
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
-Answers = list[dict[str, Any]]
-Waiting = tuple[Any, "concurrent.futures.Future[dict[str, Any]]"]
+from bert_jax.errors import UserError
+
+Answers = list[Any]
+Read = Callable[[], Sequence[Any]]
+
+# Characters: so many share a batch, in which a short row waits for no long one.
+_TOGETHER = 20_000
+_SHORT, _TIMES = 400, 4
+_EACH = 100  # what a row costs besides its characters
+
+
+class _Request:
+    """A request's rows; `next` is the first that is not yet taken."""
+
+    def __init__(self, read: Read, cost: int, number: int):
+        self.read: Read | None = read
+        self.cost, self.number = cost, number
+        self.rows: Sequence[Any] = ()
+        self.answers: Answers = []
+        self.next = self.left = 0
+        self.size: int | None = None  # of the next row
+        self.future: Future[Answers] = Future()
+        self.future.add_done_callback(self._forget)
+
+    def _forget(self, _: "Future[Answers]") -> None:
+        self.read, self.rows, self.answers = None, (), []
+
+    def begin(self) -> None:
+        """Reads the rows, if that is not done."""
+        if (read := self.read) is None:
+            return
+        try:
+            self.rows = read()
+        except Exception as error:  # whatever it is, those who wait get it
+            self.fail(error)
+            return
+        self.read, self.left = None, len(self.rows)
+        self.answers = [None] * self.left
+        if not self.rows:
+            self.finish()
+
+    def fail(self, error: Exception) -> None:
+        with contextlib.suppress(InvalidStateError):  # its client has gone
+            self.future.set_exception(error)
+
+    def take(self, place: int, answer: Any) -> None:
+        with contextlib.suppress(IndexError):  # as below
+            self.answers[place], self.left = answer, self.left - 1
+            if not self.left:
+                self.finish()
+
+    def finish(self) -> None:
+        with contextlib.suppress(InvalidStateError):  # its client has gone
+            self.future.set_result(self.answers)
+
+    def __lt__(self, other: "_Request") -> bool:
+        return (self.cost, self.number) < (other.cost, other.number)
+
+
+_Row = tuple[_Request, int]
 
 
 class Batcher:
     """Computes in a thread; while it does, the next rows gather.
 
+    The next row is always of the request that has cost the least, so a request of few
+    rows waits for one batch, whatever others have sent.
+
     Args:
-      compute: parsed rows -> what to add to each.
+      measure: a row's size in characters.
+      parse: row -> what `compute` needs.
+      compute: parsed rows -> the answer to each.
       most: rows computed together.
+
+    A ValueError of `measure` or `parse` fails the row's request: a UserError with the
+    row's number.
     """
 
-    def __init__(self, compute: Callable[[Sequence[Any]], Answers], most: int):
-        self._compute, self._most = compute, most
-        self._rows: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
+    def __init__(
+        self,
+        measure: Callable[[Any], int],
+        parse: Callable[[Any], Any],
+        compute: Callable[[Sequence[Any]], Answers],
+        most: int,
+    ):
+        self._measure, self._parse, self._compute = measure, parse, compute
+        self.most = most
+        self._came: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._waiting: list[_Request] = []  # a heap, of the thread alone
+        self._numbers, self._ends = itertools.count(), False
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
-    def submit(self, parsed: Any) -> "concurrent.futures.Future[dict[str, Any]]":
-        """The answer to a row, when it is computed."""
-        future: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
-        self._rows.put((parsed, future))
-        return future
+    def submit(self, read: Read, cost: int = 0) -> "Future[Answers]":
+        """The answers to a request's rows; to cancel it takes them from the queue.
 
-    def close(self) -> None:
-        """Ends the thread once the rows before are answered."""
-        self._rows.put(None)
-        self._thread.join()
+        Args:
+          read: gives the rows, when it is their turn.
+          cost: of reading, in characters.
+        """
+        request = _Request(read, cost, next(self._numbers))
+        self._came.put(request)
+        return request.future
+
+    def close(self, seconds: float | None = None) -> None:
+        """Ends the thread after the batch that it computes, or leaves it."""
+        self._ends = True
+        self._came.put(None)
+        self._thread.join(seconds)
 
     def _work(self) -> None:
-        ends = False
-        while not ends:
-            batch: list[Waiting] = []
-            found = self._rows.get()
-            while found is not None:
-                batch.append(found)
-                if len(batch) == self._most or self._rows.empty():
-                    break
-                found = self._rows.get()
-            ends = found is None
-            if batch:
-                self._answer(batch)
+        while not self._ends:
+            self._gather()
+            if group := self._next_group():
+                self._answer(group)
 
-    def _answer(self, batch: Sequence[Waiting]) -> None:
-        # Who no longer waits need not be answered.
-        live = [each for each in batch if each[1].set_running_or_notify_cancel()]
-        try:
-            answers = self._compute([parsed for parsed, _ in live]) if live else []
-        except Exception as error:  # whatever it is, those who wait get it
-            for _, future in live:
-                future.set_exception(error)
+    def _gather(self) -> None:
+        """Takes in what has come; waits for it if there is nothing else to do."""
+        self._waiting = [one for one in self._waiting if not one.future.done()]
+        heapq.heapify(self._waiting)
+        while not self._waiting or not self._came.empty():
+            request = self._came.get()
+            if request is None:
+                return
+            heapq.heappush(self._waiting, request)
+
+    def _next_group(self) -> list[_Row]:
+        group: list[_Row] = []
+        aside: list[_Request] = []
+        longest, room = 0, _TOGETHER
+        while self._waiting and len(group) < self.most and len(aside) < self.most:
+            request = heapq.heappop(self._waiting)
+            if request.read and request.cost > room:
+                if group:
+                    aside.append(request)
+                    continue
+                request.begin()  # long: a turn of its own
+                heapq.heappush(self._waiting, request)
+                break
+            room -= request.cost if request.read else 0
+            request.begin()
+            if request.future.done() or not self._sized(request):
+                continue
+            size = request.size or 0
+            if group and size > min(longest, room):
+                aside.append(request)
+                continue
+            longest = longest or max(_TIMES * size, _SHORT)
+            room -= size
+            group.append((request, request.next))
+            request.next, request.size = request.next + 1, None
+            request.cost += size + _EACH
+            if request.next < len(request.rows):
+                heapq.heappush(self._waiting, request)
+        for request in aside:
+            heapq.heappush(self._waiting, request)
+        return group
+
+    def _sized(self, request: _Request) -> bool:
+        """Measures the next row; False if the request has failed by that."""
+        if request.size is None:
+            request.size = _of_row(request, request.next, self._measure)
+        return request.size is not None
+
+    def _answer(self, group: Sequence[_Row]) -> None:
+        parsed = []
+        for request, place in group:
+            if not request.future.done():
+                one = _of_row(request, place, self._parse)
+                parsed.append((request, place, one))
+        live = [each for each in parsed if not each[0].future.done()]
+        if not live:
             return
-        for (_, future), answer in zip(live, answers, strict=True):
-            future.set_result(answer)
+        try:
+            answers = self._compute([one for _, _, one in live])
+        except Exception as error:  # as above
+            requests = {request for request, _, _ in live}
+            for request in requests:
+                if len(requests) == 1:
+                    request.fail(error)
+                else:  # one's row must not fail the others'
+                    self._answer([(one, at) for one, at, _ in live if one is request])
+            return
+        for (request, place, _), answer in zip(live, answers, strict=True):
+            request.take(place, answer)
+
+
+def _of_row(request: _Request, place: int, function: Callable[[Any], Any]) -> Any:
+    """A function's result for a row; None, and the request has failed, if it raises."""
+    try:
+        return function(request.rows[place])
+    except ValueError as error:
+        request.fail(UserError(f"row {place}: {error}"))
+    except Exception as error:  # as above
+        request.fail(error)
+    return None

@@ -1,18 +1,19 @@
 """`--mode=serve`: answers rows over HTTP, and on a page for a browser.
 
-    POST /predict   a row, or a list of rows, as JSON -> the same with the answers
-    GET  /health    {"status": "ok", "task": ...}
-    GET  /          the page
-
-Needs the serve extra (starlette and uvicorn).
+POST /predict   a row, or a list of rows, as JSON -> the same with the answers
+GET  /health    {"status": "ok", "task": ...}
+GET  /          the page
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import socket
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path as LocalPath
 from typing import Any
 
@@ -20,19 +21,27 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import outside
 from bert_jax.runtime.storage import Path
 from bert_jax.serving.batching import Batcher
+from bert_jax.serving.connections import Connections
+from bert_jax.serving.messages import Answer, Refused
+from bert_jax.serving.names import Names
 from bert_jax.tasks import row_files
-from bert_jax.tasks.task import Predictor, Task
+from bert_jax.tasks.task import Task
 from bert_jax.training import answering
 
 log = logging.getLogger(__name__)
 
 PAGE = LocalPath(__file__).with_name("page.html")
-MOST_BYTES = 10_000_000  # of a request
-MOST_ROWS = 10_000
+MOST_ROWS = 10_000  # of a request
+MOST_CHARACTERS = 100_000  # of a row
+# Requests of more than so many bytes are large: so many of them at a time.
+LARGE_BYTES, MOST_LARGE = 65_536, 32
 _PAUSE = 0.2  # seconds between two looks at whether the server has ended
-# Fields of the page's form; a task of one's own has texts.
-_FIELDS = {"squad": ("question", "context"), "swag": ("context", "endings")}
-_TEXTS = ("text", "text_b")
+_LEFT = 1.0  # seconds for threads to end, after the grace
+# The page is one file, and is not shown inside another site's.
+_POLICY = (
+    "Content-Security-Policy: default-src 'self'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; frame-ancestors 'none'"
+)
 
 
 def serve(task: Task, folder: Path, host: str, port: int) -> None:
@@ -43,110 +52,221 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
       port: 0: any that is free; the address is logged.
 
     Raises:
-      UserError: the serve extra is not installed; the port is taken.
-      Interrupted: a signal ended it; requests that had arrived are answered.
+      UserError: the port is taken; nothing is loaded then.
+      Interrupted: a signal ended it; requests that had arrived are answered, or cut
+        after `config.serve.grace_seconds`.
+    """
+    listening = bound(host, port)
+    model = answering.of_task(task, folder)
+
+    def compute(given: Sequence[Any]) -> list[str]:
+        answers = model.answer([parsed for _, parsed in given])
+        return [_text(*pair) for pair in zip(given, answers, strict=True)]
+
+    def parse(row: Any) -> Any:
+        return row, answering.parsed_row(model.predictor, row)
+
+    batcher = Batcher(measured, parse, compute, model.size)
+    fields = task.config.serve
+    service = Service(task, batcher, fields.request_seconds)
+    names = Names(host, fields.hosts)
+    running = Running(Connections(service.routes(), names), listening, host)
+    try:
+        while not running.done.done():
+            time.sleep(_PAUSE)
+        running.done.result()
+    finally:
+        running.end(fields.grace_seconds)
+        batcher.close(_LEFT)
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket of that address, which nobody can connect to yet.
+
+    Raises:
+      UserError: there is no such address, or its port is taken.
     """
     try:
-        import uvicorn
-    except ImportError as error:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, *_, address = min(found, key=lambda each: each[0] != socket.AF_INET)
+    except (OSError, UnicodeError) as error:
         raise UserError(
-            "--mode=serve: needs starlette and uvicorn; pip install '.[serve]'"
+            f"--host={host[:100]}: no address of this machine ({error}); name one, "
+            "such as 127.0.0.1"
         ) from error
-    model = answering.of_task(task, folder)
-    batcher = Batcher(model.answer, model.size)
-    application = app(task, model.predictor, batcher)
-    listening = _listening(host, port)
-    settings = uvicorn.Config(application, log_config=None, access_log=False)
-    server = uvicorn.Server(settings)
-    # In a thread, where it sets no handlers: signals end the program as ever.
-    thread = threading.Thread(target=server.run, args=([listening],))
-    thread.start()
-    address, own = listening.getsockname()[:2]
-    said = False
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6 and hasattr(socket, "IPV6_V6ONLY"):  # `::` is both
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     try:
-        while thread.is_alive():
-            if server.started and not said:
-                said = True
-                log.info("serving on http://%s:%d (stop with Ctrl-C)", address, own)
-            time.sleep(_PAUSE)
-    finally:
-        server.should_exit = True
-        thread.join()
-        batcher.close()
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port))
+        made.bind(address)
     except OSError as error:
-        raise UserError(
-            f"--port={port}: cannot be used on {host} ({error.strerror}); name "
-            "another, or --port=0 for any that is free"
-        ) from error
+        made.close()
+        raise _unusable(host, port, error) from error
+    return made
 
 
-def app(task: Task, predictor: Predictor, batcher: Batcher) -> Any:
-    """The ASGI application."""
-    from starlette.applications import Starlette
-    from starlette.responses import HTMLResponse, JSONResponse, Response
-    from starlette.routing import Route
-
-    name = task.config.task.name
-    about = {"task": name, "fields": list(_FIELDS.get(name, _TEXTS))}
-
-    async def predict(request: Any) -> Response:
-        try:
-            given = await _read(request)
-            rows = given if isinstance(given, list) else [given]
-            if len(rows) > MOST_ROWS:
-                raise UserError(f"{len(rows):,} rows; send at most {MOST_ROWS:,}")
-            parsed = await asyncio.to_thread(answering.parsed, predictor, rows)
-        except (UserError, ValueError) as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
-        futures = [asyncio.wrap_future(batcher.submit(one)) for one in parsed]
-        answers = await asyncio.gather(*futures)
-        found = [
-            row_files.answered(row, row_files.rounded(answer))
-            for row, answer in zip(rows, answers, strict=True)
-        ]
-        text = json.dumps(found if isinstance(given, list) else found[0])
-        return Response(text, media_type="application/json")
-
-    async def health(_: Any) -> Response:
-        return JSONResponse({"status": "ok", **about})
-
-    async def failed(_: Any, error: Exception) -> Response:
-        fault = f"{type(error).__name__}: {str(error)[:150]}"
-        return JSONResponse({"error": fault}, status_code=500)
-
-    async def page(_: Any) -> Response:
-        return HTMLResponse(PAGE.read_text(encoding="utf-8"))
-
-    return Starlette(
-        routes=[
-            Route("/predict", predict, methods=["POST"]),
-            Route("/health", health),
-            Route("/", page),
-        ],
-        exception_handlers={Exception: failed},
+def _unusable(host: str, port: int, error: OSError) -> UserError:
+    return UserError(
+        f"--port={port}: cannot be used on {host} ({error.strerror}); name another, or "
+        "--port=0 for any that is free"
     )
 
 
-async def _read(request: Any) -> Any:
-    """The JSON of a request.
+class Running:
+    """Connections that are answered in a thread, until `end`.
+
+    Attributes:
+      done: is set when the thread ends; to its error, if there is one.
 
     Raises:
-      UserError: it is too long, or not JSON.
+      UserError: another program has taken the port meanwhile.
     """
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BYTES:
-            raise UserError(
-                f"the request has more than {MOST_BYTES:,} bytes; send less"
-            )
+
+    def __init__(self, connections: Connections, listening: socket.socket, host: str):
+        address, port = listening.getsockname()[:2]
+        try:
+            listening.listen()
+        except OSError as error:
+            raise _unusable(host, port, error) from error
+        self.done: Future[None] = Future()
+        self._connections, self._listening = connections, listening
+        self._loop = asyncio.new_event_loop()
+        self._ends, self._grace = asyncio.Event(), 0.0
+        # In a thread, where it sets no handlers: signals end the program as ever.
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        shown = f"[{address}]" if ":" in address else address
+        log.info("serving on http://%s:%d (stop with Ctrl-C)", shown, port)
+
+    def end(self, grace: float) -> None:
+        """Ends it in so many seconds, and some for what is cut."""
+        self._grace = grace
+        with contextlib.suppress(RuntimeError):  # it has ended by itself
+            self._loop.call_soon_threadsafe(self._ends.set)
+        self._thread.join(grace + 2 * _LEFT)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+            self.done.set_result(None)
+        except BaseException as error:
+            self.done.set_exception(error)
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        server = await self._connections.listen(self._listening)
+        await self._ends.wait()
+        await self._connections.end(server, self._grace)
+
+
+class Service:
+    """What is served.
+
+    Args:
+      seconds: that a request may take.
+    """
+
+    def __init__(self, task: Task, batcher: Batcher, seconds: float):
+        self._batcher, self._seconds, self._large = batcher, seconds, 0
+        name = task.config.task.name
+        self._about = {"status": "ok", "task": name, "fields": _fields(task)}
+        self._page = PAGE.read_text(encoding="utf-8")
+
+    def routes(self) -> Any:
+        """Path -> method -> what answers a body."""
+        return {
+            "/predict": {"POST": self.predict},
+            "/health": {"GET": self.health},
+            "/": {"GET": self.page},
+        }
+
+    async def predict(self, body: bytes) -> Answer:
+        """The rows of the body with their answers, as JSON."""
+        is_list = False
+
+        def read() -> Sequence[Any]:
+            nonlocal is_list
+            given = outside.parse(body, "the request")
+            is_list = isinstance(given, list)
+            rows = given if is_list else [given]
+            if len(rows) > MOST_ROWS:
+                raise UserError(f"{len(rows):,} rows; send at most {MOST_ROWS:,}")
+            return rows
+
+        large = len(body) > LARGE_BYTES
+        with self._room() if large else contextlib.nullcontext():
+            try:
+                texts = await self._answers(self._batcher.submit(read, len(body)))
+            except UserError as error:
+                raise Refused(400, str(error)) from error
+        return Answer(200, f"[{', '.join(texts)}]" if is_list else texts[0])
+
+    @contextlib.contextmanager
+    def _room(self) -> Iterator[None]:
+        if self._large == MOST_LARGE:
+            text = f"{MOST_LARGE} large requests are being answered; ask again, or less"
+            raise Refused(503, text, "Retry-After: 5")
+        self._large += 1
+        try:
+            yield
+        finally:
+            self._large -= 1
+
+    async def _answers(self, future: "Future[list[Any]]") -> Sequence[str]:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await asyncio.wrap_future(future)
+        except TimeoutError as error:
+            text = f"not answered within {self._seconds:g} s; send less at once"
+            raise Refused(503, text, "Retry-After: 10") from error
+
+    async def health(self, _: bytes) -> Answer:
+        """That the server is there, and what it is asked for."""
+        return Answer(200, json.dumps(self._about))
+
+    async def page(self, _: bytes) -> Answer:
+        """The page for a browser."""
+        return Answer(200, self._page, "text/html", (_POLICY,))
+
+
+def measured(row: Any) -> int:
+    """A row's size in characters.
+
+    Raises:
+      ValueError: it is too long, or has a number that is none.
+    """
     try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"the request is not UTF-8: {error}") from error
-    return outside.parse(text, "the request")
+        size = len(json.dumps(row, ensure_ascii=False, allow_nan=False))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    except ValueError as error:
+        raise ValueError("NaN and infinite numbers are not JSON") from error
+    if size > MOST_CHARACTERS:
+        raise ValueError(
+            f"{size:,} characters; at most {MOST_CHARACTERS:,} are answered here, and "
+            "any number by --mode=predict"
+        )
+    return size
+
+
+def _text(given: tuple[dict[str, Any], Any], answer: dict[str, Any]) -> str:
+    row = row_files.answered(given[0], row_files.rounded(answer))
+    return json.dumps(row, allow_nan=False)
+
+
+def _fields(task: Task) -> list[str]:
+    """What the page's form has; a task of one's own has texts."""
+    match task.config.task.name:
+        case "squad":
+            return ["question", "context"]
+        case "swag":
+            return ["context", "endings"]
+        case "ner":
+            return ["text"]
+        case "pretraining":
+            pairs = task.config.corpus.nsp
+        case _:
+            pairs = getattr(task, "pairs", True)
+    return ["text", "text_b"] if pairs else ["text"]

@@ -88,10 +88,19 @@ def parsed(predictor: Predictor, rows: Sequence[Any]) -> list[Any]:
     """
     found = []
     for number, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            raise ValueError(f"row {number}: a JSON object is required")
         try:
-            found.append(predictor.parse(dict(row)))
+            found.append(parsed_row(predictor, row))
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from error
     return found
+
+
+def parsed_row(predictor: Predictor, row: Any) -> Any:
+    """What the predictor makes of a row.
+
+    Raises:
+      ValueError: it is wrong.
+    """
+    if not isinstance(row, Mapping):
+        raise ValueError("a JSON object is required")
+    return predictor.parse(dict(row))

@@ -35,8 +35,9 @@ PLACES = ("corpus.data_dir", "init_from", "tokenizer.vocab_file", "predict.atten
 VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "TFDS_DATA_DIR")
 # Fields that say where and how a model runs; none changes the model.
 MAY_DIFFER = (
-    *("mesh.", "predict.", "evaluate.", "corpus.data_dir", *DATA, "model.dtype"),
-    *("model.attention", "model.remat", "corpus.runner", "corpus.beam_options"),
+    *("mesh.", "predict.", "serve.", "evaluate.", "corpus.data_dir", *DATA),
+    *("model.dtype", "model.attention", "model.remat"),
+    *("corpus.runner", "corpus.beam_options"),
 )
 
 
@@ -96,7 +97,7 @@ def of_run(
     config.mesh = configuration.defaults().mesh  # for this machine, not the run's
     for override in overrides:
         field, before, after = configuration.override(config, override)
-        if before == after or field.startswith(("mesh.", "predict.")):
+        if before == after or field.startswith(("mesh.", "predict.", "serve.")):
             continue
         if field == "task.dev_file" and "dev_fraction" in config.task:
             config.task.dev_fraction = 0.0  # that file is dev now
@@ -249,8 +250,7 @@ def _shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Confi
         pretrains = recorded["task.name"] == "elmo"  # its config has a BERT's fields
         there = "elmo" if pretrains else recorded["model.architecture"]
         _check_architecture(config, there)
-        names = weights.decisive(config.model.architecture)
-        shape = {name: recorded[name] for name in names}
+        shape = {n: recorded[n] for n in weights.decisive(config.model.architecture)}
     else:
         shape = _shape(config)
     named = {field_of(override) for override in overrides}

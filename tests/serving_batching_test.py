@@ -1,0 +1,126 @@
+"""Rows of many requests: in turn, together, and not those of who has gone."""
+
+import threading
+
+import pytest
+
+from bert_jax.errors import UserError
+from bert_jax.serving.batching import Batcher
+
+
+def of(rows):
+    return lambda: rows
+
+
+class Held:
+    """Computes when it is let; `groups` has what was computed together."""
+
+    def __init__(self, most=4, measure=lambda _: 10):
+        self.groups, self.go, self.began = [], threading.Event(), threading.Event()
+        self.batcher = Batcher(measure, int, self.compute, most)
+        self.first = self.batcher.submit(of(["0"]))
+        assert self.began.wait(10)
+
+    def compute(self, rows):
+        self.began.set()
+        assert self.go.wait(10)
+        self.groups.append(list(rows))
+        return [2 * row for row in rows]
+
+    def results(self, *futures):
+        self.go.set()
+        found = [future.result(10) for future in futures]
+        self.batcher.close(10.0)
+        return found
+
+
+def test_rows_that_wait_are_computed_together():
+    held = Held()
+    futures = [held.batcher.submit(of([str(row)])) for row in range(1, 8)]
+    assert held.results(*futures) == [[2 * row] for row in range(1, 8)]
+    assert held.groups == [[0], [1, 2, 3, 4], [5, 6, 7]]
+
+
+def test_a_request_of_few_rows_does_not_wait_for_one_of_many():
+    held = Held(most=2)
+    many = held.batcher.submit(of([str(row) for row in range(10, 20)]))
+    more = held.batcher.submit(of([str(row) for row in range(30, 33)]))
+    few = held.batcher.submit(of(["7"]))
+    assert held.results(few, more, many)[0] == [14]
+    assert held.groups[:4] == [[0], [10, 30], [7, 11], [31, 12]]
+    assert many.result() == [2 * row for row in range(10, 20)]
+
+
+def test_a_short_row_shares_no_batch_with_a_long_one():
+    sizes = {"1": 50, "2": 5000, "3": 60, "4": 16_000}
+    held = Held(measure=lambda row: sizes.get(row, 10))
+    futures = [held.batcher.submit(of([row])) for row in ("1", "2", "3", "4")]
+    held.results(*futures)
+    assert held.groups == [[0], [1, 3], [2], [4]]
+
+
+def test_who_has_gone_is_not_computed():
+    held = Held()
+    gone = held.batcher.submit(of([str(row) for row in range(1000)]))
+    half = held.batcher.submit(of(["5", "6", "7"]))
+    gone.cancel()
+    assert held.results(half) == [[10, 12, 14]]
+    assert held.groups == [[0], [5, 6, 7]]
+
+
+def test_a_wrong_row_fails_its_request_alone():
+    held = Held()
+    wrong = held.batcher.submit(of(["1", "x", "2"]))
+    right = held.batcher.submit(of(["3"]))
+    assert held.results(right) == [[6]]
+    with pytest.raises(UserError, match="row 1: invalid literal"):
+        wrong.result(10)
+
+
+def test_an_error_reaches_who_asked_and_not_who_was_computed_with_him():
+    began, go = threading.Event(), threading.Event()
+
+    def compute(rows):
+        began.set()
+        go.wait(10)
+        if "bad" in rows:
+            raise ValueError("broken")
+        return rows
+
+    batcher = Batcher(len, str, compute, 4)
+    batcher.submit(of(["first"]))
+    began.wait(10)
+    bad, good = batcher.submit(of(["bad"])), batcher.submit(of(["good"]))
+    go.set()
+    assert good.result(10) == ["good"]
+    with pytest.raises(ValueError, match="broken"):
+        bad.result(10)
+    batcher.close(10.0)
+
+
+def test_no_rows_have_no_answers():
+    batcher = Batcher(len, str, lambda rows: 1 / 0, 4)
+    assert batcher.submit(of([])).result(10) == []
+    batcher.close(10.0)
+
+
+def test_what_is_long_to_read_is_read_after_the_others():
+    held, order = Held(), []
+
+    def read(name):
+        return lambda: order.append(name) or [str(len(order))]
+
+    long = [held.batcher.submit(read("long"), 50_000) for _ in range(3)]
+    gone = held.batcher.submit(read("gone"), 50_000)
+    short = held.batcher.submit(read("short"), 60)
+    gone.cancel()
+    held.results(short, *long)
+    assert order == ["short", "long", "long", "long"]
+
+
+def test_what_cannot_be_read_fails_alone():
+    held = Held()
+    wrong = held.batcher.submit(lambda: 1 / 0)
+    assert held.results(held.batcher.submit(of(["3"]))) == [[6]]
+    with pytest.raises(ZeroDivisionError):
+        wrong.result(10)

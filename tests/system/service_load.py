@@ -1,0 +1,152 @@
+"""How long honest clients of `--mode=serve` wait while hostile ones try.
+
+    python -m tests.system.service_load [--honest=8] [--hostile=200] [--seconds=10]
+
+A server answers with the weights of pretrained/mini. So many honest clients each ask
+one row after another, with `--pause` seconds between; alone, then beside the hostile
+ones (tests/system/hostile.py, each kind but what is right), and so on in turn,
+`--rounds` times. The hostile ones run in processes of the lowest priority, so that
+the server is measured, not the machine. What rows of each length need is compiled
+before. Prints the percentiles, and how many times as long the 99th is.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import functools
+import multiprocessing
+import os
+import random
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import date
+from multiprocessing.synchronize import Event
+from typing import Any
+
+import numpy as np
+
+from bert_jax.runtime.terminal import table
+from tests.served import asked, request
+from tests.system import hostile
+from tests.system.chaos import processor
+from tests.system.service import HONEST, Server
+
+
+def honest(port: int, seed: int, end: float, pause: float) -> list[float]:
+    """Asks until the end; the seconds that each answer took.
+
+    Raises:
+      RuntimeError: an answer is none.
+    """
+    rng, times = random.Random(seed), []
+    while time.monotonic() < end:
+        time.sleep(rng.uniform(0, 2 * pause))
+        start = time.monotonic()
+        status, said = asked(port, request(HONEST))
+        times.append(time.monotonic() - start)
+        if status != 200 or len(said["masks"]) != 1:
+            raise RuntimeError(f"status {status}: {said}")
+    return times
+
+
+def attack(port: int, clients: int, seed: int, ends: Event, count: Any) -> None:
+    """Hostile clients in a process, until it ends."""
+    os.nice(19)
+
+    def go(number: int) -> None:
+        rng = random.Random(f"{seed}:{number}")
+        while not ends.is_set():
+            drawn = hostile.draw(rng.randrange(10**9), seed)
+            if drawn.kind == "right":
+                continue
+            with contextlib.suppress(OSError):  # it is cut
+                drawn.run(port)
+            with count.get_lock():
+                count.value += 1
+            ends.wait(rng.uniform(0, 1))
+
+    threads = [threading.Thread(target=go, args=(n,)) for n in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@contextlib.contextmanager
+def attacked(port: int, clients: int, seed: int) -> Iterator[Any]:
+    """Hostile clients, in processes; yields the count of what they have tried."""
+    new = multiprocessing.get_context("spawn")
+    ends, count = new.Event(), new.Value("i", 0)
+    processes = [
+        new.Process(target=attack, args=(port, share, seed + n, ends, count))
+        for n, share in enumerate([clients // 2, clients - clients // 2])
+    ]
+    for process in processes:
+        process.start()
+    try:
+        yield count
+    finally:
+        ends.set()
+        for process in processes:
+            process.join()
+
+
+def measured(port: int, clients: int, seconds: float, pause: float) -> list[float]:
+    end = time.monotonic() + seconds
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        found = [pool.submit(honest, port, n, end, pause) for n in range(clients)]
+        return [one for each in found for one in each.result()]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--honest", type=int, default=8)
+    parser.add_argument("--hostile", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each part")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--pause", type=float, default=0.1, help="of honest clients")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(argv)
+    given = ["python", "-m", "tests.system.service_load", *argv]
+    print(f"$ {shlex.join(given)}")
+    print(f"{date.today()}, {processor()}, {os.cpu_count()} cores", flush=True)
+    server = Server()
+    alone, beside, tries = [], [], 0
+    ask = functools.partial(
+        measured, server.port, options.honest, options.seconds, options.pause
+    )
+    for words in range(1, 32):
+        for masks in (1, 2, 4, 8, 16):
+            text = " ".join(["[MASK]"] * masks + ["the"] * (words - masks))
+            asked(server.port, request({"text": text}))
+    for turn in range(options.rounds):
+        alone += ask()
+        with attacked(server.port, options.hostile, options.seed + 10 * turn) as count:
+            time.sleep(1)
+            before = count.value
+            beside += ask()
+            tries += count.value - before
+    faults = server.end()
+    rows = [
+        (name, f"{len(times):,}", *(f"{1000 * x:.0f}" for x in percentiles(times)))
+        for name, times in (("alone", alone), ("beside", beside))
+    ]
+    print(table(rows, ("honest clients", "answers", "50% ms", "90%", "99%", "most")))
+    ratio = percentiles(beside)[2] / percentiles(alone)[2]
+    print(f"{tries:,} hostile tries beside them; the 99th percentile is {ratio:.2f} x")
+    print("\n".join(faults) or "the server has ended as it should, and said nothing")
+    return 1 if faults else 0
+
+
+def percentiles(times: Sequence[float]) -> list[float]:
+    return [float(x) for x in np.percentile(times, (50, 90, 99, 100))]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
