@@ -5,9 +5,10 @@
 A server answers with the weights of pretrained/mini. So many honest clients each ask
 one row after another, with `--pause` seconds between; alone, then beside the hostile
 ones (tests/system/hostile.py, each kind but what is right), and so on in turn,
-`--rounds` times. The hostile ones run in processes of the lowest priority, so that
-the server is measured, not the machine. What rows of each length need is compiled
-before. Prints the percentiles, and how many times as long the 99th is.
+`--rounds` times. The rows of both are drawn alike, and what they need is compiled
+before. The hostile ones run in processes of the lowest priority, so that the server is
+measured, not the machine. Prints the percentiles, and how many times as long the 99th
+is beside them.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from bert_jax.runtime.terminal import table
 from tests.served import asked, request
 from tests.system import hostile
 from tests.system.chaos import processor
-from tests.system.service import HONEST, Server
+from tests.system.service import Server
 
 
 def honest(port: int, seed: int, end: float, pause: float) -> list[float]:
@@ -44,10 +45,11 @@ def honest(port: int, seed: int, end: float, pause: float) -> list[float]:
     rng, times = random.Random(seed), []
     while time.monotonic() < end:
         time.sleep(rng.uniform(0, 2 * pause))
+        row = hostile.row(rng)
         start = time.monotonic()
-        status, said = asked(port, request(HONEST))
+        status, said = asked(port, request(row))
         times.append(time.monotonic() - start)
-        if status != 200 or len(said["masks"]) != 1:
+        if status != 200 or len(said["masks"]) != row["text"].count("[MASK]"):
             raise RuntimeError(f"status {status}: {said}")
     return times
 
