@@ -24,8 +24,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import date
-from multiprocessing.synchronize import Event
-from typing import Any
+from multiprocessing.synchronize import Event, Semaphore
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,44 +54,58 @@ def honest(port: int, seed: int, end: float, pause: float) -> list[float]:
     return times
 
 
-def attack(port: int, clients: int, seed: int, ends: Event, count: Any) -> None:
-    """Hostile clients in a process, until it ends."""
+class Signals(NamedTuple):
+    """What hostile processes hear, and tell."""
+
+    goes: Event
+    ends: Event
+    ready: Semaphore
+    tries: Any  # a shared number
+
+
+def attack(port: int, clients: int, seed: int, signals: Signals) -> None:
+    """Hostile clients in a process, while they may."""
     os.nice(19)
 
     def go(number: int) -> None:
         rng = random.Random(f"{seed}:{number}")
-        while not ends.is_set():
+        while not signals.ends.is_set():
+            if not signals.goes.wait(0.5):
+                continue
             drawn = hostile.draw(rng.randrange(10**9), seed)
             if drawn.kind == "right":
                 continue
             with contextlib.suppress(OSError):  # it is cut
                 drawn.run(port)
-            with count.get_lock():
-                count.value += 1
-            ends.wait(rng.uniform(0, 1))
+            with signals.tries.get_lock():
+                signals.tries.value += 1
+            signals.ends.wait(rng.uniform(0, 1))
 
     threads = [threading.Thread(target=go, args=(n,)) for n in range(clients)]
     for thread in threads:
         thread.start()
+    signals.ready.release()
     for thread in threads:
         thread.join()
 
 
 @contextlib.contextmanager
-def attacked(port: int, clients: int, seed: int) -> Iterator[Any]:
-    """Hostile clients, in processes; yields the count of what they have tried."""
+def attackers(port: int, clients: int, seed: int) -> Iterator[Signals]:
+    """Processes of hostile clients, which wait until they may go."""
     new = multiprocessing.get_context("spawn")
-    ends, count = new.Event(), new.Value("i", 0)
+    signals = Signals(new.Event(), new.Event(), new.Semaphore(0), new.Value("i", 0))
     processes = [
-        new.Process(target=attack, args=(port, share, seed + n, ends, count))
+        new.Process(target=attack, args=(port, share, seed + n, signals))
         for n, share in enumerate([clients // 2, clients - clients // 2])
     ]
     for process in processes:
         process.start()
     try:
-        yield count
+        for _ in processes:
+            signals.ready.acquire()
+        yield signals
     finally:
-        ends.set()
+        signals.ends.set()
         for process in processes:
             process.join()
 
@@ -127,13 +141,16 @@ def main(argv: Sequence[str]) -> int:
         for masks in (1, 2, 4, 8, 16):
             text = " ".join(["[MASK]"] * masks + ["the"] * (words - masks))
             asked(server.port, request({"text": text}))
-    for turn in range(options.rounds):
-        alone += ask()
-        with attacked(server.port, options.hostile, options.seed + 10 * turn) as count:
+    with attackers(server.port, options.hostile, options.seed) as signals:
+        for _ in range(options.rounds):
+            alone += ask()
+            signals.goes.set()
             time.sleep(1)
-            before = count.value
+            before = signals.tries.value
             beside += ask()
-            tries += count.value - before
+            tries += signals.tries.value - before
+            signals.goes.clear()
+            time.sleep(2)
     faults = server.end()
     rows = [
         (name, f"{len(times):,}", *(f"{1000 * x:.0f}" for x in percentiles(times)))
