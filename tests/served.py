@@ -25,6 +25,7 @@ def echo(rows: Sequence[Any]) -> list[str]:
 @contextlib.contextmanager
 def serving(
     compute: Callable[[Sequence[Any]], list[str]] = echo,
+    parse: Callable[[Any], Any] = lambda row: row,
     host: str = "127.0.0.1",
     hosts: Sequence[str] = (),
     seconds: float = SECONDS,
@@ -33,7 +34,7 @@ def serving(
     """Yields the port. `compute` gets rows and gives JSON."""
     task = mock.create_autospec(Task, instance=True)
     task.config = ConfigDict({"task": {"name": "ner"}})
-    batcher = Batcher(server.measured, lambda row: row, compute, 4)
+    batcher = Batcher(server.measured, parse, compute, 4)
     service = server.Service(task, batcher, seconds)
     listening = server.bound(host, 0)
     connections = Connections(service.routes(), Names(host, hosts))

@@ -1,16 +1,22 @@
 """Clients of `--mode=serve` that do what none should, against a server without a
 model."""
 
+import asyncio
 import contextlib
+import json
 import logging
 import socket
 import threading
 import time
+from unittest import mock
 
 import pytest
+from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
 from bert_jax.serving import connections, messages, server
+from bert_jax.serving.batching import Batcher
+from bert_jax.tasks.task import Task
 from tests.served import asked, connected, head, received, request, serving
 
 ROW = {"text": "a"}
@@ -246,3 +252,22 @@ def test_the_end_waits_no_longer_than_its_grace():
         time.sleep(0.3)
         start = time.monotonic()
     assert time.monotonic() - start < 3
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs", "fields"),
+    [
+        ("text", False, ["text"]),
+        ("mrpc", True, ["text", "text_b"]),
+        ("squad", None, ["question", "context"]),
+        ("my own", None, ["text", "text_b"]),
+    ],
+)
+def test_the_page_has_the_boxes_that_the_task_reads(name, pairs, fields):
+    task = mock.create_autospec(Task, instance=True)
+    task.config = ConfigDict({"task": {"name": name}})
+    if pairs is not None:
+        task.pairs = pairs
+    service = server.Service(task, mock.create_autospec(Batcher, instance=True), 1.0)
+    answer = asyncio.run(service.health(b""))
+    assert json.loads(answer.body)["fields"] == fields

@@ -113,6 +113,9 @@ class Connections:
             async with limit(BODY_SECONDS, "body"):
                 body = await read_body(reader, writer, head)
             self._read.pop(task, None)
+            await asyncio.sleep(0)  # hears of who closed behind the request
+            if reader.at_eof():
+                return
             answer = await _unless_left(reader, _answered(route, body))
         except Refused as refused:
             answer = refused.answer

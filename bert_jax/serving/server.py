@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,7 @@ MOST_CHARACTERS = 100_000  # of a row
 # Requests of more than so many bytes are large: so many of them at a time.
 LARGE_BYTES, MOST_LARGE = 65_536, 32
 _PAUSE = 0.2  # seconds between two looks at whether the server has ended
+_SWITCH = 5e-4  # seconds
 _LEFT = 1.0  # seconds for threads to end, after the grace
 # The page is one file, and is not shown inside another site's.
 _POLICY = (
@@ -133,6 +135,9 @@ class Running:
         self._connections, self._listening = connections, listening
         self._loop = asyncio.new_event_loop()
         self._ends, self._grace = asyncio.Event(), 0.0
+        # The thread that computes gives way to this one within a short time, and back;
+        # by default each waits 5 ms for the other, dozens of times a batch.
+        sys.setswitchinterval(_SWITCH)
         # In a thread, where it sets no handlers: signals end the program as ever.
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -176,7 +176,7 @@ def one_round(
     return counts, wrong
 
 
-def report(counts: Counter, wrong: Sequence[Wrong], seed: int) -> str:
+def report(counts: Mapping[str, int], wrong: Sequence[Wrong], seed: int) -> str:
     """A table by kind; and each failure, with its command."""
     failed = Counter(each.kind for each in wrong)
     lines = [(kind, str(counts[kind]), str(failed[kind])) for kind in sorted(counts)]

@@ -5,9 +5,10 @@
 A server answers with the weights of pretrained/mini. So many honest clients each ask
 one row after another, with `--pause` seconds between; alone, then beside the hostile
 ones (tests/system/hostile.py, each kind but what is right), and so on in turn,
-`--rounds` times. The hostile ones run in processes of the lowest priority, so that
-the server is measured, not the machine. What rows of each length need is compiled
-before. Prints the percentiles, and how many times as long the 99th is.
+`--rounds` times. The rows of both are drawn alike, and what they need is compiled
+before. The hostile ones run in processes of the lowest priority, so that the server is
+measured, not the machine. Prints the percentiles, and how many times as long the 99th
+is beside them.
 """
 
 import argparse
@@ -23,8 +24,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import date
-from multiprocessing.synchronize import Event
-from typing import Any
+from multiprocessing.synchronize import Event, Semaphore
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from bert_jax.runtime.terminal import table
 from tests.served import asked, request
 from tests.system import hostile
 from tests.system.chaos import processor
-from tests.system.service import HONEST, Server
+from tests.system.service import Server
 
 
 def honest(port: int, seed: int, end: float, pause: float) -> list[float]:
@@ -44,52 +45,67 @@ def honest(port: int, seed: int, end: float, pause: float) -> list[float]:
     rng, times = random.Random(seed), []
     while time.monotonic() < end:
         time.sleep(rng.uniform(0, 2 * pause))
+        row = hostile.row(rng)
         start = time.monotonic()
-        status, said = asked(port, request(HONEST))
+        status, said = asked(port, request(row))
         times.append(time.monotonic() - start)
-        if status != 200 or len(said["masks"]) != 1:
+        if status != 200 or len(said["masks"]) != row["text"].count("[MASK]"):
             raise RuntimeError(f"status {status}: {said}")
     return times
 
 
-def attack(port: int, clients: int, seed: int, ends: Event, count: Any) -> None:
-    """Hostile clients in a process, until it ends."""
+class Signals(NamedTuple):
+    """What hostile processes hear, and tell."""
+
+    goes: Event
+    ends: Event
+    ready: Semaphore
+    tries: Any  # a shared number
+
+
+def attack(port: int, clients: int, seed: int, signals: Signals) -> None:
+    """Hostile clients in a process, while they may."""
     os.nice(19)
 
     def go(number: int) -> None:
         rng = random.Random(f"{seed}:{number}")
-        while not ends.is_set():
+        while not signals.ends.is_set():
+            if not signals.goes.wait(0.5):
+                continue
             drawn = hostile.draw(rng.randrange(10**9), seed)
             if drawn.kind == "right":
                 continue
             with contextlib.suppress(OSError):  # it is cut
                 drawn.run(port)
-            with count.get_lock():
-                count.value += 1
-            ends.wait(rng.uniform(0, 1))
+            with signals.tries.get_lock():
+                signals.tries.value += 1
+            signals.ends.wait(rng.uniform(0, 1))
 
     threads = [threading.Thread(target=go, args=(n,)) for n in range(clients)]
     for thread in threads:
         thread.start()
+    signals.ready.release()
     for thread in threads:
         thread.join()
 
 
 @contextlib.contextmanager
-def attacked(port: int, clients: int, seed: int) -> Iterator[Any]:
-    """Hostile clients, in processes; yields the count of what they have tried."""
+def attackers(port: int, clients: int, seed: int) -> Iterator[Signals]:
+    """Processes of hostile clients, which wait until they may go."""
     new = multiprocessing.get_context("spawn")
-    ends, count = new.Event(), new.Value("i", 0)
+    signals = Signals(new.Event(), new.Event(), new.Semaphore(0), new.Value("i", 0))
     processes = [
-        new.Process(target=attack, args=(port, share, seed + n, ends, count))
+        new.Process(target=attack, args=(port, share, seed + n, signals))
         for n, share in enumerate([clients // 2, clients - clients // 2])
     ]
     for process in processes:
         process.start()
     try:
-        yield count
+        for _ in processes:
+            signals.ready.acquire()
+        yield signals
     finally:
-        ends.set()
+        signals.ends.set()
         for process in processes:
             process.join()
 
@@ -125,13 +141,16 @@ def main(argv: Sequence[str]) -> int:
         for masks in (1, 2, 4, 8, 16):
             text = " ".join(["[MASK]"] * masks + ["the"] * (words - masks))
             asked(server.port, request({"text": text}))
-    for turn in range(options.rounds):
-        alone += ask()
-        with attacked(server.port, options.hostile, options.seed + 10 * turn) as count:
+    with attackers(server.port, options.hostile, options.seed) as signals:
+        for _ in range(options.rounds):
+            alone += ask()
+            signals.goes.set()
             time.sleep(1)
-            before = count.value
+            before = signals.tries.value
             beside += ask()
-            tries += count.value - before
+            tries += signals.tries.value - before
+            signals.goes.clear()
+            time.sleep(2)
     faults = server.end()
     rows = [
         (name, f"{len(times):,}", *(f"{1000 * x:.0f}" for x in percentiles(times)))
