@@ -183,6 +183,43 @@ def test_choices_are_torch_s_double_heads(make, tmp_path):
     )
 
 
+def test_a_double_heads_folder_that_transformers_saved(make, tmp_path):
+    torch = pytest.importorskip("torch", reason="needs the parity extra")
+    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+    given = {k: v for k, v in CONFIG.items() if k != "architectures"}
+    torch.manual_seed(0)
+    config = transformers.OpenAIGPTConfig(**given)
+    network = transformers.OpenAIGPTDoubleHeadsModel(config).eval()
+    network.save_pretrained(tmp_path / "saved")
+    names = load_file(tmp_path / "saved" / "model.safetensors").keys()
+    assert len({"lm_head.weight", "transformer.tokens_embed.weight"} & names) == 1
+    ids = inputs(6)[0].reshape(3, 2, 11)
+    expected = network(torch.tensor(ids), mc_token_ids=torch.full((3, 2), 10))
+    model = bert_jax.load(tmp_path / "saved")
+    found = model.apply(ids, np.ones_like(ids), 0 * ids)
+    np.testing.assert_allclose(
+        found["logits"], expected.mc_logits.detach().numpy(), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        found["lm_logits"].reshape(3, 2, 11, -1),
+        expected.logits.detach().numpy(),
+        atol=1e-5,
+    )
+
+
+def head_alone(tensors):
+    found = tied(tensors)
+    del found["transformer.tokens_embed.weight"]
+    return found
+
+
+def test_the_tied_matrix_under_the_head_s_name_alone(make):
+    one, two = weights.read(make()), weights.read(make(change=head_alone))
+    assert two.left_over == ()
+    for name, value in gpt.tensors_of(one).items():
+        np.testing.assert_array_equal(value, gpt.tensors_of(two)[name])
+
+
 def without(name):
     def change(tensors):
         del tensors[name]
