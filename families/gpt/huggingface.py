@@ -272,5 +272,9 @@ def tokenizer_fields(
     # A language model goes on where the text ends; a classifier reads `_classify_`.
     if not ARCHITECTURES[weights.architecture]:
         tokenizer = byte_pairs.bare(tokenizer)
-    fields = {"model_input_names": ["input_ids", "attention_mask"]}
+    fields = {
+        "model_input_names": ["input_ids", "attention_mask"],
+        # A special token's name in a text is text, as it is when we read one.
+        "split_special_tokens": True,
+    }
     return tokenizer, fields, byte_pairs.NAMES

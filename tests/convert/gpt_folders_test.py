@@ -207,6 +207,32 @@ def test_a_double_heads_folder_that_transformers_saved(make, tmp_path):
     )
 
 
+@pytest.mark.parametrize("head", [None, "sequence_classification"])
+def test_a_special_token_s_name_in_a_text_is_text_for_transformers_too(
+    make, tmp_path, head
+):
+    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+    source, target = make(), tmp_path / "export"
+    ours = weights.read_tokenizer(source)
+    model = finetuned(head, ("a", "b"), source) if head else weights.read(source)
+    export.export(model, ours, target, {})
+    ours.encode_special_tokens = True  # as tasks read texts
+    other = transformers.AutoTokenizer.from_pretrained(target)
+    for text in (
+        "a <unk> dog",
+        "the<unk>dog",
+        "<unk>",
+        "_start_ a _classify_",
+        "\u2603",
+    ):
+        around = head is not None
+        expected = ours.encode(text, add_special_tokens=around).ids
+        assert other(text)["input_ids"] == expected, text
+    other.save_pretrained(tmp_path / "again")
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert again("a <unk> dog") == other("a <unk> dog")
+
+
 def head_alone(tensors):
     found = tied(tensors)
     del found["transformer.tokens_embed.weight"]
