@@ -23,6 +23,7 @@ from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, RowIndex
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
+from bert_jax.tokenization import completion
 
 Batch = dict[str, np.ndarray]
 
@@ -146,6 +147,9 @@ class _Pairs:
         self._continuation = np.zeros(len(vocabulary), bool)
         for piece, index in vocabulary.items():
             self._continuation[index] = piece.startswith("##")
+        marks = completion.own_special(data.tokenizer, tokenization.SPECIAL_TOKENS)
+        self._masked = np.ones(len(vocabulary), bool)  # which pieces may be masked
+        self._masked[marks] = False
         self._config = config
         # Dev's masks depend on the data alone, not on the run's seed.
         self._seed = config.seed if split == "train" else config.corpus.seed
@@ -177,7 +181,7 @@ class _Pairs:
         masked = masking.apply(
             ids,
             mask,
-            candidates,
+            candidates & self._masked[ids],
             masking.draw(
                 self._seed,
                 np.broadcast_to(epoch, record.shape),

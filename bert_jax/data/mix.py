@@ -81,22 +81,33 @@ def of(config: ConfigDict, report: Mapping[str, Any]) -> Mix:
 
 
 def told(config: ConfigDict, report: Mapping[str, Any], rows: int) -> list[str]:
-    """A line for each source: how much it has, and how often it is seen.
+    """A line for each source: how much it has, and how often it is seen; a warning for
+    one that is never seen.
 
     Args:
       rows: that the run takes in all.
     """
     found = of(config, report)
     epochs = found.epochs * rows / found.size
-    return [
-        f"{source}: {documents:,} documents, {pairs:,} rows, weight {weight:g}: "
-        f"{passes:.2f} epochs in {rows:,} rows of training"
-        for source, documents, pairs, weight, passes in zip(
-            config.corpus.sources,
-            counts(report, "documents"),
-            counts(report, "pairs"),
-            config.corpus.weights,
-            epochs,
-            strict=True,
+    lines = []
+    for source, documents, pairs, weight, passes in zip(
+        config.corpus.sources,
+        counts(report, "documents"),
+        counts(report, "pairs"),
+        config.corpus.weights,
+        epochs,
+        strict=True,
+    ):
+        lines.append(
+            f"{source}: {documents:,} documents, {pairs:,} rows, weight {weight:g}: "
+            f"{passes:.2f} epochs in {rows:,} rows of training"
         )
-    ]
+        if not pairs:
+            why = "its documents give no rows"
+            if not documents:
+                why = "all its documents are held back for dev, or cleaned away"
+            lines.append(
+                f"warning: {source} is not trained on, whatever its weight: {why}; "
+                "give it more documents, or leave it out"
+            )
+    return lines

@@ -48,7 +48,8 @@ class Progress:
         """Prints the loss, the step, the speed and the time left.
 
         Args:
-          values: `loss`; perhaps `sequences_per_second`, and `mfu` (a fraction).
+          values: `loss` and, where it is a sum, each `..._loss`; perhaps
+            `sequences_per_second`, and `mfu` (a fraction).
         """
         is_first = self._logged[0] == step
         last_step, last_time = self._begun if is_first else self._logged
@@ -56,6 +57,7 @@ class Progress:
         left = (self._total - step) * (now - last_time) / max(step - last_step, 1)
         self._logged = (step, now)
         loss, *speed = _shown(values)
+        loss += _summed(values)
         parts = [loss, f"step {step}/{self._total}", *speed]
         self.note(", ".join([*parts, f"{tqdm.format_interval(left)} left"]))
         if self._bar is not None:
@@ -91,6 +93,17 @@ def _shown(values: Mapping[str, SupportsFloat]) -> list[str]:
         for name, text in formats.items()
         if name in values
     ]
+
+
+def _summed(values: Mapping[str, SupportsFloat]) -> str:
+    """What a loss is the sum of, by name; nothing if it is one loss."""
+    parts = []
+    for name, value in values.items():
+        *words, last = name.split("_")
+        if words and last == "loss":
+            called = " ".join("LM" if word == "lm" else word for word in words)
+            parts.append(f"{called} {float(value):.4f}")
+    return f" ({' + '.join(parts)})" if len(parts) > 1 else ""
 
 
 def say(text: str) -> None:

@@ -26,6 +26,23 @@ def complete(tokenizer: Tokenizer, special: Container[str]) -> Tokenizer:
     return tokenizer
 
 
+def own_special(tokenizer: Tokenizer, special: Container[str]) -> list[int]:
+    """The ids of a model's own special tokens, completed or not.
+
+    `complete` has made them ordinary tokens. What still tells them from words that were
+    added is that they are found before a text is normalized.
+
+    Args:
+      special: BERT's.
+    """
+    return [
+        token["id"]
+        for token in json.loads(tokenizer.to_str())["added_tokens"]
+        if token["content"] not in special
+        if token["special"] or not token["normalized"]
+    ]
+
+
 def add_marks(tokenizer: Tokenizer) -> None:
     """Adds [CLS] and [SEP] to texts and pairs, if the vocabulary has them."""
     cls, sep = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))

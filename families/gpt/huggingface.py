@@ -19,6 +19,7 @@ from families.gpt import vocabulary as byte_pairs
 from families.gpt.layout import ARCHITECTURES, PREFIX, TABLE, parameters
 
 MODEL_TYPE = "openai-gpt"
+HEAD = "lm_head.weight"  # the language model's matrix, which is the embeddings
 # The causal mask, which old versions saved in every layer.
 BUFFER = re.compile(r"(transformer\.)?h\.\d+\.attn\.bias")
 
@@ -54,6 +55,9 @@ class _Named:
             f"{PREFIX}{name}" if bare and not name.startswith(heads) else name: name
             for name in source.shapes
         }
+        # Of the two, `transformers` saves a double-heads model's lm_head alone.
+        if TABLE not in self._theirs and HEAD in self._theirs:
+            self._theirs[TABLE] = self._theirs.pop(HEAD)
         self.shapes = {ours: source.shapes[n] for ours, n in self._theirs.items()}
         if len(shape := self.shapes.get(TABLE, ())) == 2:
             self.shapes[TABLE] = (shape[0] + added, shape[1])
@@ -112,7 +116,7 @@ def read(
     if "sequence_classification" in heads:
         bias = np.zeros(len(labels), np.float32)
         params["sequence_classification"]["bias"] = place(bias)
-    known = {parameter.huggingface for parameter in expected} | {"lm_head.weight"}
+    known = {parameter.huggingface for parameter in expected} | {HEAD}
     return layout.Weights(
         config=config,
         params=params,
@@ -176,13 +180,12 @@ def _architecture(fields: Mapping[str, Any], path: Path) -> str:
 
 def _check_tied(tensors: _Named) -> None:
     """Raises UserError if the language model's matrix is not the embeddings'."""
-    name = "lm_head.weight"
-    if name not in tensors.shapes or TABLE not in tensors.shapes:
+    if HEAD not in tensors.shapes or TABLE not in tensors.shapes:
         return
-    own = tensors.read(name)
+    own = tensors.read(HEAD)
     if not np.array_equal(own, tensors.read(TABLE)[: len(own)]):
         raise UserError(
-            f"{tensors.where}: {name} differs from {TABLE}, and GPT's are the same "
+            f"{tensors.where}: {HEAD} differs from {TABLE}, and GPT's are the same "
             "matrix; such a model cannot be read"
         )
 
@@ -269,5 +272,9 @@ def tokenizer_fields(
     # A language model goes on where the text ends; a classifier reads `_classify_`.
     if not ARCHITECTURES[weights.architecture]:
         tokenizer = byte_pairs.bare(tokenizer)
-    fields = {"model_input_names": ["input_ids", "attention_mask"]}
+    fields = {
+        "model_input_names": ["input_ids", "attention_mask"],
+        # A special token's name in a text is text, as it is when we read one.
+        "split_special_tokens": True,
+    }
     return tokenizer, fields, byte_pairs.NAMES

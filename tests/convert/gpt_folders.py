@@ -1,6 +1,13 @@
 """Folders of openai-gpt: their tensors drawn at random, and their config."""
 
+import json
+
 import numpy as np
+from safetensors.numpy import save_file
+
+from bert_jax import tokenization
+from bert_jax.convert import layout, weights
+from families.gpt.vocabulary import BYTE_PAIRS
 
 TEXT = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
 CONFIG = {
@@ -36,3 +43,44 @@ def drawn(labels=0):
         name: rng.normal(0, 0.2, shape).astype(np.float32)
         for name, shape in shapes.items()
     }
+
+
+def written(path, fields=None, change=None, vocabulary_too=True):
+    """Writes a folder, its tensors as `change` returns or leaves them."""
+    path.mkdir()
+    tensors = drawn()
+    tensors = (change(tensors) or tensors) if change else tensors
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    (path / "config.json").write_text(json.dumps({**CONFIG, **(fields or {})}))
+    if vocabulary_too:
+        learnt = BYTE_PAIRS.train([TEXT] * 2, 100, lowercase=True)
+        tokenization.save(learnt, path)
+        (path / "tokenizer.json").unlink()
+    return path
+
+
+def inputs(rows=3, length=11):
+    ids = np.random.default_rng(1).integers(0, 97, (rows, length))
+    return ids, np.ones_like(ids), 0 * ids
+
+
+def finetuned(head, labels, source):
+    """As a run leaves it: the trunk of `source` and a head, its bias too."""
+    found = weights.read(source)
+    rng = np.random.default_rng(2)
+    outputs = max(1, len(labels))
+    own = {
+        "kernel": rng.normal(size=(32, outputs)).astype(np.float32),
+        "bias": rng.normal(size=outputs).astype(np.float32),
+    }
+    name = {
+        "sequence_classification": "OpenAIGPTForSequenceClassification",
+        "multiple_choice": "OpenAIGPTDoubleHeadsModel",
+    }[head]
+    return layout.Weights(found.config, {**found.params, head: own}, name, labels)
+
+
+def tied(tensors):
+    prefixed = {f"transformer.{name}": value for name, value in tensors.items()}
+    head = tensors["tokens_embed.weight"].copy()
+    return {**prefixed, "lm_head.weight": head}

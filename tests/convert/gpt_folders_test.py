@@ -1,43 +1,32 @@
 """Folders of openai-gpt in and out, against `transformers`."""
 
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gpt_folders import CONFIG, TEXT, drawn
-from safetensors.numpy import load_file, save_file
+from gpt_folders import drawn, finetuned, inputs, tied, written
+from safetensors.numpy import load_file
 
 import bert_jax
 from bert_jax import tokenization
 from bert_jax.config import configuration
-from bert_jax.convert import export, layout, weights
+from bert_jax.convert import export, weights
 from bert_jax.errors import UserError
 from bert_jax.training import asked, initial, sharding
 from bert_jax.workdir import folder as workdir
 from families.gpt import huggingface as gpt
 from families.gpt.model import GptWithHeads
-from families.gpt.vocabulary import BYTE_PAIRS
 
 
 @pytest.fixture
 def make(tmp_path):
     """Writes a folder of openai-gpt."""
 
-    def folder(fields=None, change=None, vocabulary_too=True):
+    def folder(*args, **fields):
         path = tmp_path / f"folder_{len(list(tmp_path.iterdir()))}"
-        path.mkdir()
-        tensors = drawn()
-        tensors = (change(tensors) or tensors) if change else tensors
-        save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
-        (path / "config.json").write_text(json.dumps({**CONFIG, **(fields or {})}))
-        if vocabulary_too:
-            learnt = BYTE_PAIRS.train([TEXT] * 2, 100, lowercase=True)
-            tokenization.save(learnt, path)
-            (path / "tokenizer.json").unlink()
-        return path
+        return written(path, *args, **fields)
 
     return folder
 
@@ -47,11 +36,6 @@ def theirs(name, folder):
     transformers = pytest.importorskip("transformers", reason="needs the parity extra")
     model = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32)
     return torch, transformers, model.eval()
-
-
-def inputs(rows=3, length=11):
-    ids = np.random.default_rng(1).integers(0, 97, (rows, length))
-    return ids, np.ones_like(ids), 0 * ids
 
 
 def test_a_released_folder_computes_what_torch_s_does(make):
@@ -122,22 +106,6 @@ def test_an_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path)
     weights.export(source, target)  # replaces its own
 
 
-def finetuned(head, labels, source):
-    """As a run leaves it: the trunk of `source` and a head, its bias too."""
-    found = weights.read(source)
-    rng = np.random.default_rng(2)
-    outputs = max(1, len(labels))
-    own = {
-        "kernel": rng.normal(size=(32, outputs)).astype(np.float32),
-        "bias": rng.normal(size=outputs).astype(np.float32),
-    }
-    name = {
-        "sequence_classification": "OpenAIGPTForSequenceClassification",
-        "multiple_choice": "OpenAIGPTDoubleHeadsModel",
-    }[head]
-    return layout.Weights(found.config, {**found.params, head: own}, name, labels)
-
-
 @pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c")])
 def test_a_classifier_s_bias_is_in_the_last_layer_norm(make, tmp_path, labels):
     source, target = make(), tmp_path / "export"
@@ -192,12 +160,6 @@ def without(name):
 
 def untied(tensors):
     tensors["lm_head.weight"] = 1 + tensors["tokens_embed.weight"]
-
-
-def tied(tensors):
-    prefixed = {f"transformer.{name}": value for name, value in tensors.items()}
-    head = tensors["tokens_embed.weight"].copy()
-    return {**prefixed, "lm_head.weight": head}
 
 
 def test_names_with_a_prefix_and_a_copy_of_the_tied_matrix(make):

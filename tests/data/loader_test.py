@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from bert_jax import tokenization
 from bert_jax.data import loader, prepare
 from bert_jax.tasks.pretraining import Pretraining
 from configs import tiny
@@ -94,6 +95,35 @@ def test_hosts_read_their_rows_only(config, data, hosts):
     ]
     whole = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
     assert same(whole, loader.batch_at(config, 23))
+
+
+@pytest.mark.parametrize("whole_word", [False, True])
+def test_a_model_s_own_special_tokens_are_never_predicted(config, tmp_path, whole_word):
+    text = "".join(
+        f"{one} saw <e1> {other} </e1> in town .\n"
+        for one in ("\nanna", "\nbert", "\ncarl", "\ndora", "\neve")
+        for other in ("a dog", "the cat", "two covid tests", "its owl")
+    )
+    (tmp_path / "text.txt").write_text(text)
+    words = sorted({w for w in text.split() if w.isalpha() and w != "covid"})
+    pieces = [*tokenization.SPECIAL_TOKENS, ".", *words]
+    tokenizer = tokenization.build(pieces, lowercase=True)
+    tokenizer.add_special_tokens(["<e1>", "</e1>"])
+    tokenizer.add_tokens(["covid"])  # a word like any other
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    own = config.copy_and_resolve_references()
+    own.corpus.sources = (f"sentences:{tmp_path / 'text.txt'}",)
+    own.corpus.data_dir = str(tmp_path / "data")
+    own.tokenizer.vocab_file = str(tmp_path / "tokenizer.json")
+    own.masking.masked_lm_prob = 0.8
+    own.masking.whole_word = whole_word
+    marks, word = [len(pieces), len(pieces) + 1], len(pieces) + 2
+    batches = [loader.batch_at(own, step) for step in range(4)]
+    assert all(np.isin(marks, batch["input_ids"]).all() for batch in batches)
+    predicted = [b["masked_lm_ids"][b["masked_lm_weights"] > 0] for b in batches]
+    found = np.concatenate(predicted)
+    assert not np.isin(found, marks).any()
+    assert word in found
 
 
 def original_rows(batch):
