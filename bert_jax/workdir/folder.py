@@ -215,10 +215,13 @@ def finish_archiving(workdir: Path) -> None:
         archive(workdir, archived_runs(workdir))
 
 
-def drop_best(workdir: Path) -> None:
-    """Deletes the best parameters of a run that died before its first checkpoint: the
-    run that starts over there will have its own."""
-    epath.Path(workdir / "best").rmtree(missing_ok=True)
+def drop_best(workdir: Path, after: int = -1) -> None:
+    """Deletes the best parameters of later steps than `after`: of an attempt that died
+    past the checkpoint its run resumes from, or before the first one (-1)."""
+    best = epath.Path(workdir / "best")
+    for path in best.iterdir() if best.exists() else ():
+        if path.name.isdecimal() and int(path.name) > after:
+            path.rmtree()
 
 
 def _read_json(path: Path) -> dict[str, Any]:

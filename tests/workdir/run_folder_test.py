@@ -50,3 +50,14 @@ def test_an_export_whose_config_is_of_another_model(plain, tmp_path, capfd):
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith(f"error: {folder}: bert/encoder/layer_0/intermediate/bias ")
     assert not out.exists()
+
+
+def test_a_best_of_a_future_that_is_being_rewritten_is_dropped(tmp_path):
+    for name in ("20", "100"):
+        (tmp_path / "best" / name / "params").mkdir(parents=True)
+    folder.drop_best(tmp_path, after=20)
+    assert [path.name for path in (tmp_path / "best").iterdir()] == ["20"]
+    folder.drop_best(tmp_path)
+    assert not list((tmp_path / "best").iterdir())
+    folder.drop_best(tmp_path / "new", after=20)
+    assert not (tmp_path / "new").exists()
