@@ -123,6 +123,7 @@ def test_other_training_data_is_refused(folder, finished, tmp_path):
     shutil.copytree(finished[0], workdir)
     lines = (folder / "train.jsonl").read_text().splitlines(keepends=True)
     given = f"--config.task.train_file={train}"
+    assert list(json.loads((workdir / "data.json").read_text())["dev"]) == ["dev"]
     config = (workdir / "config.json").read_text()
     own = str(folder / "train.jsonl")
     (workdir / "config.json").write_text(config.replace(own, str(train)))

@@ -51,16 +51,19 @@ def test_a_run_without_progress_stops_early_and_its_best_is_kept(folder, tmp_pat
     assert f"{stopped} that of step 10 {hint}\n" in err
 
 
-def test_a_best_of_an_attempt_without_a_checkpoint_is_dropped(folder, tmp_path):
-    """It died after an evaluation and before it saved; its steps come again, and what
-    is kept under one of them is another attempt's."""
+def test_a_best_of_an_attempt_that_died_before_it_saved_is_dropped(folder, tmp_path):
+    """Its steps come again, and what is kept under one of them is another attempt's:
+    before the first checkpoint, and after the one that the run resumes from."""
     workdir = tmp_path / "run"
-    with Checkpoints(workdir, 1, "best") as best:
-        best.save_params({"another": np.zeros(3)}, 10)
-        best.wait()
-    out, _ = run(folder, workdir, NO_LEARNING, "--config.evaluate.checkpoint=best")
-    assert "dev at step 10" in out
-    assert [path.name for path in (workdir / "best").iterdir()] == ["10"]
+    for late in (10, 25):
+        with Checkpoints(workdir, 1, "best") as best:
+            best.save_params({"another": np.zeros(3)}, late)
+            best.wait()
+        args = (NO_LEARNING, "--config.evaluate.checkpoint=best")
+        out, _ = run(folder, workdir, *args)
+        assert ("dev at step 10" in out) == (late == 10)
+        kept = ["10"] if late == 10 else []  # 25 took its place
+        assert [path.name for path in (workdir / "best").iterdir()] == kept
 
 
 def test_a_collapsed_run_is_archived_and_restarted_with_the_next_seed(folder, tmp_path):

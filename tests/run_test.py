@@ -130,7 +130,14 @@ def test_the_work_directory_holds_what_the_design_says(plain):
     config = json.loads((plain / "config.json").read_text())
     assert config["model"]["vocab_size"] == 64
     line = metrics.read(plain, "train")[-1]
-    assert {"step", "time", "loss", "masked_lm_loss", "learning_rate"} <= set(line)
+    assert {
+        "step",
+        "time",
+        "loss",
+        "masked_lm_loss",
+        "learning_rate",
+        "usual_loss",
+    } <= set(line)
     assert {"grad_norm", "sequences_per_second", "tokens_per_second"} <= set(line)
     dev = metrics.read(plain, "dev")[-1]
     assert {

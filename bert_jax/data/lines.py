@@ -2,6 +2,7 @@
 
 import bz2
 import contextlib
+import functools
 import gzip
 import io
 import lzma
@@ -12,6 +13,9 @@ from typing import Any
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
+
+# Bytes of a line, decompressed. The longest books have some five million.
+LONGEST = 1 << 26
 
 _BOM = b"\xef\xbb\xbf"
 _BOMS_OF_UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -60,12 +64,19 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     one line, splits it at "\\r", as old Macs and some spreadsheets end lines.
 
     Raises:
-      UserError: the file cannot be read, is empty or not UTF-8.
+      UserError: the file cannot be read, is empty or not UTF-8; a line is longer than
+        LONGEST, which no memory may hold.
     """
     number = position = 0
     try:
         with _opened(path) as file:
             for number, line in enumerate(_lines(file), 1):
+                if len(line) > LONGEST:
+                    raise UserError(
+                        f"{path}:{number}: a line of more than {LONGEST:,} bytes; is "
+                        "it text? Break it into lines: a document, paragraph or record "
+                        "each"
+                    )
                 start = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
                 yield number, line[start:].decode("utf-8").rstrip("\r\n")
                 position += len(line)
@@ -82,14 +93,15 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
 
 def _lines(file: Any) -> Iterator[bytes]:
-    """The lines with their line breaks."""
-    first = file.readline()
+    """The lines with their line breaks; of one longer than LONGEST, its beginning."""
+    rest = iter(functools.partial(file.readline, LONGEST + 1), b"")
+    first = next(rest, b"")
     if b"\r" in first.rstrip(b"\r\n") and not file.peek(1):
         yield from first.splitlines(keepends=True)  # of bytes: at \r and \n alone
         return
     if first:
         yield first
-    yield from file
+    yield from rest
 
 
 def to_utf8(beginning: bytes) -> str:

@@ -68,6 +68,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    @property
+    def segments(self) -> int:
+        """How many segments the texts have: 2 for pairs."""
+        return 1 + int(self._flat["segment_ids"].max(initial=0))
+
     def digest(self) -> str:
         """Tells these rows from others, and their order."""
         hashed = hashlib.sha256(self.lengths.tobytes())

@@ -8,9 +8,10 @@
     hf:OWNER/NAME[:CONFIG]:SPLIT, on the Hugging Face Hub
 
 CSV and TSV start with a header of column names, unless all columns that are asked for
-are numbers: then there is no header, and the first column is "0". The first three may
-be compressed: the endings of `lines.COMPRESSED` follow the name. Empty lines are
-skipped, except in a TSV of one column, where they are empty texts.
+are numbers: then there is no header, and the first column is "0". Several columns
+without a name are "unnamed 2" and so on, by their places from 0. The first three may be
+compressed: the endings of `lines.COMPRESSED` follow the name. Empty lines are skipped,
+except in a TSV of one column, where they are empty texts.
 """
 
 import csv
@@ -123,6 +124,7 @@ def as_text(value: Any, where: str, column: str) -> str:
     return value
 
 
+_UNNAMED = "unnamed "
 Numbered = Iterator[tuple[int, dict[str, Any]]]
 
 
@@ -166,8 +168,8 @@ def _named(
             continue
         if len(row) != len(names):
             raise UserError(
-                f"{path}:{number}: has {len(row)} fields, but {first} {len(names)}; "
-                "write as many"
+                f"{path}:{number}: has {len(row)} fields, but {first} {len(names)}"
+                f"{_without_a_name(names)}; write as many"
             )
         yield number, dict(zip(names, row, strict=True))
 
@@ -205,7 +207,14 @@ def _header(path: str, row: list[str]) -> list[str]:
             f"{path}:1: the header has {doubled[0]!r} twice; rename one of the "
             "columns, or, if it is a record, name all columns by number from 0"
         )
-    return row
+    if row.count("") < 2:
+        return row
+    return [name or f"{_UNNAMED}{place}" for place, name in enumerate(row)]
+
+
+def _without_a_name(names: Sequence[str]) -> str:
+    count = sum(name.startswith(_UNNAMED) for name in names)
+    return f" ({count} of them without a name)" if count else ""
 
 
 def _check_no_header(where: str, row: list[str], numbers: Sequence[str]) -> None:

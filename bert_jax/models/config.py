@@ -68,6 +68,16 @@ class BertConfig:
         config._check()
         return config
 
+    def require_segments(self, count: int) -> None:
+        """Raises UserError if texts have more segments than a BERT has embeddings for:
+        JAX would clamp them without an error."""
+        if self.architecture == "bert" and count > self.type_vocab_size:
+            raise UserError(
+                f"config.model.type_vocab_size={self.type_vocab_size}: the data has "
+                f"pairs of texts, which need {count}; set it to {count}, start from "
+                "weights that have them, or use single texts"
+            )
+
     def _check(self) -> None:
         for name in (
             "vocab_size",

@@ -22,6 +22,12 @@ log = logging.getLogger(__name__)
 
 PREFIX = "hf:"
 _NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
+# What people call the folders of their own runs and models.
+_FOLDERS = {
+    *("run", "runs", "out", "output", "outputs", "result", "results", "experiments"),
+    *("model", "models", "weights", "checkpoint", "checkpoints", "pretrained", "data"),
+    *("export", "exports", "exported", "finetuned", "work", "tmp", "logs"),
+}
 # Nothing that runs code when it is read: no pickles, no programs.
 _FILES = (
     *("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"),
@@ -65,7 +71,9 @@ def likely(name: str) -> str:
     bert-base-cased or OWNER/NAME; empty where it is a path."""
     if re.fullmatch(r"bert-(base|large)[\w.-]*", name):
         return f"{PREFIX}google-bert/{name}"
-    if os.path.isdir(os.path.dirname(name)) or not _NAME.fullmatch(PREFIX + name):
+    owner = os.path.dirname(name)
+    is_path = os.path.isdir(owner) or owner.lower() in _FOLDERS or owner[:1] == "."
+    if is_path or not _NAME.fullmatch(PREFIX + name):
         return ""
     return PREFIX + name
 
@@ -104,9 +112,9 @@ def push(folder: pathlib.Path, name: str) -> str:
     return str(done.commit_url)
 
 
-@functools.cache
 def snapshot(name: str, kind: str, patterns: tuple[str, ...]) -> pathlib.Path:
-    """The folder of a repository's files, downloaded unless they are in the cache.
+    """The folder of a repository's files, downloaded unless they are in the cache; once
+    more if they have been deleted there since this process last asked.
 
     Args:
       kind: "model" or "dataset".
@@ -115,6 +123,18 @@ def snapshot(name: str, kind: str, patterns: tuple[str, ...]) -> pathlib.Path:
     Raises:
       UserError: see `path`.
     """
+    folder, files = downloaded(name, kind, patterns)
+    if not all(file.exists() for file in files):
+        downloaded.cache_clear()
+        folder, _ = downloaded(name, kind, patterns)
+    return folder
+
+
+@functools.cache
+def downloaded(
+    name: str, kind: str, patterns: tuple[str, ...]
+) -> tuple[pathlib.Path, tuple[pathlib.Path, ...]]:
+    """As `snapshot`, once in a process: the folder, and the files and folders in it."""
     match = _NAME.fullmatch(name)
     if match is None:
         raise UserError(f"{name}: hf:OWNER/NAME or hf:OWNER/NAME@REVISION is required")
@@ -134,7 +154,8 @@ def snapshot(name: str, kind: str, patterns: tuple[str, ...]) -> pathlib.Path:
                 _require_safetensors(name, files)
             _check_size(name, files)
         with contextlib.nullcontext() if sys.stderr.isatty() else _quietly():
-            return pathlib.Path(fetch())
+            folder = pathlib.Path(fetch())
+    return folder, tuple(folder.rglob("*"))
 
 
 @contextlib.contextmanager

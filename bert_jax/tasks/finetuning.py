@@ -1,7 +1,5 @@
-"""The parts that all fine-tuning tasks share: rows, batches, model, evaluation.
-
-A task is one file: a subclass of Finetuning (README, "Your own task").
-"""
+"""The parts that all fine-tuning tasks share: rows, batches, model, evaluation. A task
+is one file: a subclass of Finetuning (README, "Your own task")."""
 
 import abc
 import functools
@@ -194,7 +192,9 @@ class Finetuning(Task, Generic[Example, Answer]):
         size = train.batch_size * train.seeds  # all seeds' batches have one length
         lengths = rows.expected_lengths(size, train.num_steps, **self._lengths)
         fit = vocabulary_fit.of_rows(rows, self.tokenizer)
-        return Data(fit, len(rows), lengths, {"rows": rows.digest()})
+        self.model_config.require_segments(rows.segments)
+        dev = {split: self._rows(split).digest() for split in self.dev_splits}
+        return Data(fit, len(rows), lengths, {"rows": rows.digest(), "dev": dev})
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         return init_with_heads(self.model, key)

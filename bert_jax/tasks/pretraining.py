@@ -65,6 +65,7 @@ class Pretraining(Task):
         self.model_config = dataclasses.replace(
             BertConfig.create(config.model, pieces), causal=objective == "ltr"
         )
+        self.model_config.require_segments(2 if config.corpus.nsp else 1)
         if config.model.causal and objective != "ltr":
             raise UserError(
                 f"config.task.objective={objective}: config.model.causal=True is a "

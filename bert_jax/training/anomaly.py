@@ -28,7 +28,7 @@ KNOWN_AFTER = 100  # good steps; before that, no finite value counts as a spike
 # in a row count for 9.56.
 TOO_MANY = 9.5
 
-# Metrics of the step that only this file reads.
+# Metrics of the step that this file reads; the log has the mean loss too.
 _OWN = ("anomaly", "usual_loss", "usual_grad_norm")
 _SHOWN = ("loss", "grad_norm", "usual_loss", "usual_grad_norm")
 
@@ -120,11 +120,12 @@ class Anomalies:
         self._pending: tuple[int, dict[str, Array]] | None = None
 
     def add(self, step: int, metrics: dict[str, Array]) -> bool:
-        """Stores a step's metrics, removes its own from `metrics`, and does what
-        `settle` does for the step before."""
+        """Stores a step's metrics, removes from `metrics` those that the log does not
+        have, and does what `settle` does for the step before."""
         before, self._pending = self._pending, (step, dict(metrics))
         for name in _OWN:
-            del metrics[name]  # the rest go to the log
+            if name != "usual_loss":
+                del metrics[name]
         return before is not None and self._look(*before)
 
     def settle(self) -> bool:

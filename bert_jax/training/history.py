@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from bert_jax.runtime import processes
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
+from bert_jax.training.anomaly import DECAY
 from bert_jax.workdir import metrics
 
 # A run whose loss has fallen by less than this fraction has not learned.
@@ -165,7 +166,7 @@ def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
       baseline: the baseline's scores on the first dev split; without the main score
         the result is False.
     """
-    losses = [line["loss"] for line in metrics.read(folder, "train")]
+    losses = _mean_losses(metrics.read(folder, "train"))
     dev = [line for s in task.dev_splits[:1] for line in metrics.read(folder, s)]
     quarter = max(1, len(losses) // 4)
     floor = baseline.get(task.main_score)
@@ -185,3 +186,21 @@ def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
         file=sys.stderr,
     )
     return True
+
+
+def _mean_losses(lines: Sequence[Mapping[str, int | float]]) -> list[float]:
+    """The mean loss of the steps since the line before, later steps weighing a little
+    more: single batches differ by more than `FLAT`.
+
+    `usual_loss` is DECAY's running mean over the steps before a line's, corrected for
+    its start at 0; what the line before has of it is taken out.
+    """
+    found, before, known = [], 0, 0.0
+    for line in lines:
+        steps = int(line["step"]) - 1
+        if steps > before and "usual_loss" in line:
+            total = line["usual_loss"] * (1 - DECAY**steps)
+            kept = DECAY ** (steps - before)
+            found.append((total - kept * known) / (1 - kept))
+            before, known = steps, total
+    return found

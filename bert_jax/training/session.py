@@ -212,8 +212,6 @@ class Session:
         self._require_growth(is_new)
         with processes.first_alone():
             workdir.claim(folder, task.config, task.tokenizer, record, write=is_first)
-            if is_new and is_first:
-                workdir.drop_best(folder)
 
     def _require_growth(self, is_new: bool) -> None:
         """Raises UserError if a run is to grow whose dev scores no longer do."""
@@ -237,15 +235,18 @@ class Session:
         self._checkpoints = Checkpoints(folder, keep, keep_every=every)
         stack.enter_context(self._checkpoints)
         self._checkpoints.check(self.due.num_steps)
+        restored, is_first = self._newest(), processes.is_first()
+        self.state, self.now = restored or (self._first_state(self._weights), 0)
+        self._resumes = restored is not None
+        resume_step = self.now if self._resumes else None
+        if is_first:
+            workdir.drop_best(folder, -1 if resume_step is None else resume_step)
+        processes.barrier()
         dev = task.dev_splits
         takes_best = checkpoint_name(config) == "best"
         self._best = None
         if dev and self.seeds.count == 1 and (takes_best or self._data.epoch_size):
             self._best = stack.enter_context(Checkpoints(folder, 1, "best"))
-        restored, is_first = self._newest(), processes.is_first()
-        self.state, self.now = restored or (self._first_state(self._weights), 0)
-        self._resumes = restored is not None
-        resume_step = self.now if self._resumes else None
         self.log = RunLog(self.seeds, folder, resume_step, is_first, config)
         stack.callback(self.log.close)
         processes.barrier()  # all read the log, once it is cut to the resume step

@@ -53,16 +53,12 @@ def claim(
       write: False: only checks that process 0's files are visible to this process.
 
     Raises:
-      UserError: the folder belongs to a run with another config or vocabulary, or
-        cannot be written.
+      UserError: the folder belongs to a run with another config, vocabulary or data,
+        or cannot be written.
     """
     check(workdir, config)
     check_vocabulary(workdir, tokenizer)
-    if (rows := read_data(workdir).get("rows")) and data and data.get("rows") != rows:
-        raise UserError(
-            f"--workdir={workdir}: the training data is not what this run began with; "
-            "restore it, or use another --workdir"
-        )
+    _check_data(workdir, data or {})
     if not write:
         if not (workdir / "config.json").exists():
             raise UserError(
@@ -79,6 +75,22 @@ def claim(
         write_atomically(workdir / "config.json", resolved)
     except OSError as error:
         raise UserError(f"--workdir={workdir}: {error.strerror or error}") from error
+
+
+def _check_data(workdir: Path, data: Mapping[str, Any]) -> None:
+    """Raises UserError if a run's rows are not those that it began with."""
+    began = read_data(workdir)
+    known, now = (
+        {"training": each.get("rows")} | each.get("dev", {}) for each in (began, data)
+    )
+    for name, digest in known.items():
+        if digest and now.get(name) not in (None, digest):
+            dev = ", or score the run on it with --mode=evaluate"
+            raise UserError(
+                f"--workdir={workdir}: the {name} data is not what this run began "
+                f"with; restore it, or use another --workdir"
+                f"{dev if name != 'training' else ''}"
+            )
 
 
 def has_config(workdir: Path) -> bool:
@@ -215,10 +227,13 @@ def finish_archiving(workdir: Path) -> None:
         archive(workdir, archived_runs(workdir))
 
 
-def drop_best(workdir: Path) -> None:
-    """Deletes the best parameters of a run that died before its first checkpoint: the
-    run that starts over there will have its own."""
-    epath.Path(workdir / "best").rmtree(missing_ok=True)
+def drop_best(workdir: Path, after: int = -1) -> None:
+    """Deletes the best parameters of later steps than `after`: of an attempt that died
+    past the checkpoint its run resumes from, or before the first one (-1)."""
+    best = epath.Path(workdir / "best")
+    for path in best.iterdir() if best.exists() else ():
+        if path.name.isdecimal() and int(path.name) > after:
+            path.rmtree()
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import os
+import tracemalloc
 
 import pytest
 
@@ -123,3 +124,18 @@ def test_a_run_s_own_files_are_no_pipes(tmp_path, pipe):
     os.mkfifo(tmp_path / "metrics.jsonl")
     with pytest.raises(OSError, match="a pipe or a device"):
         metrics.read(tmp_path, "dev")
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_giant_line_is_refused_before_it_fills_the_memory(tmp_path, ending):
+    path = tmp_path / f"giant.txt{ending}"
+    with gzip.open(path, "wb", 1) if ending else path.open("wb") as file:
+        file.write(b"short\n")
+        for _ in range(9):
+            file.write(b"word" * (lines.LONGEST // 32))
+    tracemalloc.start()
+    with pytest.raises(UserError, match=r"giant.txt.*:2: a line of more than 67,108,8"):
+        list(lines.read_lines(path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * lines.LONGEST

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bert_jax.data.columns import Wanted
 from bert_jax.data.tables import as_text, read_table
+from bert_jax.data.texts import Columns, read_texts
 from bert_jax.errors import UserError
 
 FIELDS = {
@@ -286,3 +287,18 @@ def test_a_header_of_usual_names_is_no_record(tmp_path, line, is_header):
         assert len(rows(source, ["0"])) == 1
     source = write(tmp_path, "a.jsonl", '{"0": "text"}\n')
     assert rows(source, ["0"]) == [{"0": "text"}]
+
+
+def test_columns_without_a_name(tmp_path):
+    source = write(tmp_path, "a.tsv", "text\tlabel\t\t\none\tx\t7\t\n")
+    own = {"text": "one", "label": "x"}
+    assert rows(source, ["text"]) == [own | {"unnamed 2": "7", "unnamed 3": ""}]
+    source = write(tmp_path, "b.tsv", "text\tlabel\t\t\none\tx\n")
+    assert "the header names 4 (2 of them without a name)" in error(source, ["text"])
+    # A record that was taken for the header: the offered numbers are of its columns.
+    source = write(tmp_path, "c.tsv", "x\t\t\ta review of a film\n" * 2)
+    with pytest.raises(UserError, match=r"task.text=3 --config.task.label=0"):
+        read_texts(source, Columns("text", "", "label"), "classification", True)
+    # One column alone may have none, as pandas writes its index.
+    source = write(tmp_path, "d.csv", ",text\n0,one\n")
+    assert rows(source, ["text"]) == [{"": "0", "text": "one"}]

@@ -39,7 +39,7 @@ def test_a_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
     # It resumes without the Hub and without the cache.
     del fake_hub.models[NAME]
     shutil.rmtree(tmp_path / "cache")
-    hub.snapshot.cache_clear()
+    hub.downloaded.cache_clear()
     command = (f"--config.init_from=hf:{NAME}", "--config.checkpoint.keep=2")
     run(micro, tmp_path / "run", *command)
     fake_hub.models[NAME] = {"main": exported}
@@ -57,12 +57,12 @@ def test_a_second_start_reads_the_cache_and_needs_no_network(
     fake_hub.models[NAME] = {"main": exported}
     first = weights.read(f"hf:{NAME}")
     assert gets(fake_hub, "model.safetensors") == 1
-    hub.snapshot.cache_clear()
+    hub.downloaded.cache_clear()
     weights.read(f"hf:{NAME}")
     assert gets(fake_hub, "model.safetensors") == 1
     fake_hub.refused[NAME] = "RepoNotFound"
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    hub.snapshot.cache_clear()
+    hub.downloaded.cache_clear()
     assert weights.read(f"hf:{NAME}").config == first.config
     # The cache's own folder, which is full of links, may be named as well.
     assert weights.read(hub.path(f"hf:{NAME}")).config == first.config
@@ -95,7 +95,7 @@ def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
     fake_hub.refused["people/closed"] = "GatedRepo"
 
     def refuses(name, message):
-        hub.snapshot.cache_clear()
+        hub.downloaded.cache_clear()
         with pytest.raises(UserError, match=message) as caught:
             hub.path(name)
         assert name in str(caught.value) and "\n" not in str(caught.value)
@@ -134,6 +134,32 @@ def test_a_missing_folder_with_a_name_of_the_hub_s_offers_it(
         bert_jax.load(missing)
     _, _, end = str(raised.value).partition("; on the Hugging Face Hub it would be ")
     assert end == offered
+
+
+def test_a_folder_of_runs_is_no_name_of_the_hub_s(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("runs/foo", "models/bert", "./runs/foo", ".cache/bert"):
+        assert not hub.likely(name)
+    assert hub.likely("people/bert") == "hf:people/bert"
+
+
+def test_what_was_deleted_from_the_cache_is_fetched_again(
+    fake_hub, exported, monkeypatch
+):
+    """While this process held it: one blob, then all."""
+    fake_hub.models[NAME] = {"main": exported}
+    content = exported["model.safetensors"]
+    for times in (1, 2):
+        found = hub.path(f"hf:{NAME}") / "model.safetensors"
+        assert found.read_bytes() == content
+        assert gets(fake_hub, "model.safetensors") == times
+        found.resolve().unlink()
+    shutil.rmtree(found.parents[2])
+    assert (hub.path(f"hf:{NAME}") / "model.safetensors").read_bytes() == content
+    (hub.path(f"hf:{NAME}") / "model.safetensors").resolve().unlink()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="not in the cache, and the Hub"):
+        hub.path(f"hf:{NAME}")
 
 
 def test_an_export_is_uploaded(fake_hub, plain, tmp_path):

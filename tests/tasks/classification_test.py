@@ -15,6 +15,8 @@ from bert_jax.data import truncation
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import Classification, TextExample
+from bert_jax.tasks.pretraining import Pretraining
+from configs import base
 from configs.finetune import common
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
@@ -283,3 +285,25 @@ def test_prediction_has_no_labels(make):
 def test_fields_that_are_wrong(make, field):
     with pytest.raises(UserError, match=f"config.task.{field}='middle': choose one of"):
         make(**{field: "middle"})
+
+
+def test_pairs_for_a_model_of_one_segment(make):
+    """JAX would take the first segment's embedding for the second text too."""
+    for second in (None, "b"):
+        task = make([TextExample(0, "a", second, 1)])
+        task.config.model.type_vocab_size = 1
+        task = Texts(task.config, task.given)
+        if second is None:
+            task.training_data()
+            continue
+        with pytest.raises(UserError, match="pairs of texts, which need 2; set it to"):
+            task.training_data()
+
+
+def test_pre_training_on_pairs_of_a_model_of_one_segment():
+    config = base.get_config("mini")
+    config.model.type_vocab_size = 1
+    with pytest.raises(UserError, match="type_vocab_size=1: the data has pairs"):
+        Pretraining(config)
+    config.corpus.nsp = config.task.nsp_loss = False
+    Pretraining(config)

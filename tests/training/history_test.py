@@ -5,10 +5,12 @@ import itertools
 import json
 from unittest import mock
 
+import ml_collections
 import pytest
 
 from bert_jax.tasks.task import Phase, Task
-from bert_jax.training.history import BestScore
+from bert_jax.training.anomaly import DECAY
+from bert_jax.training.history import BestScore, collapsed
 
 LONG, SHORT = ({"input_ids": (8, size)} for size in (32, 16))
 
@@ -73,3 +75,36 @@ def test_evaluations_without_a_gain_are_counted_in_each_phase(make):
     assert history.early_stop(35, 25, kept=True).endswith(
         "the result is that of step 25"
     )
+
+
+def write_losses(folder, losses, every, dev=0.5):
+    """As a run with these losses logs them every so many steps."""
+    mean, lines = 0.0, [{"step": len(losses), "split": "dev", "time": 0, "acc": dev}]
+    for at, loss in enumerate(losses):
+        usual = mean / (1 - DECAY**at) if at else 0.0
+        mean = DECAY * mean + (1 - DECAY) * loss
+        if (at + 1) % every == 0:
+            line = {"step": at + 1, "split": "train", "time": 0, "loss": loss}
+            lines.append(line | {"usual_loss": usual})
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in lines))
+
+
+def test_a_collapse_is_judged_by_means_and_not_by_single_batches(tmp_path, capsys):
+    task = mock.create_autospec(Task, instance=True)
+    task.dev_splits, task.main_score = ("dev",), "acc"
+    task.config = ml_collections.ConfigDict(
+        {"train": {"seeds": 1}, "optimizer": {"name": "adamw"}}
+    )
+
+    def found(losses, every, **given):
+        write_losses(tmp_path, losses, every, **given)
+        return collapsed(task, tmp_path, {"acc": 0.5})
+
+    flat, falls = [0.69] * 300, [0.69 - 0.1 * i / 300 for i in range(300)]
+    flat[99], flat[299] = 0.76, 0.62  # the batches that happen to be logged
+    falls[99], falls[299] = 0.6, 0.69
+    assert found(flat, 100) and "COLLAPSED" in capsys.readouterr().err
+    assert not found(falls, 100)
+    assert found(flat, 1) and not found(falls, 1)
+    assert not found(flat, 100, dev=0.6)
+    assert not found(flat[:100], 100)  # one mean says nothing

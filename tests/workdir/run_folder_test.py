@@ -5,6 +5,8 @@ import json
 import shutil
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from bert_jax import main
 from bert_jax.config import configuration
@@ -50,3 +52,30 @@ def test_an_export_whose_config_is_of_another_model(plain, tmp_path, capfd):
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith(f"error: {folder}: bert/encoder/layer_0/intermediate/bias ")
     assert not out.exists()
+
+
+def test_a_best_of_a_future_that_is_being_rewritten_is_dropped(tmp_path):
+    for name in ("20", "100"):
+        (tmp_path / "best" / name / "params").mkdir(parents=True)
+    folder.drop_best(tmp_path, after=20)
+    assert [path.name for path in (tmp_path / "best").iterdir()] == ["20"]
+    folder.drop_best(tmp_path)
+    assert not list((tmp_path / "best").iterdir())
+    folder.drop_best(tmp_path / "new", after=20)
+    assert not (tmp_path / "new").exists()
+
+
+def test_other_dev_data_than_a_run_began_with(tmp_path):
+    config = configuration.load("configs/finetune/text.py:size=tiny", [])
+    vocabulary = Tokenizer(WordLevel({"[UNK]": 0}, "[UNK]"))
+    began = {"rows": "a", "dev": {"dev": "b"}}
+    folder.claim(tmp_path, config, vocabulary, began)
+    for now, name in (
+        ({"rows": "a", "dev": {"dev": "c"}}, "dev"),
+        ({"rows": "c", "dev": {"dev": "b"}}, "training"),
+    ):
+        with pytest.raises(UserError, match=f"the {name} data is not what this run"):
+            folder.claim(tmp_path, config, vocabulary, now)
+    assert folder.read_data(tmp_path) == began
+    # Which splits are scored may change.
+    folder.claim(tmp_path, config, vocabulary, {"rows": "a", "dev": {"dev_mm": "c"}})
