@@ -9,22 +9,36 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from bert_jax import family
+from bert_jax.config import configuration
 from bert_jax.convert import elmo as weights
+from bert_jax.convert import elmo_sources
 from bert_jax.data import characters
 from bert_jax.data.rows import power_of_two
+from bert_jax.errors import UserError
 from bert_jax.models import elmo
+from bert_jax.runtime import storage
+from bert_jax.workdir import folder as workdir
 
 _BATCH = 32  # sentences that are computed at a time
 
 
 def load(folder: str | Path) -> "Elmo":
-    """Opens a folder with options.json and weights.hdf5, released or exported.
+    """Opens a folder with options.json and weights.hdf5, released or exported; or a run
+    of configs/elmo.py or with an ELMo, its checkpoint.
 
     Raises:
-      UserError: a file is missing or damaged, the two do not fit together, or h5py is
-        not installed.
+      UserError: a file is missing or damaged, the two do not fit together, or h5py,
+        which weights.hdf5 needs, is not installed.
     """
-    return Elmo(*weights.read(Path(folder)))
+    place = storage.path(folder)
+    if not workdir.has_config(place):
+        return Elmo(*weights.read(Path(folder)))
+    recorded = workdir.read_config(place)
+    config = configuration.complete(recorded, place / "config.json")
+    if family.of(config).trunk_name != "elmo":
+        raise UserError(f"{folder}: a run of {config.task.name}, which has no ELMo")
+    return Elmo(elmo.ElmoConfig.of_run(config), elmo_sources.read(place).params["elmo"])
 
 
 class Elmo:

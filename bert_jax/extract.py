@@ -1,11 +1,11 @@
-"""`--mode=extract`: JSON lines in, vectors of BERT's layers out."""
+"""`--mode=extract`: JSON lines in, vectors of a model's layers out."""
 
 import os
 
+from bert_jax import family
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import streaming, vector_files
-from bert_jax.tasks.extractor import Extractor
 from bert_jax.tasks.task import Task
 from bert_jax.training import initial, sharding
 from bert_jax.training.inference import submitting
@@ -33,12 +33,10 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
             f"config.predict.attentions={name}: is for --mode=predict; extract writes "
             "vectors"
         )
-    if task.config.task.name == "elmo" or task.config.model.architecture == "elmo":
-        raise UserError(
-            "--mode=extract: writes BERT's vectors; --mode=export writes an ELMo's "
-            "weights, and bert_jax.elmo.load gives its vectors"
-        )
-    extractor = Extractor(task.config, task.model_config, task.tokenizer)
+    own = family.of(task.config)
+    if own.extractor is None:
+        raise UserError(f"--mode=extract: {own.title} has no layers to extract")
+    extractor = own.extractor(task.config, task.model_config, task.tokenizer)
     if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
         raise UserError(f"--output={target}: is --input, whose texts would be lost")
     with (
@@ -48,7 +46,7 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
         initial.restored(task, folder, ("bert/pooler",), encoder=True) as found,
     ):
         size = sharding.batch_multiple(found.mesh, task.config.predict.batch_size)
-        params = {"bert": found.params["bert"]}
+        params = {own.trunk_name: found.params[own.trunk_name]}
         submit = submitting(extractor.step, params, found.mesh, size)
         most = streaming.CHARACTERS
         if not extractor.of_whole_rows:  # a character is rarely more than a piece

@@ -45,6 +45,9 @@ class Family:
       model_type: in Hugging Face's config.json.
       bare_heads: heads without parameters of their own.
       attends: its layers have attention, which `predict.attentions` shows.
+      has_segments: it tells the two texts of a pair by embeddings.
+      trunk_name: of the trunk's parameters.
+      extractor: what `--mode=extract` asks, called as `Extractor` is; None: nothing.
     """
 
     name = "bert"
@@ -60,6 +63,9 @@ class Family:
     model_type = "bert"
     bare_heads: tuple[str, ...] = ()
     attends = True
+    has_segments = True
+    trunk_name = "bert"
+    extractor: Any = Part("bert_jax.tasks.extractor:Extractor")
 
     def check(self, config: Any) -> None:
         """Raises UserError if a `BertConfig` is none of this family's."""
@@ -88,6 +94,14 @@ class Family:
 
     def complete(self, config: Any) -> None:
         """Sets the fields of a config made from weights alone, which name no task."""
+
+
+def of(config: Any) -> Family:
+    """The family of a run. A task with a family's name is its pre-training, whose
+    config has the other fields of a BERT's."""
+    name = config.task.name
+    found: Family = FAMILIES[name if name in FAMILIES else config.model.architecture]
+    return found
 
 
 FAMILIES = registry.Registry(

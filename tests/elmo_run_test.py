@@ -75,11 +75,42 @@ def test_it_is_exported_and_its_vectors_are_the_models(trained, tmp_path):
     assert "is not empty" in error and error.count("\n") == 1
 
 
+def test_a_run_s_vectors_are_those_of_python(trained, tmp_path):
+    """Of texts and of words, without an export; `mean` is their mean."""
+    _, workdir = trained
+    texts = ["the quick cats", "a dog", "the quick brown fox jumps"]
+    rows = [{"text": text} for text in texts] + [{"words": ["quick", "dog"]}]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows))
+    given = [f"--workdir={workdir}", "--mode=extract", "--config.predict.layers=(0,-1)"]
+    given.append(f"--input={tmp_path / 'rows.jsonl'}")
+    given.append("--config.predict.batch_size=3")
+    found = {}
+    for vectors in ("words", "mean"):
+        path = tmp_path / f"{vectors}.jsonl"
+        here(*given, f"--config.predict.vectors={vectors}", f"--output={path}")
+        found[vectors] = path.read_text()
+    model = elmo.load(workdir)
+    expected = model.encode([*map(str.split, texts), ["quick", "dog"]])
+    pairs = zip(*(text.splitlines() for text in found.values()), strict=True)
+    for (line, mean), layers in zip(pairs, expected, strict=True):
+        features = json.loads(line)["features"]
+        assert len(features) == layers.shape[1]
+        for place, feature in enumerate(features):
+            for one, layer in zip(feature["layers"], (0, -1), strict=True):
+                np.testing.assert_allclose(
+                    one["values"], layers[layer, place], atol=1e-5
+                )
+        (feature,) = json.loads(mean)["features"]
+        values = [one["values"] for one in feature["layers"]]
+        np.testing.assert_allclose(values, layers[[0, -1]].mean(1), atol=1e-5)
+    assert json.loads(found["words"].splitlines()[1])["features"][0]["token"] == "a"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--mode=predict", "--input=FILE"), "bert_jax.elmo.load"),
-        (("--mode=extract", "--input=FILE"), "bert_jax.elmo.load"),
+        (("--mode=extract", "--config.predict.layers=(0,)"), "reads whole words"),
         (("--mode=export", "--output=out", "--push=hf:me/mine"), "--output only"),
         (("--config.task.unroll=7",), "task.unroll (6 there, 7 now)"),
     ],

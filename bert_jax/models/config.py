@@ -71,7 +71,7 @@ class BertConfig:
     def require_segments(self, count: int) -> None:
         """Raises UserError if texts have more segments than a BERT has embeddings for:
         JAX would clamp them without an error."""
-        if self.architecture == "bert" and count > self.type_vocab_size:
+        if count > self.type_vocab_size:
             raise UserError(
                 f"config.model.type_vocab_size={self.type_vocab_size}: the data has "
                 f"pairs of texts, which need {count}; set it to {count}, start from "

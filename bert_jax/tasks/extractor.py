@@ -26,7 +26,7 @@ from bert_jax.tokenization import word_end
 
 log = logging.getLogger(__name__)
 
-_NONE = -1  # the owner of a position that is in no vector
+NONE = -1  # the owner of a position that is in no vector
 
 
 class Pieces(NamedTuple):
@@ -60,9 +60,29 @@ class Extractor(Predictor):
         Raises:
           UserError: a layer of `config.predict.layers` does not exist.
         """
+        self.choose(config, model.num_hidden_layers, model.hidden_size)
+        self._model = FAMILIES[model.architecture].trunk(model)
+        self._positions, self._causal = model.max_position_embeddings, model.causal
+        self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        # "[SEP]" inside a text is text, as in Google's tokenizer.
+        self._tokenizer.encode_special_tokens = True
+        self._special = tokenization.special_ids(tokenizer)
+        self._last = tokenization.last_id(tokenizer)
+        self._pieces = tokenization.pieces_of(tokenizer)
+        self._cut = self._empty = 0
+
+    def choose(self, config: ConfigDict, last: int, size: int) -> None:
+        """Sets what is extracted.
+
+        Args:
+          last: the last layer.
+          size: numbers of a layer's vector.
+
+        Raises:
+          UserError: a layer of `config.predict.layers` does not exist.
+        """
         self.layers = tuple(config.predict.layers)
         self.combine, self.vectors = config.predict.combine, config.predict.vectors
-        last = model.num_hidden_layers
         for layer in self.layers:
             if not -last <= layer <= last:
                 raise UserError(
@@ -72,19 +92,9 @@ class Extractor(Predictor):
                     "--config.predict.layers=-1"
                 )
         self._places = [n if n >= 0 else last + 1 + n for n in self.layers]
-        self._model = FAMILIES[model.architecture].trunk(model)
-        self._positions, self._causal = model.max_position_embeddings, model.causal
-        self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
-        # "[SEP]" inside a text is text, as in Google's tokenizer.
-        self._tokenizer.encode_special_tokens = True
-        self._special = tokenization.special_ids(tokenizer)
-        self._last = tokenization.last_id(tokenizer)
-        self._pieces = tokenization.pieces_of(tokenizer)
         joined = len(self.layers) if self.combine == "concatenated" else 1
-        size = joined * model.hidden_size
         stacked = (len(self.layers),) if self.combine == "none" else ()
-        self.shape = (*stacked, size)  # of a vector
-        self._cut = self._empty = 0
+        self.shape = (*stacked, joined * size)  # of a vector
 
     @property
     def of_whole_rows(self) -> bool:
@@ -131,11 +141,17 @@ class Extractor(Predictor):
                 lengths = list(truncation.pair_lengths(lengths[0], lengths[1], room))
         return self._parsed(texts, lengths)
 
-    def _of_words(self, words: Any) -> Pieces:
+    @staticmethod
+    def checked(words: Any) -> list[str]:
+        """The words of a row; raises ValueError if they are none."""
         if not isinstance(words, list) or not all(
             isinstance(word, str) and word for word in words
         ):
             raise ValueError('"words" must be a list of strings, none of them empty')
+        return words
+
+    def _of_words(self, words: Any) -> Pieces:
+        words = self.checked(words)
         encoding = self._tokenizer.encode(
             words, is_pretokenized=True, add_special_tokens=False
         )
@@ -160,7 +176,7 @@ class Extractor(Predictor):
         return Pieces(encoding.ids, words, names)
 
     def _parsed(self, texts: Sequence[Pieces], lengths: Sequence[int]) -> Parsed:
-        ids, segments, owners = [self._special.cls], [0], [_NONE]
+        ids, segments, owners = [self._special.cls], [0], [NONE]
         names: list[str] = []
         for index, (text, length) in enumerate(zip(texts, lengths, strict=True)):
             ids += [*text.ids[:length], self._special.sep]
@@ -170,8 +186,8 @@ class Extractor(Predictor):
                 if is_first and text.names:
                     names.append(text.names[word])
                 keeps = is_first or self.vectors == "words_mean"
-                owners.append(len(names) - 1 if keeps else _NONE)
-            owners.append(_NONE)
+                owners.append(len(names) - 1 if keeps else NONE)
+            owners.append(NONE)
         ids[-1] = self._last
         match self.vectors:
             case "pieces":
@@ -180,16 +196,16 @@ class Extractor(Predictor):
             case "cls":
                 # Left to right [CLS] has seen nothing: the last [SEP], as in Bert.pool.
                 place = len(ids) - 1 if self._causal else 0
-                owners = [0 if i == place else _NONE for i in range(len(ids))]
+                owners = [0 if i == place else NONE for i in range(len(ids))]
                 names = [self._pieces[ids[place]]]
             case "mean":
                 special = (self._special.cls, self._special.sep, self._last)
-                owners = [_NONE if id_ in special else 0 for id_ in ids]
+                owners = [NONE if id_ in special else 0 for id_ in ids]
                 names = ["[MEAN]"]
                 self._empty += 0 not in owners
         return Parsed(ids, segments, owners, names)
 
-    def encode(self, parsed: Sequence[Parsed], size: int) -> Questions:
+    def encode(self, parsed: Sequence[Any], size: int) -> Questions:
         """Its answers are `names`, `ids` (of pieces, else empty) and `vectors`: float32
         [names, *shape]."""
         groups = sorted_groups([len(row.ids) for row in parsed], size)
@@ -213,7 +229,7 @@ class Extractor(Predictor):
         """Turns rows into arrays of one length, as `data.rows.padded` does."""
         length = padded_length(max(len(row.ids) for row in rows), self._positions)
         ids, mask, segments, owners = np.zeros((4, len(rows), length), np.int32)
-        ids[:], owners[:] = self._special.pad, _NONE
+        ids[:], owners[:] = self._special.pad, NONE
         for index, row in enumerate(rows):
             end = len(row.ids)
             ids[index, :end] = row.ids
@@ -233,14 +249,7 @@ class Extractor(Predictor):
         A row has as many as positions, or one (`of_whole_rows`); those past its last
         are 0, or for pieces padding's.
         """
-        encoded = self._model.apply(
-            {"params": params["bert"]},
-            batch["input_ids"],
-            batch["input_mask"],
-            batch["segment_ids"],
-        )
-        assert isinstance(encoded, Encoded)
-        states = encoded.hidden_states
+        states = self.states(params, batch)
         chosen = [states[place].astype(jnp.float32) for place in self._places]
         match self.combine:
             case "none":
@@ -254,6 +263,19 @@ class Extractor(Predictor):
             return {"vectors": found}
         count = 1 if self.of_whole_rows else batch["owners"].shape[1]
         return {"vectors": _means(found, batch["owners"], count)}
+
+    def states(
+        self, params: Any, batch: Mapping[str, Array]
+    ) -> Sequence[Float[Array, "batch length hidden"]]:
+        """The embeddings' output, and each layer's."""
+        encoded = self._model.apply(
+            {"params": params["bert"]},
+            batch["input_ids"],
+            batch["input_mask"],
+            batch["segment_ids"],
+        )
+        assert isinstance(encoded, Encoded)
+        return encoded.hidden_states
 
 
 def _whole(words: Sequence[int | None]) -> list[int]:

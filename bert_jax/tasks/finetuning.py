@@ -192,7 +192,8 @@ class Finetuning(Task, Generic[Example, Answer]):
         size = train.batch_size * train.seeds  # all seeds' batches have one length
         lengths = rows.expected_lengths(size, train.num_steps, **self._lengths)
         fit = vocabulary_fit.of_rows(rows, self.tokenizer)
-        self.model_config.require_segments(rows.segments)
+        if FAMILIES[self.config.model.architecture].has_segments:
+            self.model_config.require_segments(rows.segments)
         dev = {split: self._rows(split).digest() for split in self.dev_splits}
         return Data(fit, len(rows), lengths, {"rows": rows.digest(), "dev": dev})
 

@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tasks, tokenization
+from bert_jax import family, tasks, tokenization
 from bert_jax.convert import layout, weights
 from bert_jax.convert.merge import Report, check_tokenizer, merge, take, whole
 from bert_jax.errors import UserError
@@ -151,13 +151,14 @@ def restored(
     Args:
       unused: parts of the model that may be missing.
       uses: see `sharding.make_mesh`.
-      encoder: of `init_from`, only the parameters of `bert`.
+      encoder: of `init_from`, only the parameters of the trunk.
     """
     mesh = sharding.make_mesh(task.config, uses)
     memory.require(task.config, trains=False)
     abstract = sharding.abstract_params(task.init_params, mesh)
     if not has_checkpoint(folder):
-        abstract = {"bert": abstract["bert"]} if encoder else abstract
+        trunk = family.of(task.config).trunk_name
+        abstract = {trunk: abstract[trunk]} if encoder else abstract
         loaded = read(task, abstract, checkpoint_name(task.config))
         if loaded is None:
             raise asked.nothing_to_ask(folder)

@@ -170,7 +170,8 @@ class CbowFamily(Family):
     name = "cbow"
     title = "a bag of words"
     model_type = ""
-    attends = False
+    attends = has_segments = False
+    extractor = None
 
     def task(self, name: str, task: Any) -> type[CbowTask]:
         """The task as a bag of words does it.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bert_jax.family import Family
+from bert_jax.family import Family, Part
 
 
 class Elmo(Family):
@@ -10,7 +10,9 @@ class Elmo(Family):
 
     name, title = "elmo", "an ELMo"
     model_type = ""  # Hugging Face has no such models
-    attends = False
+    attends = has_segments = False
+    trunk_name = "elmo"
+    extractor = Part("families.elmo.extractor:ElmoExtractor")
 
     def task(self, name: str, task: Any) -> Any:
         from bert_jax.tasks import elmo_tasks

@@ -19,6 +19,7 @@ class Gpt(Family):
     layout = Part("families.gpt.layout")
     huggingface = Part("families.gpt.huggingface")
     model_type = "openai-gpt"
+    has_segments = False
     bare_heads = ("masked_lm",)  # the language model's matrix is the embeddings'
 
     def check(self, config: Any) -> None:

@@ -1,0 +1,98 @@
+"""`--mode=extract` of an ELMo: the vectors of words, or their mean."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Float, Int32
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax.data import characters, word_rows
+from bert_jax.data.rows import power_of_two
+from bert_jax.errors import UserError
+from bert_jax.models.elmo import Elmo
+from bert_jax.models.elmo_config import ElmoConfig
+from bert_jax.tasks.extractor import NONE, Extractor
+
+
+class Parsed(NamedTuple):
+    """As the other extractor's, of the words between <S> and </S>."""
+
+    ids: list[int]  # their places
+    owners: list[int]
+    names: list[str]
+    characters: Int32[np.ndarray, "words length"]
+
+
+class ElmoExtractor(Extractor):
+    """`{"text"}` or `{"words"}` -> the vectors of its words; a row is read by itself,
+    as `bert_jax.elmo` does."""
+
+    def __init__(self, config: ConfigDict, model: ElmoConfig, tokenizer: Tokenizer):  # type: ignore[override]
+        """Reads `config.task.words`, which says where words end.
+
+        Raises:
+          UserError: a layer does not exist; vectors that an ELMo does not have.
+        """
+        del tokenizer  # of the words to predict
+        self.choose(config, model.num_hidden_layers, 2 * model.hidden_size)
+        if self.vectors in ("pieces", "cls"):
+            raise UserError(
+                f"config.predict.vectors={self.vectors}: an ELMo reads whole words; "
+                "set --config.predict.vectors=words, or mean"
+            )
+        self._model = Elmo(model)  # type: ignore[assignment]
+        self._length = model.max_characters
+        self._words = word_rows.Words(word_rows.rule(config), model.max_characters)
+
+    def warn(self) -> None:
+        """Nothing: a text of any length is read whole."""
+
+    def parse(self, row: dict[str, Any]) -> Parsed:  # type: ignore[override]
+        """Cuts a row into words.
+
+        Raises:
+          ValueError: it has neither a text nor words, or both, or a second text.
+        """
+        if ("words" in row) == ("text" in row):
+            raise ValueError('either "text" or "words" is required')
+        if row.get("text_b") is not None:
+            raise ValueError('"text_b": an ELMo reads one text of a row')
+        if "words" in row:
+            names = self.checked(row["words"])
+            words = [self._words.normal(word) for word in names]
+        else:
+            if not isinstance(row["text"], str):
+                raise ValueError('"text" is not a string')
+            found = self._words.encode(row["text"])
+            words = found.tokens
+            names = [row["text"][start:end] for start, end in found.offsets]
+            if self._words.is_full:  # the numbers of words are not used here
+                self._words.forget()
+        owners = [NONE, *range(len(words)), NONE]
+        if self.vectors == "mean":
+            owners = [NONE, *(0 for _ in words), NONE]
+            names = ["[MEAN]"]
+        read = [characters.BEGIN, *words, characters.END]
+        ids = characters.of_words(read, self._length)
+        return Parsed(list(range(len(read))), owners, names, ids)
+
+    def _features(self, rows: Sequence[Parsed]) -> dict[str, np.ndarray]:  # type: ignore[override]
+        length = power_of_two([max(len(row.ids) for row in rows)])
+        owners = np.full((len(rows), length), NONE, np.int32)
+        ids = np.zeros((len(rows), length, self._length), np.int32)
+        for index, row in enumerate(rows):
+            owners[index, : len(row.ids)] = row.owners
+            ids[index, : len(row.ids)] = row.characters
+        places = np.broadcast_to(np.arange(length, dtype=np.int32), owners.shape)
+        return {"input_ids": places, "characters": ids, "owners": owners}
+
+    def states(
+        self, params: Any, batch: Mapping[str, Array]
+    ) -> Sequence[Float[Array, "batch length both"]]:
+        """The words' vectors, twice, and each layer's outputs in both directions."""
+        found, _ = self._model.apply(
+            {"params": params["elmo"]}, batch["characters"], method="layers"
+        )
+        return [found[:, layer] for layer in range(found.shape[1])]
