@@ -14,7 +14,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax.config import configuration, fields
-from bert_jax.config.command_line import CommandLine
+from bert_jax.config.command_line import CommandLine, check_dropout
 from bert_jax.config.configuration import field_of
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
@@ -55,10 +55,12 @@ def config(
     """
     if asks and has_checkpoint(folder):
         return of_run(folder, given, overrides)
-    if given is not None and asks:
-        return of_weights(given, overrides)
+    if asks:
+        check_dropout(overrides)
     if given is not None:
-        return _shaped(folder, given, overrides)
+        return (
+            of_weights(given, overrides) if asks else _shaped(folder, given, overrides)
+        )
     if workdir.has_config(folder):
         return again(folder, overrides)
     if asks and "init_from" in map(field_of, overrides):
@@ -100,6 +102,7 @@ def of_run(
             continue
         if field == "task.dev_file" and "dev_fraction" in config.task:
             config.task.dev_fraction = 0.0  # that file is dev now
+        check_dropout([override])
         if not field.startswith(MAY_DIFFER):
             raise UserError(
                 f"--config.{field}={after}: the run in {folder} has {before!r}, and "
