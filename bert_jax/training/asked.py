@@ -57,10 +57,10 @@ def config(
         return of_run(folder, given, overrides)
     if asks:
         check_dropout(overrides)
+    if given is not None and asks:
+        return of_weights(given, overrides)
     if given is not None:
-        return (
-            of_weights(given, overrides) if asks else _shaped(folder, given, overrides)
-        )
+        return _shaped(folder, given, overrides)
     if workdir.has_config(folder):
         return again(folder, overrides)
     if asks and "init_from" in map(field_of, overrides):
@@ -84,11 +84,10 @@ def of_run(
       UserError: another task; a field that must not differ; a run of several seeds.
     """
     config = _recorded(folder)
-    name = config.task.name
-    if given is not None and given.task.name != name:
+    if given is not None and given.task.name != config.task.name:
         raise UserError(
-            f"--workdir={folder}: a run of the task {name!r}, but --config has "
-            f"{given.task.name!r}; leave --config out, or name another --workdir"
+            f"--workdir={folder}: a run of the task {config.task.name!r}, but --config "
+            f"has {given.task.name!r}; leave --config out, or name another --workdir"
         )
     if config.train.seeds > 1:
         raise UserError(
@@ -102,8 +101,7 @@ def of_run(
             continue
         if field == "task.dev_file" and "dev_fraction" in config.task:
             config.task.dev_fraction = 0.0  # that file is dev now
-        check_dropout([override])
-        if not field.startswith(MAY_DIFFER):
+        if not field.startswith(MAY_DIFFER) or "dropout" in field:
             raise UserError(
                 f"--config.{field}={after}: the run in {folder} has {before!r}, and "
                 "this mode must use the run's value; leave this flag out"

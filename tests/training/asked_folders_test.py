@@ -234,7 +234,6 @@ def test_dropout_is_not_for_a_model_that_is_asked(tmp_path, field):
     config = configuration.load("configs/finetune/text.py:size=tiny", [flag])
     weights = "--config.init_from=somewhere"
     for ask in (
-        lambda: asked.of_run(tmp_path, None, [flag]),
         lambda: asked.config(tmp_path / "new", config, [weights, flag], asks=True),
         lambda: asked.config(tmp_path / "new", None, [weights, flag], asks=True),
     ):
@@ -243,6 +242,8 @@ def test_dropout_is_not_for_a_model_that_is_asked(tmp_path, field):
         message = str(error.value)
         assert message.startswith(f"{flag}: nothing is dropped where nothing is ")
         assert "\n" not in message
+    with pytest.raises(UserError, match="this mode must use the run's value"):
+        asked.of_run(tmp_path, None, [flag])
     own = given.model[f"{field}_dropout_prob"]
     same = f"--config.model.{field}_dropout_prob={own}"
     assert asked.of_run(tmp_path, None, [same]) is not None
