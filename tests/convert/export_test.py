@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 
 from bert_jax import tokenization
-from bert_jax.convert import export, layout, merge, weights
+from bert_jax.convert import export, layout, merge, model_card, weights
 from bert_jax.errors import UserError
 
 
@@ -40,6 +40,34 @@ def test_comes_back_as_it_was(golden, make_folder, tmp_path, architecture):
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["architectures"] == [architecture]
     assert config["bert_jax"] == {"step": 7}
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"task": {"max_seq_length": 6}}, " (this run trained on up to 6)."),
+        (
+            {"task": {}, "corpus": {"max_seq_length": 5}},
+            " (this run trained on up to 5).",
+        ),
+        (
+            {
+                "task": {},
+                "corpus": {"max_seq_length": 5},
+                "phase2": {"fraction": 0.1, "max_seq_length": 999},
+            },
+            " tokens.",
+        ),
+        ({"task": {"max_seq_length": 999}}, " tokens."),
+        ({}, " tokens."),
+    ],
+)
+def test_the_card_says_the_length_that_was_trained(make_folder, config, said):
+    found = weights.read(make_folder("BertForMaskedLM-three_heads"))
+    card = model_card.text("x", found, {"config": config, "step": 1} if config else {})
+    (line,) = (line for line in card.splitlines() if line.startswith("A Bert"))
+    assert line.endswith(said)
+    assert ("trained on" in line) == ("trained" in said)
 
 
 def test_labels_and_problem_type(make_folder, tmp_path):
