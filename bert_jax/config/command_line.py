@@ -78,3 +78,13 @@ def parse(argv: Sequence[str]) -> CommandLine:
     given["workdir"] = given["workdir"] or default
     del given["h"]  # the short form of help
     return CommandLine(config=spec, overrides=[x for x in argv if is_field(x)], **given)
+
+
+def check_dropout(overrides: Sequence[str]) -> None:
+    """Raises UserError if one of a mode that trains nothing sets a share to drop."""
+    for text in overrides:
+        if "dropout" in configuration.field_of(text):
+            raise UserError(
+                f"{text}: nothing is dropped where nothing is trained, so it changes "
+                "no answer; leave this flag out"
+            )

@@ -23,6 +23,13 @@ from bert_jax.config import fields
 from bert_jax.errors import Interrupted, UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+# Each field of corpus that one stage of corpus.clean reads.
+_CLEANING = {
+    "clean_overlap_words": "overlap",
+    "clean_min_words": "min_length",
+    "clean_language": "language",
+    "clean_similarity": "near_duplicates",
+}
 
 
 def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
@@ -55,6 +62,7 @@ def checked(
         for text in overrides:
             override(config, text)
         fields.check(config)
+        _check_cleaning(config)
     except RecursionError as error:
         raise UserError(f"{name}: the config contains itself") from error
     return config
@@ -231,6 +239,19 @@ def _check_fields(config: ConfigDict, spec: str) -> None:
             raise UserError(
                 f"{spec}: config.{name}={found[name]!r:.80}: must be of type "
                 f"{kind.__name__}"
+            )
+
+
+def _check_cleaning(config: ConfigDict) -> None:
+    """Raises UserError if a field is set that only a stage left out would read."""
+    default = defaults().corpus
+    for name, stage in _CLEANING.items():
+        value = config.corpus[name]
+        if value != default[name] and stage not in config.corpus.clean:
+            raise UserError(
+                f"config.corpus.{name}={value}: only the stage {stage} reads it, and "
+                f"config.corpus.clean={tuple(config.corpus.clean)} has it not; add "
+                f"{stage} there, or leave {name} out"
             )
 
 

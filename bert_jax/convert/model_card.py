@@ -36,7 +36,8 @@ def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
         f"A {weights.architecture}: {size.num_hidden_layers} layers, "
         f"{size.hidden_size} hidden, {size.num_attention_heads} heads, {count:,} "
         f"parameters, {size.vocab_size:,} pieces, up to "
-        f"{size.max_position_embeddings} tokens.",
+        f"{size.max_position_embeddings} tokens"
+        f"{_trained_with(size.max_position_embeddings, provenance)}.",
         _code(name, weights.architecture),
     ]
     for split, scores in provenance.get("scores", {}).items():
@@ -61,6 +62,18 @@ def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
             + _markdown(rows, ("field", "value"))
         )
     return "\n\n".join(parts) + "\n"
+
+
+def _trained_with(positions: int, provenance: Mapping[str, Any]) -> str:
+    """That the run's rows were shorter than the model's positions, if they were."""
+    config = provenance.get("config") or {}
+    task, corpus = config.get("task", {}), config.get("corpus", {})
+    phase2 = config.get("phase2", {})
+    lengths = [task.get("max_seq_length") or corpus.get("max_seq_length") or positions]
+    if "max_seq_length" not in task and phase2.get("fraction"):
+        lengths.append(phase2.get("max_seq_length", positions))
+    longest = max(lengths)
+    return f" (this run trained on up to {longest})" if longest < positions else ""
 
 
 def _header(weights: Weights, provenance: Mapping[str, Any]) -> str:

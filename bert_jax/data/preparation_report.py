@@ -88,7 +88,7 @@ def histogram(found: Contents) -> list[tuple[int, int, float]]:
 
 
 def text(folder: storage.Path) -> str:
-    """The report, in at most 25 lines."""
+    """The report, in at most 25 lines; `cleaned.clean` has told of the clean-up."""
     found = contents(folder)
     totals = found.report["totals"]
     lines = []
@@ -105,10 +105,6 @@ def text(folder: storage.Path) -> str:
     bins = (f"{low}-{high} {share:.0%}" for low, high, share in histogram(found))
     lines.append(f"tokens a pair: {', '.join(bins)}")
     lines.append(f"[UNK]: {found.unknown:.3%} of train's tokens")
-    if "cleaning" in found.report:
-        from bert_jax.data.cleaning import cleaned
-
-        lines += cleaned.lines(found.report["cleaning"])
     lines.append("pairs of train, drawn at random:")
     for one in found.examples:
         kind = "random" if one.is_random_next else "next"

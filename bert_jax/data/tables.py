@@ -254,17 +254,13 @@ def _read_tfds(source: str, numbers: Sequence[str]) -> Numbered:
     from bert_jax.data import tfds_source
 
     found = tfds_source.prepared(name)
-    try:
-        examples = tfds_source.examples(name, found, split)
-        for number, example in enumerate(examples, 1):
-            yield (
-                number,
-                {k: _plain(found.info.features[k], v) for k, v in example.items()},
-            )
-    except (ValueError, KeyError) as error:
-        raise UserError(
-            f"{source}: no such split; there are: {', '.join(found.info.splits)}"
-        ) from error
+    features = found.info.features
+    for number, example in enumerate(tfds_source.examples(name, found, split), 1):
+        try:
+            row = {k: _plain(features[k], value) for k, value in example.items()}
+        except UnicodeDecodeError as error:
+            raise UserError(f"{source}: record {number} is not UTF-8") from error
+        yield number, row
 
 
 def _read_hub(source: str, numbers: Sequence[str]) -> Numbered:

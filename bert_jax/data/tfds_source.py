@@ -86,10 +86,19 @@ def examples(name: str, found: Any, split: str) -> Iterator[Any]:
       found: its builder.
 
     Raises:
-      UserError: it was prepared in a format that needs TensorFlow.
+      UserError: it was prepared in a format that needs TensorFlow; there is no such
+        split; a record cannot be read.
     """
+    from google.protobuf.message import DecodeError  # of a damaged record
+
     try:
         source = found.as_data_source(split)
+    except (ValueError, KeyError) as error:
+        there = ", ".join(found.info.splits)
+        why = f"no such split; there are: {there}"
+        if split.partition("[")[0] in found.info.splits:  # of train[:10%] the brackets
+            why = f"cannot be read ({first_line(error)})"
+        raise UserError(f"tfds:{name}:{split}: {why}") from error
     except NotImplementedError as error:
         if importlib.util.find_spec("tensorflow") is None:
             raise UserError(
@@ -101,4 +110,12 @@ def examples(name: str, found: Any, split: str) -> Iterator[Any]:
         yield from tfds.as_numpy(found.as_dataset(split=split))
     else:
         for index in range(len(source)):
-            yield source[index]
+            try:
+                example = source[index]
+            except (ValueError, KeyError, OSError, RuntimeError, DecodeError) as error:
+                raise UserError(
+                    f"tfds:{name}: record {index + 1} of {split} cannot be read "
+                    f"({first_line(error)}); delete {found.data_dir}, and prepare it "
+                    "again"
+                ) from error
+            yield example

@@ -14,7 +14,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax.config import configuration, fields
-from bert_jax.config.command_line import CommandLine
+from bert_jax.config.command_line import CommandLine, check_dropout
 from bert_jax.config.configuration import field_of
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
@@ -56,6 +56,8 @@ def config(
     """
     if asks and has_checkpoint(folder):
         return of_run(folder, given, overrides)
+    if asks:
+        check_dropout(overrides)
     if given is not None and asks:
         return of_weights(given, overrides)
     if given is not None:
@@ -83,11 +85,10 @@ def of_run(
       UserError: another task; a field that must not differ; a run of several seeds.
     """
     config = _recorded(folder)
-    name = config.task.name
-    if given is not None and given.task.name != name:
+    if given is not None and given.task.name != config.task.name:
         raise UserError(
-            f"--workdir={folder}: a run of the task {name!r}, but --config has "
-            f"{given.task.name!r}; leave --config out, or name another --workdir"
+            f"--workdir={folder}: a run of the task {config.task.name!r}, but --config "
+            f"has {given.task.name!r}; leave --config out, or name another --workdir"
         )
     if config.train.seeds > 1:
         raise UserError(
@@ -101,7 +102,7 @@ def of_run(
             continue
         if field == "task.dev_file" and "dev_fraction" in config.task:
             config.task.dev_fraction = 0.0  # that file is dev now
-        if not field.startswith(MAY_DIFFER):
+        if not field.startswith(MAY_DIFFER) or "dropout" in field:
             raise UserError(
                 f"--config.{field}={after}: the run in {folder} has {before!r}, and "
                 "this mode must use the run's value; leave this flag out"

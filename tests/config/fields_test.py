@@ -124,6 +124,26 @@ def test_values_that_do_not_fit_each_other(overrides, words):
     assert all(word in str(error.value) for word in words)
 
 
+@pytest.mark.parametrize(
+    ("field", "stage"),
+    [
+        ("clean_min_words=20", "min_length"),
+        ("clean_language=0.7", "language"),
+        ("clean_similarity=0.7", "near_duplicates"),
+        ("clean_overlap_words=8", "overlap"),
+    ],
+)
+def test_a_field_of_the_clean_up_needs_its_stage(field, stage):
+    against = ("corpus.clean_against=('a.txt',)",) if stage == "overlap" else ()
+    load(f"corpus.{field}", f"corpus.clean=('{stage}',)", *against)
+    for others in ((), ("headings",)):
+        with pytest.raises(UserError) as error:
+            load(f"corpus.{field}", f"corpus.clean={others}")
+        message = str(error.value)
+        assert message.startswith(f"config.corpus.{field}: only the stage {stage} ")
+        assert "\n" not in message
+
+
 def test_packing_is_for_pretraining():
     load("corpus.packing=True")
     spec = f"{configuration.CONFIGS / 'finetune' / 'swag.py'}"

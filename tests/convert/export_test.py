@@ -11,8 +11,11 @@ import pytest
 from safetensors import safe_open
 
 from bert_jax import tokenization
-from bert_jax.convert import export, layout, merge, weights
+from bert_jax.config import configuration
+from bert_jax.convert import export, layout, merge, model_card, weights
 from bert_jax.errors import UserError
+from bert_jax.tasks.classification import TextExample
+from bert_jax.training import asked, initial
 
 
 def equal(a, b):
@@ -41,6 +44,34 @@ def test_comes_back_as_it_was(golden, make_folder, tmp_path, architecture):
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["architectures"] == [architecture]
     assert config["bert_jax"] == {"step": 7}
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"task": {"max_seq_length": 6}}, " (this run trained on up to 6)."),
+        (
+            {"task": {}, "corpus": {"max_seq_length": 5}},
+            " (this run trained on up to 5).",
+        ),
+        (
+            {
+                "task": {},
+                "corpus": {"max_seq_length": 5},
+                "phase2": {"fraction": 0.1, "max_seq_length": 999},
+            },
+            " tokens.",
+        ),
+        ({"task": {"max_seq_length": 999}}, " tokens."),
+        ({}, " tokens."),
+    ],
+)
+def test_the_card_says_the_length_that_was_trained(make_folder, config, said):
+    found = weights.read(make_folder("BertForMaskedLM-three_heads"))
+    card = model_card.text("x", found, {"config": config, "step": 1} if config else {})
+    (line,) = (line for line in card.splitlines() if line.startswith("A Bert"))
+    assert line.endswith(said)
+    assert ("trained on" in line) == ("trained" in said)
 
 
 def test_labels_and_problem_type(make_folder, tmp_path):
@@ -154,3 +185,33 @@ def test_others_may_read_it(make_folder, tmp_path):
     modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()}
     (tmp_path / "plain").write_text("")
     assert modes == {(tmp_path / "plain").stat().st_mode & 0o777}
+
+
+def test_the_diagnostic_set_is_answered_by_the_names_of_the_weights(
+    make_folder, tmp_path
+):
+    order = ("entailment", "neutral", "contradiction")
+    source = make_folder("BertForSequenceClassification-three_heads")
+    found = weights.read(source)
+    head = {
+        "kernel": np.zeros((found.config.hidden_size, 3), np.float32),
+        "bias": np.float32([0, 0, 9]),
+    }
+    params = {**found.params, "sequence_classification": head}
+    model = dataclasses.replace(found, params=params, labels=order)
+    tokenizer = weights.read_tokenizer(source, found.config)
+    export.export(model, tokenizer, tmp_path / "mnli", {})
+    (tmp_path / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb")
+    fields = {
+        "init_from": tmp_path / "mnli",
+        "task.data_dir": tmp_path,
+        "task.max_seq_length": 8,
+    }
+    overrides = [f"--config.{name}={value}" for name, value in fields.items()]
+    given = configuration.load("configs/finetune/glue.py:task=ax", overrides)
+    config = asked.config(tmp_path / "new", given, overrides, asks=True)
+    task = initial.resolve(config, tmp_path / "new", from_data=False)
+    assert task.labels == order
+    answer = np.float32([0, 0, 9])
+    task.write(tmp_path, "test", [TextExample(0, "a", "b")], [answer])
+    assert (tmp_path / "AX.tsv").read_text().endswith("0\tcontradiction\n")

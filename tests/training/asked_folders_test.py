@@ -224,3 +224,26 @@ def test_the_run_of_an_elmo_is_named_as_one(tmp_path, model, ours):
     given.init_from = str(tmp_path)
     with pytest.raises(UserError, match=f"are an ELMo's, and the config is for {ours}"):
         asked.config(tmp_path, given, [], asks=False)
+
+
+@pytest.mark.parametrize("field", ["hidden", "attention_probs"])
+def test_dropout_is_not_for_a_model_that_is_asked(tmp_path, field):
+    flag = f"--config.model.{field}_dropout_prob=0.3"
+    given = configuration.load("configs/finetune/text.py:size=tiny", [])
+    (tmp_path / "config.json").write_text(given.to_json())
+    config = configuration.load("configs/finetune/text.py:size=tiny", [flag])
+    weights = "--config.init_from=somewhere"
+    for ask in (
+        lambda: asked.config(tmp_path / "new", config, [weights, flag], asks=True),
+        lambda: asked.config(tmp_path / "new", None, [weights, flag], asks=True),
+    ):
+        with pytest.raises(UserError) as error:
+            ask()
+        message = str(error.value)
+        assert message.startswith(f"{flag}: nothing is dropped where nothing is ")
+        assert "\n" not in message
+    with pytest.raises(UserError, match="this mode must use the run's value"):
+        asked.of_run(tmp_path, None, [flag])
+    own = given.model[f"{field}_dropout_prob"]
+    same = f"--config.model.{field}_dropout_prob={own}"
+    assert asked.of_run(tmp_path, None, [same]) is not None

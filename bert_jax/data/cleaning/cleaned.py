@@ -8,6 +8,7 @@ What is taken from a document depends on the text and the settings alone.
 """
 
 import contextlib
+import functools
 import gzip
 import io
 import json
@@ -34,7 +35,7 @@ from bert_jax.data.cleaning import (
 from bert_jax.data.corpus import Document
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage
+from bert_jax.runtime import processes, storage
 
 FORMAT = 1  # raise it when the same settings would take something else
 _REPORT = "cleaning.json"
@@ -88,7 +89,15 @@ def clean(config: ConfigDict) -> storage.Path:
     if not whole.is_whole(folder, _REPORT):
         with whole.made_whole(folder, _REPORT) as temporary:
             _write(config, chosen, identity, temporary)
+    _tell(folder)
     return folder
+
+
+@functools.cache
+def _tell(folder: storage.Path) -> None:
+    """Prints what was taken, once however often the text is read."""
+    if processes.is_first():
+        print("\n".join(lines(report(folder))), file=sys.stderr)
 
 
 def report(folder: storage.Path) -> dict[str, Any]:
@@ -202,7 +211,6 @@ def _write(
     (folder / _REPORT).write_text(json.dumps(told, indent=1), encoding="utf-8")
     for name in ("verdicts", "prints", "sequences.npy"):
         (folder / name).unlink(missing_ok=True)
-    print("\n".join(lines(told)), file=sys.stderr)
 
 
 def _batches(found: Iterable[Document]) -> Iterator[stages.Batch]:
