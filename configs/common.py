@@ -139,9 +139,11 @@ def _corpus() -> ConfigDict:
     corpus.dev_fraction = 0.005
     # Sentence pairs and the next sentence loss; False: running text, without either.
     corpus.nsp = True
-    # Training rows of up to four sentence pairs that do not see each other, instead of
-    # one and padding (Krell et al. 2021); then batch sizes count these rows.
+    # Training rows of several sentence pairs that do not see each other, instead of one
+    # and padding (Krell et al. 2021); then batch sizes count these rows.
     corpus.packing = False
+    # With packing: the most pairs (or, without them, texts) of a row.
+    corpus.packed_pairs = 4
     # With packing: each training row's positions begin at a random one, anew in each
     # epoch, so that short rows train all position embeddings (Kiyono et al. 2021).
     corpus.shift_positions = False

@@ -57,6 +57,28 @@ def test_losses_and_weights_are_those_of_the_pairs_one_a_row(task):
         np.testing.assert_allclose(sums[0][name], sums[1][name], rtol=1e-5)
 
 
+def test_the_config_says_how_many_a_row(micro):
+    """Losses are those of the pairs one a row, whatever the number."""
+    found = []
+    for most in (2, 8):
+        more = f"--config.corpus.packed_pairs={most}"
+        task = tasks.create(configuration.load(micro, [*PACKED, *NO_DROPOUT, more]))
+        task.resolve()
+        task.training_data()
+        (phase, _) = loader.phases(task.config)
+        data = task._data.of(phase.max_seq_length)
+        assert (data.folder / f"packed-{most}.npy").exists()
+        rows = packing.rows(data.folder, phase.max_seq_length, most)
+        assert 2 <= (rows >= 0).sum(axis=1).max() <= most
+        source = loader._Pairs(task.config, phase, data, "train")
+        batch = source.packed(rows, np.zeros(len(rows), int))
+        named = loader.shapes(task.config, phase)["cls_positions"]
+        assert batch["cls_positions"].shape[1] == named[1] == most
+        found.append(jax.jit(task.loss)(_params(task), batch, None))
+    for name, one in found[0].items():
+        np.testing.assert_allclose(one, found[1][name], rtol=1e-5)
+
+
 def _params(task):
     import flax.linen as nn
 

@@ -63,6 +63,7 @@ _TABLE: dict[str, rules.Rule] = {
     "corpus.clean_language": rules.number("[0, 1]"),
     "corpus.clean_similarity": rules.number("(0, 1]"),
     "corpus.packing": rules.flag,
+    "corpus.packed_pairs": rules.whole(1, 64),
     "corpus.shift_positions": rules.flag,
     "masking.masked_lm_prob": rules.number("(0, 1]"),
     "masking.max_predictions_per_seq": rules.whole(1, rules.SIZE),

@@ -16,8 +16,9 @@ def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
 
         tokens += ("sequence_ids", "position_ids")
         share = config.masking.masked_lm_prob
-        predictions = packing.predictions(length, share, predictions)
-        pairs = (packing.PAIRS,)
+        most = config.corpus.packed_pairs
+        predictions = packing.predictions(length, share, predictions, most)
+        pairs = (most,)
     names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
     masked = dict.fromkeys(names, (rows, predictions)) if has_masks(config) else {}
     return {

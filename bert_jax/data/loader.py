@@ -51,7 +51,9 @@ def dataset(
     if split == "train" and config.corpus.packing:
         from bert_jax.data import packing
 
-        packed = packing.rows(data.folder, phase.max_seq_length)
+        packed = packing.rows(
+            data.folder, phase.max_seq_length, config.corpus.packed_pairs
+        )
         count = len(packed)
     if split == "train" and config.corpus.weights:
         from bert_jax.data import mix

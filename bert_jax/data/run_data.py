@@ -89,8 +89,9 @@ class RunData:
         if self._config.corpus.packing:
             from bert_jax.data import packing
 
+            most = self._config.corpus.packed_pairs
             for length, data in found:
-                packing.rows(data.folder, length)
+                packing.rows(data.folder, length, most)
         if self.counts_words:
             self.word_vectors()
         return [data for _, data in found]

@@ -1,10 +1,11 @@
 """Prints lines, tables and a progress bar."""
 
+import contextlib
 import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import SupportsFloat
 
 from tqdm import tqdm
@@ -37,12 +38,28 @@ class Progress:
 
         The first one's time is left out of the pace: it waits for the compiler.
         """
-        if self._logged == self._begun:
+        is_first = self._logged == self._begun
+        if is_first:
             self._logged = (step, time.monotonic())
-            if self._bar is not None:
-                self._bar.unpause()
         if self._bar is not None:
+            if is_first:
+                self._bar.unpause()
             self._bar.update(step - self._bar.n)
+            if is_first:
+                self._bar.refresh()  # it shows that the run moves
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """What takes time once, such as compiling, is left out of the pace."""
+        start = time.monotonic()
+        yield
+        taken = time.monotonic() - start
+        self._begun, self._logged = (
+            (step, moment + taken) for step, moment in (self._begun, self._logged)
+        )
+        if self._bar is not None:
+            self._bar.start_t += taken
+            self._bar.last_print_t += taken
 
     def log(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
         """Prints the loss, the step, the speed and the time left.

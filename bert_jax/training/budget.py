@@ -68,7 +68,7 @@ def settle(task: Task, folder: Path) -> None:
     began = time.perf_counter()
     share = min(max(_MEASURED * allowed, _SHORTEST), _LONGEST)
     log.info("config.train.budget=%s: measuring the pace", budget)
-    found = pace.measure(task, folder, share)
+    found = pace.measure(task, folder, share, allowed)
     spent = time.perf_counter() - began
     if processes.is_first():
         plan = planned(config, found, allowed, spent)

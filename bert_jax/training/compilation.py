@@ -135,7 +135,7 @@ class CompiledStep:
             known = self._shapes > 1 and number <= self._shapes
             of = f" ({number} of {self._shapes})" if known else ""
             self._progress.note(f"compiling the step at length {length}{of}")
-            with self._clock("compile"):
+            with self._clock("compile"), self._progress.aside():
                 self._compiled[shapes] = signals.run_interruptibly(
                     lambda: self._trace(state, batch, micro_batches).lower().compile(),
                     self._stop,

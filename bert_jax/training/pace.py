@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from etils import epath
 
+from bert_jax.errors import UserError
 from bert_jax.runtime import processes, signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Phase, Task
@@ -33,7 +34,7 @@ class Pace(NamedTuple):
     checkpoint: float  # until it is on disk
 
 
-def measure(task: Task, folder: Path, seconds: float) -> Pace:
+def measure(task: Task, folder: Path, seconds: float, limit: float) -> Pace:
     """Takes steps of each phase, evaluates a few batches, saves once.
 
     All processes call it together.
@@ -42,13 +43,14 @@ def measure(task: Task, folder: Path, seconds: float) -> Pace:
       task: its data is prepared; `config.train.num_steps` is more than is measured.
       folder: the work directory; it has a checkpoint for a moment.
       seconds: to measure each phase for, after `WARM` steps.
+      limit: seconds that all of it may take.
 
     Raises:
-      UserError: a mesh or a batch that does not fit.
+      UserError: a mesh or a batch that does not fit; `limit` has passed.
       Interrupted: a signal arrived.
     """
     with signals.deferred(processes.stop()) as stop:
-        trial = _Trial(task, stop)
+        trial = _Trial(task, stop, limit)
         steps = tuple(trial.step(phase, seconds) for phase in task.phases())
         evaluation = sum(map(trial.evaluation, task.dev_splits))
         checkpoint = trial.checkpoint(folder)
@@ -58,8 +60,9 @@ def measure(task: Task, folder: Path, seconds: float) -> Pace:
 class _Trial:
     """A state of the run's shape, and the steps it has taken."""
 
-    def __init__(self, task: Task, stop: signals.Stop):
+    def __init__(self, task: Task, stop: signals.Stop, limit: float):
         config = task.config
+        self._began, self._limit = time.perf_counter(), limit
         self._task, self._stop, self.compiling = task, stop, 0.0
         self._mesh = sharding.make_mesh(config)
         memory.require(config, trains=True)
@@ -113,7 +116,10 @@ class _Trial:
         jax.block_until_ready(outputs(params, batch))
         each = time.perf_counter() - start
         start = time.perf_counter()
-        count = 1 + sum(1 for _ in batches)
+        count = 1
+        for _ in batches:
+            count += 1
+            self._require_time()
         reading = time.perf_counter() - start
         return self._seeds.count * (count * each + reading)
 
@@ -152,6 +158,7 @@ class _Trial:
                 )
                 jax.block_until_ready(metrics)
                 taken += 1
+                self._require_time()
             self._stop.check()
             spent = time.perf_counter() - start
             # All processes must take the same steps.
@@ -164,4 +171,15 @@ class _Trial:
         made = signals.run_interruptibly(make, self._stop)
         jax.block_until_ready(made)
         self.compiling += time.perf_counter() - start
+        self._require_time()
         return made
+
+    def _require_time(self) -> None:
+        spent = time.perf_counter() - self._began
+        if spent > self._limit:
+            raise UserError(
+                f"config.train.budget={self._task.config.train.budget}: too little: "
+                f"measuring the pace alone has taken {spent:,.0f} s, "
+                f"{self.compiling:,.0f} s of them compiling, and has not ended; give "
+                "several times as much, or set --config.train.num_steps instead"
+            )

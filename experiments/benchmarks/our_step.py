@@ -96,8 +96,10 @@ def _packed_batch(config: ConfigDict) -> dict[str, np.ndarray]:
     tokens = ("input_ids", "input_mask", "segment_ids")
     room = length - length // PACKED
     pairs |= {name: np.pad(pairs[name], ((0, 0), (0, room))) for name in tokens}
-    filled = np.tile(np.arange(packing.PAIRS) < PACKED, (rows, 1))
-    columns = packing.predictions(length, config.masking.masked_lm_prob, most)
+    pairs_of_a_row = config.corpus.packed_pairs
+    filled = np.tile(np.arange(pairs_of_a_row) < PACKED, (rows, 1))
+    share = config.masking.masked_lm_prob
+    columns = packing.predictions(length, share, most, pairs_of_a_row)
     return packing.pack(pairs, filled, columns, pad=0)
 
 

@@ -19,6 +19,7 @@ from configs import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 LENGTH = 48
+FILE = "packed-4.npy"
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,9 @@ def test_the_longest_pair_goes_first_to_the_fullest_row_that_it_fits():
     # No more than four a row.
     counts = (packing.plan(np.ones(9, int), 10) >= 0).sum(axis=1)
     assert sorted(counts) == [1, 4, 4]
+    # Nor than the config says.
+    counts = (packing.plan(np.ones(9, int), 10, pairs=6) >= 0).sum(axis=1)
+    assert sorted(counts) == [3, 6]
 
 
 def test_neighbors_of_one_length_share_no_row():
@@ -261,9 +265,9 @@ def copied(data, tmp_path):
 @pytest.mark.parametrize("cut", [0, 3, 200])
 def test_a_damaged_file_is_one_line(copied, cut):
     packing.rows(copied, LENGTH)
-    path = copied / packing._FILE
+    path = copied / FILE
     path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(UserError, match=f"{packing._FILE}: damaged .*delete it"):
+    with pytest.raises(UserError, match=f"{FILE}: damaged .*delete it"):
         packing.rows(copied, LENGTH)
 
 
@@ -274,7 +278,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(copied, monkeypatch):
     monkeypatch.setattr(temporary, "_new_name", full)
     with pytest.raises(UserError, match="cannot read or write the packed rows"):
         packing.rows(copied, LENGTH)
-    assert not (copied / packing._FILE).exists()
+    assert not (copied / FILE).exists()
 
 
 def test_a_killed_process_leaves_nothing_half_written(copied):
@@ -292,9 +296,9 @@ def test_a_killed_process_leaves_nothing_half_written(copied):
         [sys.executable, "-c", program, str(copied)], cwd=ROOT, env=os.environ
     )
     assert done.returncode == -signal.SIGKILL
-    assert packing._FILE not in {path.name for path in copied.iterdir()}
+    assert FILE not in {path.name for path in copied.iterdir()}
     packing.rows(copied, LENGTH)
-    assert {path.name for path in copied.iterdir()} - before == {packing._FILE}
+    assert {path.name for path in copied.iterdir()} - before == {FILE}
 
 
 def test_every_core_reads_the_same_lengths(config, data, monkeypatch):

@@ -1,5 +1,8 @@
 """What a run says of the time that is left."""
 
+import io
+import sys
+
 import pytest
 
 from bert_jax.runtime import terminal
@@ -58,3 +61,39 @@ def test_a_loss_that_is_a_sum_says_of_what(capsys):
     assert line.startswith(named)
     progress.log(2, {"loss": 6.75, "masked_lm_loss": 6.75})
     assert capsys.readouterr().err.startswith("loss 6.7500, step 2/10")
+
+
+def test_compiling_another_length_is_not_in_the_time_left(clock, capsys):
+    progress = terminal.Progress(100)
+    for step in range(1, 11):
+        if step in (1, 4, 7):
+            with progress.aside():
+                clock(60)
+        clock(1)
+        progress.update(step)
+    progress.log(10, {"loss": 1.0})
+    assert said(capsys) == "01:30 left"
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_the_live_line_moves_at_each_step_and_leaves_compiling_out(monkeypatch):
+    screen, now = Screen(), [1000.0]
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
+    progress = terminal.Progress(100)
+    progress._bar._time = lambda: now[0]
+    for step in range(1, 11):
+        if step in (1, 4, 7):
+            with progress.aside():
+                now[0] += 600
+        now[0] += 1
+        progress.update(step)
+        assert f"| {step}/100, " in screen.getvalue()
+    # Ninety seconds; tqdm counts the first step as one that took no time.
+    assert screen.getvalue().endswith("| 10/100, 01:28 left")
+    progress.close()

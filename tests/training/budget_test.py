@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import pytest
 import runs
@@ -92,8 +93,8 @@ def slow(monkeypatch):
     """The pace is measured, but every machine has the same."""
     measure = pace.measure
 
-    def measured(task, folder, seconds):
-        found = measure(task, folder, seconds / 10)
+    def measured(task, folder, seconds, limit):
+        found = measure(task, folder, seconds / 10, limit)
         assert len(found.steps) == 1
         assert all(each > 0 for each in (*found.steps, *found[1:]))
         return Pace((100.0,), 1.0, 1.0, 1.0)
@@ -164,6 +165,14 @@ def test_a_checkpoint_that_a_killed_start_has_left(micro, tmp_path, monkeypatch)
     # Removed before the second start saved, and after.
     assert left == [False, True, True, True]
     assert not (tmp_path / pace._SAVED).exists()
+
+
+def test_a_budget_that_the_measuring_alone_overruns(micro, tmp_path):
+    began = time.perf_counter()
+    _, said = runs.run(micro, tmp_path, "--config.train.budget=0.01s", status=2)
+    assert "budget=0.01s: too little: measuring the pace alone has taken" in said
+    assert time.perf_counter() - began < 60
+    assert not (tmp_path / "config.json").exists()
 
 
 def test_the_plan_alone_gives_the_run(micro, tmp_path, slow, monkeypatch):
