@@ -23,6 +23,7 @@ from bert_jax.models.encoder import Encoded
 from bert_jax.models.modules import TRUNKS
 from bert_jax.tasks.task import Outputs, Predictor, Questions
 from bert_jax.tokenization import byte_pairs, word_end
+from bert_jax.tokenization.long_texts import LongTexts
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class Extractor(Predictor):
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         # "[SEP]" inside a text is text, as in Google's tokenizer.
         self._tokenizer.encode_special_tokens = True
+        self._long = LongTexts(self._tokenizer)
         self._special = tokenization.special_ids(tokenizer)
         self._last = byte_pairs.last_id(tokenizer)
         self._pieces = tokenization.pieces_of(tokenizer)
@@ -137,7 +139,9 @@ class Extractor(Predictor):
         ):
             raise ValueError('"words" must be a list of strings, none of them empty')
         encoding = self._tokenizer.encode(
-            words, is_pretokenized=True, add_special_tokens=False
+            [self._long.cut(word, self._positions) for word in words],
+            is_pretokenized=True,
+            add_special_tokens=False,
         )
         ids, owners = encoding.ids, _whole(encoding.word_ids)
         for word in sorted(set(range(len(words))) - set(owners)):
@@ -150,6 +154,7 @@ class Extractor(Predictor):
     def _of_text(self, text: Any, name: str) -> Pieces:
         if not isinstance(text, str):
             raise ValueError(f'"{name}" is not a string')
+        text = self._long.cut(text, self._positions)
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         words, names = _whole(encoding.word_ids), {}
         if self.vectors in ("words", "words_mean"):
