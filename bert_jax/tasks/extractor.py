@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -21,8 +20,10 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded
+from bert_jax.models.pooling import means
 from bert_jax.tasks.task import Outputs, Predictor, Questions
 from bert_jax.tokenization import word_end
+from bert_jax.tokenization.long_texts import LongTexts
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class Extractor(Predictor):
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         # "[SEP]" inside a text is text, as in Google's tokenizer.
         self._tokenizer.encode_special_tokens = True
+        self._long = LongTexts(self._tokenizer)
         self._special = tokenization.special_ids(tokenizer)
         self._last = tokenization.last_id(tokenizer)
         self._pieces = tokenization.pieces_of(tokenizer)
@@ -153,7 +155,9 @@ class Extractor(Predictor):
     def _of_words(self, words: Any) -> Pieces:
         words = self.checked(words)
         encoding = self._tokenizer.encode(
-            words, is_pretokenized=True, add_special_tokens=False
+            [self._long.cut(word, self._positions) for word in words],
+            is_pretokenized=True,
+            add_special_tokens=False,
         )
         ids, owners = encoding.ids, _whole(encoding.word_ids)
         for word in sorted(set(range(len(words))) - set(owners)):
@@ -166,6 +170,7 @@ class Extractor(Predictor):
     def _of_text(self, text: Any, name: str) -> Pieces:
         if not isinstance(text, str):
             raise ValueError(f'"{name}" is not a string')
+        text = self._long.cut(text, self._positions)
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         words, names = _whole(encoding.word_ids), {}
         if self.vectors in ("words", "words_mean"):
@@ -262,7 +267,7 @@ class Extractor(Predictor):
         if self.vectors == "pieces":
             return {"vectors": found}
         count = 1 if self.of_whole_rows else batch["owners"].shape[1]
-        return {"vectors": _means(found, batch["owners"], count)}
+        return {"vectors": means(found, batch["owners"], count)}
 
     def states(
         self, params: Any, batch: Mapping[str, Array]
@@ -287,20 +292,3 @@ def _present(texts: Sequence[Any]) -> list[tuple[Any, str]]:
     """The texts of a row with the names of their fields; the second may be None."""
     named = list(zip(texts, ("text", "text_b"), strict=True))
     return named if texts[1] is not None else named[:1]
-
-
-def _means(
-    states: Float[Array, "batch length *shape"], owners: Any, count: int
-) -> Float[Array, "batch count *shape"]:
-    """The mean of each vector's positions; 0 if it has none.
-
-    Args:
-      owners: the vector of each position [batch, length], or -1.
-    """
-    owned = owners[:, None] == jnp.arange(count)[:, None]
-    weights = owned / jnp.maximum(1, owned.sum(axis=2, keepdims=True))
-    flat = states.reshape(*states.shape[:2], -1)
-    # A TPU would otherwise round the products' factors to bfloat16.
-    highest = jax.lax.Precision.HIGHEST
-    found = jnp.einsum("bvl,bls->bvs", weights, flat, precision=highest)
-    return found.reshape(*found.shape[:2], *states.shape[2:])

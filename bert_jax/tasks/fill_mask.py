@@ -17,6 +17,7 @@ from bert_jax.data import records
 from bert_jax.data.encodings import padded
 from bert_jax.data.rows import Batch, power_of_two, sorted_groups
 from bert_jax.tasks.task import Outputs, Predictor, Questions
+from bert_jax.tokenization.long_texts import LongTexts
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class FillMask(Predictor):
         self._judges_pairs, self._warned = judges_pairs, False
         self._config = config
         self._model = model
-        self._tokenizer = tokenizer
+        self._tokenizer, self._long = tokenizer, LongTexts(tokenizer)
         self._special = tokenization.special_ids(tokenizer)
         self._positions = model.config.max_position_embeddings
 
@@ -67,10 +68,14 @@ class FillMask(Predictor):
             raise ValueError('an object with a string "text" is required')
         if not isinstance(row.get("text_b"), str | None):
             raise ValueError('"text_b" is not a string')
-        encoding = self._tokenizer.encode(row["text"], row.get("text_b"))
+        texts = [row[x] for x in ("text", "text_b") if row.get(x) is not None]
+        read = [self._long.cut(text, self._positions) for text in texts]
+        encoding = self._tokenizer.encode(read[0], read[1] if read[1:] else None)
         if len(encoding.ids) > self._positions:
+            least = "at least " * (read != texts)
+            count = f"{least}{len(encoding.ids)} tokens"
             raise ValueError(
-                f"{len(encoding.ids)} tokens with [CLS] and [SEP]; the model has "
+                f"{count} with [CLS] and [SEP]; the model has "
                 f"{self._positions} positions: shorten the text"
             )
         return Parsed(encoding, self._masks(encoding), row.get("text_b") is not None)

@@ -36,6 +36,7 @@ class Finetuning(Task, Generic[Example, Answer]):
     head: ClassVar[str]  # see models.architectures.BertWithHeads
     loss_name: str  # in metrics.jsonl
     fill: Mapping[str, int] = {}  # padding values of columns, where not 0
+    in_windows: ClassVar[tuple[str, ...]] = ()  # fields of a row that are read whole
     answered: ClassVar[type[Answered]] = Answered  # the class of its results
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
@@ -59,8 +60,6 @@ class Finetuning(Task, Generic[Example, Answer]):
                 f"config.task.max_seq_length={length}: must be at least 5 and at most "
                 f"config.model.max_position_embeddings={limit}"
             )
-
-    # A task defines these.
 
     @abc.abstractmethod
     def read(self, split: str) -> Sequence[Example] | None:

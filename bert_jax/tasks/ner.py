@@ -46,6 +46,7 @@ class Ner(Finetuning[Example, Tags]):
 
     head = "token_classification"
     loss_name = "tagging_loss"
+    in_windows = ("text",)
     fill: Mapping[str, int] = {"labels": _NO_LABEL}
     causal = False  # a token's vector has seen what is before it only
 

@@ -35,9 +35,8 @@ class Squad(Finetuning[Example, Prediction]):
     `facts["null_threshold"]`.
     """
 
-    head = "question_answering"
-    loss_name = "span_loss"
-    main_score = "f1"
+    head, loss_name, main_score = "question_answering", "span_loss", "f1"
+    in_windows = ("context",)
     causal = False  # a token's vector has seen what is before it only
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
