@@ -63,9 +63,9 @@ class ElmoConfig:
         for name, limit in most.items():
             if getattr(self, name) > limit:  # it takes memory before any array is read
                 raise UserError(f"{name}={getattr(self, name)}: at most {limit:,}")
-        for name, limit in (("cell_clip", 1e9), ("projection_clip", 1e9)):
-            if not 0 <= getattr(self, name) <= limit:
-                raise UserError(f"{name}={getattr(self, name)}: must be 0 to {limit:g}")
+        for name in ("cell_clip", "projection_clip"):
+            if not 0 <= getattr(self, name) <= 1e9:
+                raise UserError(f"{name}={getattr(self, name)}: must be 0 to 1e9")
         if not 0 <= self.dropout < 1:
             raise UserError(f"dropout={self.dropout}: must be in [0, 1)")
         if self.activation not in ACTIVATIONS:

@@ -179,7 +179,7 @@ def _check_tied(tensors: _Named) -> None:
     name = "lm_head.weight"
     if name not in tensors.shapes or TABLE not in tensors.shapes:
         return
-    own = tensors.read(name)
+    own = np.atleast_1d(tensors.read(name))
     if not np.array_equal(own, tensors.read(TABLE)[: len(own)]):
         raise UserError(
             f"{tensors.where}: {name} differs from {TABLE}, and GPT's are the same "
