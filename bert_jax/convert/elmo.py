@@ -56,8 +56,9 @@ def read_options(folder: Path) -> ElmoConfig:
             skip=bool(lstm.get("use_skip_connections")),
             dropout=float(fields.get("dropout") or 0),
         )
-    except (UserError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: {error}") from error
+    except (UserError, TypeError, ValueError, OverflowError) as error:
+        text = str(error).removeprefix(f"{path}: ")
+        raise UserError(f"{path}: {text}") from error
 
 
 def read(folder: Path) -> tuple[ElmoConfig, dict[str, Any]]:
@@ -261,7 +262,13 @@ def _dataset(
             f"{path}: {name} is {found.dtype} {found.shape}, but {OPTIONS} asks for "
             f"{shape}"
         )
-    return found[...].astype(np.float32)
+    # Even zeros do not compress better; what was never written would fill the memory.
+    if found.nbytes > 2000 * found.id.get_storage_size():
+        raise UserError(f"{path}: {name} is in the file in part only; it is damaged")
+    array = found.astype(np.float32)[...]
+    if not np.isfinite(array).all():
+        raise UserError(f"{path}: {name} has NaN or infinity; the file is damaged")
+    return array
 
 
 @contextlib.contextmanager
@@ -269,7 +276,8 @@ def _opened(path: Path) -> Iterator[Any]:
     try:
         with _library().File(path, "r") as file:
             yield file
-    except OSError as error:
+    except (OSError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        # Whatever h5py makes of a damaged object.
         why = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not an HDF5 file that can be used ({why})") from error
 

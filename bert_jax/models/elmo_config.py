@@ -59,6 +59,15 @@ class ElmoConfig:
                     f"{self.max_characters} characters of a word, and a number of 1 "
                     "or more"
                 )
+        most = {"num_hidden_layers": 1000, "highways": 100, "max_characters": 10_000}
+        for name, limit in most.items():
+            if getattr(self, name) > limit:  # it takes memory before any array is read
+                raise UserError(f"{name}={getattr(self, name)}: at most {limit:,}")
+        for name in ("cell_clip", "projection_clip"):
+            if not 0 <= getattr(self, name) <= 1e9:
+                raise UserError(f"{name}={getattr(self, name)}: must be 0 to 1e9")
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"dropout={self.dropout}: must be in [0, 1)")
         if self.activation not in ACTIVATIONS:
             raise UserError(
                 f"activation={self.activation}: choose one of {', '.join(ACTIVATIONS)}"

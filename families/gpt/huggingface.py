@@ -182,7 +182,7 @@ def _check_tied(tensors: _Named) -> None:
     """Raises UserError if the language model's matrix is not the embeddings'."""
     if HEAD not in tensors.shapes or TABLE not in tensors.shapes:
         return
-    own = tensors.read(HEAD)
+    own = np.atleast_1d(tensors.read(HEAD))
     if not np.array_equal(own, tensors.read(TABLE)[: len(own)]):
         raise UserError(
             f"{tensors.where}: {HEAD} differs from {TABLE}, and GPT's are the same "

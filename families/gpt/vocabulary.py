@@ -142,7 +142,7 @@ class BytePairs(Kind):
         """
         vocabulary = outside.parse(content, str(path))
         if not isinstance(vocabulary, dict) or not all(
-            type(index) is int and index >= 0 for index in vocabulary.values()
+            type(index) is int and 0 <= index < 2**32 for index in vocabulary.values()
         ):
             raise UserError(
                 f"{path}: not a byte-pair vocabulary; each piece must have its id, as "

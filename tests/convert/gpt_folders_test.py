@@ -162,6 +162,16 @@ def untied(tensors):
     tensors["lm_head.weight"] = 1 + tensors["tokens_embed.weight"]
 
 
+def flat(tensors):
+    return {**tensors, "lm_head.weight": np.zeros((), np.float32)}
+
+
+def tied(tensors):
+    prefixed = {f"transformer.{name}": value for name, value in tensors.items()}
+    head = tensors["tokens_embed.weight"].copy()
+    return {**prefixed, "lm_head.weight": head}
+
+
 def test_names_with_a_prefix_and_a_copy_of_the_tied_matrix(make):
     one, two = weights.read(make()), weights.read(make(change=tied))
     assert two.left_over == ()
@@ -181,6 +191,7 @@ def test_names_with_a_prefix_and_a_copy_of_the_tied_matrix(make):
         ({"model_type": "gpt2"}, None, "only bert, openai-gpt can be read"),
         (None, without("h.1.mlp.c_fc.bias"), "h.1.mlp.c_fc.bias is missing"),
         (None, untied, "lm_head.weight differs from"),
+        (None, flat, "lm_head.weight differs from"),
     ],
 )
 def test_a_wrong_folder_is_one_line(make, fields, change, message):

@@ -183,6 +183,7 @@ def test_training_gives_the_size_asked_for_and_always_the_same():
         ),
         ("merges.txt", "q zz\n", "merges.txt:1: 'qzz' is not in vocab.json"),
         ("vocab.json", "[]", "not a byte-pair vocabulary"),
+        ("vocab.json", f'{{"<unk>": {2**32}}}', "not a byte-pair vocabulary"),
         ("vocab.json", "", "not JSON"),
         ("vocab.json", '{"a": 0}', "has no <unk>"),
         ("vocab.json", '{"<unk>": 0, "a": "b"}', "each piece must have its id"),
