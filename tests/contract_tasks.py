@@ -105,6 +105,7 @@ CONTRACT: Kinds = {
     "elmo_text": _elmo("text"),
     "elmo_finetuned": _elmo("text", 'config.task.elmo_system = "finetuned"'),
     "elmo_squad": _elmo("squad"),
+    "elmo_swag": _elmo("swag"),
 }
 
 

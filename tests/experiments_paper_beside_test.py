@@ -38,6 +38,18 @@ def test_each_system_is_pretrained_and_tuned_on_the_same(data):
     assert specs == ["size=tiny", "size=tiny,model=gpt", "size=tiny,model=elmo"]
 
 
+def test_swag_is_of_all_three(data):
+    given = ("--systems=bert,gpt,elmo", "--seeds=3", "--corpus=pydocs")
+    plan = planned(data, *given, table="table4")
+    assert kinds(plan) == ["pre-training", "swag"] * 3
+    configs = [run.arguments[0] for run in plan if run.needs]
+    assert [spec.rpartition("model=")[2] for spec in configs[1:]] == ["gpt", "elmo"]
+    rows = beside.build("table4", "tiny", ("bert", "elmo"))
+    assert [row.paper for row in rows.systems] == ["BERT-Base", "ESIM+ELMo"]
+    for run in (run for run in plan if run.needs):
+        configuration.load(run.arguments[0].removeprefix("--config="), [])
+
+
 def test_bert_alone_is_the_table_as_ever(data):
     assert planned(data, "--systems=bert", table="table1") == planned(
         data, table="table1"

@@ -76,6 +76,7 @@ class ElmoSystem(nn.Module):
     head: Head
     head_name: str
     labels: int
+    reading: Head | None = None  # in the place of `Reader`: READING(system)
 
     @nn.compact
     def __call__(
@@ -105,7 +106,7 @@ class ElmoSystem(nn.Module):
         layers, _ = elmo.layers(characters, fresh=marks.fresh)
         x = Mix(name="mix")(layers, marks.words)
         x = dropout(x, system.elmo_dropout, keys[1])
-        x = Reader(system, name="reader")(x, marks, keys[2])
+        x = (self.reading or Reader)(system, name="reader")(x, marks, keys[2])
         return head(x, marks, keys[3])
 
 

@@ -36,6 +36,7 @@ class ElmoFinetuning(Finetuning[Any, Any]):
 
     # What reads the words' vectors: HEAD(system, labels), see `elmo_systems.Head`.
     head_module: ClassVar[elmo_systems.Head]
+    reading_module: ClassVar[elmo_systems.Head | None] = None  # as `ElmoSystem.reading`
     systems: ClassVar[Sequence[str]] = elmo_systems.SYSTEMS
     model_config: ElmoConfig  # type: ignore[assignment] # no BERT
 
@@ -72,6 +73,7 @@ class ElmoFinetuning(Finetuning[Any, Any]):
             head=type(self).head_module,
             head_name=self.head,
             labels=max(1, len(self.labels)),
+            reading=type(self).reading_module,
         )
 
     def sizes(self) -> ElmoConfig:  # type: ignore[override] # no BERT

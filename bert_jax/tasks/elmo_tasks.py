@@ -13,9 +13,11 @@ from bert_jax.models.elmo_systems import Classifier
 from bert_jax.tasks.classification import Classification, TextExample
 from bert_jax.tasks.elmo import Elmo
 from bert_jax.tasks.elmo_finetuning import ElmoFinetuning
+from bert_jax.tasks.elmo_swag import ElmoSwag
 from bert_jax.tasks.elmo_words import ElmoNer, ElmoSquad
 from bert_jax.tasks.ner import Ner
 from bert_jax.tasks.squad import Squad
+from bert_jax.tasks.swag import Swag
 from bert_jax.tasks.task import Task
 
 
@@ -73,6 +75,7 @@ KINDS: tuple[tuple[type, type[ElmoFinetuning]], ...] = (
     (Classification, ElmoClassification),
     (Ner, ElmoNer),
     (Squad, ElmoSquad),
+    (Swag, ElmoSwag),
 )
 
 
@@ -96,7 +99,7 @@ def of(name: str, task: Any) -> type[Task]:
     if not bases:
         raise UserError(
             f"config.task.name={name}: config.model.architecture=elmo classifies texts "
-            "and pairs, tags words and finds answers (glue.py, text.py, imdb.py, "
-            "ner.py, squad.py); take a BERT for this task"
+            "and pairs, tags words, finds answers and chooses among endings (glue.py, "
+            "text.py, imdb.py, ner.py, squad.py, swag.py); take a BERT for this task"
         )
     return types.new_class(f"Elmo{task.__name__}", (bases[0], task))

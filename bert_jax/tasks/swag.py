@@ -151,6 +151,11 @@ class Swag(Finetuning[Choices, np.ndarray]):
         """A sequence for each ending."""
         return (CHOICES, self.config.task.max_seq_length)
 
+    @property
+    def between(self) -> list[int]:
+        """What stands between a context and its ending; its first is the context's."""
+        return [self.special.sep]
+
     def _pairs(self, examples: Sequence[Choices]) -> Iterator[list[Pair]]:
         """The pieces of each example's context with those of each ending."""
         for start in range(0, len(examples), _EXAMPLES_AT_ONCE):
@@ -163,18 +168,19 @@ class Swag(Finetuning[Choices, np.ndarray]):
                 yield [(context.ids, next(endings).ids) for _ in example.endings]
 
     def _group(self, pairs: Sequence[Pair], most: int, split: str) -> dict[str, Any]:
-        longest = self.config.task.max_seq_length
+        between = self.between
+        longest = self.config.task.max_seq_length - len(between) - 2
         last = tokenization.last_id(self.tokenizer)
         sequences = []
         for a, b in pairs:
             if not b:
                 self.notices[f"{split}: endings without any piece"] += 1
-            if len(a) + len(b) > longest - 3:
+            if len(a) + len(b) > longest:
                 self.notices[
                     f"{split}: endings cut, with their context, to max_seq_length"
                 ] += 1
-            first, second = truncation.pair_lengths(len(a), len(b), longest - 3)
-            ids = [self.special.cls, *a[:first], self.special.sep, *b[:second]]
+            first, second = truncation.pair_lengths(len(a), len(b), longest)
+            ids = [self.special.cls, *a[:first], *between, *b[:second]]
             sequences.append(([*ids, last], first + 2))
         length = max(len(ids) for ids, _ in sequences)
         input_ids = np.full((most, length), self.special.pad, np.int32)
