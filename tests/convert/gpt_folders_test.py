@@ -166,12 +166,6 @@ def flat(tensors):
     return {**tensors, "lm_head.weight": np.zeros((), np.float32)}
 
 
-def tied(tensors):
-    prefixed = {f"transformer.{name}": value for name, value in tensors.items()}
-    head = tensors["tokens_embed.weight"].copy()
-    return {**prefixed, "lm_head.weight": head}
-
-
 def test_names_with_a_prefix_and_a_copy_of_the_tied_matrix(make):
     one, two = weights.read(make()), weights.read(make(change=tied))
     assert two.left_over == ()
