@@ -177,7 +177,7 @@ def test_a_work_directory(tmp_path, scan_layers):
         config.model.update(dataclasses.asdict(CONFIG))
         config.model.scan_layers = scan_layers
         config.tokenizer.vocab_size = 20
-        config.corpus.max_seq_length = 8
+        config.corpus.max_seq_length = 6
         config.masking.max_predictions_per_seq = 2
     tokenizer = vocabulary(tmp_path / "vocab.txt", PIECES)
     with pytest.raises(UserError, match="no such folder"):
@@ -206,7 +206,13 @@ def test_a_work_directory(tmp_path, scan_layers):
         own = nn.meta.unbox(init_pretraining(other, jax.random.key(5)))
         assert same(loaded, own) and report.initialised == report.left_over == ()
 
-    weights.export(run, out)
+    # The length is the run's, not that of its positions; an export of it keeps it.
+    words = "up to 6 tokens, as it was trained, of 8 positions"
+    for source, target in ((run, out), (out, tmp_path / "again")):
+        assert weights.export(source, target) == words
+        assert words in (target / "README.md").read_text()
+        fields = json.loads((target / "tokenizer_config.json").read_text())
+        assert fields["model_max_length"] == 6
     recorded = json.loads((out / "config.json").read_text())["bert_jax"]
     assert recorded["step"] == 30
     assert recorded["config"]["model"]["hidden_size"] == 12

@@ -40,7 +40,8 @@ def export(
     Args:
       tokenizer: None leaves its files out.
       folder: new, empty, or an earlier export, which is replaced.
-      provenance: JSON, saved in config.json under `bert_jax`.
+      provenance: JSON, saved in config.json under `bert_jax`; its `max_seq_length` is
+        where the tokenizer cuts, if asked to.
       title: the model's name in its card; empty: the folder's.
       dtype: float32, or float16 to round them; then `transformers` opens it in float16
         unless told otherwise, and we compute as ever.
@@ -128,7 +129,8 @@ def _write(
     # safetensors makes its file readable by the owner only.
     shutil.copymode(folder / "config.json", folder / reading.WEIGHTS)
     if tokenizer is not None:
-        _write_tokenizer(tokenizer, weights, folder)
+        most = model_card.length(weights.config, provenance)
+        _write_tokenizer(tokenizer, weights, folder, most)
 
 
 def _rounded(tensors: Mapping[str, layout.Array], dtype: str) -> dict[str, np.ndarray]:
@@ -159,7 +161,7 @@ def _config(weights: layout.Weights, tokenizer: Tokenizer | None) -> dict[str, A
 
 
 def _write_tokenizer(
-    tokenizer: Tokenizer, weights: layout.Weights, folder: Path
+    tokenizer: Tokenizer, weights: layout.Weights, folder: Path, most: int
 ) -> None:
     form = FAMILIES[weights.config.architecture].huggingface
     tokenizer, fields, special = form.tokenizer_fields(tokenizer, weights)
@@ -169,7 +171,7 @@ def _write_tokenizer(
         # BertTokenizer maps words of more than 100 characters to [UNK].
         "tokenizer_class": "PreTrainedTokenizerFast",
         **fields,
-        "model_max_length": weights.config.max_position_embeddings,
+        "model_max_length": most,
         **special,
     }
     _write_json(folder / "tokenizer_config.json", own)

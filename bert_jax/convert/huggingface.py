@@ -113,6 +113,7 @@ def _provenance(fields: dict[str, Any], path: Path) -> dict[str, Any]:
         and isinstance(config.get("task"), dict)
         and isinstance(config["task"].get("name", ""), str)
         and isinstance(named.get("step", 0), int)
+        and isinstance(named.get("max_seq_length", 1), int)
         and _are_scores(named.get("scores", {}))
     ):
         raise UserError(

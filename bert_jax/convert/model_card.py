@@ -10,6 +10,7 @@ from flax.traverse_util import flatten_dict
 
 from bert_jax.convert.layout import Weights
 from bert_jax.family import FAMILIES
+from bert_jax.models.config import BertConfig
 from bert_jax.runtime import hub
 
 # Fields of a run that a reader asks for first.
@@ -25,8 +26,8 @@ def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
 
     Args:
       name: of the model: OWNER/NAME, or its folder's.
-      provenance: of config.json: `step`, `config` and `scores` of the run, if it is
-        one's own.
+      provenance: of config.json: `step`, `config`, `scores` and `max_seq_length` of
+        the run, if it is one's own.
     """
     size, params = weights.config, flatten_dict(weights.params).values()
     count = sum(math.prod(np.shape(value)) for value in params)
@@ -35,9 +36,7 @@ def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
         f"# {name}",
         f"A {weights.architecture}: {size.num_hidden_layers} layers, "
         f"{size.hidden_size} hidden, {size.num_attention_heads} heads, {count:,} "
-        f"parameters, {size.vocab_size:,} pieces, up to "
-        f"{size.max_position_embeddings} tokens"
-        f"{_trained_with(size.max_position_embeddings, provenance)}.",
+        f"parameters, {size.vocab_size:,} pieces, {lengths(size, provenance)}.",
         _code(name, weights.architecture),
     ]
     for split, scores in provenance.get("scores", {}).items():
@@ -64,16 +63,19 @@ def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _trained_with(positions: int, provenance: Mapping[str, Any]) -> str:
-    """That the run's rows were shorter than the model's positions, if they were."""
-    config = provenance.get("config") or {}
-    task, corpus = config.get("task", {}), config.get("corpus", {})
-    phase2 = config.get("phase2", {})
-    lengths = [task.get("max_seq_length") or corpus.get("max_seq_length") or positions]
-    if "max_seq_length" not in task and phase2.get("fraction"):
-        lengths.append(phase2.get("max_seq_length", positions))
-    longest = max(lengths)
-    return f" (this run trained on up to {longest})" if longest < positions else ""
+def length(config: BertConfig, provenance: Mapping[str, Any]) -> int:
+    """The most tokens of a text: those of the run that trained the model, and all that
+    it has positions for where no run says."""
+    positions = config.max_position_embeddings
+    return min(provenance.get("max_seq_length", positions), positions)
+
+
+def lengths(config: BertConfig, provenance: Mapping[str, Any]) -> str:
+    """`length` in words, beside the positions if they are more."""
+    positions, most = config.max_position_embeddings, length(config, provenance)
+    if most == positions:
+        return f"up to {most} tokens"
+    return f"up to {most} tokens, as it was trained, of {positions} positions"
 
 
 def _header(weights: Weights, provenance: Mapping[str, Any]) -> str:

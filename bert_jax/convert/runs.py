@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenization
 from bert_jax.config import configuration
+from bert_jax.config.phases import phases
 from bert_jax.convert import layout
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
@@ -106,6 +107,18 @@ def scores(
             "the run's own file"
         ) from error
     return found
+
+
+def trained_length(folder: Path, step: int) -> dict[str, int]:
+    """`max_seq_length`: the most tokens of a text that the run has learnt from until a
+    step; nothing where it learns every position, or is of a user's own task."""
+    config = configuration.complete(workdir.read_config(folder), folder / "config.json")
+    if "max_seq_length" in config.task:
+        return {"max_seq_length": config.task.max_seq_length}
+    if config.task.name != "pretraining" or config.corpus.shift_positions:
+        return {}
+    seen = [phase for phase in phases(config) if phase.first_step < max(step, 1)]
+    return {"max_seq_length": max(phase.max_seq_length for phase in seen)}
 
 
 def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -> None:

@@ -203,8 +203,8 @@ def export(
     name: str = "",
     title: str = "",
     dtype: str = "float32",
-) -> None:
-    """Writes weights as a Hugging Face model folder.
+) -> str:
+    """Writes weights as a Hugging Face model folder; returns its lengths, in words.
 
     Args:
       source: a work directory, a Hugging Face folder or one of Google's.
@@ -217,7 +217,7 @@ def export(
       UserError: there are no weights; the folder has other files.
     """
     from bert_jax.convert import export as huggingface_export
-    from bert_jax.convert import huggingface
+    from bert_jax.convert import huggingface, model_card
 
     huggingface_export.check_target(folder.absolute())
     match _origin(source):
@@ -245,6 +245,7 @@ def export(
                 "config": config,
                 "task": dict(found.facts),
                 "scores": runs.scores(source, step, config["evaluate"]["splits"]),
+                **runs.trained_length(source, step),
             }
         case "huggingface":
             found, provenance = read(source), huggingface.provenance(source)
@@ -252,6 +253,7 @@ def export(
             found, provenance = read(source), {}
     tokenizer = read_tokenizer(source, found.config)
     huggingface_export.export(found, tokenizer, folder, provenance, title, dtype)
+    return model_card.lengths(found.config, provenance)
 
 
 def _located(path: str | Path) -> tuple[Path, int | None]:

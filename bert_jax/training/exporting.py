@@ -38,8 +38,8 @@ def export(
         _elmo(source, target, name, checkpoint)
         return
     title = name.removeprefix(hub.PREFIX)
-    weights.export(source, pathlib.Path(target), checkpoint, title, dtype)
-    print(f"exported: {target}")
+    length = weights.export(source, pathlib.Path(target), checkpoint, title, dtype)
+    print(f"exported: {target} ({length})")
     if name:
         print(f"pushed: {hub.push(pathlib.Path(target), name)}")
 

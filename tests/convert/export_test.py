@@ -12,10 +12,12 @@ from safetensors import safe_open
 
 from bert_jax import tokenization
 from bert_jax.config import configuration
-from bert_jax.convert import export, layout, merge, model_card, weights
+from bert_jax.convert import export, layout, merge, runs, weights
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import TextExample
 from bert_jax.training import asked, initial
+from bert_jax.workdir import folder as workdir
+from configs import tiny
 
 
 def equal(a, b):
@@ -44,34 +46,6 @@ def test_comes_back_as_it_was(golden, make_folder, tmp_path, architecture):
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["architectures"] == [architecture]
     assert config["bert_jax"] == {"step": 7}
-
-
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        ({"task": {"max_seq_length": 6}}, " (this run trained on up to 6)."),
-        (
-            {"task": {}, "corpus": {"max_seq_length": 5}},
-            " (this run trained on up to 5).",
-        ),
-        (
-            {
-                "task": {},
-                "corpus": {"max_seq_length": 5},
-                "phase2": {"fraction": 0.1, "max_seq_length": 999},
-            },
-            " tokens.",
-        ),
-        ({"task": {"max_seq_length": 999}}, " tokens."),
-        ({}, " tokens."),
-    ],
-)
-def test_the_card_says_the_length_that_was_trained(make_folder, config, said):
-    found = weights.read(make_folder("BertForMaskedLM-three_heads"))
-    card = model_card.text("x", found, {"config": config, "step": 1} if config else {})
-    (line,) = (line for line in card.splitlines() if line.startswith("A Bert"))
-    assert line.endswith(said)
-    assert ("trained on" in line) == ("trained" in said)
 
 
 def test_labels_and_problem_type(make_folder, tmp_path):
@@ -215,3 +189,22 @@ def test_the_diagnostic_set_is_answered_by_the_names_of_the_weights(
     answer = np.float32([0, 0, 9])
     task.write(tmp_path, "test", [TextExample(0, "a", "b")], [answer])
     assert (tmp_path / "AX.tsv").read_text().endswith("0\tcontradiction\n")
+
+
+@pytest.mark.parametrize(
+    ("fields", "step", "length"),
+    [
+        ({}, 10, 6),
+        ({"phase2.fraction": 0.1, "phase2.max_seq_length": 8}, 90, 6),  # phase 1 alone
+        ({"phase2.fraction": 0.1, "phase2.max_seq_length": 8}, 91, 8),
+        ({"corpus.packing": True, "corpus.shift_positions": True}, 10, None),
+    ],
+)
+def test_the_length_that_a_run_has_trained(make_folder, tmp_path, fields, step, length):
+    config = tiny.get_config()
+    config.update_from_flattened_dict(
+        {"corpus.max_seq_length": 6, "train.num_steps": 100, **fields}
+    )
+    workdir.claim(tmp_path, config, weights.read_tokenizer(make_folder()))
+    expected = {} if length is None else {"max_seq_length": length}
+    assert runs.trained_length(tmp_path, step) == expected
