@@ -25,9 +25,11 @@ from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
+from experiments.kept import read
 
 SAVE_SECONDS = 20.0  # between two notes of how far a file is
 TELL_SECONDS = 15.0  # between two lines about it
+_ABOUT = {"batches": int, "seconds": float}  # of the note beside a file
 
 
 class Vectors(NamedTuple):
@@ -105,7 +107,7 @@ def vectors(
         _fill(bert, split, reading, path, shape, batch_size)
         found = _whole(path, shape)
         assert found is not None
-    seconds = json.loads(about.read_bytes())["seconds"] if about.exists() else 0.0
+    seconds = read(about, _ABOUT)["seconds"] if about.exists() else 0.0
     return Vectors(found, fingerprint, seconds, kept)
 
 
@@ -198,7 +200,7 @@ def _batch(
 def _begun(part: Path, about: Path, shape: tuple[int, ...]) -> tuple[int, float]:
     """Batches that are in the unfinished file, and their seconds; makes a new one."""
     if part.exists() and about.exists():
-        note = json.loads(about.read_bytes())
+        note = read(about, _ABOUT)
         if note["batches"]:
             return note["batches"], note["seconds"]
     write_atomically(about, _json(shape, 0, 0.0))  # first: a file is never noted fuller

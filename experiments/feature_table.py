@@ -14,6 +14,17 @@ epoch: the one with the best mean on dev, the same for all restarts
   fine-tuned {PAPER_FINE_TUNED}"""
 
 
+def kind(setting: Any, splits: Mapping[str, Any]) -> dict[str, Any]:
+    """What is noted of an epoch, see `feature_training.Taggers.train`; for `kept`."""
+    each = (float,) * len(setting.seeds)
+    scored = [name for name, x in splits.items() if name != "train" and x.score]
+    noted: dict[str, Any] = dict.fromkeys(["loss", *scored], each)
+    if setting.mixes:
+        weights = (float,) * len(setting.states)
+        noted |= {"weights": (weights,) * len(setting.seeds), "scale": each}
+    return noted
+
+
 def summary(found: Mapping[str, Any], states: Sequence[int]) -> dict[str, Any]:
     """A choice's numbers.
 

@@ -21,9 +21,10 @@ from ml_collections import ConfigDict
 
 from bert_jax.data.rows import power_of_two
 from bert_jax.models.tagger import FeatureTagger
-from bert_jax.runtime import temporary, terminal
+from bert_jax.runtime import outside, temporary, terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.training import optimizer
+from experiments import feature_table, kept
 
 SAVE_SECONDS = 60.0  # between two saves of a training's state
 _SHORTEST = 16  # words that a batch is padded to
@@ -245,10 +246,12 @@ class Taggers:
         state = self.init()
         if not place.exists():
             return state, 0, [], 0.0
-        with np.load(place, allow_pickle=False) as saved:
-            about = json.loads(str(saved["about"]))
-            leaves, shape = jax.tree.flatten(state)
-            read = [jnp.asarray(saved[f"arr_{i}"]) for i in range(len(leaves))]
+        leaves, shape = jax.tree.flatten(state)
+        text, found = kept.arrays(place, [leaf.shape for leaf in leaves])
+        epochs = [feature_table.kind(self.setting, self.splits)]
+        kind = {"step": int, "epochs": epochs, "seconds": float}
+        about = kept.check(outside.parse(text, str(place)), kind, place)
+        read = list(map(jnp.asarray, found))
         terminal.say(f"{place}: goes on after step {about['step']}")
         state = jax.tree.unflatten(shape, read)
         return state, about["step"], about["epochs"], about["seconds"]
@@ -262,13 +265,15 @@ def finish(taggers: Taggers, place: Path, name: str, data: Mapping) -> dict[str,
     """
     path = place / f"{name}-{taggers.setting.fingerprint(data)}.json"
     state = path.with_suffix(".npz")
-    kept = path.exists()
-    if not kept:
+    known = path.exists()
+    if not known:
         place.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(taggers.train(state, name)) + "\n")
     # Here, not only after the training: a process may be killed between the two.
     state.unlink(missing_ok=True)
-    return {**json.loads(path.read_bytes()), "kept": kept}
+    epoch = feature_table.kind(taggers.setting, taggers.splits)
+    kind = {"epochs": (epoch,) * taggers.setting.epochs, "seconds": float}
+    return {**kept.read(path, kind), "kept": known}
 
 
 def order(

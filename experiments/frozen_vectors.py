@@ -6,6 +6,7 @@ are computed once and kept. On each of them logistic regression is fitted, with 
 penalty on the squared weights that cross-validation on the training examples picks.
 """
 
+import contextlib
 import hashlib
 import io
 from collections.abc import Mapping
@@ -41,8 +42,13 @@ def vectors(
         digest.update(np.asarray(feature.columns["input_ids"], np.int32).tobytes())
         digest.update(b"|")
     path = folder / f"{split}-{digest.hexdigest()[:16]}.npy"
+    shape = (2, len(features), bert.config.hidden_size)
     if path.exists():
-        return np.load(path, allow_pickle=False)
+        with contextlib.suppress(ValueError, EOFError):  # cut off, or not NumPy's
+            found = np.load(path, allow_pickle=False)
+            if found.shape == shape and found.dtype == np.float32:
+                return found
+        terminal.say(f"{path}: damaged; computing it again")
     terminal.say(f"vectors of {len(features):,} texts ({split})")
     found = _compute(bert, task, Rows(features, task.padding))
     file = io.BytesIO()

@@ -1,15 +1,19 @@
 """JSON files that a command has kept, checked when it or another reads them again."""
 
 import math
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
-from bert_jax.errors import UserError
+import numpy as np
+
+from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import outside
 
 # What a value must be: a type (float: any number), [kind] or {str: kind} of any length,
-# or {"name": kind} with these names and perhaps more.
+# (kind, kind) of this length, or {"name": kind} with these names and perhaps more.
 Kind = Any
 _NAMES = {float: "a number", int: "a whole number", str: "a text"}
 _HINT = "delete it, and the same command makes it again"
@@ -21,10 +25,32 @@ def read(path: Path, kind: Mapping, hint: str = _HINT) -> dict[str, Any]:
     Raises:
       UserError: the file is damaged: no JSON, or of another kind.
     """
-    found = outside.read_object(path, f"; {hint}")
+    return check(outside.read_object(path, f"; {hint}"), kind, path, hint)
+
+
+def check(found: Any, kind: Kind, path: Path, hint: str = _HINT) -> Any:
+    """What was read from a file; raises UserError if it is of another kind."""
     if fault := _fault(found, kind):
         raise UserError(f"{path}: damaged: {fault}; {hint}")
     return found
+
+
+def arrays(path: Path, shapes: Sequence[tuple[int, ...]]) -> tuple[str, list[Any]]:
+    """The text `about` and the unnamed arrays of a file of np.savez.
+
+    Raises:
+      UserError: the file is damaged, or the arrays have other shapes.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as saved:
+            about = str(saved["about"])
+            found = [saved[f"arr_{i}"] for i in range(len(shapes))]
+    except (ValueError, KeyError, EOFError, OSError, BadZipFile, zlib.error) as error:
+        reason = first_line(error)
+        raise UserError(f"{path}: damaged ({reason}); {_HINT}") from error
+    if [array.shape for array in found] != list(shapes):
+        raise UserError(f"{path}: damaged: its arrays have other shapes; {_HINT}")
+    return about, found
 
 
 def _fault(value: Any, kind: Kind, where: str = "") -> str:
@@ -40,10 +66,14 @@ def _fault(value: Any, kind: Kind, where: str = "") -> str:
             for name in names
         )
         return next(filter(None, faults), "")
-    if isinstance(kind, list):
+    if isinstance(kind, list | tuple):
         if not isinstance(value, list):
             return _not(value, where, "a list")
-        faults = (_fault(v, kind[0], f"{where}[{i}]") for i, v in enumerate(value))
+        if isinstance(kind, tuple) and len(value) != len(kind):
+            return f"{where} has {len(value)} values, not {len(kind)}"
+        each = kind if isinstance(kind, tuple) else kind * len(value)
+        pairs = enumerate(zip(value, each, strict=True))
+        faults = (_fault(v, own, f"{where}[{i}]") for i, (v, own) in pairs)
         return next(filter(None, faults), "")
     if isinstance(value, bool):
         fits = False

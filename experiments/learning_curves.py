@@ -33,11 +33,11 @@ from experiments import (
     curves_report,
     ending,
     frozen_vectors,
+    kept,
     review_sets,
 )
 from experiments.curves_report import CLS, FINE, LTR, MEAN, Key, Series
 from experiments.paper import execution, progress
-from experiments.paper.recorded import read_json
 from experiments.paper.runs import Run, digest
 from experiments.paper.tables import SIZES
 from experiments.review_sets import Data
@@ -49,6 +49,9 @@ _SET = (
     *("task.name", "task.labels", "task.train_file", "task.dev_file"),
     *("task.dev_train_file", "task.test_file", "task.dev_fraction"),
     *("task.text", "task.text_b", "task.label", "task.kind"),
+)
+_FITTED = dict.fromkeys(
+    ("penalty", "train_accuracy", "train_loss", "test_accuracy", "test_loss"), float
 )
 
 
@@ -144,11 +147,18 @@ def plan(
 
 def series(run: Run, count: int) -> Series:
     """A run's scores after each epoch: means over its restarts."""
-    batch = read_json(run.folder / "config.json")["train"]["batch_size"]
+    path, kind = run.folder / "config.json", {"train": {"batch_size": int}}
+    again = f"delete {run.folder}, and the same command trains it again"
+    batch = kept.read(path, kind, again)["train"]["batch_size"]
     found: dict[int, dict[str, list[float]]] = {}
     for folder in sorted(run.folder.glob("seed_*")) or [run.folder]:
         for split, name in (("dev", "test"), ("dev_train", "train")):
             for line in metrics.read(folder, split):
+                if not {"accuracy", "cross_entropy"} <= line.keys():
+                    raise UserError(
+                        f"{folder / 'metrics.jsonl'}: damaged: a line of {split} has "
+                        f"no accuracy or no cross_entropy; {again}"
+                    )
                 values = found.setdefault(int(line["step"]), {})
                 values.setdefault(f"{name}_accuracy", []).append(line["accuracy"])
                 values.setdefault(f"{name}_loss", []).append(line["cross_entropy"])
@@ -193,7 +203,7 @@ def frozen(
                         draw,
                     )
                     write_atomically(path, json.dumps(fitted) + "\n")
-                found[system, count, draw] = [read_json(path)]
+                found[system, count, draw] = [kept.read(path, _FITTED)]
     return found
 
 

@@ -25,6 +25,7 @@ SETTINGS = {"C": 1.0, "max_iter": 1000}
 # A column that varies less than this share of the vectors' size is constant: what
 # varies is rounding, as in layer 0's [CLS].
 _CONSTANT = 1e-4
+USUAL_TAG = "word's most frequent tag"
 
 
 class Set(NamedTuple):
@@ -124,7 +125,7 @@ def baselines(train: Set, dev: Set) -> dict[str, float]:
         tags = {word: count.most_common(1)[0][0] for word, count in counts.items()}
         pairs = zip(dev.words, dev.labels, strict=True)
         right = [tags.get(word, usual) == label for word, label in pairs]
-        found["word's most frequent tag"] = float(np.mean(right))
+        found[USUAL_TAG] = float(np.mean(right))
     return found
 
 

@@ -29,7 +29,7 @@ from bert_jax.data import conll, glue
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import storage, terminal
-from experiments import command_line, ending, layer_plots, probe_fits
+from experiments import command_line, ending, kept, layer_plots, probe_fits
 from experiments.feature_cache import weights_digest
 from experiments.vectors import Reader
 
@@ -168,17 +168,24 @@ def finish(bert: Bert, probe: Probe, parts: int, folder: Path) -> dict[str, Any]
     model = weights_digest(bert)
     dealt = deal(probe.train, parts, probe.most), deal(probe.dev, parts)
     scored = []
+    each = (float,) * (bert.config.num_hidden_layers + 1)
+    has_words = any(example.words for example in probe.train)
+    kind = {"accuracy": each, "unconverged": int, "vectors": (int, int)}
+    kind |= {"control": each} if has_words else {}
+    kind["baselines"] = {"majority": float} | dict.fromkeys(
+        [probe_fits.USUAL_TAG] if has_words else [], float
+    )
     for number, (train, dev) in enumerate(zip(*dealt, strict=True)):
         known = repr((model, probe.unit, probe_fits.SETTINGS, number, train, dev))
         path = folder / f"{hashlib.sha256(known.encode()).hexdigest()[:16]}.json"
-        kept = path.exists()
+        there = path.exists()
         where = f"{probe.title}: part {number + 1} of {parts}"
-        terminal.say(f"{where}, from before" if kept else where)
-        if not kept:
+        terminal.say(f"{where}, from before" if there else where)
+        if not there:
             sets = vectors(reader.read, train), vectors(reader.read, dev)
             found = probe_fits.part(sets[0], sets[1], number)
             storage.write_atomically(path, json.dumps(found) + "\n")
-        scored.append(json.loads(path.read_bytes()))
+        scored.append(kept.read(path, kind))
     return probe_fits.summary(scored)
 
 

@@ -35,6 +35,7 @@ from bert_jax.tasks.squad import Squad
 from bert_jax.training import initial, sharding
 from bert_jax.training.evaluator import Evaluator
 from bert_jax.training.seeds import Seeds
+from bert_jax.workdir import folder as workdir
 from experiments import command_line, ending
 
 
@@ -132,14 +133,9 @@ def _folders(text: str) -> list[Path]:
 
 def _config(folder: Path) -> ConfigDict:
     path = folder / "config.json"
-    try:
-        config = configuration.complete(
-            json.loads(path.read_text(encoding="utf-8")), path
-        )
-    except OSError as error:
-        raise UserError(f"--workdirs: {folder}: no run there; train one") from error
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error})") from error
+    if not path.exists():
+        raise UserError(f"--workdirs: {folder}: no run there; train one")
+    config = configuration.complete(workdir.read_config(folder), path)
     if config.task.name != "squad":
         raise UserError(f"--workdirs: {folder} is a run of {config.task.name!r}")
     if config.model.architecture == "elmo":

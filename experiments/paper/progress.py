@@ -14,8 +14,8 @@ from bert_jax.config.phases import phases
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.runtime import terminal
 from bert_jax.workdir import metrics
+from experiments import kept
 from experiments.paper import budget
-from experiments.paper.recorded import read_json
 from experiments.paper.runs import Run
 
 # FLOPs in a second of training, roughly: of tiny on two cores of a Xeon 0.8e11, of an
@@ -24,6 +24,9 @@ from experiments.paper.runs import Run
 # are words; BERT pads.
 _WORDS_A_POSITION = 0.9
 _RATES = {"two CPU cores": 1e11, "a data-centre GPU in bfloat16": 1e14}
+# What is read of a run's config.json.
+_CONFIG = {"train": {"num_steps": int}, "model": {}}
+_AGAIN = "delete its folder, and the same command runs it again"
 
 
 class State(NamedTuple):
@@ -159,7 +162,7 @@ def _state(run: Run, total: float | None) -> State:
     left = None if total is None else total * (1 - done)
     failed = run.beside(".failed.json")
     if failed.exists():
-        return State("failed", left, read_json(failed, "error")["error"])
+        return State("failed", left, kept.read(failed, {"error": str})["error"])
     return State("begun" if done else "to do", left)
 
 
@@ -168,7 +171,7 @@ def seconds(run: Run) -> float | None:
     done, what it took where the log is too short."""
     config = _config(run)
     done = run.folder / "result.json"
-    took = read_json(done, "seconds")["seconds"] if done.exists() else None
+    took = kept.read(done, {"seconds": float})["seconds"] if done.exists() else None
     if config is None:
         return took
     paces = [
@@ -194,12 +197,17 @@ def _share(run: Run) -> float:
 def _config(run: Run) -> ConfigDict | None:
     """A run's config.json; None before it, and for experiments.features."""
     path = run.folder / "config.json"
-    return ConfigDict(read_json(path, "train", "model")) if path.exists() else None
+    if not path.exists():
+        return None
+    found = kept.read(path, _CONFIG, _AGAIN)
+    kept.check(found.get("phase2", {"fraction": 0}), {"fraction": float}, path, _AGAIN)
+    return ConfigDict(found)
 
 
 def _work(config: ConfigDict, end: float) -> float:
     """A run's steps before `end`, weighed by their FLOPs where they are not alike."""
-    return _flops(config, end) if config.phase2.fraction else end
+    has_phases = "phase2" in config and config.phase2.fraction
+    return _flops(config, end) if has_phases else end
 
 
 def _flops(config: ConfigDict, end: float) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside
 from bert_jax.workdir import metrics
+from experiments import kept
 from experiments.paper import runs
 from experiments.paper.options import Options
 from experiments.paper.runs import Run
@@ -21,7 +22,8 @@ def scores(options: Options, system: System, column: Column) -> dict[int, float]
             continue
         if run.kind == "ensemble":
             path = run.folder / "scores.json"
-            return {0: column.scale * read_json(path, column.score)[column.score]}
+            found_there = kept.read(path, {column.score: float})
+            return {0: column.scale * found_there[column.score]}
         if run.kind == "features":
             return _of_features(run.folder, choice, options.seeds)
         folders = sorted(run.folder.glob("seed_*")) or [run.folder]
@@ -48,6 +50,7 @@ def baseline(options: Options, column: Column) -> float | None:
         for run in runs.finetuning(options, system, column.task):
             path = run.folder / "result.json"
             said = read_json(path).get("baseline", {}) if path.exists() else {}
+            kept.check(said, {str: {str: float}}, path)
             split = "test" if column.task == "imdb" and "test" in said else column.split
             if column.score in said.get(split, {}):
                 return column.scale * said[split][column.score]
@@ -58,7 +61,8 @@ def _of_features(folder: Path, choice: str, seeds: int) -> dict[int, float]:
     """F1 on dev; empty where the model has too few layers for the choice."""
     hint = f"delete {folder / 'result.json'}, and the same command writes both again"
     path = folder / "results.json"
-    results = read_json(path, "score", "choices", hint=hint)
+    of_choice = {"dev": {"restarts": [float]}}
+    results = kept.read(path, {"score": str, "choices": {str: of_choice}}, hint)
     if results["score"] != "f1":
         raise UserError(f"{folder}: scored by {results['score']}, not F1 of entities")
     found = results["choices"].get(choice)

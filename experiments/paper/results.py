@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments import kept
 from experiments.paper import budget, execution, progress, recorded, runs
 from experiments.paper.options import Options
 from experiments.paper.runs import Run
@@ -141,9 +142,7 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
     """Where, when and with what; in words."""
     ended = [run.folder / "result.json" for run in planned]
     devices = {
-        recorded.read_json(path, "devices")["devices"]
-        for path in ended
-        if path.exists()
+        kept.read(path, {"devices": str})["devices"] for path in ended if path.exists()
     }
     versions = [f"Python {platform.python_version()}"]
     for package in _PACKAGES:
