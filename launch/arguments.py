@@ -54,14 +54,19 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         elif name in _FLAGS and not equals:
             setattr(options, name.replace("-", "_"), True)
         else:
-            raise Failure(f"{word}: {_instead(name)}{_SEE}")
+            raise Failure(f"{_shown(word)}: {_instead(name)}{_SEE}")
     if len(words) != 2:
-        there = " ".join(words) or "nothing"
+        there = _shown(" ".join(words)) or "nothing"
         raise Failure(f"NAME and ZONE are needed before --, not {there}{_SEE}")
     options.name, options.zone = words
     _check_names(options)
     _check_together(options, separator)
     return options
+
+
+def _shown(text: str) -> str:
+    """What was given, short and on one line."""
+    return "".join(c if c.isprintable() else "?" for c in text[:80])
 
 
 def _instead(name: str) -> str:

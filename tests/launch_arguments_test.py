@@ -53,6 +53,13 @@ def test_names_that_no_slice_has(name, capsys, tmp_path):
         assert not out and len(err) < 260
 
 
+@pytest.mark.parametrize("word", ["9" * 5000, "a\nb", "--x\ny", "--" + "x" * 5000])
+def test_what_was_given_is_shown_on_one_short_line(word, capsys, tmp_path):
+    assert tpu.main(tmp_path, [word, "a", "b", "--", "--x"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ") and err.count("\n") == 1 and len(err) < 260
+
+
 def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(tpu.tempfile, "tempdir", str(tmp_path / "file"))
