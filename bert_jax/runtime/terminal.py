@@ -117,7 +117,7 @@ def _summed(values: Mapping[str, SupportsFloat]) -> str:
     parts = []
     for name, value in values.items():
         *words, last = name.split("_")
-        if words and last == "loss":
+        if words and last == "loss" and name != "usual_loss":  # the mean before
             called = " ".join("LM" if word == "lm" else word for word in words)
             parts.append(f"{called} {float(value):.4f}")
     return f" ({' + '.join(parts)})" if len(parts) > 1 else ""

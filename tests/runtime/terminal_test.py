@@ -55,11 +55,11 @@ def test_a_line_for_each_step_goes_by_the_first_at_first(clock, capsys):
 def test_a_loss_that_is_a_sum_says_of_what(capsys):
     progress = terminal.Progress(10)
     values = {"loss": 7.5, "masked_lm_loss": 6.75, "next_sentence_loss": 0.75}
-    progress.log(1, {**values, "grad_norm": 1.0})
+    progress.log(1, {**values, "grad_norm": 1.0, "usual_loss": 7.25})
     line = capsys.readouterr().err
     named = "loss 7.5000 (masked LM 6.7500 + next sentence 0.7500), step 1/10, "
     assert line.startswith(named)
-    progress.log(2, {"loss": 6.75, "masked_lm_loss": 6.75})
+    progress.log(2, {"loss": 6.75, "masked_lm_loss": 6.75, "usual_loss": 7.0})
     assert capsys.readouterr().err.startswith("loss 6.7500, step 2/10")
 
 
