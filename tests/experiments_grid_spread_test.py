@@ -176,7 +176,7 @@ def test_a_score_that_is_no_number_is_no_spread_of_0(tmp_path, monkeypatch):
         (["--examples=61"], "'61' is not a number from 2 to the 60"),
         (["--batch_sizes=x"], "--batch_sizes=x: write 16,32"),
         (["--batch_sizes=8,8"], "--batch_sizes=8,8: a value twice"),
-        (["--learning_rates=1e-5,1e-5", "--epochs=2"], "--learning_rates=1e-05,1e-05"),
+        (["--learning_rates=1e-5,1e-5", "--epochs=2"], "names a value twice"),
         (["--init_from=nowhere"], "nowhere"),
         (["--learning_rates=1e-5", "--epochs=2"], "the grid has one point"),
         (["--config.train.batch_size=4"], "the grid sets it; see --batch_sizes"),

@@ -62,7 +62,7 @@ FAULTS = (
     ),
     Fault(
         "accents are kept",
-        "bert_jax/tokenization/__init__.py",
+        "bert_jax/tokenization/wordpiece.py",
         "strip_accents=lowercase and strip_accents,",
         "strip_accents=False,",
         "tests/tokenization",
