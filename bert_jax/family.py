@@ -92,6 +92,12 @@ class Family:
         del name
         return task
 
+    def unexported(self, task: Any) -> str:
+        """What of a run's `config.task` no model of Hugging Face has, and which model;
+        empty if there is nothing."""
+        del task
+        return ""
+
     def complete(self, config: Any) -> None:
         """Sets the fields of a config made from weights alone, which name no task."""
 

@@ -97,7 +97,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("--effort", choices=compiled.EFFORTS, default="quick")
     options, fields = with_fields(parser, argv)
-    programs.load(options.config, fields)  # a slip in it is named first
+    programs.load(options.config, fields)  # a typo in it is reported first
     if not (device := options.device):
         parser.error("the following arguments are required: --device")
     count = described.count(device)

@@ -84,7 +84,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
             raise UserError(f"{text}: the grid sets {field}")
     if options.together:
         given = grid.get(_SEED, [])
-        # "²" is a digit for Python, and no number.
+        # isdigit() is true of "²", which int() refuses.
         seeds = [int(x) for x in given if x.isdecimal() and len(x) < 10]
         if len(seeds) < max(2, len(given)) or seeds != [
             *range(seeds[0], seeds[0] + len(seeds))

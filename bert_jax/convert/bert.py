@@ -74,13 +74,7 @@ def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
 
 
 def _architecture(fields: Mapping[str, Any], path: Path) -> str:
-    named = fields.get("architectures") or ["BertModel"]
-    architecture = named[0] if isinstance(named, list) else named
-    if not isinstance(architecture, str) or architecture not in layout.ARCHITECTURES:
-        raise UserError(
-            f"{path}: architecture {outside.shown(architecture)} is not supported; "
-            f"supported are {', '.join(layout.ARCHITECTURES)}"
-        )
+    architecture = reading.architecture(fields, path, layout.ARCHITECTURES, "BertModel")
     position = fields.get("position_embedding_type", "absolute")
     if position != "absolute":
         raise UserError(
@@ -130,11 +124,8 @@ def tensors_of(weights: layout.Weights) -> dict[str, layout.Array]:
     tensors = {}
     for part in parts:
         for parameter in layout.parameters(part, config, len(weights.labels)):
-            value: Any = weights.params
-            for key in parameter.path:
-                value = value[key]
-            name = parameter.huggingface
-            tensors[name] = parameter.give(value, DIALECT)
+            value = parameter.of(weights.params)
+            tensors[parameter.huggingface] = parameter.give(value, DIALECT)
     if "decoder" in parts:
         # Where the matrix is not tied, `transformers` saves both and uses the second.
         bias = tensors["cls.predictions.bias"]

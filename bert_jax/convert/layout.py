@@ -95,6 +95,13 @@ class Parameter:
     huggingface: str
     google: str = ""  # empty: Google's code has no such parameter
 
+    def of(self, params: Mapping[str, Any]) -> Any:
+        """Its value among a model's, an array of NumPy or of JAX."""
+        value: Any = params
+        for key in self.path:
+            value = value[key]
+        return value
+
     def name(self, dialect: str) -> str:
         return self.google if dialect == "google" else self.huggingface
 

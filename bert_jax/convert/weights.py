@@ -10,6 +10,7 @@ from bert_jax.convert import config as theirs
 from bert_jax.convert import layout, reading, runs
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import outside, storage
 from bert_jax.runtime.storage import Path
@@ -234,11 +235,10 @@ def export(
                     f"{source}: the {' and '.join(own)} of your own cannot be "
                     "exported; Hugging Face's BERT has no such part"
                 )
-            if config["task"].get("both_orders"):
+            if why := FAMILIES[found.config.architecture].unexported(config["task"]):
                 raise UserError(
-                    f"{source}: config.task.both_orders=True adds the vectors of both "
-                    "orders of a pair; Hugging Face's GPT has no such part, so it "
-                    "cannot be exported; ask it with --mode=predict"
+                    f"{source}: {why}, so it cannot be exported; ask it with "
+                    "--mode=predict"
                 )
             provenance = {
                 "step": step,

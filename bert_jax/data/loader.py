@@ -153,6 +153,7 @@ class _Pairs:
         self._masked = np.ones(len(vocabulary), bool)  # which pieces may be masked
         self._masked[marks] = False
         self._config = config
+        self._assemble = FAMILIES[config.model.architecture].assemble
         # Dev's masks depend on the data alone, not on the run's seed.
         self._seed = config.seed if split == "train" else config.corpus.seed
         self._phase = phase
@@ -167,8 +168,7 @@ class _Pairs:
         phase, special = self._phase, self._special
         pairs = self.read(record[record < len(self)])
         length = phase.max_seq_length
-        family = FAMILIES[self._config.model.architecture]
-        rows = family.assemble(pairs, len(record), length, special)
+        rows = self._assemble(pairs, len(record), length, special)
         ids, mask, segments, candidates = rows
         labels = np.full(len(record), records.PADDING_LABEL, np.int32)
         labels[: len(pairs.lengths)] = pairs.is_random_next

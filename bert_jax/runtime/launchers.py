@@ -70,7 +70,7 @@ def heartbeat(environment: Mapping[str, str]) -> int:
 
 def _number(environment: Mapping[str, str], name: str, default: int, least: int) -> int:
     text = environment.get(name) or str(default)
-    # "²" is a digit for Python, and no number; nor is one of thousands of digits.
+    # isdigit() is true of "²", which int() refuses, as it does thousands of digits.
     if not text.isdecimal() or len(text) > 9 or int(text) < least:
         raise UserError(
             f"{name}={text}: a whole number of at least {least} is required"

@@ -179,7 +179,7 @@ def around(
         )
     longest = getattr(task, "row_shape", (config.max_position_embeddings,))
     with contextlib.ExitStack() as stack:
-        keep: attentions.Keep = lambda *_: None  # noqa: E731
+        keep: attentions.Keep = _nothing
         if processes.is_first():
             keep = stack.enter_context(keeping(name, task.tokenizer, others)).add
         yield (
@@ -223,6 +223,10 @@ def keeping(
         kept = Attentions(file, tokenizer)
         yield kept
         kept.write(place, page)
+
+
+def _nothing(*_: Any) -> None:
+    """Keeps nothing: the first process writes for all."""
 
 
 def _name(row: int, part: int) -> str:

@@ -28,8 +28,9 @@ KNOWN_AFTER = 100  # good steps; before that, no finite value counts as a spike
 # in a row count for 9.56.
 TOO_MANY = 9.5
 
-# Metrics of the step that this file reads; the log has the mean loss too.
+# Metrics of the step that this file reads, and those of them that no log has.
 _OWN = ("anomaly", "usual_loss", "usual_grad_norm")
+_UNLOGGED = ("anomaly", "usual_grad_norm")
 _SHOWN = ("loss", "grad_norm", "usual_loss", "usual_grad_norm")
 
 
@@ -123,9 +124,8 @@ class Anomalies:
         """Stores a step's metrics, removes from `metrics` those that the log does not
         have, and does what `settle` does for the step before."""
         before, self._pending = self._pending, (step, dict(metrics))
-        for name in _OWN:
-            if name != "usual_loss":
-                del metrics[name]
+        for name in _UNLOGGED:
+            del metrics[name]
         return before is not None and self._look(*before)
 
     def settle(self) -> bool:

@@ -141,7 +141,7 @@ def _what_next(task: Task, folder: Path) -> str:
     ours = not family.model_type or (getattr(task, "head", ""),) in (
         family.layout.OURS.values()
     )
-    if not (ours or own.get("bilstm", False) or own.get("both_orders", False)):
+    if not (ours or own.get("bilstm", False) or family.unexported(own)):
         lines.append(export)
     return "\n".join(lines)
 

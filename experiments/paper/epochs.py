@@ -15,7 +15,7 @@ def chosen(text: str, table: str) -> tuple[int, ...]:
     """The numbers that `--epochs` names, each once, in order.
 
     Raises:
-      UserError: one is no number above 0, or the table has no such form.
+      UserError: one is not a whole number from 1 on, or the table takes no epochs.
     """
     if table not in TABLES:
         raise UserError(f"--epochs: of {', '.join(TABLES)} only; {table} has its own")

@@ -38,6 +38,14 @@ class Gpt(Family):
 
         return finetuning.of(name, task)
 
+    def unexported(self, task: Any) -> str:
+        if not task.get("both_orders", False):
+            return ""
+        return (
+            "config.task.both_orders=True adds the vectors of both orders of a pair; "
+            "Hugging Face's GPT has no such part"
+        )
+
     def complete(self, config: Any) -> None:
         config.corpus.nsp = False
 

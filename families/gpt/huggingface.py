@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.convert import layout, reading
+from bert_jax.convert.bert import DIALECT
 from bert_jax.convert.config import bert_config
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -23,7 +24,6 @@ HEAD = "lm_head.weight"  # the language model's matrix, which is the embeddings
 # The causal mask, which old versions saved in every layer.
 BUFFER = re.compile(r"(transformer\.)?h\.\d+\.attn\.bias")
 
-_DIALECT = "huggingface"
 _LAYER = re.compile(rf"{re.escape(PREFIX)}h\.(\d+)\.")
 _ACTIVATIONS = {"gelu": "gelu_tanh", "gelu_new": "gelu_tanh", "relu": "relu"}
 # Of the rows that a vocabulary's special tokens add: always the same ones.
@@ -93,7 +93,8 @@ def read(
     Raises:
       UserError: a tensor is missing or damaged, or the model is of another kind.
     """
-    architecture = _architecture(fields, folder / "config.json")
+    path, default = folder / "config.json", "OpenAIGPTLMHeadModel"
+    architecture = reading.architecture(fields, path, ARCHITECTURES, default)
     config = read_config(fields, folder)
     added = config.vocab_size - fields.get("vocab_size", _FIELDS["vocab_size"][1])
     tensors = _Named(source, added, config.initializer_range)
@@ -112,7 +113,7 @@ def read(
         for parameter in parameters(part, config, len(labels))
         if parameter.huggingface
     ]
-    params = reading.build(tensors, config, expected, _DIALECT, place)
+    params = reading.build(tensors, config, expected, DIALECT, place)
     if "sequence_classification" in heads:
         bias = np.zeros(len(labels), np.float32)
         params["sequence_classification"]["bias"] = place(bias)
@@ -167,17 +168,6 @@ def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
     return dataclasses.replace(config, architecture="gpt")
 
 
-def _architecture(fields: Mapping[str, Any], path: Path) -> str:
-    named = fields.get("architectures") or ["OpenAIGPTLMHeadModel"]
-    architecture = named[0] if isinstance(named, list) else named
-    if not isinstance(architecture, str) or architecture not in ARCHITECTURES:
-        raise UserError(
-            f"{path}: architecture {outside.shown(architecture)} is not supported; "
-            f"supported are {', '.join(ARCHITECTURES)}"
-        )
-    return architecture
-
-
 def _check_tied(tensors: _Named) -> None:
     """Raises UserError if the language model's matrix is not the embeddings'."""
     if HEAD not in tensors.shapes or TABLE not in tensors.shapes:
@@ -205,10 +195,8 @@ def tensors_of(weights: layout.Weights) -> dict[str, layout.Array]:
         for parameter in parameters(part, config, len(weights.labels)):
             if not parameter.huggingface:
                 continue
-            value: Any = params
-            for key in parameter.path:
-                value = value[key]
-            given = parameter.give(np.asarray(value), _DIALECT)
+            value = np.asarray(parameter.of(params))
+            given = parameter.give(value, DIALECT)
             pieces.setdefault(parameter.huggingface, []).append(given)
     found = {name: np.concatenate(parts, -1) for name, parts in pieces.items()}
     if weights.architecture == "OpenAIGPTModel":
