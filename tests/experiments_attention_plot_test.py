@@ -16,6 +16,7 @@ TOKENS = ["[CLS]", "the", "$x^2$", "<b>", "fox", "[SEP]"]
 @pytest.fixture
 def source(tmp_path):
     """Row 0 in two parts; a head in which every token looks at the next one."""
+    pytest.importorskip("matplotlib", reason="needs the report extra (matplotlib)")
     count = len(TOKENS)
     tensors = {}
     for name in ("attentions_0", "attentions_0_1", "attentions_12"):
@@ -61,7 +62,6 @@ def test_the_map_is_that_head(source, tmp_path):
 
 @pytest.mark.parametrize("kind", ["pdf", "svg"])
 def test_other_formats(source, tmp_path, kind):
-    pytest.importorskip("matplotlib", reason="needs the report extra (matplotlib)")
     draw(source, tmp_path / f"one.{kind}", row=12)
     start = (tmp_path / f"one.{kind}").read_bytes()[:5]
     assert start == {"pdf": b"%PDF-", "svg": b"<?xml"}[kind]
