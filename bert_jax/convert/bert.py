@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,17 @@ from bert_jax.tokenization import SPECIAL_TOKENS
 DIALECT = "huggingface"
 # Position numbers, which old versions saved.
 BUFFER = re.compile(r"bert\.embeddings\.position_ids")
+# The Hub's names of what a model of each architecture does.
+PIPELINES = {
+    "BertModel": "feature-extraction",
+    "BertForPreTraining": "fill-mask",
+    "BertForMaskedLM": "fill-mask",
+    "BertLMHeadModel": "text-generation",
+    "BertForSequenceClassification": "text-classification",
+    "BertForTokenClassification": "token-classification",
+    "BertForQuestionAnswering": "question-answering",
+    "BertForMultipleChoice": "multiple-choice",
+}
 _DECODER = "cls.predictions.decoder"
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
 
@@ -73,8 +84,27 @@ def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
     return theirs.bert_config(dict(fields), folder / "config.json", type_vocab_size=2)
 
 
+def named(
+    fields: Mapping[str, Any], path: Path, known: Iterable[str], default: str
+) -> str:
+    """The architecture that a config.json names; raises UserError if it is not known.
+
+    Args:
+      path: of config.json, for errors.
+      default: where it names none.
+    """
+    named = fields.get("architectures") or [default]
+    found = named[0] if isinstance(named, list) else named
+    if not isinstance(found, str) or found not in known:
+        raise UserError(
+            f"{path}: architecture {outside.shown(found)} is not supported; supported "
+            f"are {', '.join(known)}"
+        )
+    return found
+
+
 def _architecture(fields: Mapping[str, Any], path: Path) -> str:
-    architecture = reading.architecture(fields, path, layout.ARCHITECTURES, "BertModel")
+    architecture = named(fields, path, layout.ARCHITECTURES, "BertModel")
     position = fields.get("position_embedding_type", "absolute")
     if position != "absolute":
         raise UserError(

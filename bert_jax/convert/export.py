@@ -120,7 +120,7 @@ def _write(
         save_file(tensors, folder / reading.WEIGHTS, metadata={"format": "pt"})
     except SafetensorError as error:  # a full disk, which it tells by its text alone
         raise OSError(0, f"{reading.WEIGHTS}: {first_line(error)}") from error
-    config = _config(weights, tokenizer)
+    config = _fields(form.config_fields(weights), weights, tokenizer)
     if dtype != "float32":
         config["torch_dtype"] = dtype
     _write_json(
@@ -129,8 +129,19 @@ def _write(
     # safetensors makes its file readable by the owner only.
     shutil.copymode(folder / "config.json", folder / reading.WEIGHTS)
     if tokenizer is not None:
+        tokenizer, fields, special = form.tokenizer_fields(tokenizer, weights)
         most = model_card.length(weights.config, provenance)
-        _write_tokenizer(tokenizer, weights, folder, most)
+        own = {
+            # A class of the model's would build its own tokenizer from the vocabulary:
+            # BertTokenizer maps words of more than 100 characters to [UNK].
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **fields,
+            "model_max_length": most,
+            **special,
+        }
+        tokenization.save(_filled_up(tokenizer, weights.config.vocab_size), folder)
+        _write_json(folder / "tokenizer_config.json", own)
+        _write_json(folder / "special_tokens_map.json", special)
 
 
 def _rounded(tensors: Mapping[str, layout.Array], dtype: str) -> dict[str, np.ndarray]:
@@ -147,9 +158,10 @@ def _rounded(tensors: Mapping[str, layout.Array], dtype: str) -> dict[str, np.nd
     return {name: np.asarray(tensor, dtype) for name, tensor in tensors.items()}
 
 
-def _config(weights: layout.Weights, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    form = FAMILIES[weights.config.architecture].huggingface
-    fields: dict[str, Any] = form.config_fields(weights)
+def _fields(
+    fields: dict[str, Any], weights: layout.Weights, tokenizer: Tokenizer | None
+) -> dict[str, Any]:
+    """The model's fields of config.json, and those of its labels."""
     if tokenizer is not None:
         fields["pad_token_id"] = tokenization.special_ids(tokenizer).pad
     if weights.labels:
@@ -158,24 +170,6 @@ def _config(weights: layout.Weights, tokenizer: Tokenizer | None) -> dict[str, A
     if weights.problem_type is not None:
         fields["problem_type"] = weights.problem_type
     return fields
-
-
-def _write_tokenizer(
-    tokenizer: Tokenizer, weights: layout.Weights, folder: Path, most: int
-) -> None:
-    form = FAMILIES[weights.config.architecture].huggingface
-    tokenizer, fields, special = form.tokenizer_fields(tokenizer, weights)
-    tokenization.save(_filled_up(tokenizer, weights.config.vocab_size), folder)
-    own = {
-        # A class of the model's would build its own tokenizer from the vocabulary:
-        # BertTokenizer maps words of more than 100 characters to [UNK].
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        **fields,
-        "model_max_length": most,
-        **special,
-    }
-    _write_json(folder / "tokenizer_config.json", own)
-    _write_json(folder / "special_tokens_map.json", special)
 
 
 def _filled_up(tokenizer: Tokenizer, vocab_size: int) -> Tokenizer:

@@ -41,17 +41,6 @@ CAUSAL = (
 )
 # Ours that `transformers` does not have.
 OURS: dict[str, tuple[str, ...]] = {}
-# The Hub's names of what a model of each architecture does.
-PIPELINES = {
-    "BertModel": "feature-extraction",
-    "BertForPreTraining": "fill-mask",
-    "BertForMaskedLM": "fill-mask",
-    "BertLMHeadModel": "text-generation",
-    "BertForSequenceClassification": "text-classification",
-    "BertForTokenClassification": "token-classification",
-    "BertForQuestionAnswering": "question-answering",
-    "BertForMultipleChoice": "multiple-choice",
-}
 # A text classifier's `task.kind` -> config.json's problem_type.
 PROBLEM_TYPES = {
     "classification": "single_label_classification",

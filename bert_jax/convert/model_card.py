@@ -82,7 +82,7 @@ def _header(weights: Weights, provenance: Mapping[str, Any]) -> str:
     """The fields that the Hub reads, in YAML (of which JSON's strings are a part)."""
     family = FAMILIES[weights.config.architecture]
     lines = ["library_name: transformers", f"tags: [{family.model_type}, bert_jax]"]
-    if pipeline := family.layout.PIPELINES.get(weights.architecture):
+    if pipeline := family.huggingface.PIPELINES.get(weights.architecture):
         lines.append(f"pipeline_tag: {pipeline}")
     source = provenance.get("config", {}).get("init_from", "")
     if isinstance(source, str) and source.startswith(hub.PREFIX):

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 from bert_jax.convert import layout
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import outside
 
 # The files by which a folder of weights is known.
 WEIGHTS = "model.safetensors"
@@ -80,25 +78,6 @@ def build(
             )
         put(tree, parameter.path, place(parameter.take(array, dialect)))
     return tree
-
-
-def architecture(
-    fields: Mapping[str, Any], path: Path, known: Iterable[str], default: str
-) -> str:
-    """The architecture that a config.json names; raises UserError if it is not known.
-
-    Args:
-      path: of config.json, for errors.
-      default: where it names none.
-    """
-    named = fields.get("architectures") or [default]
-    found = named[0] if isinstance(named, list) else named
-    if not isinstance(found, str) or found not in known:
-        raise UserError(
-            f"{path}: architecture {outside.shown(found)} is not supported; supported "
-            f"are {', '.join(known)}"
-        )
-    return found
 
 
 def check_layers(source: Source, config: BertConfig) -> None:

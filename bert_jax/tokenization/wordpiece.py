@@ -30,14 +30,12 @@ class Kind:
     Attributes:
       name: as messages and metadata.json say it.
       files: the vocabulary, and what must stand beside it.
-      special: tokens that it must have.
       unknown: the piece of what it has no other for.
       around: special tokens around a text in pre-training.
     """
 
     name = "WordPieces"
     files: tuple[str, ...] = ("vocab.txt",)
-    special: tuple[str, ...] = SPECIAL_TOKENS
     unknown = "[UNK]"
     around = 2
 

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.convert import layout, reading
-from bert_jax.convert.bert import DIALECT
+from bert_jax.convert.bert import DIALECT, named
 from bert_jax.convert.config import bert_config
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -20,6 +20,12 @@ from families.gpt import vocabulary as byte_pairs
 from families.gpt.layout import ARCHITECTURES, PREFIX, TABLE, parameters
 
 MODEL_TYPE = "openai-gpt"
+PIPELINES = {
+    "OpenAIGPTModel": "feature-extraction",
+    "OpenAIGPTLMHeadModel": "text-generation",
+    "OpenAIGPTForSequenceClassification": "text-classification",
+    "OpenAIGPTDoubleHeadsModel": "multiple-choice",
+}
 HEAD = "lm_head.weight"  # the language model's matrix, which is the embeddings
 # The causal mask, which old versions saved in every layer.
 BUFFER = re.compile(r"(transformer\.)?h\.\d+\.attn\.bias")
@@ -94,7 +100,7 @@ def read(
       UserError: a tensor is missing or damaged, or the model is of another kind.
     """
     path, default = folder / "config.json", "OpenAIGPTLMHeadModel"
-    architecture = reading.architecture(fields, path, ARCHITECTURES, default)
+    architecture = named(fields, path, ARCHITECTURES, default)
     config = read_config(fields, folder)
     added = config.vocab_size - fields.get("vocab_size", _FIELDS["vocab_size"][1])
     tensors = _Named(source, added, config.initializer_range)

@@ -27,12 +27,6 @@ OURS: dict[str, tuple[str, ...]] = {
 }
 # All read the last token, and do so in `transformers`.
 CAUSAL = tuple(ARCHITECTURES)
-PIPELINES = {
-    "OpenAIGPTModel": "feature-extraction",
-    "OpenAIGPTLMHeadModel": "text-generation",
-    "OpenAIGPTForSequenceClassification": "text-classification",
-    "OpenAIGPTDoubleHeadsModel": "multiple-choice",
-}
 PREFIX = "transformer."
 TABLE = f"{PREFIX}tokens_embed.weight"
 _NORMS = {"attention_layer_norm": "ln_1", "layer_norm": "ln_2"}

@@ -120,7 +120,6 @@ class BytePairs(Kind):
 
     name = "byte pairs"
     files = (VOCABULARY, MERGES)
-    special = SPECIAL_TOKENS
     unknown = UNKNOWN
     around = 0
 
