@@ -84,3 +84,13 @@ def tied(tensors):
     prefixed = {f"transformer.{name}": value for name, value in tensors.items()}
     head = tensors["tokens_embed.weight"].copy()
     return {**prefixed, "lm_head.weight": head}
+
+
+def same_double_heads(found, expected):
+    """Ours and torch's outputs of three examples of two endings are the same."""
+    choices, pieces = (
+        x.detach().numpy() for x in (expected.mc_logits, expected.logits)
+    )
+    np.testing.assert_allclose(found["logits"], choices, atol=1e-5)
+    ours = found["lm_logits"].reshape(3, 2, 11, -1)
+    np.testing.assert_allclose(ours, pieces, atol=1e-5)

@@ -7,6 +7,7 @@ import io
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tabled import error, rows
 
 from bert_jax.data.columns import Wanted
 from bert_jax.data.tables import as_text, read_table
@@ -26,18 +27,6 @@ def write(folder, name, content):
         content = content.encode("utf-8")
     (folder / name).write_bytes(content)
     return str(folder / name)
-
-
-def rows(source, columns=()):
-    return [record.fields for record in read_table(source, Wanted(tuple(columns)))]
-
-
-def error(source, columns=()):
-    with pytest.raises(UserError) as caught:
-        read_table(source, Wanted(tuple(columns)))
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 @pytest.mark.parametrize("kind", FIELDS)

@@ -7,22 +7,10 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 from array_record.python import array_record_module as array_record
+from tabled import error, rows
 
 from bert_jax.data.columns import Wanted
 from bert_jax.data.tables import read_table
-from bert_jax.errors import UserError
-
-
-def rows(source, columns=()):
-    return [record.fields for record in read_table(source, Wanted(tuple(columns)))]
-
-
-def error(source, columns=()):
-    with pytest.raises(UserError) as caught:
-        read_table(source, Wanted(tuple(columns)))
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 @pytest.mark.parametrize("damage", ["not UTF-8", "another record", "overwritten"])
