@@ -25,7 +25,8 @@ class Trained:
       workdir: its work directory.
       step: whose weights are the result (`config.evaluate.checkpoint`).
       scores: of each split that has labels: name -> value.
-      model: as `bert_jax.load` opens it; None of an ELMo, which `bert_jax.elmo` opens.
+      model: as `bert_jax.load` opens it; None of an ELMo, which
+        `families.elmo.load` opens.
     """
 
     workdir: str

@@ -29,9 +29,9 @@ MOST_LINES = {
 # What no plain run needs, in whatever mode; a name stands for all below it.
 ROOMS = (
     "families",
-    *("bert_jax.elmo", "bert_jax.tasks.elmo", "bert_jax.models.elmo"),
+    *("families.elmo.loading", "families.elmo.pretraining", "families.elmo.model"),
     *("bert_jax.tasks.gpt", "bert_jax.models.gpt", "families.gpt.vocabulary"),
-    *("bert_jax.convert.gpt", "bert_jax.convert.elmo", "bert_jax.models.crf"),
+    *("bert_jax.convert.gpt", "families.elmo.released", "families.elmo.crf"),
     *("bert_jax.models.kernels", "bert_jax.models.lstm", "bert_jax.training.muon"),
     *("bert_jax.data.cleaning", "bert_jax.data.beam", "bert_jax.data.packing"),
     *("bert_jax.data.mix", "bert_jax.data.hub_source", "bert_jax.data.tfds_source"),
@@ -121,7 +121,7 @@ def test_a_plain_run_loads_the_core_alone(mode, tiny):
 
 def test_needless_modules_are_found():
     loaded = [
-        "bert_jax.tasks.elmo_words",
+        "families.elmo.word_tasks",
         "bert_jax.tasks.squad",
         "bert_jax.tasks.task",
     ]

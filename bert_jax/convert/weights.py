@@ -73,7 +73,7 @@ def read_elmo(path: str | Path, name: str = "") -> Any:
             f"{folder}: not an ELMo's weights; name a folder with options.json and "
             "weights.hdf5, or a run of configs/elmo.py"
         )
-    from bert_jax.convert import elmo_sources
+    from families.elmo import sources as elmo_sources
 
     return elmo_sources.read(folder, name, step)
 
@@ -166,7 +166,7 @@ def read_shape(path: str | Path) -> dict[str, Any]:
 def decisive(architecture: str) -> tuple[str, ...]:
     """The fields, by `GROUP.NAME`, that a run takes from its weights."""
     if architecture == "elmo":
-        from bert_jax.convert import elmo_sources
+        from families.elmo import sources as elmo_sources
 
         return elmo_sources.FIELDS
     return tuple(f"model.{name}" for name in SHAPE)
@@ -174,7 +174,7 @@ def decisive(architecture: str) -> tuple[str, ...]:
 
 def read_elmo_shape(path: str | Path) -> dict[str, Any]:
     """An ELMo's fields; see `elmo_sources.shape`."""
-    from bert_jax.convert import elmo_sources
+    from families.elmo import sources as elmo_sources
 
     return elmo_sources.shape(_located(path)[0])
 
@@ -314,6 +314,6 @@ def only_an_elmo(folder: Path) -> UserError:
                 "is neither exported nor loaded; ask it with --mode=predict"
             )
     return UserError(
-        f"{folder}: ELMo's weights; bert_jax.elmo.load opens them, and configs of "
+        f"{folder}: ELMo's weights; families.elmo.load opens them, and configs of "
         "configs/finetune/ with model=elmo start from them"
     )

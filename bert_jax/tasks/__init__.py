@@ -14,7 +14,7 @@ GLUE = "cola sst2 mrpc stsb qqp mnli qnli rte wnli ax"
 TASKS = Registry(
     {
         "pretraining": "bert_jax.tasks.pretraining:Pretraining",
-        "elmo": "bert_jax.tasks.elmo:Elmo",
+        "elmo": "families.elmo.pretraining:Elmo",
         **dict.fromkeys(GLUE.split(), "bert_jax.tasks.glue:Glue"),
         "squad": "bert_jax.tasks.squad:Squad",
         "swag": "bert_jax.tasks.swag:Swag",

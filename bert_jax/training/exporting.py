@@ -48,7 +48,7 @@ def _elmo(source: Path, target: str, name: str, checkpoint: str) -> None:
     """Writes options.json and weights.hdf5, as bilm does; and the vocabulary."""
     if name:
         raise UserError(f"--push={name}: an ELMo is written to --output only")
-    from bert_jax.convert import elmo
+    from families.elmo import released as elmo
 
     elmo.export(source, pathlib.Path(target).absolute(), checkpoint)
     print(f"exported: {target}")

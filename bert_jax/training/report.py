@@ -121,7 +121,7 @@ def _what_next(task: Task, folder: Path) -> str:
     """Commands to try with a trained model."""
     run, place = f"  {_python()} -m bert_jax.main", shlex.quote(str(folder))
     export = f"{run} --workdir={place} --mode=export --output=FOLDER"
-    if task.config.task.name == "elmo":  # bert_jax.elmo.load opens what it writes
+    if task.config.task.name == "elmo":  # families.elmo.load opens what it writes
         return f"\ntry next:\n{export}"
     rows, finetune = "ROWS.jsonl", []
     if task.config.task.name == "pretraining":

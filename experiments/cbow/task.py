@@ -19,12 +19,12 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from bert_jax.errors import UserError
 from bert_jax.family import Family
 from bert_jax.models.config import BertConfig
-from bert_jax.models.elmo_systems import Linear
 from bert_jax.models.layers import dropout
 from bert_jax.tasks.classification import Classification
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.task import Data, Shapes
 from bert_jax.tokenization import SPECIAL_TOKENS
+from families.elmo.systems import Linear
 
 
 class Cbow(nn.Module):

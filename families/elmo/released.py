@@ -13,9 +13,9 @@ from jaxtyping import Float
 
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
-from bert_jax.models.elmo_config import GATES, ElmoConfig
 from bert_jax.runtime import outside, temporary
 from bert_jax.workdir import folder as workdir
+from families.elmo.config import GATES, ElmoConfig
 
 OPTIONS, WEIGHTS = "options.json", "weights.hdf5"
 _RELEASED = 262  # ids of characters; while it trains, bilm has no row for "no word"
@@ -62,7 +62,7 @@ def read_options(folder: Path) -> ElmoConfig:
 
 
 def read(folder: Path) -> tuple[ElmoConfig, dict[str, Any]]:
-    """The sizes, and the parameters of `models.elmo.Elmo`.
+    """The sizes, and the parameters of `families.elmo.model.Elmo`.
 
     Raises:
       UserError: a file is missing or damaged, the two do not fit together, or h5py is
@@ -86,7 +86,7 @@ def write(
     """Writes both files into an existing folder.
 
     Args:
-      params: of `models.elmo.Elmo`.
+      params: of `families.elmo.model.Elmo`.
       batch_size: of the training, for those who go on with bilm.
 
     Raises:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import jax
 
 from bert_jax.config import configuration
-from bert_jax.convert import elmo
 from bert_jax.errors import UserError
-from bert_jax.models.elmo_config import ElmoConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
+from families.elmo import released
+from families.elmo.config import ElmoConfig
 
 Fields = dict[str, Any]
 # Those that a fine-tuning run takes from its weights.
@@ -46,7 +46,7 @@ def shape(folder: Path) -> Fields:
       UserError: a file is missing or damaged.
     """
     if not workdir.has_config(folder):
-        return _fields(elmo.read_options(_local(folder)))
+        return _fields(released.read_options(_local(folder)))
     recorded = workdir.read_config(folder)
     config = configuration.complete(recorded, folder / "config.json")
     found = _fields(ElmoConfig.of_run(config))
@@ -69,7 +69,7 @@ def read(folder: Path, name: str = "", step: int | None = None) -> Found:
         weights.hdf5 needs, is not installed.
     """
     if not workdir.has_config(folder):
-        return Found({"elmo": elmo.read(_local(folder))[1]})
+        return Found({"elmo": released.read(_local(folder))[1]})
     # Imported here: released weights do not need Orbax.
     from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 

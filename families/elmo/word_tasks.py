@@ -17,14 +17,13 @@ from tokenizers import Tokenizer
 from bert_jax.data.rows import Feature
 from bert_jax.data.squad_windows import Marks
 from bert_jax.errors import UserError
-from bert_jax.models import crf
-from bert_jax.models.elmo_heads import Spans, Tagger
-from bert_jax.models.elmo_systems import ATTENTION, END, System
-from bert_jax.tasks import tag_schemes
-from bert_jax.tasks.elmo_finetuning import ElmoFinetuning
 from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.ner import Example, Ner
 from bert_jax.tasks.squad import Squad
+from families.elmo import crf, tag_schemes
+from families.elmo.finetuning import ElmoFinetuning
+from families.elmo.heads import Spans, Tagger
+from families.elmo.systems import ATTENTION, END, System
 
 
 class ElmoNer(ElmoFinetuning, Ner):

@@ -22,10 +22,11 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bert_jax import tokenization
-from bert_jax.data import characters, chunks, corpus, overlap, whole
+from bert_jax.data import chunks, corpus, overlap, whole
 from bert_jax.data.cleaning import cleaned
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
+from families.elmo import characters
 
 FORMAT = 1  # raise it when the same settings would give other streams
 SPECIAL = (characters.BEGIN, characters.END, characters.UNKNOWN)

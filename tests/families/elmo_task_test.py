@@ -10,8 +10,9 @@ from micro import initial_params
 
 from bert_jax import tasks
 from bert_jax.errors import UserError
-from bert_jax.models import elmo, sampled_softmax
 from configs import elmo as elmo_config
+from families.elmo import model as elmo
+from families.elmo import sampled_softmax
 
 NAMES = ("", "_backward")
 

@@ -9,12 +9,11 @@ import pytest
 import runs
 from runs import finish, here, losses, run, write_pairs
 
-from bert_jax.convert import elmo as released
-from bert_jax.elmo import load
-from bert_jax.models import elmo
-from bert_jax.models.elmo_config import ElmoConfig
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
+from families.elmo import load, released
+from families.elmo import model as elmo
+from families.elmo.config import ElmoConfig
 
 SIZES = ElmoConfig(
     vocab_size=1,
@@ -210,4 +209,4 @@ def test_weights_of_another_architecture_are_one_line(folder, trained, plain, tm
     assert "ELMo" in error and error.count("\n") == 1
     _, error = here("--mode=predict", f"--config.init_from={folder / 'elmo'}",
                     f"--input={folder / 'dev.jsonl'}", status=2)  # fmt: skip
-    assert "ELMo's weights; bert_jax.elmo.load" in error and error.count("\n") == 1
+    assert "ELMo's weights; families.elmo.load" in error and error.count("\n") == 1

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.models.crf import Allowed
+from families.elmo.crf import Allowed
 
 SCHEMES = ("BIO", "IOB1", "BIOES", "none")
 _SAME = {"L": "E", "U": "S"}

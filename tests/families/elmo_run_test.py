@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from runs import here, losses, run
 
-from bert_jax import elmo, main
-from bert_jax.models import elmo as models
+from bert_jax import main
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
+from families.elmo import loading as elmo
+from families.elmo import model as models
 
 ONE = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
@@ -109,7 +110,7 @@ def test_a_run_s_vectors_are_those_of_python(trained, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--mode=predict", "--input=FILE"), "bert_jax.elmo.load"),
+        (("--mode=predict", "--input=FILE"), "families.elmo.load"),
         (("--mode=extract", "--config.predict.layers=(0,)"), "reads whole words"),
         (("--mode=export", "--output=out", "--push=hf:me/mine"), "--output only"),
         (("--config.task.unroll=7",), "task.unroll (6 there, 7 now)"),
@@ -143,4 +144,4 @@ def test_a_file_of_ours_does_not_open_as_bert(trained, tmp_path, capsys):
     (tmp_path / "options.json").write_text("{}")
     command = ["--mode=export", f"--config.init_from={tmp_path}", "--output=x"]
     assert main.main([*command, f"--workdir={tmp_path / 'none'}"]) == 2
-    assert "ELMo's weights; bert_jax.elmo.load opens them" in capsys.readouterr().err
+    assert "ELMo's weights; families.elmo.load opens them" in capsys.readouterr().err

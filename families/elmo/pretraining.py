@@ -13,19 +13,17 @@ from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data import characters, word_streams
 from bert_jax.data.rows import RowIndex
 from bert_jax.data.vocabulary_fit import Fit
-from bert_jax.data.word_batches import Windows
 from bert_jax.errors import UserError
-from bert_jax.models import elmo, sampled_softmax
-from bert_jax.models.elmo_config import ElmoConfig, flops
-from bert_jax.tasks import elmo_checks
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.objectives import Guesses
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Batch, Data, Phase, Predictor, Shapes, Task
 from bert_jax.types import Scalars
+from families.elmo import characters, checks, model, sampled_softmax, streams
+from families.elmo.batches import Windows
+from families.elmo.config import ElmoConfig, flops
 
 WINDOWS = 10  # of a row of evaluation, whose state begins at 0
 _DIRECTIONS = ("", "_backward")  # endings of a batch's columns
@@ -51,9 +49,9 @@ class Elmo(Task):
         self._given = tokenizer
         self._record: dict[str, Any] = {}
         self._found: dict[str, Windows] = {}
-        elmo_checks.refuse(config)
+        checks.refuse(config)
         self.model_config = ElmoConfig.of_run(config)
-        self.model = elmo.Elmo(self.model_config)
+        self.model = model.Elmo(self.model_config)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -64,7 +62,7 @@ class Elmo(Task):
         """Prepares the streams of words.
 
         Raises:
-          UserError: see `word_streams.prepare`; fewer words than the vocabulary asks
+          UserError: see `streams.prepare`; fewer words than the vocabulary asks
             for, or than a step takes.
         """
         data, classes = self._data, self.model_config.vocab_size
@@ -76,7 +74,7 @@ class Elmo(Task):
             )
         self._windows("train").steps(self.config.train.batch_size, self._unroll)
         most = self.model_config.max_characters
-        own = data.words[len(word_streams.SPECIAL) :]
+        own = data.words[len(streams.SPECIAL) :]
         if cut := characters.are_cut(own, most):
             self.notices[f"distinct words of more than {most - 2} bytes, cut"] = cut
         unknown = int(data.counts[classes:].sum())
@@ -87,7 +85,7 @@ class Elmo(Task):
                 "folder": data.folder.name,
             },
             folders=(str(data.folder),),
-            report=word_streams.text,
+            report=streams.text,
         )
 
     def recall(self, record: Mapping[str, Any]) -> None:
@@ -120,7 +118,7 @@ class Elmo(Task):
 
     def init_carry(self) -> Mapping[str, Array]:
         """Each LSTM's state, of each row and direction: 0."""
-        return elmo.zero_carry(self.model_config, self.config.train.batch_size)
+        return model.zero_carry(self.model_config, self.config.train.batch_size)
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """Each row's next window of words, from `step` on."""
@@ -131,7 +129,7 @@ class Elmo(Task):
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
     ) -> Scalars:
         """As `carried_loss`, of the beginning of a text."""
-        first = elmo.zero_carry(self.model_config, len(batch["input_ids"]))
+        first = model.zero_carry(self.model_config, len(batch["input_ids"]))
         return self.carried_loss(params, batch, key, first)[0]
 
     def carried_loss(
@@ -193,7 +191,7 @@ class Elmo(Task):
             return carry, self._scored(params["softmax"], found[-1], own)
 
         sums: Scalars
-        first = elmo.zero_carry(self.model_config, len(batch["input_ids"]))
+        first = model.zero_carry(self.model_config, len(batch["input_ids"]))
         _, sums = jax.lax.scan(window, dict(first), jax.tree.map(cut, dict(batch)))
         count = jnp.sum(batch["weights"])
         both = {name: jnp.sum(value) for name, value in sums.items()}
@@ -224,7 +222,7 @@ class Elmo(Task):
         """There is none: raises UserError."""
         raise UserError(
             "an ELMo answers no rows; --mode=export writes its weights, and "
-            "bert_jax.elmo.load gives its vectors"
+            "families.elmo.load gives its vectors"
         )
 
     def flops(self, shapes: Shapes) -> int:
@@ -245,8 +243,8 @@ class Elmo(Task):
         return samples if samples < self.model_config.vocab_size else 0
 
     @functools.cached_property
-    def _data(self) -> word_streams.Prepared:
-        return word_streams.prepare(self.config, self._record.get("folder", ""))
+    def _data(self) -> streams.Prepared:
+        return streams.prepare(self.config, self._record.get("folder", ""))
 
     def _afresh(
         self, carry: Mapping[str, Array], key: Key[Array, ""] | None

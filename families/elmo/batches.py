@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, Int32, UInt16
 
-from bert_jax.data import characters
 from bert_jax.data.rows import Batch, RowIndex
-from bert_jax.data.word_streams import SPECIAL, Prepared, Stream
 from bert_jax.errors import UserError
+from families.elmo import characters
+from families.elmo.streams import SPECIAL, Prepared, Stream
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL))
 _KEPT = 200_000  # words whose characters are looked up, 20 MB; others are spelt anew

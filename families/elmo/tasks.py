@@ -9,16 +9,16 @@ from tokenizers import Tokenizer
 
 from bert_jax.data import truncation
 from bert_jax.errors import UserError
-from bert_jax.models.elmo_systems import Classifier
 from bert_jax.tasks.classification import Classification, TextExample
-from bert_jax.tasks.elmo import Elmo
-from bert_jax.tasks.elmo_finetuning import ElmoFinetuning
-from bert_jax.tasks.elmo_swag import ElmoSwag
-from bert_jax.tasks.elmo_words import ElmoNer, ElmoSquad
 from bert_jax.tasks.ner import Ner
 from bert_jax.tasks.squad import Squad
 from bert_jax.tasks.swag import Swag
 from bert_jax.tasks.task import Task
+from families.elmo.finetuning import ElmoFinetuning
+from families.elmo.pretraining import Elmo
+from families.elmo.swag import ElmoSwag
+from families.elmo.systems import Classifier
+from families.elmo.word_tasks import ElmoNer, ElmoSquad
 
 
 class ElmoClassification(ElmoFinetuning, Classification):

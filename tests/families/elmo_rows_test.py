@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from bert_jax.config import configuration
-from bert_jax.data import characters, word_rows
 from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
+from families.elmo import characters
+from families.elmo import rows as word_rows
 
 ELMO = "configs/finetune/text.py:model=elmo,size=tiny"
 

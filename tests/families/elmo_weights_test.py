@@ -9,10 +9,10 @@ import elmo_numpy
 import numpy as np
 import pytest
 
-from bert_jax import elmo
-from bert_jax.convert import elmo as weights
-from bert_jax.data import characters
 from bert_jax.errors import UserError
+from families.elmo import characters
+from families.elmo import loading as elmo
+from families.elmo import released as weights
 
 h5py = pytest.importorskip("h5py", reason="needs the elmo extra")
 

@@ -14,8 +14,8 @@ from jaxtyping import Int
 from ml_collections import ConfigDict
 from tokenizers import PreTokenizedString, Tokenizer, models
 
-from bert_jax.data import characters, word_streams
 from bert_jax.data.rows import Batch, Feature, Rows
+from families.elmo import characters, streams
 
 # What stands for <S> and </S> in a row has the names of what stands there in BERT's, so
 # that tasks make rows for both; words come after these.
@@ -39,12 +39,12 @@ def rule(config: ConfigDict) -> Tokenizer:
     `tokenizer.lowercase` and `strip_accents` have it; its vocabulary is the marks.
 
     Raises:
-      UserError: `task.words` is not one of `word_streams.CUTS`.
+      UserError: `task.words` is not one of `streams.CUTS`.
     """
     vocabulary = {mark: index for index, mark in enumerate(_MARKS)}
     # The stubs of `tokenizers` leave the arguments out.
     found = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))  # type: ignore[call-arg]
-    found.normalizer, found.pre_tokenizer = word_streams.rules(config)
+    found.normalizer, found.pre_tokenizer = streams.rules(config)
     return found
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from bert_jax.models.crf import Allowed, Crf, Transitions, log_likelihood, viterbi
+from families.elmo.crf import Allowed, Crf, Transitions, log_likelihood, viterbi
 
 TAGS, WORDS = 3, 4
 # Whole, short, with a mark before it and a gap, and empty.

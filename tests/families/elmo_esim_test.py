@@ -5,9 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.models import elmo_systems, esim
-from bert_jax.models.elmo_systems import ElmoSystem, System
-from tests.models.elmo_systems_test import CONFIG, PAIRS, own_layers, random_like, rows
+from families.elmo import esim
+from families.elmo import systems as elmo_systems
+from families.elmo.systems import ElmoSystem, System
+from tests.families.elmo_systems_test import (
+    CONFIG,
+    PAIRS,
+    own_layers,
+    random_like,
+    rows,
+)
 
 SIZE = 5
 ESIM = System(pairs=True, lstm_size=SIZE, lstm_layers=1, classifier_size=7, dropout=0.3)

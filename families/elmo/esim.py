@@ -12,11 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from bert_jax.models import elmo_systems
-from bert_jax.models.elmo_config import ElmoConfig
-from bert_jax.models.elmo_systems import Marks, System, attended, max_pool
 from bert_jax.models.layers import dropout
 from bert_jax.models.lstm import BiLstm
+from families.elmo.config import ElmoConfig
+from families.elmo.systems import Marks, System, attended, max_pool, system_flops
 
 
 class Inference(nn.Module):
@@ -112,7 +111,7 @@ def flops(config: ElmoConfig, system: System, words: int) -> int:
     first = dataclasses.replace(system, pairs=False)  # without a second BiLSTM
     # The projection, and the second BiLSTM with its inputs and its own outputs.
     others = 8 * size * size + 2 * 4 * size * (size + size)
-    return elmo_systems.system_flops(config, first, words) + 3 * 2 * words * others
+    return system_flops(config, first, words) + 3 * 2 * words * others
 
 
 def _linear(size: int, name: str) -> Callable[[Array], Array]:

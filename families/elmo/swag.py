@@ -1,4 +1,4 @@
-"""SWAG with ELMo: ESIM reads each ending with its context (models/esim.py)."""
+"""SWAG with ELMo: ESIM reads each ending with its context (esim.py)."""
 
 import math
 from collections.abc import Mapping
@@ -7,12 +7,13 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from bert_jax.models import elmo_config, esim
-from bert_jax.models.elmo_systems import ATTENTION
-from bert_jax.models.esim import Inference, Scorer
-from bert_jax.tasks.elmo_finetuning import ElmoFinetuning
 from bert_jax.tasks.swag import Swag
 from bert_jax.tasks.task import Shapes
+from families.elmo import esim
+from families.elmo.config import flops
+from families.elmo.esim import Inference, Scorer
+from families.elmo.finetuning import ElmoFinetuning
+from families.elmo.systems import ATTENTION
 
 
 class ElmoSwag(ElmoFinetuning, Swag):
@@ -47,5 +48,5 @@ class ElmoSwag(ElmoFinetuning, Swag):
     def flops(self, shapes: Shapes) -> int:
         """ELMo's, forward only, and ESIM's."""
         words = math.prod(shapes["input_ids"])
-        reading = elmo_config.flops(self.model_config, words) // 3
+        reading = flops(self.model_config, words) // 3
         return reading + esim.flops(self.model_config, self.system, words)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy import special
 
-from bert_jax import elmo as public
-from bert_jax.convert import elmo as weights
-from bert_jax.data import characters
-from bert_jax.models import elmo_systems
-from bert_jax.models.elmo import Elmo
-from bert_jax.models.elmo_config import ElmoConfig
-from bert_jax.models.elmo_systems import Classifier, ElmoSystem, Marks, System
+from families.elmo import characters
+from families.elmo import loading as public
+from families.elmo import released as weights
+from families.elmo import systems as elmo_systems
+from families.elmo.config import ElmoConfig
+from families.elmo.model import Elmo
+from families.elmo.systems import Classifier, ElmoSystem, Marks, System
 
 CONFIG = ElmoConfig(
     vocab_size=30,

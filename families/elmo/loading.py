@@ -1,4 +1,4 @@
-"""ELMo's vectors of words, from its released files: `bert_jax.elmo.load`."""
+"""ELMo's vectors of words, from its released files: `families.elmo.load`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,34 +11,25 @@ from jaxtyping import Array, Float, Int
 
 from bert_jax import family
 from bert_jax.config import configuration
-from bert_jax.convert import elmo as weights
-from bert_jax.convert import elmo_sources
-from bert_jax.data import characters
 from bert_jax.data.rows import power_of_two
 from bert_jax.errors import UserError
-from bert_jax.models import elmo
 from bert_jax.runtime import storage
 from bert_jax.workdir import folder as workdir
+from families.elmo import characters, model, released, sources
 
 _BATCH = 32  # sentences that are computed at a time
 
 
 def load(folder: str | Path) -> "Elmo":
-    """Opens a folder with options.json and weights.hdf5, released or exported; or a run
-    of configs/elmo.py or with an ELMo, its checkpoint.
-
-    Raises:
-      UserError: a file is missing or damaged, the two do not fit together, or h5py,
-        which weights.hdf5 needs, is not installed.
-    """
+    """See `families.elmo.load`."""
     place = storage.path(folder)
     if not workdir.has_config(place):
-        return Elmo(*weights.read(Path(folder)))
+        return Elmo(*released.read(Path(folder)))
     recorded = workdir.read_config(place)
     config = configuration.complete(recorded, place / "config.json")
     if family.of(config).trunk_name != "elmo":
         raise UserError(f"{folder}: a run of {config.task.name}, which has no ELMo")
-    return Elmo(elmo.ElmoConfig.of_run(config), elmo_sources.read(place).params["elmo"])
+    return Elmo(model.ElmoConfig.of_run(config), sources.read(place).params["elmo"])
 
 
 class Elmo:
@@ -46,17 +37,17 @@ class Elmo:
 
     Attributes:
       config: its sizes.
-      params: its parameters, in the layout of `models.elmo`.
+      params: its parameters, in the layout of `families.elmo.model`.
       cut: words so far of more bytes than it reads.
     """
 
-    def __init__(self, config: elmo.ElmoConfig, params: Mapping[str, Any]):
+    def __init__(self, config: model.ElmoConfig, params: Mapping[str, Any]):
         self.config, self.cut = config, 0
         self.params = jax.tree.map(jnp.asarray, params)
-        model = elmo.Elmo(config)
+        module = model.Elmo(config)
 
         def run(params: Any, ids: Int[Array, "batch words characters"]) -> Array:
-            return model.apply({"params": params}, ids, method="layers")[0]
+            return module.apply({"params": params}, ids, method="layers")[0]
 
         self._run = jax.jit(run)
 

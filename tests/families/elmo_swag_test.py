@@ -13,7 +13,7 @@ from bert_jax import main, tasks
 from bert_jax.config import configuration
 from bert_jax.data.swag import Choices
 from bert_jax.errors import UserError
-from bert_jax.models import esim
+from families.elmo import esim
 
 SIZES = ("model.hidden_size=4", "model.intermediate_size=8", "task.lstm_size=4")
 SIZES += ("task.filters=('1:4','2:4')", "task.max_characters=12")

@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from bert_jax.models.elmo import Elmo, scalar_mix
-from bert_jax.models.elmo_config import ElmoConfig
 from bert_jax.models.layers import dropout
 from bert_jax.models.lstm import BiLstm
+from families.elmo.config import ElmoConfig
+from families.elmo.model import Elmo, scalar_mix
 
 # The `input_ids` of what is no word.
 PADDING, BEGIN, END = 0, 1, 2
@@ -54,7 +54,7 @@ class Marks(NamedTuple):
         input_mask: Int[Array, "batch words"],
         segment_ids: Int[Array, "batch words"],
     ) -> "Marks":
-        """Of rows as `tasks.elmo_finetuning` makes them."""
+        """Of rows as `finetuning.ElmoFinetuning` makes them."""
         fresh = jnp.stack([input_ids == BEGIN, input_ids == END])
         return cls((input_mask > 0) & ~fresh.any(0), segment_ids > 0, fresh)
 

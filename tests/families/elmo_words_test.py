@@ -14,9 +14,8 @@ from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.data.squad import Example, Gold
 from bert_jax.errors import UserError
-from bert_jax.models import crf
 from bert_jax.scores.entities import entities
-from bert_jax.tasks import tag_schemes
+from families.elmo import crf, tag_schemes
 
 SIZES = ("model.hidden_size=4", "model.intermediate_size=8", "task.lstm_size=4")
 SIZES += ("task.filters=('1:4','2:4')", "task.max_characters=12")

@@ -1,4 +1,4 @@
-"""A task with ELMo's vectors: rows of words, and the model (models/elmo_systems.py).
+"""A task with ELMo's vectors: rows of words, and the model (families/elmo/systems.py).
 
 ELMo is frozen and its mix is learnt (`task.elmo_system=attention`), or all of it is
 fine-tuned (`finetuned`). A text is `<S> a </S>`, a pair `<S> a </S> <S> b </S>`, each
@@ -14,14 +14,21 @@ from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data import word_rows
 from bert_jax.data.rows import Feature, Rows
 from bert_jax.errors import UserError
-from bert_jax.models import elmo_systems
-from bert_jax.models.elmo_config import ElmoConfig, flops
-from bert_jax.models.elmo_systems import FINETUNED, ElmoSystem, System
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.task import Shapes
+from families.elmo import rows
+from families.elmo.config import ElmoConfig, flops
+from families.elmo.systems import (
+    FINETUNED,
+    SYSTEMS,
+    ElmoSystem,
+    Head,
+    System,
+    init_system,
+    system_flops,
+)
 
 FROZEN = "elmo"  # the part that does not learn
 
@@ -31,19 +38,19 @@ class ElmoFinetuning(Finetuning[Any, Any]):
 
     Args:
       config: reads from `config.task` also ELMo's sizes (configs/elmo.py), `words`,
-        `elmo_system` and the fields of `elmo_systems.System`.
+        `elmo_system` and the fields of `systems.System`.
     """
 
-    # What reads the words' vectors: HEAD(system, labels), see `elmo_systems.Head`.
-    head_module: ClassVar[elmo_systems.Head]
-    reading_module: ClassVar[elmo_systems.Head | None] = None  # as `ElmoSystem.reading`
-    systems: ClassVar[Sequence[str]] = elmo_systems.SYSTEMS
+    # What reads the words' vectors: HEAD(system, labels), see `systems.Head`.
+    head_module: ClassVar[Head]
+    reading_module: ClassVar[Head | None] = None  # as `ElmoSystem.reading`
+    systems: ClassVar[Sequence[str]] = SYSTEMS
     model_config: ElmoConfig  # type: ignore[assignment] # no BERT
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         _refuse(config, self.systems)
-        own = tokenizer or word_rows.rule(config)
-        self.words = word_rows.Words(own, config.task.max_characters)
+        own = tokenizer or rows.rule(config)
+        self.words = rows.Words(own, config.task.max_characters)
         super().__init__(config, own)
 
     @property
@@ -95,7 +102,7 @@ class ElmoFinetuning(Finetuning[Any, Any]):
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         """`elmo`, `mix`, `reader` and the head; fine-tuned, `elmo` and the head."""
-        return elmo_systems.init_system(self.model, key)
+        return init_system(self.model, key)
 
     def logits(
         self,
@@ -130,7 +137,7 @@ class ElmoFinetuning(Finetuning[Any, Any]):
 
     def table(self, features: Sequence[Feature]) -> Rows:
         """Rows whose batches have the words' characters."""
-        return word_rows.WordRows(features, self.padding, self.words)
+        return rows.WordRows(features, self.padding, self.words)
 
     def flops(self, shapes: Shapes) -> int:
         """ELMo's, forward only where it is frozen, and the BiLSTMs'."""
@@ -138,9 +145,7 @@ class ElmoFinetuning(Finetuning[Any, Any]):
         reading = flops(self.model_config, words)
         if self.system.name != FINETUNED:
             reading //= 3
-        return reading + elmo_systems.system_flops(
-            self.model_config, self.system, words
-        )
+        return reading + system_flops(self.model_config, self.system, words)
 
     def _count_cut(self) -> None:
         if self.words.cut:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.models import sampled_softmax
+from families.elmo import sampled_softmax
 
 CLASSES, SAMPLES = 40, 12
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bert_jax.errors import UserError
-from bert_jax.models import elmo
-from bert_jax.models.elmo_config import ElmoConfig, flops
+from families.elmo import model as elmo
+from families.elmo.config import ElmoConfig, flops
 
 CONFIG = ElmoConfig(
     vocab_size=30,

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from bert_jax.models.elmo_config import GATES, ElmoConfig
 from bert_jax.models.layers import dropout
+from families.elmo.config import GATES, ElmoConfig
 
 Carry = Mapping[str, Float[Array, "batch 2 _"]]  # each layer's cell and output
 

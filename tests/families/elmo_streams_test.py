@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from bert_jax.data import characters, word_streams
-from bert_jax.data.word_batches import Windows
 from bert_jax.errors import UserError
 from configs import elmo
+from families.elmo import characters, streams
+from families.elmo.batches import Windows
 
 LONG = "x" * 10_000
 TRAIN = [["The", "cat", "sat", "."], ["A", "dog", ",", "the", "dog", "."]]
@@ -30,13 +30,13 @@ def make_config(folder: Path, **task) -> ConfigDict:
 def prepared(tmp_path, monkeypatch):
     """Two documents: the first is train, the second dev, which repeats a sentence."""
     monkeypatch.setattr(
-        word_streams.chunks, "split_rule", lambda config: ["train", "dev"].__getitem__
+        streams.chunks, "split_rule", lambda config: ["train", "dev"].__getitem__
     )
     text = ["The cat sat.", "A dog, the dog.", f"the cat's {LONG}.", "Why?", "dog", ""]
     text += ["Why ?", "A zebra sat.", "dog the"]
     (tmp_path / "text.txt").write_text("\n".join(text) + "\n")
     config = make_config(tmp_path)
-    return config, word_streams.prepare(config)
+    return config, streams.prepare(config)
 
 
 def test_every_word_is_there_by_frequency(prepared):
@@ -57,7 +57,7 @@ def test_every_word_is_there_by_frequency(prepared):
 
 
 def test_the_report_is_three_lines(prepared):
-    assert word_streams.text(prepared[1].folder).splitlines() == [
+    assert streams.text(prepared[1].folder).splitlines() == [
         "train: 5 sentences, 19 words",
         "dev: 2 sentences, 6 words; 1 sentences were left out because train has them",
         "14 distinct words, 1 of more than 48 bytes; the most frequent: . dog cat the "
@@ -107,7 +107,7 @@ def epoch_order(data, seed, epoch):
 
 def test_windows_of_two_epochs(prepared, monkeypatch):
     _, data = prepared
-    monkeypatch.setattr("bert_jax.data.word_batches._KEPT", 6)  # rare words are spelt
+    monkeypatch.setattr("families.elmo.batches._KEPT", 6)  # rare words are spelt
     windows = Windows(data, "train", 9, 12)
     assert windows.places == 24 and windows.steps(2, 3) == 4
     batches = list(itertools.islice(windows.train(0, 2, 3, slice(None), 7), 10))
@@ -136,28 +136,28 @@ def test_held_out_text_is_read_once(prepared):
 
 def test_words_that_are_cut_at_spaces(tmp_path):
     config = make_config(tmp_path, words="spaces")
-    cut = word_streams.cutter(config)
+    cut = streams.cutter(config)
     assert cut("Mr. Smith 's\u2028dog , don't") == (
         ["Mr.", "Smith", "'s", "dog", ",", "don't"]
     )
     config.task.words = "punctuation"
-    assert word_streams.cutter(config)("don't!") == ["don", "'", "t", "!"]
+    assert streams.cutter(config)("don't!") == ["don", "'", "t", "!"]
 
 
 def test_prepared_data_is_found_again_without_its_text(prepared, tmp_path):
     config, data = prepared
-    again = word_streams.prepare(config)
+    again = streams.prepare(config)
     assert again.folder == data.folder
     (tmp_path / "text.txt").write_text("other text\n\nmore of it\n")
-    kept = word_streams.prepare(config, data.folder.name)
+    kept = streams.prepare(config, data.folder.name)
     assert kept.words == data.words
     config.corpus.clean = ("lists",)
     with pytest.raises(UserError, match="the text has changed since the run started"):
-        word_streams.prepare(config, data.folder.name)
+        streams.prepare(config, data.folder.name)
     config.corpus.clean = ()
     config.tokenizer.lowercase = True  # the recorded data has other settings
     with pytest.raises(UserError, match="the text has changed since the run started"):
-        word_streams.prepare(config, data.folder.name)
+        streams.prepare(config, data.folder.name)
 
 
 def test_what_cannot_be_prepared(prepared, tmp_path):
@@ -166,11 +166,11 @@ def test_what_cannot_be_prepared(prepared, tmp_path):
         Windows(data, "train", 9, 12).steps(5, 6)
     (data.folder / "words.txt").write_bytes(b"\xff")
     with pytest.raises(UserError, match="delete this folder"):
-        word_streams.prepare(config)
+        streams.prepare(config)
     config.corpus.data_dir = "gs://bucket/data"
     with pytest.raises(UserError, match="are read from a disk"):
-        word_streams.prepare(config)
+        streams.prepare(config)
     (tmp_path / "text.txt").write_text("the same\n\nthe same\n")
     config.corpus.data_dir = str(tmp_path / "other")
     with pytest.raises(UserError, match="every held-out sentence too"):
-        word_streams.prepare(config)
+        streams.prepare(config)

@@ -4,8 +4,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from bert_jax.models.crf import Crf
-from bert_jax.models.elmo_systems import Linear, Marks, System, max_pool
+from families.elmo.crf import Crf
+from families.elmo.systems import Linear, Marks, System, max_pool
 
 
 class Tagger(nn.Module):
