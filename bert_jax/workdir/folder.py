@@ -114,6 +114,11 @@ def read_config(workdir: Path) -> dict[str, Any]:
     return fields
 
 
+def recorded(workdir: Path) -> ConfigDict:
+    """The run's config, complete; see `configuration.complete`."""
+    return configuration.complete(read_config(workdir), workdir / "config.json")
+
+
 def check(workdir: Path, config: ConfigDict) -> int:
     """Compares config.json with `config`.
 
@@ -129,8 +134,7 @@ def check(workdir: Path, config: ConfigDict) -> int:
         raise UserError(f"--workdir={workdir}: not a folder")
     if not has_config(workdir):
         return config.train.num_steps
-    recorded = configuration.complete(read_config(workdir), workdir / "config.json")
-    theirs = flatten_dict(json.loads(json.dumps(recorded.to_dict())), sep=".")
+    theirs = flatten_dict(json.loads(json.dumps(recorded(workdir).to_dict())), sep=".")
     ours = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
     theirs = {f: value for f, value in _NEWER.items() if f in ours} | theirs
     fields = sorted(

@@ -26,9 +26,14 @@ class Elmo(Family):
     """What an ELMo does otherwise than BERT."""
 
     name, title = "elmo", "an ELMo"
-    model_type = ""  # Hugging Face has no such models
+    vocabulary = None  # words are read by their characters
+    weights = Part("families.elmo.sources")
+    released = "options.json"
+    model_type = ""
     attends = has_segments = False
     trunk_name = "elmo"
+    pretraining = Part("families.elmo.pretraining:Elmo")
+    rules = Part("families.elmo.fields:RULES")
     extractor = Part("families.elmo.extractor:ElmoExtractor")
 
     def task(self, name: str, task: Any) -> Any:
@@ -36,5 +41,16 @@ class Elmo(Family):
 
         return tasks.of(name, task)
 
+    def words(self, config: Any) -> str:
+        cased = "uncased" if config.tokenizer.lowercase else "cased"
+        return f"read by their characters, cut at {config.task.words}, {cased}"
 
-ELMO = Elmo()
+    def table_rows(self, config: Any) -> int:
+        # Only pre-training has a table of words.
+        return config.model.vocab_size if config.task.name == self.name else 0
+
+    def unexported(self, task: Any) -> str:
+        return "" if task["name"] == self.name else super().unexported(task)
+
+
+FAMILY = Elmo()

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bert_jax import family
-from bert_jax.config import configuration
 from bert_jax.data.rows import power_of_two
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -25,8 +24,7 @@ def load(folder: str | Path) -> "Elmo":
     place = storage.path(folder)
     if not workdir.has_config(place):
         return Elmo(*released.read(Path(folder)))
-    recorded = workdir.read_config(place)
-    config = configuration.complete(recorded, place / "config.json")
+    config = workdir.recorded(place)
     if family.of(config).trunk_name != "elmo":
         raise UserError(f"{folder}: a run of {config.task.name}, which has no ELMo")
     return Elmo(model.ElmoConfig.of_run(config), sources.read(place).params["elmo"])

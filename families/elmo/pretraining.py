@@ -33,6 +33,7 @@ class Elmo(Task):
     """The task of pre-training an ELMo."""
 
     main_score = "loss"
+    answers_rows = False
     splits = ("dev",)
     model_config: ElmoConfig  # type: ignore[assignment] # no BERT
 

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, temporary
 from bert_jax.workdir import folder as workdir
@@ -138,8 +137,7 @@ def export(run: Path, target: Path, checkpoint: str) -> None:
     from bert_jax.workdir.checkpoint import Checkpoints
 
     _library()
-    path = run / "config.json"
-    recorded = configuration.complete(workdir.read_config(run), path)
+    recorded = workdir.recorded(run)
     if recorded.train.seeds > 1:
         raise UserError(
             f"{run}: a run of {recorded.train.seeds} seeds; name one seed's folder, "

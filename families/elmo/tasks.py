@@ -15,7 +15,6 @@ from bert_jax.tasks.squad import Squad
 from bert_jax.tasks.swag import Swag
 from bert_jax.tasks.task import Task
 from families.elmo.finetuning import ElmoFinetuning
-from families.elmo.pretraining import Elmo
 from families.elmo.swag import ElmoSwag
 from families.elmo.systems import Classifier
 from families.elmo.word_tasks import ElmoNer, ElmoSquad
@@ -89,8 +88,6 @@ def of(name: str, task: Any) -> type[Task]:
     Raises:
       UserError: it is none of those that there are for ELMo.
     """
-    if task is Elmo:
-        return Elmo
     bases = [
         ours
         for kind, ours in KINDS

@@ -209,7 +209,7 @@ def test_what_it_does_not_do_is_one_line(fields, message):
 
 
 def test_it_answers_no_rows():
-    with pytest.raises(UserError, match=r"bert_jax\.elmo\.load"):
+    with pytest.raises(UserError, match=r"families\.elmo\.load"):
         make_task().predictor()
 
 
