@@ -14,7 +14,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
-from bert_jax.serving import connections, messages, server
+from bert_jax.serving import connections, server
 from bert_jax.serving.batching import Batcher
 from bert_jax.tasks.task import Task
 from tests.served import asked, connected, head, received, request, serving
@@ -187,7 +187,7 @@ def test_headers_and_bodies_take_so_long(part, monkeypatch):
 
 
 def test_who_does_not_read_is_cut(monkeypatch):
-    monkeypatch.setattr(messages, "SEND_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "SEND_SECONDS", 0.3)
     with serving(lambda rows: ['"' + "a" * 8_000_000 + '"'] * len(rows)) as port:
         client = connected(port, buffer=2000)
         client.sendall(request(ROW))

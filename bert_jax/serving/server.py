@@ -7,6 +7,7 @@ GET  /          the page
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import socket
@@ -72,6 +73,7 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     fields = task.config.serve
     service = Service(task, batcher, fields.request_seconds)
     names = Names(host, fields.hosts)
+    gc.freeze()  # else who asks waits while Python looks through the model's programs
     running = Running(Connections(service.routes(), names), listening, host)
     try:
         while not running.done.done():
