@@ -137,9 +137,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._waits_for:
-            self._beyond -= len(data)
-            if self._beyond < 0:
-                self.cut()
+            self._read_beyond(len(data))
             return
         self._bytes += data
         try:
@@ -154,6 +152,12 @@ class _Connection(asyncio.Protocol):
             del self._connections.reading[self]
             # In the turn after the next one: hears of who closed behind the request.
             self._loop.call_soon(self._loop.call_soon, self._begin)
+            self._read_beyond(len(self._bytes) - self._length)
+
+    def _read_beyond(self, count: int) -> None:
+        self._beyond -= count
+        if self._beyond < 0:
+            self.cut()
 
     def _read_head(self, new: int) -> None:
         end = self._bytes.find(b"\r\n\r\n", max(0, len(self._bytes) - new - 3))
@@ -223,6 +227,7 @@ class _Connection(asyncio.Protocol):
         """Ends it, whatever its state; what is computed for it is cancelled."""
         self._transport.abort()
         self._timer.cancel()
+        self._bytes.clear()
         if self._task:
             self._task.cancel()
         self._connections.all.discard(self)
