@@ -204,14 +204,14 @@ def test_a_hub_that_does_not_answer_is_not_waited_for(fake_hub, exported, monkey
     monkeypatch.setattr(hub, "PATIENCE", 0.05)
     fake_hub.models[NAME] = {"main": exported}
     fake_hub.seconds = 0.5
-    with pytest.raises(UserError, match="ReadTimeout|timed out"):
+    with pytest.raises(UserError, match=r"ReadTimeout|timed out"):
         hub.path(f"hf:{NAME}")
 
 
 def test_why_the_hub_cannot_be_reached_is_told(fake_hub, exported):
     fake_hub.models[NAME] = {"main": exported}
     fake_hub.refused[NAME] = "Unknown"
-    with pytest.raises(UserError, match="cannot be reached .*404"):
+    with pytest.raises(UserError, match=r"cannot be reached .*404"):
         hub.path(f"hf:{NAME}")
 
 
