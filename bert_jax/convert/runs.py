@@ -38,7 +38,7 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
     # Imported here: weights of other kinds do not need Orbax.
     from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 
-    config = configuration.complete(workdir.read_config(folder), folder / "config.json")
+    config = _config(folder)
     name = name or checkpoint_name(config)
     if only is not None:
         name = CHECKPOINTS
@@ -82,6 +82,11 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
     return found, step
 
 
+def _config(folder: Path) -> ConfigDict:
+    path = folder / "config.json"
+    return configuration.complete(workdir.read_config(folder), path, code=False)
+
+
 def scores(
     folder: Path, step: int, splits: Sequence[str]
 ) -> dict[str, dict[str, float]]:
@@ -112,7 +117,7 @@ def scores(
 def trained_length(folder: Path, step: int) -> dict[str, int]:
     """`max_seq_length`: the most tokens of a text that the run has learnt from until a
     step; nothing where it learns every position, or is of a user's own task."""
-    config = configuration.complete(workdir.read_config(folder), folder / "config.json")
+    config = _config(folder)
     if "max_seq_length" in config.task:
         return {"max_seq_length": config.task.max_seq_length}
     if config.task.name != "pretraining" or config.corpus.shift_positions:

@@ -36,7 +36,8 @@ def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
     """
     if config.task.name not in TASKS:
         raise UserError(
-            f"config.task.name={config.task.name!r}: choose one of {', '.join(TASKS)}"
+            f"config.task.name={config.task.name!r}: choose one of {', '.join(TASKS)}; "
+            "one of your own needs the --config file that adds it"
         )
     name, family = config.task.name, FAMILIES[config.model.architecture]
     task: Task = family.task(name, TASKS[name])(config, tokenizer)

@@ -218,7 +218,7 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
         if kind and "kind" in asked.task and "task.kind" not in named:
             asked.task.kind = kind
         return asked
-    recorded = configuration.complete(own, config.init_from)
+    recorded = configuration.complete(own, config.init_from, code=False)
     if "evaluate.checkpoint" not in named:
         asked.evaluate.checkpoint = recorded.evaluate.checkpoint
     if own["task"].get("name") != config.task.name:
