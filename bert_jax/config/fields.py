@@ -3,7 +3,7 @@
 Checks that need more than the config (devices, data, weights) are where that is known.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -169,15 +169,15 @@ DATA = (*EVALUATED, "task.train_file")
 _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 
-def check(config: ConfigDict) -> None:
-    """Checks every value.
+def check(config: ConfigDict, own: Collection[str] = ()) -> None:
+    """Checks every value; of fields that the user's `own` code defines, the type.
 
     Raises:
       UserError: a value is not allowed, or not together with another field.
     """
     table = _table(config)
     for name, value in each(config):
-        rule = table.get(name) or _of_type(value)
+        rule = (name not in own and table.get(name)) or _of_type(value)
         if fault := _fault(rule, value):
             shown = repr(value) if isinstance(value, str) else str(value)
             raise UserError(f"config.{name}={shown[:200]}: {fault}")

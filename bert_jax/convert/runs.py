@@ -37,7 +37,7 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
     # Imported here: weights of other kinds do not need Orbax.
     from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 
-    config = workdir.recorded(folder)
+    config = workdir.recorded(folder, code=False)
     name = name or checkpoint_name(config)
     if only is not None:
         name = CHECKPOINTS
@@ -111,7 +111,7 @@ def scores(
 def trained_length(folder: Path, step: int) -> dict[str, int]:
     """`max_seq_length`: the most tokens of a text that the run has learnt from until a
     step; nothing where it learns every position, or is of a user's own task."""
-    config = workdir.recorded(folder)
+    config = workdir.recorded(folder, code=False)
     if "max_seq_length" in config.task:
         return {"max_seq_length": config.task.max_seq_length}
     if config.task.name != "pretraining" or config.corpus.shift_positions:

@@ -55,6 +55,7 @@ def _class(config: ConfigDict) -> Any:
     if name not in TASKS:
         others = [each.name for each in FAMILIES.values() if each.pretraining]
         raise UserError(
-            f"config.task.name={name!r}: choose one of {', '.join([*TASKS, *others])}"
+            f"config.task.name={name!r}: choose one of {', '.join([*TASKS, *others])}; "
+            "one of your own needs the --config file that adds it"
         )
     return own.task(name, TASKS[name])

@@ -73,7 +73,7 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
         if kind and "kind" in asked.task and "task.kind" not in named:
             asked.task.kind = kind
         return asked
-    recorded = configuration.complete(own, config.init_from)
+    recorded = configuration.complete(own, config.init_from, code=False)
     if "evaluate.checkpoint" not in named:
         asked.evaluate.checkpoint = recorded.evaluate.checkpoint
     if own["task"].get("name") != config.task.name:
@@ -100,7 +100,7 @@ def shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Config
     """
     resumes = workdir.has_config(folder)  # the weights may be gone
     if resumes:
-        run = workdir.recorded(folder)
+        run = workdir.recorded(folder, code=False)
         recorded = dict(fields.each(run))
         ours = _check_family(config, family.of(run))
         shape = {n: recorded[n] for n in ours.weights.FIELDS}

@@ -24,7 +24,7 @@ def load(folder: str | Path) -> "Elmo":
     place = storage.path(folder)
     if not workdir.has_config(place):
         return Elmo(*released.read(Path(folder)))
-    config = workdir.recorded(place)
+    config = workdir.recorded(place, code=False)
     if family.of(config).trunk_name != "elmo":
         raise UserError(f"{folder}: a run of {config.task.name}, which has no ELMo")
     return Elmo(model.ElmoConfig.of_run(config), sources.read(place).params["elmo"])

@@ -53,7 +53,7 @@ def shape(path: str | Path) -> Fields:
     folder, _ = origins.located(path)
     if not workdir.has_config(folder):
         return _fields(released.read_options(_local(folder)))
-    config = workdir.recorded(folder)
+    config = workdir.recorded(folder, code=False)
     found = _fields(ElmoConfig.of_run(config))
     found["task.words"] = config.task.words
     for name in ("lowercase", "strip_accents"):
@@ -79,7 +79,7 @@ def read(path: str | Path, name: str = "") -> Found:
     # Imported here: released weights do not need Orbax.
     from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 
-    config = workdir.recorded(folder)
+    config = workdir.recorded(folder, code=False)
     if config.train.seeds > 1:
         raise UserError(
             f"{folder}: a run of {config.train.seeds} seeds; name one seed's folder, "
