@@ -152,6 +152,9 @@ def _corpus() -> ConfigDict:
 
 def _masking() -> ConfigDict:
     masking = ConfigDict()
+    # Which pieces are predicted, and what stands there: bert (as published, by the
+    # other fields), or one of your own (docs/extending.md).
+    masking.name = "bert"
     masking.masked_lm_prob = 0.15  # share of a sequence's tokens to predict
     masking.max_predictions_per_seq = 20  # the most tokens of a sequence to predict
     masking.whole_word = False  # True: choose all pieces of a word together

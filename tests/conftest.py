@@ -76,6 +76,7 @@ def signals_as_before():
 def registries_as_before():
     """What a test's config file adds is gone in the next test."""
     from bert_jax import family
+    from bert_jax.data import masking
     from bert_jax.models import architectures, attention
     from bert_jax.tasks import TASKS
     from bert_jax.training import optimizer
@@ -83,6 +84,7 @@ def registries_as_before():
     registries: list[Any] = [
         TASKS,
         family.FAMILIES,
+        masking.MASKINGS,
         attention.ATTENTIONS,
         architectures.HEADS,
         optimizer.OPTIMIZERS,

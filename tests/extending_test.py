@@ -11,10 +11,9 @@ import pytest
 from runs import here, losses, run
 
 import bert_jax
-from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
-from bert_jax.models import architectures, attention
+from bert_jax.models import attention
 from bert_jax.runtime import storage
 from bert_jax.training import initial, optimizer, sharding
 from bert_jax.workdir import metrics
@@ -26,11 +25,6 @@ FILES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), r
 @pytest.fixture
 def file(micro, monkeypatch, tmp_path):
     """Writes one of the page's files, for the micro model instead of tiny's."""
-    for module, name in (
-        *((optimizer, "OPTIMIZERS"), (optimizer, "SCHEDULES")),
-        *((attention, "ATTENTIONS"), (architectures, "HEADS"), (tasks, "TASKS")),
-    ):
-        monkeypatch.setattr(module, name, dict(getattr(module, name)))
     monkeypatch.chdir(tmp_path)
     shutil.copy(micro, "micro.py")
 

@@ -65,6 +65,7 @@ _TABLE: dict[str, rules.Rule] = {
     "corpus.packing": rules.flag,
     "corpus.packed_pairs": rules.whole(1, 64),
     "corpus.shift_positions": rules.flag,
+    "masking.name": rules.registered("bert", where="bert_jax.data.masking:MASKINGS"),
     "masking.masked_lm_prob": rules.number("(0, 1]"),
     "masking.max_predictions_per_seq": rules.whole(1, rules.SIZE),
     "masking.whole_word": rules.flag,
