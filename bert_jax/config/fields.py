@@ -32,6 +32,12 @@ _TABLE: dict[str, rules.Rule] = {
     "model.attention": rules.registered(
         *("einsum", "fused", "cudnn"), where="bert_jax.models.attention:ATTENTIONS"
     ),
+    "model.layer": rules.registered(
+        "post_norm", where="bert_jax.models.encoder:LAYERS"
+    ),
+    "model.positions": rules.registered(
+        "learnt", where="bert_jax.models.positions:POSITIONS"
+    ),
     "model.remat": rules.one_of("none", "full", "dots"),
     "model.scan_layers": rules.flag,
     "model.causal": rules.flag,
