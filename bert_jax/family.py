@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import registry
-from bert_jax.errors import UserError
 
 
 class Part:
@@ -138,11 +137,7 @@ def named(task: str, architecture: str) -> Family:
       UserError: there is none of that name.
     """
     name = task if task in FAMILIES else architecture
-    if name not in FAMILIES:
-        raise UserError(
-            f"config.model.architecture={name}: choose one of {', '.join(FAMILIES)}"
-        )
-    family: Family = FAMILIES[name]
+    family: Family = FAMILIES.of("model.architecture", name)
     return family
 
 

@@ -28,7 +28,8 @@ LINES = (
     ("tokenization",),
     ("models", "config", "runtime", "scores"),
     ("family",),
-    ("types", "errors", "registry"),
+    ("types", "registry"),
+    ("errors",),
 )
 LINE = {room: line for line, rooms in enumerate(LINES) for room in rooms}
 
@@ -64,6 +65,7 @@ RANK = {
 SEES = {
     "data": (
         *("data", "tokenization", "config.phases", "runtime", "errors", "family"),
+        "registry",
     ),
     "scores": ("scores", "errors"),
     "types": (),

@@ -32,6 +32,12 @@ _TABLE: dict[str, rules.Rule] = {
     "model.attention": rules.registered(
         *("einsum", "fused", "cudnn"), where="bert_jax.models.attention:ATTENTIONS"
     ),
+    "model.layer": rules.registered(
+        "post_norm", where="bert_jax.models.encoder:LAYERS"
+    ),
+    "model.positions": rules.registered(
+        "learnt", where="bert_jax.models.positions:POSITIONS"
+    ),
     "model.remat": rules.one_of("none", "full", "dots"),
     "model.scan_layers": rules.flag,
     "model.causal": rules.flag,
@@ -65,6 +71,7 @@ _TABLE: dict[str, rules.Rule] = {
     "corpus.packing": rules.flag,
     "corpus.packed_pairs": rules.whole(1, 64),
     "corpus.shift_positions": rules.flag,
+    "masking.name": rules.registered("bert", where="bert_jax.data.masking:MASKINGS"),
     "masking.masked_lm_prob": rules.number("(0, 1]"),
     "masking.max_predictions_per_seq": rules.whole(1, rules.SIZE),
     "masking.whole_word": rules.flag,

@@ -131,7 +131,13 @@ def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -
         for parameter in table.parameters(part, config, *labels)
     }
     there = {name: x.shape for name, x in flatten_dict(params, sep="/").items()}
+    # What these hold, the file that added them says.
+    unknown = ("bert/encoder/",) if config.layer != "post_norm" else ()
+    if config.positions != "learnt":
+        unknown = (*unknown, "bert/embeddings/position_embeddings/")
     for name in sorted(by_config.keys() | there):
+        if name.startswith(unknown):
+            continue
         ours, saved = by_config.get(name), there.get(name)
         if ours != saved:
             raise UserError(
@@ -175,7 +181,8 @@ def _unstacked(params: Mapping[str, Any]) -> dict[str, Any]:
     stacked = params["bert"]["encoder"].get("layers")
     if stacked is None:
         return dict(params)
-    encoder = {
+    rest = {k: v for k, v in params["bert"]["encoder"].items() if k != "layers"}
+    encoder = rest | {
         f"layer_{index}": jax.tree.map(lambda leaf, i=index: leaf[i], stacked)
         for index in range(len(jax.tree.leaves(stacked)[0]))
     }

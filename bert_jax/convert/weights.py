@@ -210,9 +210,7 @@ def export(
             found, step = runs.read(source, name)
             config = workdir.read_config(source)
             own = [f"head {name}" for name in found.left_over]
-            if found.config.attention != "einsum":
-                own.append(f"attention {found.config.attention}")
-            if own:
+            if own := own + found.config.of_your_own():
                 raise UserError(
                     f"{source}: the {' and '.join(own)} of your own cannot be "
                     "exported; Hugging Face's BERT has no such part"
