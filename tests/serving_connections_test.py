@@ -3,6 +3,7 @@ model."""
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import socket
@@ -47,6 +48,7 @@ def test_a_row_and_rows():
         assert asked(port, head(start="GET /health?x=1")) == (200, about)
         status, page = asked(port, head(start="GET /"))
         assert status == 200 and page == server.PAGE.read_bytes()
+        assert gc.get_threshold()[0] >= server.MOST_ROWS  # rows of one request: no look
 
 
 @pytest.mark.parametrize(
