@@ -113,7 +113,8 @@ def _provenance(fields: dict[str, Any], path: Path) -> dict[str, Any]:
         and isinstance(config.get("task"), dict)
         and isinstance(config["task"].get("name", ""), str)
         and isinstance(named.get("step", 0), int)
-        and isinstance(named.get("max_seq_length", 1), int)
+        and isinstance(length := named.get("max_seq_length", 1), int)
+        and length > 0
         and _are_scores(named.get("scores", {}))
     ):
         raise UserError(
@@ -128,6 +129,7 @@ def _are_scores(given: Any) -> bool:
     return isinstance(given, dict) and all(
         isinstance(scores, dict)
         and all(isinstance(value, int | float) for value in scores.values())
+        and all(isinstance(x, float) or abs(x) < 1 << 63 for x in scores.values())
         for scores in given.values()
     )
 

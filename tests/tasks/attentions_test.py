@@ -6,6 +6,7 @@ import errno
 import functools
 import html.parser
 import json
+import resource
 
 import jax
 import jax.numpy as jnp
@@ -176,6 +177,16 @@ def test_a_full_disk_leaves_neither_file(tmp_path, monkeypatch):
     ):
         kept.add(0, 0, one, one, np.ones((1, 1, 2, 2), np.float16))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_told_of_what_fills_it(tmp_path):
+    limits, one = resource.getrlimit(resource.RLIMIT_FSIZE), np.zeros(2, int)
+    with (tmp_path / "probabilities").open("w+b", buffering=0) as file:
+        kept = attention_files.Attentions(file, Tokenizer(models.WordLevel()))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        with pytest.raises(OSError, match=r"config\.predict\.attentions"):
+            kept.add(0, 0, one, one, np.ones((1, 1, 2, 2), np.float16))
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_header_longer_than_readers_allow_is_refused(tmp_path, monkeypatch):
