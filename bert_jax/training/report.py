@@ -120,7 +120,10 @@ def close(
 def _what_next(task: Task, folder: Path) -> str:
     """Commands to try with a trained model."""
     run, place = f"  {_python()} -m bert_jax.main", shlex.quote(str(folder))
-    export = f"{run} --workdir={place} --mode=export --output=FOLDER"
+    files = workdir.defined_in(task.config).values()
+    asks = f"{run} --workdir={place}"
+    asks += f" --config={shlex.quote(next(iter(files)))}" if files else ""
+    export = f"{asks} --mode=export --output=FOLDER"
     if task.config.task.name == "elmo":  # bert_jax.elmo.load opens what it writes
         return f"\ntry next:\n{export}"
     rows, finetune = "ROWS.jsonl", []
@@ -132,7 +135,7 @@ def _what_next(task: Task, folder: Path) -> str:
         finetune = [f"{run} --config={config} --config.init_from={place}"]
     lines = [
         "\ntry next:",
-        f"{run} --workdir={place} --mode=predict --input={rows}",
+        f"{asks} --mode=predict --input={rows}",
         *finetune,
     ]
     own = task.config.task
