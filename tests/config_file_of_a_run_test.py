@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from ml_collections import ConfigDict
 from runs import here, run
 
 from bert_jax import registry, tasks
@@ -61,7 +62,8 @@ def claimed(spec):
 
 def test_every_mode_asks_for_the_file_that_defines_the_task(write):
     spec, short = write("task.name"), "--config.train.num_steps=1"
-    run(spec, "run", short)
+    out, _ = run(spec, "run", short)
+    assert "--workdir=run --config=focal.py --mode=predict" in out  # what to try next
     forget(tasks.TASKS)
     there = sorted(Path().rglob("*"))
     said = "run/config.json: this run's task 'focal' is defined in focal.py: add "
@@ -74,13 +76,17 @@ def test_every_mode_asks_for_the_file_that_defines_the_task(write):
     out, _ = run(spec, "run", "--mode=predict", "--input=rows.jsonl")
     assert "probability" in out
     run(spec, "run", short)  # the same command resumes
-    assert folder.read_config(storage.path("run"))["defined_in"] == {"task.name": spec}
+    assert folder.read_config(storage.path("run"))["defined_in"] == {
+        "task": {"name": spec}
+    }
 
 
 @pytest.mark.parametrize("field", OWN)
 def test_what_a_config_file_defines_is_recorded(write, field):
     recorded = claimed(write(field))
-    assert recorded["defined_in"] == {field: "focal.py"}
+    group, name = field.split(".")
+    assert recorded["defined_in"] == {group: {name: "focal.py"}}
+    assert ConfigDict(recorded)  # as other programs read it
     assert configuration.complete(recorded, "run")
     forget(tasks.TASKS, attention.ATTENTIONS, optimizer.OPTIMIZERS, optimizer.SCHEDULES)
     said = r"^run: this run's \w+ 'focal' is defined in focal\.py: add "
@@ -118,11 +124,11 @@ def test_a_run_without_the_record(write):
     assert str(error.value).endswith(
         "one of your own needs the --config file that adds it"
     )
-    Path("run/config.json").write_text(
-        json.dumps(recorded | {"defined_in": ["model.attention"]})
-    )
-    _, said = here("--workdir=run", status=2)
-    assert said.startswith("error: run/config.json: damaged: ")
+    for wrong in (["model"], {"model": 3}, {"model": {"attention": 3}}, 7, "x", None):
+        text = json.dumps(recorded | {"defined_in": wrong})
+        Path("run/config.json").write_text(text)
+        _, said = here("--workdir=run", status=2)
+        assert said.startswith("error: run/config.json: ") and said.count("\n") == 1
 
 
 def test_an_old_run_of_a_task_that_is_not_there(write):

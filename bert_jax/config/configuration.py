@@ -22,7 +22,7 @@ from bert_jax.config import fields
 from bert_jax.errors import Interrupted, UserError
 
 _FAULTS = "bert_jax.config.faults"  # not loaded before there is one
-# Of config.json: a field -> the config file that defined its value.
+# Of config.json: fields, in their groups -> the config file that defined the value.
 DEFINED_IN = "defined_in"
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 # Each field of corpus that one stage of corpus.clean reads.
@@ -108,12 +108,12 @@ def complete(
     Raises:
       UserError: a value is not valid for its field, or is of a file not loaded.
     """
-    own = recorded.get(DEFINED_IN, {})
     task = recorded["task"].get("name")
     if not isinstance(task, str):
         raise UserError(f"{where}: damaged: it has no task.name")
     config = _schema(task)
     try:
+        own = dict(fields.each(ConfigDict(recorded.get(DEFINED_IN, {}))))
         config.update({n: _tuples(v) for n, v in recorded.items() if n != DEFINED_IN})
         if code and own:
             registry.named(_FAULTS).require_code(dict(fields.each(config)), own)

@@ -120,7 +120,10 @@ def close(
 def _what_next(task: Task, folder: Path) -> str:
     """Commands to try with a trained model."""
     run, place = f"  {_python()} -m bert_jax.main", shlex.quote(str(folder))
-    export = f"{run} --workdir={place} --mode=export --output=FOLDER"
+    files = workdir.defined_in(task.config).values()
+    asks = f"{run} --workdir={place}"
+    asks += f" --config={shlex.quote(next(iter(files)))}" if files else ""
+    export = f"{asks} --mode=export --output=FOLDER"
     rows, finetune, own = "ROWS.jsonl", [], task.config.task
     if task.config.task.name == "pretraining":
         config = "configs/finetune/glue.py:task=mrpc"
@@ -128,7 +131,7 @@ def _what_next(task: Task, folder: Path) -> str:
         config += f",model={kind}" if kind != "bert" else ""
         rows = "TEXTS.txt"
         finetune = [f"{run} --config={config} --config.init_from={place}"]
-    predict = f"{run} --workdir={place} --mode=predict --input={rows}"
+    predict = f"{asks} --mode=predict --input={rows}"
     lines = ["\ntry next:", *([predict] if task.answers_rows else []), *finetune]
     its = family.of(task.config)
     head = getattr(task, "head", "")

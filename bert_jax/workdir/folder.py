@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -67,10 +67,8 @@ def claim(
                 "there; all processes need the same shared folder"
             )
         return
-    record = config.to_dict()
-    added = {n: registry.ADDED.get(str(v)) for n, v in each(config)}
-    if own := {name: file for name, file in added.items() if file}:
-        record[configuration.DEFINED_IN] = own
+    own = unflatten_dict(defined_in(config), sep=".")
+    record = config.to_dict() | ({configuration.DEFINED_IN: own} if own else {})
     resolved = json.dumps(record, indent=2) + "\n"
     try:
         for name, text in tokenization.files(tokenizer).items():
@@ -80,6 +78,12 @@ def claim(
         write_atomically(workdir / "config.json", resolved)
     except OSError as error:
         raise UserError(f"--workdir={workdir}: {error.strerror or error}") from error
+
+
+def defined_in(config: ConfigDict) -> dict[str, str]:
+    """The config file that defined a field's value, for each that one did."""
+    added = {name: registry.ADDED.get(str(value)) for name, value in each(config)}
+    return {name: file for name, file in added.items() if file}
 
 
 def _check_data(workdir: Path, data: Mapping[str, Any]) -> None:
