@@ -76,7 +76,7 @@ class Family:
     attends = True
     has_segments = True
     trunk_name = "bert"
-    extractor: Any = Part("bert_jax.tasks.extractor:Extractor")
+    extractor: Any = Part("bert_jax.extract.extractor:Extractor")
     pretraining: Any = None
     rules: Mapping[str, Any] = {}
 

@@ -129,9 +129,9 @@ def _run_mode(line: command_line.CommandLine, task: Any, workdir: Path) -> int |
             import jax
 
             from bert_jax import train
-            from bert_jax.runtime import notice
+            from bert_jax.runtime.cluster import preemption
 
-            notice.watch(jax.default_backend())
+            preemption.watch(jax.default_backend())
             return train.train(task, workdir)
         case "prepare":
             with processes.first_alone():
@@ -155,9 +155,9 @@ def _run_mode(line: command_line.CommandLine, task: Any, workdir: Path) -> int |
 
             server.serve(task, workdir, line.host, line.port)
         case "extract":
-            from bert_jax import extract
+            from bert_jax.extract import mode
 
-            extract.extract(task, workdir, line.input, line.output)
+            mode.extract(task, workdir, line.input, line.output)
         case "describe":
             from bert_jax import describe
 

@@ -40,7 +40,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         rows = task.config.predict.batch_size
         keeping: Callable[[Submit], Submit] = _as_it_is
         if task.config.predict.attentions:
-            from bert_jax.tasks import attention_files
+            from bert_jax.attentions import files as attention_files
 
             around = attention_files.around(
                 predictor, task, found.params, rows, (source, target)

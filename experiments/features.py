@@ -29,7 +29,7 @@ from bert_jax.convert import weights
 from bert_jax.errors import UserError, printable
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import compilation_cache, failures, storage, terminal
-from bert_jax.tasks.ner import Ner
+from bert_jax.tasks.ner.task import Ner
 from bert_jax.tokenization import normalization
 from bert_jax.training import optimizer
 from bert_jax.workdir import lock

@@ -31,7 +31,7 @@ from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.tasks.finetuning import Outputs
-from bert_jax.tasks.squad import Squad
+from bert_jax.tasks.squad.task import Squad
 from bert_jax.training import initial, sharding
 from bert_jax.training.evaluator import Evaluator
 from bert_jax.training.seeds import Seeds

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax.config import command_line, configuration, fields, help
-from bert_jax.runtime import local
+from bert_jax.runtime.cluster import local
 from bert_jax.training import asked
 from launch import arguments as tpu_arguments
 from tests import documented

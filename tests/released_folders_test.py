@@ -16,10 +16,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 import bert_jax
 from bert_jax import main, tokenization
 from bert_jax.convert import export, layout, merge
-from bert_jax.data import glue
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
+from bert_jax.tasks.glue import data as glue
 from bert_jax.training import initial
 from configs import base
 from configs.finetune import text as text_config

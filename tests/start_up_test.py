@@ -26,7 +26,7 @@ NEEDLESS = {
     "predict": (
         *OF_TRAINING,
         *("optax", "scipy", "pyarrow", "requests", "jax.experimental.pallas.triton"),
-        *("bert_jax.evaluate", "bert_jax.extract", "bert_jax.describe"),
+        *("bert_jax.evaluate", "bert_jax.extract.mode", "bert_jax.describe"),
         *(
             "families.elmo.pretraining",
             "families.elmo.model",

@@ -49,7 +49,7 @@ def dataset(
     pairs = _Pairs(config, phase, data, split)
     packed, mixed, count, before = None, None, len(pairs), 0
     if split == "train" and config.corpus.packing:
-        from bert_jax.data import packing
+        from bert_jax.data.packing import pairs as packing
 
         packed = packing.rows(
             data.folder, phase.max_seq_length, config.corpus.packed_pairs
@@ -197,7 +197,7 @@ class _Pairs:
         self, record: Int[np.ndarray, "batch pairs"], epoch: Int[np.ndarray, "batch"]
     ) -> Batch:
         """As `batch`, with the records of a row in one row; a negative one is none."""
-        from bert_jax.data import packing
+        from bert_jax.data.packing import pairs as packing
 
         filled = record >= 0
         pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])

@@ -23,15 +23,8 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import (
-    chunks,
-    corpus,
-    pairs,
-    preparation_page,
-    vocabulary,
-    whole,
-    writing,
-)
+from bert_jax.data import chunks, corpus, pairs, vocabulary, whole, writing
+from bert_jax.data.report import page
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
@@ -117,7 +110,7 @@ def prepare(
         with whole.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)
             writing.write(config, tokenizer, settings, identity | told, temporary)
-            preparation_page.write(temporary)
+            page.write(temporary)
     return open_folder(folder)
 
 

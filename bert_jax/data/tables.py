@@ -251,7 +251,7 @@ def _read_tfds(source: str, numbers: Sequence[str]) -> Numbered:
         raise UserError(
             f"{source}: write tfds:NAME:SPLIT, such as tfds:imdb_reviews:train"
         )
-    from bert_jax.data import tfds_source
+    from bert_jax.data.sources import tfds as tfds_source
 
     found = tfds_source.prepared(name)
     features = found.info.features
@@ -265,14 +265,14 @@ def _read_tfds(source: str, numbers: Sequence[str]) -> Numbered:
 
 def _read_hub(source: str, numbers: Sequence[str]) -> Numbered:
     del numbers
-    from bert_jax.data import hub_source
+    from bert_jax.data.sources import hub as hub_source
 
     yield from enumerate(hub_source.split_rows(source), 1)
 
 
 def _read_parquet(path: str, numbers: Sequence[str]) -> Numbered:
     del numbers
-    from bert_jax.data import hub_source
+    from bert_jax.data.sources import hub as hub_source
 
     yield from enumerate(hub_source.rows(path), 1)
 

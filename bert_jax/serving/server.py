@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from pathlib import Path as LocalPath
 from typing import Any
 
+from bert_jax import answering
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside
 from bert_jax.runtime.storage import Path
@@ -28,7 +29,6 @@ from bert_jax.serving.messages import Answer, Refused
 from bert_jax.serving.names import Names
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Task
-from bert_jax.training import answering
 
 log = logging.getLogger(__name__)
 

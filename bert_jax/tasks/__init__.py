@@ -1,6 +1,6 @@
 """Tasks: data -> features, head, losses, scores, predictions. One file per family."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -9,7 +9,9 @@ from bert_jax import family
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.registry import Registry
-from bert_jax.tasks.task import Task
+
+if TYPE_CHECKING:  # data of tasks is read without JAX
+    import bert_jax.tasks.task
 
 GLUE = "cola sst2 mrpc stsb qqp mnli qnli rte wnli ax"
 # Classes, or functions of (config, tokenizer). Your own config file adds one:
@@ -17,17 +19,19 @@ GLUE = "cola sst2 mrpc stsb qqp mnli qnli rte wnli ax"
 TASKS = Registry(
     {
         "pretraining": "bert_jax.tasks.pretraining:Pretraining",
-        **dict.fromkeys(GLUE.split(), "bert_jax.tasks.glue:Glue"),
-        "squad": "bert_jax.tasks.squad:Squad",
-        "swag": "bert_jax.tasks.swag:Swag",
-        "ner": "bert_jax.tasks.ner:Ner",
+        **dict.fromkeys(GLUE.split(), "bert_jax.tasks.glue.task:Glue"),
+        "squad": "bert_jax.tasks.squad.task:Squad",
+        "swag": "bert_jax.tasks.swag.task:Swag",
+        "ner": "bert_jax.tasks.ner.task:Ner",
         "text": "bert_jax.tasks.text:Text",
         "imdb": "bert_jax.tasks.text:Imdb",
     }
 )
 
 
-def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
+def create(
+    config: ConfigDict, tokenizer: Tokenizer | None = None
+) -> "bert_jax.tasks.task.Task":
     """The task that `config.task.name` names.
 
     Args:
@@ -36,7 +40,7 @@ def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
     Raises:
       UserError: no task has that name, or its config is wrong.
     """
-    task: Task = _class(config)(config, tokenizer)
+    task = _class(config)(config, tokenizer)
     if config.task.get("texts_per_row", 1) > 1:
         from bert_jax.tasks.classification import Classification
 

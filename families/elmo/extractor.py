@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.data.rows import power_of_two
 from bert_jax.errors import UserError
-from bert_jax.tasks.extractor import NONE, Extractor
+from bert_jax.extract.extractor import NONE, Extractor
 from families.elmo import characters
 from families.elmo.config import ElmoConfig
 from families.elmo.model import Elmo

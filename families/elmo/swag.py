@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from bert_jax.tasks.swag import Swag
+from bert_jax.tasks.swag.task import Swag
 from bert_jax.tasks.task import Shapes
 from families.elmo import esim
 from families.elmo.config import flops

@@ -10,9 +10,9 @@ from tokenizers import Tokenizer
 from bert_jax.data import truncation
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import Classification, TextExample
-from bert_jax.tasks.ner import Ner
-from bert_jax.tasks.squad import Squad
-from bert_jax.tasks.swag import Swag
+from bert_jax.tasks.ner.task import Ner
+from bert_jax.tasks.squad.task import Squad
+from bert_jax.tasks.swag.task import Swag
 from bert_jax.tasks.task import Task
 from families.elmo.finetuning import ElmoFinetuning
 from families.elmo.swag import ElmoSwag

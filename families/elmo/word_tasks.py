@@ -15,11 +15,11 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Feature
-from bert_jax.data.squad_windows import Marks
 from bert_jax.errors import UserError
 from bert_jax.tasks.finetuning import Outputs
-from bert_jax.tasks.ner import Example, Ner
-from bert_jax.tasks.squad import Squad
+from bert_jax.tasks.ner.task import Example, Ner
+from bert_jax.tasks.squad.task import Squad
+from bert_jax.tasks.squad.windows import Marks
 from families.elmo import crf, tag_schemes
 from families.elmo.finetuning import ElmoFinetuning
 from families.elmo.heads import Spans, Tagger

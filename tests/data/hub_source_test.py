@@ -10,10 +10,15 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from bert_jax.data import conll, corpus, glue, hub_source, squad, swag
+from bert_jax.data import corpus
 from bert_jax.data.columns import Wanted
+from bert_jax.data.sources import hub as hub_source
 from bert_jax.data.tables import read_table
 from bert_jax.errors import UserError
+from bert_jax.tasks.glue import data as glue
+from bert_jax.tasks.ner import conll
+from bert_jax.tasks.squad import data as squad
+from bert_jax.tasks.swag import data as swag
 
 NAME = "people/glue"
 CLASSES = {

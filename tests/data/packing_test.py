@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.data import loader, packing, prepare, workers
+from bert_jax.data import loader, prepare, workers
+from bert_jax.data.packing import pairs as packing
 from bert_jax.errors import UserError
 from bert_jax.runtime import temporary
 from configs import tiny

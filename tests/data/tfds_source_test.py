@@ -7,8 +7,10 @@ from collections import Counter
 import pytest
 import tensorflow_datasets as tfds
 
-from bert_jax.data import glue, squad, tfds_source
+from bert_jax.data.sources import tfds as tfds_source
 from bert_jax.errors import UserError
+from bert_jax.tasks.glue import data as glue
+from bert_jax.tasks.squad import data as squad
 
 Downloads = tfds.download.DownloadManager
 

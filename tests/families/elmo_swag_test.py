@@ -11,8 +11,8 @@ from scipy import special
 
 from bert_jax import main, tasks
 from bert_jax.config import configuration
-from bert_jax.data.swag import Choices
 from bert_jax.errors import UserError
+from bert_jax.tasks.swag.data import Choices
 from families.elmo import esim
 
 SIZES = ("model.hidden_size=4", "model.intermediate_size=8", "task.lstm_size=4")

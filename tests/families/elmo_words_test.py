@@ -12,9 +12,9 @@ from scipy import special
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.data.squad import Example, Gold
 from bert_jax.errors import UserError
-from bert_jax.scores.entities import entities
+from bert_jax.tasks.ner.scores import entities
+from bert_jax.tasks.squad.data import Example, Gold
 from families.elmo import crf, tag_schemes
 
 SIZES = ("model.hidden_size=4", "model.intermediate_size=8", "task.lstm_size=4")

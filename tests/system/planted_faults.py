@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "articles count in SQuAD's scores",
-        "bert_jax/scores/squad.py",
+        "bert_jax/tasks/squad/scores.py",
         '_ARTICLES.sub(" ", bare)',
         "bare",
         "tests/scores",

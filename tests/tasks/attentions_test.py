@@ -17,12 +17,13 @@ from safetensors import safe_open
 from tokenizers import Tokenizer, models
 
 import bert_jax
+from bert_jax.attentions import files as attention_files
+from bert_jax.attentions import keep as attentions
+from bert_jax.attentions.keep import WithAttentions
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.models.encoder import stack_layers
-from bert_jax.tasks import attention_files, attentions
-from bert_jax.tasks.attentions import WithAttentions
 from bert_jax.tasks.task import Predictor, Questions
 from tests.micro import bert_config, initial_params
 

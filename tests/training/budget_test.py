@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import tasks
+from bert_jax.budget import pace
+from bert_jax.budget import plan as budget
+from bert_jax.budget.pace import Pace
 from bert_jax.config import configuration, durations, rules
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
-from bert_jax.training import asked, budget, pace
-from bert_jax.training.pace import Pace
+from bert_jax.training import asked
 from bert_jax.workdir import folder
 
 

@@ -10,12 +10,12 @@ from jaxtyping import Array, Float
 from bert_jax import tokenization
 from bert_jax.data import truncation
 from bert_jax.data.rows import Feature
-from bert_jax.data.swag import CHOICES, OFFICIAL, Choices, official, read_choices
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
 from bert_jax.scores.probabilities import softmax
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.tasks.swag.data import CHOICES, OFFICIAL, Choices, official, read_choices
 
 Pair = tuple[list[int], list[int]]
 # Examples tokenized at a time, to bound the memory of the tokenizer's objects.

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path as LocalPath
 from typing import Any, NamedTuple
 
-from bert_jax.data import hub_source, tfds_source
 from bert_jax.data.lines import read_lines
+from bert_jax.data.sources import hub as hub_source
+from bert_jax.data.sources import tfds as tfds_source
 from bert_jax.data.tables import as_text
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub, storage

@@ -2,7 +2,7 @@
 
 Classifies the first piece of each word (in a causal model the last, which alone has
 seen the whole word), without a CRF. The data are column files
-(bert_jax/data/conll.py).
+(bert_jax/tasks/ner/conll.py).
 """
 
 import itertools
@@ -17,14 +17,13 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import conll
-from bert_jax.data.ner_windows import parts, widen
 from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
-from bert_jax.scores import entities as scores
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.tasks.ner import conll, scores
+from bert_jax.tasks.ner.windows import parts, widen
 from bert_jax.tokenization import word_end
 
 SCHEMES = ("entities", "none")

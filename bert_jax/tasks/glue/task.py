@@ -6,10 +6,10 @@ import numpy as np
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data import glue
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.classification import Classification, TextExample
+from bert_jax.tasks.glue import data
 
 # MNLI's test sets and the diagnostic set are submitted as separate files.
 _MNLI_FILES = {"test": "MNLI-m", "test_mismatched": "MNLI-mm", "ax": "AX"}
@@ -23,7 +23,7 @@ class Glue(Classification):
     """
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
-        self.glue = glue.TASKS[config.task.name]
+        self.glue = data.TASKS[config.task.name]
         kind = "classification" if self.glue.labels else "regression"
         super().__init__(config, tokenizer, kind)
         self.main_score = self.glue.main_score
@@ -44,7 +44,7 @@ class Glue(Classification):
         return self.glue.scores
 
     def read(self, split: str) -> Sequence[TextExample] | None:
-        """The records of a split; see `glue.read`.
+        """The records of a split; see `data.read`.
 
         MNLI also has the splits dev_mismatched, test_mismatched and ax.
         """
@@ -54,7 +54,7 @@ class Glue(Classification):
                 "config.task.data_dir is empty: name the folder of "
                 f"{self.glue.title}'s files, tfds:glue/{task.name} or hf:nyu-mll/glue"
             )
-        records = glue.read(task.name, task.data_dir, split, self.labels, self.notices)
+        records = data.read(task.name, task.data_dir, split, self.labels, self.notices)
         return None if records is None else [TextExample(*x) for x in records]
 
     def write(

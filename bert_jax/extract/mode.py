@@ -4,8 +4,9 @@ import os
 
 from bert_jax import family
 from bert_jax.errors import UserError
+from bert_jax.extract import files
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks import streaming, vector_files
+from bert_jax.tasks import streaming
 from bert_jax.tasks.task import Task
 from bert_jax.training import initial, sharding
 from bert_jax.training.inference import submitting
@@ -42,7 +43,7 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
     with (
         streaming.lines(source) as lines,
         # First: a place that cannot be written is named before weights are read.
-        vector_files.writing(target, extractor) as output,
+        files.writing(target, extractor) as output,
         initial.restored(task, folder, ("bert/pooler",), encoder=True) as found,
     ):
         size = sharding.batch_multiple(found.mesh, task.config.predict.batch_size)

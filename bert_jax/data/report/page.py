@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Any
 
-from bert_jax.data import preparation_report, records
-from bert_jax.data.preparation_report import Contents
+from bert_jax.data import records
+from bert_jax.data.report import summary
+from bert_jax.data.report.summary import Contents
 from bert_jax.data.source_counts import counts
 from bert_jax.runtime import storage
 
@@ -39,7 +40,7 @@ _HEAD = """<!DOCTYPE html>
 
 def write(folder: storage.Path) -> None:
     """Writes report.html into a prepared folder; the same bytes for the same folder."""
-    storage.write_atomically(folder / FILE, page(preparation_report.contents(folder)))
+    storage.write_atomically(folder / FILE, page(summary.contents(folder)))
 
 
 def page(found: Contents) -> str:
@@ -79,7 +80,7 @@ def _splits(found: Contents) -> Iterator[str]:
 
 def _lengths(found: Contents) -> Iterator[str]:
     yield "<h2>Tokens a pair</h2>\n"
-    bins = preparation_report.histogram(found)
+    bins = summary.histogram(found)
     most = max(share for _, _, share in bins) or 1
     rows = "".join(
         f'<tr><td class="n">{low}-{high}</td><td class="n">{share:.1%}</td>'

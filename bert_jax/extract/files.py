@@ -11,9 +11,9 @@ import numpy as np
 import orjson
 
 from bert_jax.errors import UserError
+from bert_jax.extract.extractor import Extractor
 from bert_jax.runtime import storage
 from bert_jax.tasks import streaming
-from bert_jax.tasks.extractor import Extractor
 
 _DIGITS = len(str(2**63))
 _ALIGNED = 8  # bytes

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from bert_jax.data.squad_windows import Window
+from bert_jax.tasks.squad.windows import Window
 from bert_jax.tokenization import word_end
 
 

@@ -1,7 +1,7 @@
 """Plans a run's steps so that it ends in the time of `config.train.budget`.
 
 The pace is measured once, before the run begins, on a state of its own
-(training/pace.py). The plan is a number of steps: with it and the seed the run is as
+(pace.py). The plan is a number of steps: with it and the seed the run is as
 exact as one whose steps were given. It is kept in config.json, and how it was made in
 budget.json.
 """
@@ -16,14 +16,14 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
+from bert_jax.budget import pace
+from bert_jax.budget.pace import Pace
 from bert_jax.config import durations
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
 from bert_jax.runtime import outside, processes
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.task import Task
-from bert_jax.training import pace
-from bert_jax.training.pace import Pace
 from bert_jax.workdir import folder as workdir
 
 log = logging.getLogger(__name__)

@@ -23,11 +23,11 @@ import numpy as np
 from jaxtyping import Float16, Int
 from tokenizers import Tokenizer
 
+from bert_jax.attentions import keep as attentions
+from bert_jax.attentions.keep import FIELD
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import processes, storage, temporary
-from bert_jax.tasks import attentions
-from bert_jax.tasks.attentions import FIELD
 from bert_jax.tasks.task import Batch, Outputs, Predictor, Task
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ Submit = Callable[[Batch], Callable[[], Outputs]]
 # The first sequence is shown whatever its size.
 PAGE_BYTES = 32_000_000
 HEADER_BYTES = 100_000_000  # that the safetensors library reads
-TEMPLATE = Path(__file__).with_name("attention_page.html")
+TEMPLATE = Path(__file__).with_name("page.html")
 _HERE = "<!-- sequences -->"  # in the template
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from bert_jax.data import packing
+from bert_jax.data.packing import pairs as packing
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows, padded_length, scaled
 
 _SAMPLE = 500  # batches that tell how long the others will be

@@ -14,16 +14,17 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import squad, squad_windows
 from bert_jax.data.rows import Feature
-from bert_jax.data.squad import Example
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
-from bert_jax.scores import squad as scores
-from bert_jax.tasks import squad_answers, squad_features
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.tasks.squad_answers import Prediction
+from bert_jax.tasks.squad import answers as squad_answers
+from bert_jax.tasks.squad import data, scores
+from bert_jax.tasks.squad import features as squad_features
+from bert_jax.tasks.squad import windows as squad_windows
+from bert_jax.tasks.squad.answers import Prediction
+from bert_jax.tasks.squad.data import Example
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class Squad(Finetuning[Example, Prediction]):
         path = self.config.task.get(f"{split}_file", "")
         if not path:
             return None
-        examples, counts = squad.read(path)
+        examples, counts = data.read(path)
         for what, count in counts.items():
             self.notices[f"{split}: {what}"] += count
         if split != "train" and not self.config.task.null_answers:
@@ -250,7 +251,7 @@ class Squad(Finetuning[Example, Prediction]):
             if key not in row:
                 raise ValueError(f'has no "{key}"')
             try:
-                texts.append(squad.check_text(row[key]))
+                texts.append(data.check_text(row[key]))
             except ValueError as error:
                 raise ValueError(f'"{key}" {error}') from error
         return Example("", texts[0], texts[1])

@@ -1,4 +1,4 @@
-"""python -m bert_jax.runtime.local N [--devices=D] -- ARGUMENTS: N local processes.
+"""N local processes: python -m bert_jax.runtime.cluster.local N -- ARGUMENTS
 
 Each process has D simulated CPU devices (default 1). Shows process 0's output; if
 another process fails first, shows its error.

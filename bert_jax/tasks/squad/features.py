@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Int
 from tokenizers import Encoding
 
-from bert_jax.data import squad, squad_windows
-from bert_jax.data.squad import Example
+from bert_jax.tasks.squad import data, windows
+from bert_jax.tasks.squad.data import Example
 
 # Texts tokenized at a time: the tokenizer's objects take a hundred times the memory of
 # the ids.
@@ -79,15 +79,13 @@ def answer(
     if len(example.answers) > 1:
         notices += ("questions of several answers, the first one used",)
     first = example.answers[0]
-    place = squad.find(example.context, first)
+    place = data.find(example.context, first)
     if place is None:
         notices += ("answers that are not at answer_start, left out",)
         return Found(notices=notices, left_out=True)
     if not example.context.startswith(first.text, first.start):
         notices += ("answers some characters off answer_start, found",)
-    span = squad_windows.answer_tokens(
-        example.context, place, ids, offsets, gold.tolist()
-    )
+    span = windows.answer_tokens(example.context, place, ids, offsets, gold.tolist())
     if span is None:
         notices += ("answers without a token, left out",)
     return Found(span, notices, left_out=span is None)

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bert_jax.extract.extractor import Extractor
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.extractor import Extractor
 from bert_jax.tasks.task import Predictor, Task
 from bert_jax.training import from_weights, initial, sharding
 from bert_jax.training.inference import asking
