@@ -8,7 +8,8 @@ interval (Student's t). The best stands first; of the others also how much they 
 from it, with an interval: over the seeds that both have, whose runs saw the data in the
 same order, else over all runs (Welch's t). The score is that of the checkpoint that the
 run's predictions are from: the last one, or the best. With --output also writes a page
-with plots: scores by step, and the final ones with their intervals.
+with plots, scores by step and the final ones with their intervals, and the scores by
+step as FILE.png.
 """
 
 import glob
@@ -63,16 +64,33 @@ def _main(argv: Sequence[str]) -> int:
             f"--output={options.output}: the plots need: pip install '.[report]'"
         )
     runs = find(options.runs, options.split)
-    name = choose(runs, options.score, options.split)
-    found = groups(runs, name)
-    print(text(found, f"{options.split} {name}"))
-    if options.output:
+    show(runs, options.split, options.score, options.output)
+    return 0
+
+
+def show(
+    runs: Sequence[Run], split: str, score: str, page: str, shown: Sequence[str] = ()
+) -> None:
+    """Prints the table.
+
+    Args:
+      score: empty: see `choose`.
+      page: a file to write, FILE.html, with FILE.png beside it; empty: none.
+      shown: the fields that tell the rows apart; empty: those in which the runs differ.
+
+    Raises:
+      UserError: a run lacks the score.
+    """
+    name = choose(runs, score, split)
+    found = groups(runs, name, shown)
+    print(text(found, f"{split} {name}"))
+    if page:
         from experiments import compare_page  # needs the report extra
 
-        page = compare_page.page(found, options.split, name)
-        write_atomically(Path(options.output), page)
-        print(f"written: {options.output}")
-    return 0
+        png = Path(page).with_suffix(".png")
+        write_atomically(Path(page), compare_page.page(found, split, name))
+        write_atomically(png, compare_page.png(found, split, name))
+        print(f"written: {page}, {png}")
 
 
 def find(places: Sequence[str], split: str) -> list[Run]:
@@ -186,6 +204,7 @@ def choose(runs: Sequence[Run], asked: str, split: str) -> str:
       UserError: a run lacks it.
     """
     names = [key for key in runs[0].lines[-1] if key not in _NO_SCORES]
+    names.sort(key=lambda key: not all(key in run.lines[-1] for run in runs))
     if not names:
         raise UserError(
             f"{runs[0].folder / 'metrics.jsonl'}: its last line on {split} has no "
@@ -203,9 +222,13 @@ def choose(runs: Sequence[Run], asked: str, split: str) -> str:
     return name
 
 
-def groups(runs: Sequence[Run], score: str) -> list[Group]:
-    """Runs that differ by their seed alone, together; the best mean first."""
-    shown = [
+def groups(runs: Sequence[Run], score: str, shown: Sequence[str] = ()) -> list[Group]:
+    """Runs that differ by their seed alone, together; the best mean first.
+
+    Args:
+      shown: see `show`.
+    """
+    shown = shown or [
         name
         for name in dict.fromkeys(name for run in runs for name in run.fields)
         if not name.startswith(_PLACES)

@@ -72,7 +72,7 @@ def refused(micro, tmp_path, capfd):
         (["--workdri=x"], ["workdri"]),
         (["--undefok=workdri", "--workdri=x"], ["undefok"]),
         (["--configs=1"], ["configs", "Did you mean: config"]),
-        (["--config-train.num_steps=5"], ["--config.FIELD=VALUE"]),
+        (["--config-train.num_steps=5"], ["did you mean --config.train.num_steps=5?"]),
         (["--config=configs/tiny.py"], ["--config=FILE", "once"]),
         (["train"], ["'train'"]),
         (["--output", "--mode=predict"], ["--output", "--output=VALUE"]),
