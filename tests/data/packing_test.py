@@ -272,6 +272,13 @@ def test_a_damaged_file_is_one_line(copied, cut):
         packing.rows(copied, LENGTH)
 
 
+@pytest.mark.parametrize("rows", [np.zeros((9, 3), np.int32), np.zeros((9, 4)), 5])
+def test_a_file_of_something_else_is_one_line(copied, rows):
+    np.save(copied / FILE, rows)
+    with pytest.raises(UserError, match=f"{FILE}: damaged .*delete it"):
+        packing.rows(copied, LENGTH)
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(copied, monkeypatch):
     def full(path):
         raise OSError(28, "No space left on device")

@@ -56,15 +56,19 @@ def rows(
             storage.write_atomically(path, _as_bytes(found))
             print(_report(tokens, len(found), limit), file=sys.stderr)
         if storage.in_bucket(path):
-            return np.load(io.BytesIO(path.read_bytes()))
-        return np.load(path, mmap_mode="r")  # each process needs a part only
+            found = np.load(io.BytesIO(path.read_bytes()))
+        else:
+            found = np.load(path, mmap_mode="r")  # each process needs a part only
+        if getattr(found, "shape", ())[1:] != (pairs,) or found.dtype.kind != "i":
+            raise ValueError(f"no rows of {pairs} pairs")
+        return found
     except OSError as error:
         raise UserError(
             f"{path}: cannot read or write the packed rows "
             f"({error.strerror or error}); check the folder, or set "
             "--config.corpus.packing=False"
         ) from error
-    except (ValueError, EOFError) as error:
+    except (ValueError, OverflowError, EOFError) as error:
         raise UserError(
             f"{path}: damaged ({error}); delete it, it is computed again"
         ) from error

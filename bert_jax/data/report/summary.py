@@ -56,7 +56,8 @@ def contents(folder: storage.Path) -> Contents:
     """
     try:
         report = json.loads((folder / "preparation.json").read_bytes())
-        counts = np.load(io.BytesIO((folder / "token_counts.npy").read_bytes()))
+        file = io.BytesIO((folder / "token_counts.npy").read_bytes())
+        counts = np.lib.format.read_array(file)
         tokenizer = tokenization.load(folder / "tokenizer.json")
         shards = sorted(str(path) for path in folder.glob("*-train.array_record-*"))
         source = ArrayRecordDataSource(shards)
@@ -66,6 +67,8 @@ def contents(folder: storage.Path) -> Contents:
         lengths = [_lengths(source, i, step) + special for i in starts]
         chosen = random.Random(0).sample(range(len(source)), min(EXAMPLES, len(source)))
         rows = source.__getitems__(sorted(chosen))
+        if counts.shape != (tokenizer.get_vocab_size(),):
+            raise ValueError("token_counts.npy is of another vocabulary")
     except (OSError, ValueError, RuntimeError) as error:
         raise UserError(
             f"{folder}: cannot be read ({error}); delete this folder to prepare the "
