@@ -16,7 +16,7 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
 from bert_jax.config import command_line, configuration
-from bert_jax.errors import Interrupted, UserError
+from bert_jax.errors import Interrupted, UserError, printable
 from bert_jax.runtime import failures, processes, storage
 from bert_jax.runtime.storage import Path
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
         if status is None:
             traceback.print_exc()
         else:
-            environment.say(f"error: {' '.join(text.splitlines())}")
+            environment.say(f"error: {printable(' '.join(text.splitlines()))}")
         return status or 1
     finally:
         processes.leave()
@@ -55,9 +55,18 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+class _Printable(logging.Formatter):
+    """A file's name or a label can have anything in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 def set_up_logging() -> None:
     """Messages alone, on standard error."""
-    logging.basicConfig(format="%(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Printable())
+    logging.basicConfig(handlers=[handler])
     logging.getLogger("bert_jax").setLevel(logging.INFO)
     # Orbax and Grain raise their real errors; what they only log is noise.
     absl_logging.set_verbosity(absl_logging.FATAL)

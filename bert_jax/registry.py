@@ -4,6 +4,8 @@ import importlib
 from collections import UserDict
 from typing import Any
 
+from bert_jax.errors import UserError
+
 ADDED: dict[str, str] = {}  # a name that was added -> the config file that did, or ""
 config_file = ""  # the one that is being loaded
 
@@ -21,6 +23,12 @@ class Registry(UserDict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         found = super().__getitem__(name)
         return named(found) if isinstance(found, str) else found
+
+    def of(self, field: str, name: str) -> Any:
+        """What a config field names; raises UserError if that is not here."""
+        if name not in self:
+            raise UserError(f"config.{field}={name}: choose one of {', '.join(self)}")
+        return self[name]
 
 
 def named(place: str) -> Any:

@@ -76,14 +76,18 @@ def signals_as_before():
 def registries_as_before():
     """What a test's config file adds is gone in the next test."""
     from bert_jax import family, registry
-    from bert_jax.models import architectures, attention
+    from bert_jax.data import masking
+    from bert_jax.models import architectures, attention, encoder, positions
     from bert_jax.tasks import TASKS
     from bert_jax.training import optimizer
 
     registries: list[Any] = [
         TASKS,
         family.FAMILIES,
+        masking.MASKINGS,
         attention.ATTENTIONS,
+        encoder.LAYERS,
+        positions.POSITIONS,
         architectures.HEADS,
         optimizer.OPTIMIZERS,
         optimizer.SCHEDULES,

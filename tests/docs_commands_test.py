@@ -19,11 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import tasks
 from bert_jax.config import command_line, configuration, fields, help
-from bert_jax.models import architectures, attention
 from bert_jax.runtime import local
-from bert_jax.training import asked, optimizer
+from bert_jax.training import asked
 from launch import arguments as tpu_arguments
 from tests import documented
 from tests.documented import MODULES, OTHERS, OURS, PAGES, ROOT
@@ -199,11 +197,6 @@ def shown_files(tmp_path_factory):
 @pytest.fixture
 def own_files(shown_files, monkeypatch):
     """Those files; what they register goes with the test."""
-    for module, name in (
-        *((optimizer, "OPTIMIZERS"), (optimizer, "SCHEDULES")),
-        *((attention, "ATTENTIONS"), (architectures, "HEADS"), (tasks, "TASKS")),
-    ):
-        monkeypatch.setattr(module, name, dict(getattr(module, name)))
     monkeypatch.chdir(ROOT)
     return shown_files
 

@@ -158,7 +158,7 @@ def test_weights_of_another_architecture_have_no_table(tables, monkeypatch):
         table.weights, "read_shape", lambda path: shape(path) | {"architecture": "gpt"}
     )
     status, _, err = tables()
-    assert status == 2 and err.endswith("a gpt, and the table is of BERTs\n")
+    assert status == 2 and err.endswith("a GPT, and the table is of BERTs\n")
 
 
 def test_one_kind_is_the_runs_own_dev_split(plain, capsys):

@@ -21,7 +21,6 @@ LINES = (
         "describe",
         "pretrained",
         "serving",
-        "elmo",
     ),
     ("training",),
     ("convert", "tasks"),
@@ -29,7 +28,8 @@ LINES = (
     ("tokenization",),
     ("models", "config", "runtime", "scores"),
     ("family",),
-    ("types", "errors", "registry"),
+    ("types", "registry"),
+    ("errors",),
 )
 LINE = {room: line for line, rooms in enumerate(LINES) for room in rooms}
 
@@ -42,7 +42,7 @@ RANKED = {
         ("compilation",),
         ("seeds", "initial", "inference", "state_shardings"),
         ("asked", "history", "due", "memory", "sharding"),
-        ("optimizer", "step"),
+        ("optimizer", "step", "from_weights"),
         ("frozen", "muon"),
         ("anomaly", "rates"),
     ),
@@ -65,6 +65,7 @@ RANK = {
 SEES = {
     "data": (
         *("data", "tokenization", "config.phases", "runtime", "errors", "family"),
+        "registry",
     ),
     "scores": ("scores", "errors"),
     "types": (),

@@ -71,7 +71,7 @@ def bert_config(fields: dict[str, Any], path: Path, type_vocab_size: int) -> Ber
     values |= {"hidden_act": _ACTIVATIONS[act], "dtype": "float32"}
     values |= {"attention": "einsum", "remat": "none", "scan_layers": False}
     values["causal"] = bool(fields.get("is_decoder", False))
-    values |= {"architecture": "bert", "position_initializer": "normal"}
+    values["architecture"] = "bert"
     try:
         return BertConfig.create(values, values["vocab_size"])
     except UserError as error:

@@ -8,14 +8,13 @@ Hub's own conversion has (refs/convert/parquet).
 """
 
 import contextlib
-import json
 import math
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError, first_line
-from bert_jax.runtime import hub, storage
+from bert_jax.runtime import hub, outside, storage
 from bert_jax.runtime.storage import Path
 
 _CONVERTED = "refs/convert/parquet"
@@ -101,7 +100,7 @@ def rows(
         with storage.reading(storage.path(path)) as file:
             table = parquet.ParquetFile(file)
             metadata = table.schema_arrow.metadata or {}
-            names = _class_names(metadata) if named else {}
+            names = _class_names(metadata, path) if named else {}
             for column in columns or ():
                 if column not in table.schema_arrow.names:
                     there = ", ".join(table.schema_arrow.names)
@@ -119,9 +118,9 @@ def rows(
 def _class_name(value: Any, classes: list[str]) -> Any:
     if isinstance(value, list):
         return [_class_name(one, classes) for one in value]
-    if value is None or not 0 <= value < len(classes):
-        return None
-    return classes[value]
+    if not isinstance(value, int):
+        return value
+    return classes[value] if 0 <= value < len(classes) else None
 
 
 def _decoded(value: Any) -> Any:
@@ -131,15 +130,22 @@ def _decoded(value: Any) -> Any:
     return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
-def _class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
+def _class_names(
+    metadata: dict[bytes, bytes], path: str | Path
+) -> dict[str, list[str]]:
     """The names of each column of classes, or of lists of them, from what `datasets`
-    writes."""
-    about = json.loads(metadata.get(b"huggingface", b"{}"))
-    features = about.get("info", {}).get("features", {})
+    writes; raises UserError if it has not written that."""
+    where = f"{path}: what it says about its columns (metadata `huggingface`)"
+    about = outside.parse(metadata.get(b"huggingface", b"{}"), where)
     found = {}
-    for column, feature in features.items():
-        if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):
-            feature = feature["feature"]
-        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
-            found[column] = feature["names"]
+    try:
+        for column, feature in about.get("info", {}).get("features", {}).items():
+            if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):
+                feature = feature["feature"]
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
+                found[column] = [str(name) for name in feature["names"]]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{where} is not what `datasets` writes; write the file again without it"
+        ) from error
     return found

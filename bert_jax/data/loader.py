@@ -180,18 +180,14 @@ class _Pairs:
         }
         if not has_masks(self._config):
             return unmasked
+        epochs = np.broadcast_to(epoch, record.shape)
         masked = masking.apply(
             ids,
             mask,
             candidates & self._masked[ids],
-            masking.draw(
-                self._seed,
-                np.broadcast_to(epoch, record.shape),
-                record,
-                phase.max_seq_length,
-                phase.max_predictions_per_seq,
-            ),
+            functools.partial(masking.uniform, self._seed, b"mask", epochs, record),
             self._config.masking,
+            phase.max_predictions_per_seq,
             special.mask,
             self._continuation,
         )

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import records
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, printable
 from bert_jax.runtime import storage
 
 EXAMPLES = 10
@@ -114,7 +114,7 @@ def text(folder: storage.Path) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+    return printable(text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}...")
 
 
 def _lengths(

@@ -7,6 +7,7 @@ GET  /          the page
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import socket
@@ -38,6 +39,7 @@ MOST_CHARACTERS = 100_000  # of a row
 LARGE_BYTES, MOST_LARGE = 65_536, 32
 _PAUSE = 0.2  # seconds between two looks at whether the server has ended
 _SWITCH = 5e-4  # seconds
+_ALLOCATIONS = 10_000  # between two looks for garbage; by default 700
 _LEFT = 1.0  # seconds for threads to end, after the grace
 # The page is one file, and is not shown inside another site's.
 _POLICY = (
@@ -72,6 +74,10 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     fields = task.config.serve
     service = Service(task, batcher, fields.request_seconds)
     names = Names(host, fields.hosts)
+    # Else who asks waits, often, while Python looks through all objects for garbage; of
+    # requests there is hardly any.
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS)
     running = Running(Connections(service.routes(), names), listening, host)
     try:
         while not running.done.done():

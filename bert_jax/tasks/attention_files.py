@@ -64,7 +64,8 @@ class Attentions:
           UserError: the file's header would be longer than its readers allow.
         """
         start = self._file.tell()
-        self._file.write(np.ascontiguousarray(probabilities, "<f2").tobytes())
+        with temporary.naming(FIELD):
+            self._file.write(np.ascontiguousarray(probabilities, "<f2").tobytes())
         entry = {
             "tokens": [self._tokenizer.id_to_token(int(i)) or f"#{i}" for i in ids],
             "segments": [int(segment) for segment in segments],
@@ -87,7 +88,8 @@ class Attentions:
         """
         if not self._entries:
             raise UserError(f"{FIELD}: the input has no rows, so nothing is written")
-        self._file.flush()
+        with temporary.naming(FIELD):
+            self._file.flush()
         self._entries = dict(sorted(self._entries.items()))
         with storage.replacing(place) as file, storage.replacing(page) as text:
             header = self._header()

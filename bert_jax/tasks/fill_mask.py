@@ -16,6 +16,7 @@ from bert_jax import tokenization
 from bert_jax.data import records
 from bert_jax.data.encodings import padded
 from bert_jax.data.rows import Batch, power_of_two, sorted_groups
+from bert_jax.errors import printable
 from bert_jax.tasks.task import Outputs, Predictor, Questions
 from bert_jax.tokenization.long_texts import LongTexts
 
@@ -296,4 +297,4 @@ def printed(rows: Sequence[Row], width: int) -> str:
                     break  # later ones that fit would look like the next best
                 line += shown
             lines.append(line)
-    return "\n".join(lines)
+    return printable("\n".join(lines))

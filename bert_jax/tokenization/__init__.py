@@ -218,7 +218,8 @@ def _others(name: str = "") -> list[Kind]:
 
 def kinds() -> list[Kind]:
     """Every family's kind of vocabulary, WordPieces first."""
-    return list(dict.fromkeys(family.vocabulary for family in FAMILIES.values()))
+    every = (family.vocabulary for family in FAMILIES.values())
+    return list(dict.fromkeys(kind for kind in every if kind is not None))
 
 
 def _beside(folder: Path) -> Path | None:

@@ -7,7 +7,7 @@ from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.extractor import Extractor
 from bert_jax.tasks.task import Predictor, Task
-from bert_jax.training import asked, initial, sharding
+from bert_jax.training import from_weights, initial, sharding
 from bert_jax.training.inference import asking
 
 Rows = Sequence[Mapping[str, Any]]
@@ -20,7 +20,7 @@ def predicting(path: str | Path) -> Callable[[Rows], Answers]:
     Raises:
       UserError: the weights lack what their task needs.
     """
-    config = asked.without_config([f"--config.init_from={path}"])
+    config = from_weights.without_config([f"--config.init_from={path}"])
     nowhere = storage.path(path) / "no-run"  # the weights are of `init_from`
     task = initial.resolve(config, nowhere, from_data=False)
     model = of_task(task, nowhere)
@@ -64,7 +64,7 @@ def extracting(
     Raises:
       UserError: a layer does not exist.
     """
-    config = asked.without_config([f"--config.init_from={path}"])
+    config = from_weights.without_config([f"--config.init_from={path}"])
     config.predict.update(fields)
     task = initial.resolve(config, storage.path(path) / "no-run", from_data=False)
     extractor = Extractor(task.config, task.model_config, task.tokenizer)

@@ -1,19 +1,16 @@
 """What a run starts from: its resolved config, and the weights of `init_from`."""
 
 import contextlib
-import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import family, tasks, tokenization
-from bert_jax.convert import layout, weights
-from bert_jax.convert.merge import Report, check_tokenizer, merge, take, whole
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import asked, memory, sharding
@@ -39,25 +36,27 @@ def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     own = folder / "tokenizer.json"
     # Pre-training prepares its data with the vocabulary trained on the text. With
     # `init_from` it is the checkpoint's, which the run has kept.
-    words = config.task.name == "elmo"  # without BERT's special tokens
-    trained = (config.task.name == "pretraining" or words) and not config.init_from
+    pretrains = config.task.name == "pretraining" or config.task.name in FAMILIES
+    trained = pretrains and not config.init_from
     keeps = not (from_data and trained)
-    if config.model.architecture == "elmo":  # the task has a rule, not a vocabulary
-        if config.init_from and not workdir.has_config(folder):
-            weights.check(config.init_from)
+    if FAMILIES[config.model.architecture].vocabulary is None:  # the task has a rule
+        if not workdir.has_config(folder):
+            _check(config)
         tokenizer = None
     elif keeps and workdir.has_config(folder) and own.exists():
+        words = family.of(config).vocabulary is None
         needs = () if words else tokenization.SPECIAL_TOKENS
         tokenizer = tokenization.load(own, special=needs)
     else:
-        if config.init_from:
-            weights.check(config.init_from)
+        _check(config)
         tokenizer = tokenization.of_config(resolved)
     if tokenizer is not None and not config.tokenizer.vocab_file:
         rules = tokenization.normalization(tokenizer)
         resolved.tokenizer.lowercase = bool(rules.get("lowercase", True))
     if not from_data:
         if config.init_from and "labels" in config.task and not config.task.labels:
+            from bert_jax.convert import weights
+
             resolved.task.labels = weights.read_labels(config.init_from)
             _check_outputs(resolved)
         # Does not train, so it need not read the data to count epochs.
@@ -65,6 +64,14 @@ def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     task = tasks.create(resolved, tokenizer)
     task.resolve()
     return task
+
+
+def _check(config: ConfigDict) -> None:
+    """Raises UserError if `init_from` is no folder of weights."""
+    if config.init_from:
+        from bert_jax.convert import weights
+
+        weights.check(config.init_from)
 
 
 def _check_outputs(config: ConfigDict) -> None:
@@ -78,7 +85,7 @@ def _check_outputs(config: ConfigDict) -> None:
         )
 
 
-def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Report] | None:
+def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Any] | None:
     """Reads `config.init_from`; None if it is empty.
 
     Args:
@@ -87,7 +94,7 @@ def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Report] | None
 
     Returns:
       The parameters, placed on the mesh, with the entries of `abstract` for those that
-      the checkpoint lacks; and a report of what was read.
+      the checkpoint lacks; and a `merge.Report` of what was read.
 
     Raises:
       UserError: the weights or their vocabulary do not fit this model.
@@ -95,37 +102,7 @@ def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Report] | None
     source = task.config.init_from
     if not source:
         return None
-    if task.config.model.architecture == "elmo":
-        return _read_elmo(task, abstract, name)
-    found = weights.read(source, name=name)
-    theirs = weights.read_tokenizer(source, found.config)
-    check_tokenizer(task.tokenizer, theirs, source)
-    labels = tuple(task.config.task.get("labels", ()))
-    if labels and not _same(found.labels, labels):
-        found = _without(found, layout.LABELLED_HEADS)
-    from bert_jax.runtime import hub
-
-    return merge(abstract, found, task.model_config, hub.resolved(source))
-
-
-def _read_elmo(task: Task, abstract: Any, name: str) -> tuple[Any, Report]:
-    """As `read`, of an ELMo, below other layers or alone."""
-    source = task.config.init_from
-    found = weights.read_elmo(source, name)
-    params, left_over = dict(found.params), []
-    others = tuple(task.config.task.get("labels", ())) != found.labels
-    for part in sorted(found.params.keys() & abstract.keys() - {"elmo"}):
-        ours, theirs = (
-            jax.tree.map(lambda leaf: leaf.shape, tree[part])
-            for tree in (abstract, params)
-        )
-        if ours != theirs or (others and part in layout.LABELLED_HEADS):
-            params.pop(part)
-            left_over.append(f"{part} (of another task or system)")
-    from bert_jax.runtime import hub
-
-    resolved = hub.resolved(source)
-    return take(abstract, params, resolved, "ELMo", left_over, found.facts)
+    return family.of(task.config).weights.start(task, abstract, name)
 
 
 class Restored(NamedTuple):
@@ -164,6 +141,8 @@ def restored(
             raise asked.nothing_to_ask(folder)
         params, report = loaded
         task.facts.update(report.facts)
+        from bert_jax.convert.merge import whole
+
         yield Restored(mesh, whole(params, report, unused), 0, report.missing)
         return
     with Checkpoints.of_another(folder, checkpoint_name(task.config)) as saved:
@@ -175,19 +154,3 @@ def restored(
             )
         task.facts.update(workdir.read_facts(folder, found[1]))
         yield Restored(mesh, *found)
-
-
-def _same(theirs: tuple[str, ...], ours: tuple[str, ...]) -> bool:
-    """Whether the labels are the same; LABEL_0, ... count as unnamed."""
-    unnamed = theirs == layout.default_labels(len(theirs))
-    return theirs == ours or (unnamed and len(theirs) == len(ours))
-
-
-def _without(found: layout.Weights, heads: tuple[str, ...]) -> layout.Weights:
-    """The weights without the classifier heads, whose labels are not the task's."""
-    gone = tuple(f"{head} (of other labels)" for head in heads if head in found.params)
-    return dataclasses.replace(
-        found,
-        params={k: v for k, v in found.params.items() if k not in heads},
-        left_over=(*gone, *found.left_over),
-    )

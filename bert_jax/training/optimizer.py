@@ -3,7 +3,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -38,8 +38,9 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
     Raises:
       UserError: an unknown name; see also `polynomial`.
     """
-    name = config.optimizer.schedule
-    return _named(SCHEDULES, "schedule", name)(config)
+    make = SCHEDULES.of("optimizer.schedule", config.optimizer.schedule)
+    schedule: optax.Schedule = make(config)
+    return schedule
 
 
 def learning_rates(config: ConfigDict) -> Float[np.ndarray, " steps"]:
@@ -224,7 +225,7 @@ def make(
       UserError: an unknown name, or a number outside its range.
     """
     optimizer = config.optimizer
-    maker = _named(OPTIMIZERS, "name", optimizer.name)
+    maker = OPTIMIZERS.of("optimizer.name", optimizer.name)
     for field in ("beta1", "beta2"):
         rates.number(config, field, below=1.0)
     for field in ("eps", "weight_decay"):
@@ -302,11 +303,3 @@ SCHEDULES = Registry(
         "openai_cosine": "families.gpt.optimizer:warmup_cosine",
     }
 )
-
-
-def _named(registry: Mapping[str, Any], field: str, name: str) -> Any:
-    if name not in registry:
-        raise UserError(
-            f"config.optimizer.{field}={name}: choose one of {', '.join(registry)}"
-        )
-    return registry[name]

@@ -123,6 +123,12 @@ def read_config(workdir: Path) -> dict[str, Any]:
     return fields
 
 
+def recorded(workdir: Path, *, code: bool = True) -> ConfigDict:
+    """The run's config, complete; arguments as in `configuration.complete`."""
+    path = workdir / "config.json"
+    return configuration.complete(read_config(workdir), path, code=code)
+
+
 def check(workdir: Path, config: ConfigDict) -> int:
     """Compares config.json with `config`.
 
@@ -138,9 +144,8 @@ def check(workdir: Path, config: ConfigDict) -> int:
         raise UserError(f"--workdir={workdir}: not a folder")
     if not has_config(workdir):
         return config.train.num_steps
-    path = workdir / "config.json"
-    recorded = configuration.complete(read_config(workdir), path, code=False)
-    theirs = flatten_dict(json.loads(json.dumps(recorded.to_dict())), sep=".")
+    before = recorded(workdir, code=False).to_dict()
+    theirs = flatten_dict(json.loads(json.dumps(before)), sep=".")
     ours = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
     theirs = {f: value for f, value in _NEWER.items() if f in ours} | theirs
     fields = sorted(
