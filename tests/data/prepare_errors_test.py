@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from preparing import made, make_config, names, read, write_corpus
 
-from bert_jax.data import chunks, preparation_report, prepare, shards, writing
+from bert_jax.data import chunks, prepare, shards, writing
+from bert_jax.data.report import summary as preparation_report
 from bert_jax.errors import Interrupted, UserError
 
 
