@@ -2,10 +2,6 @@
 
 import re
 
-# What a terminal obeys (all control characters but tabs and line breaks), and what
-# turns the direction of writing.
-_OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
 
 class UserError(Exception):
     """Prints its text, one line (what, where, what to do); exit status 2."""
@@ -30,4 +26,6 @@ def first_line(error: BaseException) -> str:
 
 def printable(text: str) -> str:
     """A text of others for a terminal: escapes for what a terminal would obey."""
-    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
+    # Control characters but tabs and line breaks, and what turns the writing around.
+    obeyed = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+    return re.sub(obeyed, lambda found: ascii(found[0])[1:-1], text)

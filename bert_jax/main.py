@@ -55,18 +55,9 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-class _Printable(logging.Formatter):
-    """A file's name or a label can have anything in it."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
-
-
 def set_up_logging() -> None:
     """Messages alone, on standard error."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Printable())
-    logging.basicConfig(handlers=[handler])
+    logging.basicConfig(format="%(message)s")
     logging.getLogger("bert_jax").setLevel(logging.INFO)
     # Orbax and Grain raise their real errors; what they only log is noise.
     absl_logging.set_verbosity(absl_logging.FATAL)

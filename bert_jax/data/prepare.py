@@ -43,22 +43,15 @@ class Prepared(NamedTuple):
     report: dict[str, Any]  # the settings, and `totals` of each split
 
     def token_counts(self) -> Int64[np.ndarray, " vocab"]:
-        """The count of each id in the training split's tokens_a and tokens_b.
-
-        Raises:
-          UserError: the file is damaged.
-        """
+        """The count of each id in the training split's tokens_a and tokens_b."""
         path, size = self.folder / "token_counts.npy", self.tokenizer.get_vocab_size()
         try:
-            counts = np.lib.format.read_array(io.BytesIO(path.read_bytes()))
-            if counts.shape != (size,) or counts.dtype != np.int64:
-                raise ValueError(f"{counts.dtype} {counts.shape}, not {size} counts")
+            file = io.BytesIO(path.read_bytes())
+            return np.lib.format.read_array(file).astype(np.int64).reshape(size)
         except ValueError as error:
             raise UserError(
-                f"{path}: damaged ({error}); delete its folder to prepare the data "
-                "again"
+                f"{path}: {error}; delete its folder to prepare the data again"
             ) from error
-        return counts
 
     def is_of(self, tokenizer: Tokenizer) -> bool:
         """Whether this tokenizer made the tokens."""

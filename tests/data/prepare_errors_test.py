@@ -12,7 +12,7 @@ import pytest
 from preparing import made, make_config, names, read, write_corpus
 
 from bert_jax.data import chunks, prepare, shards, writing
-from bert_jax.data.report import summary as preparation_report
+from bert_jax.data.report import summary
 from bert_jax.errors import Interrupted, UserError
 
 
@@ -165,7 +165,7 @@ def test_damaged_counts_are_one_line(config, content):
     np.save(path, np.arange(3)) if content is None else path.write_bytes(content)
     for read_counts in (
         found.token_counts,
-        lambda: preparation_report.text(path.parent),
+        lambda: summary.text(path.parent),
     ):
         with pytest.raises(UserError, match="prepare the data again") as raised:
             read_counts()
