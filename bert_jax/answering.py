@@ -7,7 +7,7 @@ from bert_jax.extract.extractor import Extractor
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Predictor, Task
-from bert_jax.training import from_weights, initial, sharding
+from bert_jax.training import from_weights, setup, sharding
 from bert_jax.training.inference import asking
 
 Rows = Sequence[Mapping[str, Any]]
@@ -22,7 +22,7 @@ def predicting(path: str | Path) -> Callable[[Rows], Answers]:
     """
     config = from_weights.without_config([f"--config.init_from={path}"])
     nowhere = storage.path(path) / "no-run"  # the weights are of `init_from`
-    task = initial.resolve(config, nowhere, from_data=False)
+    task = setup.build_task(config, nowhere, from_data=False)
     model = of_task(task, nowhere)
     return lambda rows: model.answer(parsed(model.predictor, rows))
 
@@ -45,7 +45,7 @@ def of_task(task: Task, folder: Path) -> Answering:
     Raises:
       UserError: there are none, or they lack what the task needs.
     """
-    with initial.restored(task, folder, task.unused(predicts=True)) as found:
+    with setup.restored_params(task, folder, task.unused(predicts=True)) as found:
         predictor = task.predictor(found.missing)
     size = sharding.batch_multiple(found.mesh, task.config.predict.batch_size)
     ask = asking(predictor.step, found.params, found.mesh, size)
@@ -66,7 +66,7 @@ def extracting(
     """
     config = from_weights.without_config([f"--config.init_from={path}"])
     config.predict.update(fields)
-    task = initial.resolve(config, storage.path(path) / "no-run", from_data=False)
+    task = setup.build_task(config, storage.path(path) / "no-run", from_data=False)
     extractor = Extractor(task.config, task.model_config, task.tokenizer)
     mesh = sharding.make_mesh(task.config)
     size = sharding.batch_multiple(mesh, config.predict.batch_size)

@@ -86,7 +86,7 @@ def run(line: command_line.CommandLine, given: ConfigDict | None) -> int | None:
         logging.getLogger("bert_jax").setLevel(logging.ERROR)
     # Imported here so that bad flags fail before JAX is imported.
     from bert_jax.runtime import compilation_cache
-    from bert_jax.training import asked, initial
+    from bert_jax.training import run_config, setup
     from bert_jax.workdir import folder as workdirs
 
     signals.raise_interrupted()
@@ -99,8 +99,8 @@ def run(line: command_line.CommandLine, given: ConfigDict | None) -> int | None:
     asks = line.mode in command_line.ASKS
     if line.mode == "describe" and given is None:
         asks = not workdirs.has_config(workdir)  # then: what `init_from` names
-    config = asked.config(workdir, given, line.overrides, asks=asks)
-    asked.check_places(line, config)
+    config = run_config.config_of(workdir, given, line.overrides, asks=asks)
+    run_config.check_places(line, config)
     environment.started()
     if line.mode == "export":
         from bert_jax.training import exporting
@@ -108,7 +108,7 @@ def run(line: command_line.CommandLine, given: ConfigDict | None) -> int | None:
         exporting.export(workdir, config, line.output, line.push, line.dtype)
         return None
     compilation_cache.keep()
-    task = initial.resolve(config, workdir, from_data=not asks)
+    task = setup.build_task(config, workdir, from_data=not asks)
     processes.check_same("the config", workdirs.fields(task.config))
     return _run_mode(line, task, workdir)
 

@@ -11,7 +11,7 @@ from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files, streaming
 from bert_jax.tasks.task import Batch, Outputs, Task
-from bert_jax.training import initial, sharding
+from bert_jax.training import setup, sharding
 from bert_jax.training.inference import submitting
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
     """
     with (
         streaming.lines(source, task.row_columns) as lines,
-        initial.restored(task, folder, task.unused(predicts=True)) as found,
+        setup.restored_params(task, folder, task.unused(predicts=True)) as found,
         streaming.output(target) as output,
         contextlib.ExitStack() as stack,
     ):

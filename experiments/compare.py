@@ -24,7 +24,7 @@ from typing import Any
 from flax.traverse_util import flatten_dict
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, terminal
+from bert_jax.runtime import terminal, untrusted
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.runtime.terminal import say
 from bert_jax.workdir import metrics
@@ -130,12 +130,12 @@ def _fields(folder: Path) -> dict[str, Any]:
     Raises:
       UserError: one is missing, or no such value.
     """
-    read = outside.read_json(folder, "config.json")
+    read = untrusted.read_json(folder, "config.json")
     fields: dict[str, Any] = flatten_dict(read, sep=".")
     for name, kind in _NEEDED.items():
         value = fields.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
-            has = f"{name}={outside.shown(value)}" if name in fields else f"no {name}"
+            has = f"{name}={untrusted.shown(value)}" if name in fields else f"no {name}"
             raise UserError(
                 f"{folder / 'config.json'}: damaged: it has {has}, where a run has a "
                 "number; restore it, or leave this run out"
@@ -160,7 +160,7 @@ def _steps(run: Run) -> int:
     steps, whole = run.fields["train.num_steps"], _whole(run.folder)
     if whole != run.folder:
         steps = max(
-            steps, outside.read_json(whole, "config.json")["train"]["num_steps"]
+            steps, untrusted.read_json(whole, "config.json")["train"]["num_steps"]
         )
     return steps
 
@@ -177,7 +177,7 @@ def _is_running(folder: Path) -> bool:
     beat = _whole(folder) / "heartbeat.json"
     return (
         beat.exists()
-        and outside.read_json(beat.parent, beat.name).get("phase") != "ended"
+        and untrusted.read_json(beat.parent, beat.name).get("phase") != "ended"
     )
 
 

@@ -12,7 +12,7 @@ from bert_jax.config import command_line, configuration
 from bert_jax.errors import UserError
 from bert_jax.models import attention
 from bert_jax.runtime import storage
-from bert_jax.training import initial, optimizer, sharding
+from bert_jax.training import optimizer, setup, sharding
 from bert_jax.workdir import folder
 
 OWN = {
@@ -55,7 +55,7 @@ def forget(*registries):
 def claimed(spec):
     """The config.json of a run that has just begun."""
     place = storage.path("run")
-    task = initial.resolve(configuration.load(spec, []), place, from_data=True)
+    task = setup.build_task(configuration.load(spec, []), place, from_data=True)
     folder.claim(place, task.config, task.tokenizer)
     return folder.read_config(place)
 
@@ -145,7 +145,7 @@ def test_weights_need_no_optimizer_of_the_run_that_made_them(write):
     run(write("optimizer.name"), "run", "--config.train.num_steps=1")
     forget(optimizer.OPTIMIZERS)
     config = configuration.load("micro.py", ["--config.init_from=run"])
-    task = initial.resolve(config, storage.path("other"), from_data=True)
+    task = setup.build_task(config, storage.path("other"), from_data=True)
     mesh = sharding.make_mesh(task.config)
-    read = initial.read(task, sharding.abstract_params(task.init_params, mesh))
+    read = setup.init_weights(task, sharding.abstract_params(task.init_params, mesh))
     assert read[0]["bert"]

@@ -21,7 +21,7 @@ import pytest
 
 from bert_jax.config import command_line, configuration, fields, help
 from bert_jax.runtime.cluster import local
-from bert_jax.training import asked
+from bert_jax.training import run_config
 from launch import arguments as tpu_arguments
 from tests import documented
 from tests.documented import MODULES, OTHERS, OURS, PAGES, ROOT
@@ -106,7 +106,7 @@ def check_main(words: Sequence[str], own: dict[str, str]) -> None:
         check_fields(line.overrides)
     named = [configuration.field_of(text) for text in line.overrides]
     if line.mode in command_line.ASKS and not spec and "init_from" not in named:
-        assert all(name.startswith(asked.MAY_DIFFER) for name in named)
+        assert all(name.startswith(run_config.MAY_DIFFER) for name in named)
     if line.mode == "export":
         assert line.output != "-"
 

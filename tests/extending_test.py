@@ -16,7 +16,7 @@ from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.models import attention
 from bert_jax.runtime import storage
-from bert_jax.training import initial, sharding
+from bert_jax.training import setup, sharding
 from bert_jax.workdir import metrics
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "extending.md"
@@ -41,9 +41,9 @@ def starts_from(source):
     """Another config, the micro model's, reads a run's weights."""
     fields = [f"--config.init_from={source}", "--config.train.num_steps=1"]
     config = configuration.load("micro.py", fields)
-    task = initial.resolve(config, storage.path("other"), from_data=True)
+    task = setup.build_task(config, storage.path("other"), from_data=True)
     mesh = sharding.make_mesh(task.config)
-    read = initial.read(task, sharding.abstract_params(task.init_params, mesh))
+    read = setup.init_weights(task, sharding.abstract_params(task.init_params, mesh))
     theirs, (ours, _) = bert_jax.load(source).params["bert"], read
     for one, other in zip(*map(jax.tree.leaves, (ours["bert"], theirs)), strict=True):
         np.testing.assert_array_equal(one, other)

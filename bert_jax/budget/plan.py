@@ -21,7 +21,7 @@ from bert_jax.budget.pace import Pace
 from bert_jax.config import durations
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, processes
+from bert_jax.runtime import processes, untrusted
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.task import Task
 from bert_jax.workdir import folder as workdir
@@ -74,7 +74,7 @@ def settle(task: Task, folder: Path) -> None:
         plan = planned(config, found, allowed, spent)
         write_atomically(folder / FILE, json.dumps(plan, indent=2) + "\n")
     processes.barrier()
-    plan = outside.read_object(folder / FILE)
+    plan = untrusted.read_object(folder / FILE)
     config.train.num_steps = plan["num_steps"]
     log.info("%s", told(plan))
 

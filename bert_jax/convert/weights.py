@@ -14,7 +14,7 @@ from bert_jax.convert.merge import Report, check_tokenizer, merge
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 
@@ -104,7 +104,7 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
         case "huggingface":
             from bert_jax.convert import huggingface
 
-            fields = outside.read_json(folder, "config.json")
+            fields = untrusted.read_json(folder, "config.json")
             return huggingface.read_labels(fields, folder / "config.json")
         case _:
             return ()
@@ -117,7 +117,7 @@ def read_kind(path: str | Path) -> str | None:
         return None
     from bert_jax.convert import huggingface
 
-    return huggingface.read_kind(outside.read_json(folder, "config.json"))
+    return huggingface.read_kind(untrusted.read_json(folder, "config.json"))
 
 
 def read_shape(path: str | Path) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def shape(path: str | Path) -> dict[str, Any]:
 
 
 def start(task: Any, abstract: Any, name: str = "") -> tuple[dict[str, Any], Report]:
-    """See `training.initial.read`, which asks the task's family."""
+    """See `training.setup.init_weights`, which asks the task's family."""
     source = task.config.init_from
     found = read(source, name=name)
     check_tokenizer(task.tokenizer, read_tokenizer(source, found.config), source)

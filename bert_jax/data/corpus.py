@@ -29,7 +29,7 @@ import sentencex
 from bert_jax.data import digests
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, storage
+from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path
 
 
@@ -262,7 +262,7 @@ def _read_json_lines(path: str | Path) -> Iterator[Document]:
         if not line.strip():
             continue
         hint = "; each line must be an object with a text field"
-        row = outside.parse(line, f"{path}:{number}", hint)
+        row = untrusted.parse(line, f"{path}:{number}", hint)
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
             raise UserError(
                 f'{path}:{number}: no text; each line must be {{"text": "..."}}'

@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import chunks, corpus, pairs, vocabulary, whole, writing
+from bert_jax.data import atomic_folder, chunks, corpus, pairs, vocabulary, writing
 from bert_jax.data.report import page
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
@@ -103,7 +103,7 @@ def prepare(
         clean = cleaned.clean(config)
         identity["cleaned"] = clean.name
         told["cleaning"] = cleaned.report(clean)
-    folder = data_dir / f"pairs-{whole.fingerprint(identity)}"
+    folder = data_dir / f"pairs-{atomic_folder.fingerprint(identity)}"
     if record and recorded(record, max_seq_length) not in (None, folder.name):
         raise UserError(
             "config.corpus.sources: the text has changed since the run started: "
@@ -112,9 +112,9 @@ def prepare(
             f"in config.corpus.data_dir={config.corpus.data_dir}: restore either, or "
             "use another --workdir"
         )
-    if not whole.is_whole(folder, _REPORT):
+    if not atomic_folder.is_whole(folder, _REPORT):
         writing.require(config.corpus)
-        with whole.made_whole(folder, _REPORT) as temporary:
+        with atomic_folder.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)
             writing.write(config, tokenizer, settings, identity | told, temporary)
             page.write(temporary)
@@ -144,7 +144,7 @@ def reopen(config: ConfigDict, name: str, max_seq_length: int) -> Prepared | Non
       None where it is gone, or was made with other settings than the config's.
     """
     folder = storage.path(config.corpus.data_dir) / name
-    if not whole.is_whole(folder, _REPORT):
+    if not atomic_folder.is_whole(folder, _REPORT):
         return None
     found = open_folder(folder)
     return found if found.fits(config, max_seq_length) else None
@@ -208,10 +208,10 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     kind = FAMILIES[config.model.architecture].vocabulary
     if kind is not WORDPIECE:
         identity["kind"] = kind.name
-    folder = data_dir / f"vocabulary-{whole.fingerprint(identity)}"
-    if not whole.is_whole(folder, "metadata.json"):
+    folder = data_dir / f"vocabulary-{atomic_folder.fingerprint(identity)}"
+    if not atomic_folder.is_whole(folder, "metadata.json"):
         writing.require(config.corpus)  # before the time that training takes
-        with whole.made_whole(folder, "metadata.json") as temporary:
+        with atomic_folder.made_whole(folder, "metadata.json") as temporary:
             training = enumerate(_training_texts(config))
             seed = identity["seed"]
             vocabulary.write(training, settings, seed, identity, temporary, kind.train)

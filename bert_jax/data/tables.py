@@ -24,7 +24,7 @@ import numpy as np
 from bert_jax.data.columns import ANY, Wanted, is_number
 from bert_jax.data.lines import COMPRESSED, read_lines, uncompressed
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 
 BY_NAME = ("tfds:", "hf:")  # what data sets that are no files begin with
 
@@ -235,7 +235,7 @@ def _read_json_lines(path: str, numbers: Sequence[str]) -> Numbered:
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        fields = outside.parse(line, f"{path}:{number}")
+        fields = untrusted.parse(line, f"{path}:{number}")
         if not isinstance(fields, dict):
             raise UserError(f"{path}:{number}: not a JSON object; write one per line")
         yield number, fields

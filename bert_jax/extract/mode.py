@@ -8,7 +8,7 @@ from bert_jax.extract import files
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import streaming
 from bert_jax.tasks.task import Task
-from bert_jax.training import initial, sharding
+from bert_jax.training import setup, sharding
 from bert_jax.training.inference import submitting
 
 # Bytes of vectors that are computed together, if more than one batch.
@@ -44,7 +44,7 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
         streaming.lines(source) as lines,
         # First: a place that cannot be written is named before weights are read.
         files.writing(target, extractor) as output,
-        initial.restored(task, folder, ("bert/pooler",), encoder=True) as found,
+        setup.restored_params(task, folder, ("bert/pooler",), encoder=True) as found,
     ):
         size = sharding.batch_multiple(found.mesh, task.config.predict.batch_size)
         params = {own.trunk_name: found.params[own.trunk_name]}

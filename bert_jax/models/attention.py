@@ -11,7 +11,7 @@ from bert_jax.errors import UserError
 from bert_jax.models import positions
 from bert_jax.models.config import HIDDEN, KERNELS, BertConfig
 from bert_jax.models.layers import Dense, dropout
-from bert_jax.models.products import product
+from bert_jax.models.matmul import product
 from bert_jax.registry import Registry
 
 # The one kernel with dropout, and where.

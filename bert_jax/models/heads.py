@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Packed, stack_layers
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, layer_norm
-from bert_jax.models.products import product
+from bert_jax.models.matmul import product
 
 
 class MaskedLmHead(nn.Module):

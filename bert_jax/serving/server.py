@@ -21,7 +21,7 @@ from typing import Any
 
 from bert_jax import answering
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.serving.batching import Batcher
 from bert_jax.serving.connections import Connections
@@ -198,7 +198,7 @@ class Service:
 
         def read() -> Sequence[Any]:
             nonlocal is_list
-            given = outside.parse(body, "the request")
+            given = untrusted.parse(body, "the request")
             is_list = isinstance(given, list)
             rows = given if is_list else [given]
             if len(rows) > MOST_ROWS:

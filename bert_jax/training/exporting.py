@@ -8,7 +8,7 @@ from bert_jax import family
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
-from bert_jax.training import asked
+from bert_jax.training import run_config
 from bert_jax.workdir.checkpoint import checkpoint_name, has_checkpoint
 
 
@@ -30,7 +30,7 @@ def export(
     if name:
         hub.check_new(name)
     is_run = has_checkpoint(folder)
-    source = folder if is_run else asked.source(folder, config)
+    source = folder if is_run else run_config.source(folder, config)
     checkpoint = checkpoint_name(config) if is_run else ""
     title = name.removeprefix(hub.PREFIX)
     own = family.of(config).weights

@@ -1,6 +1,6 @@
 """The config of weights: what `init_from` says of its sizes, and of the run behind it.
 
-See `asked.config`, which asks only where a config names weights.
+See `run_config.config_of`, which asks only where a config names weights.
 """
 
 import logging

@@ -22,9 +22,9 @@ from bert_jax.training import (
     anomaly,
     compilation,
     evaluator,
-    initial,
     memory,
     report,
+    setup,
     sharding,
     state_shardings,
     step,
@@ -195,7 +195,7 @@ class Session:
         return baseline, step_taken
 
     def _read_weights(self) -> tuple[Any, Any] | None:
-        return initial.read(self.task, self._abstract.params)
+        return setup.init_weights(self.task, self._abstract.params)
 
     def _claim(self, is_new: bool) -> None:
         """Prepares the data, and claims the folder for this run."""

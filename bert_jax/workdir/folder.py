@@ -15,7 +15,7 @@ from bert_jax import registry, tokenization
 from bert_jax.config import configuration
 from bert_jax.config.fields import each
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, storage
+from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path, write_atomically
 
 log = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ def drop_best(workdir: Path, after: int = -1) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    return outside.read_object(path, "; is this a work directory?")
+    return untrusted.read_object(path, "; is this a work directory?")
 
 
 def check_vocabulary(workdir: Path, tokenizer: Tokenizer) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import write_atomically
 from experiments import command_line, ending
 
@@ -48,7 +48,7 @@ def read(path: Path) -> Budget:
     Raises:
       UserError: the file is damaged.
     """
-    found = outside.read_object(path, "; delete it")
+    found = untrusted.read_object(path, "; delete it")
     try:
         return Budget(**found)
     except TypeError:
@@ -87,10 +87,10 @@ def of(spec: str, fields: Sequence[str], words: int) -> Budget:
 
     from bert_jax.config import configuration
     from bert_jax.models.heads import count_parameters
-    from bert_jax.training import initial
+    from bert_jax.training import setup
 
     config = configuration.load(spec, fields)
-    task = initial.resolve(config, Path(), from_data=True)
+    task = setup.build_task(config, Path(), from_data=True)
     a_step = _words_a_step(task)
     config.train.num_steps = steps = math.ceil(words / a_step)
     if steps <= config.optimizer.warmup_steps:
@@ -99,7 +99,7 @@ def of(spec: str, fields: Sequence[str], words: int) -> Budget:
             "warm-up; set --config.optimizer.warmup_steps as well, now "
             f"{config.optimizer.warmup_steps:,}, or give more words"
         )
-    task = initial.resolve(config, Path(), from_data=True)
+    task = setup.build_task(config, Path(), from_data=True)
     params = jax.eval_shape(task.init_params, jax.random.key(0))
     trunk = params.get("bert") or params["elmo"]
     phases = [(phase.steps, phase.shapes) for phase in task.phases()]
@@ -133,7 +133,7 @@ def _words_a_step(task: Any) -> float:
 
 
 def _totals(folder: Path) -> dict[str, int]:
-    report = outside.read_object(folder / "preparation.json", "; delete its folder")
+    report = untrusted.read_object(folder / "preparation.json", "; delete its folder")
     return report["totals"]["train"]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, temporary
+from bert_jax.runtime import temporary, untrusted
 from bert_jax.workdir import folder as workdir
 from families.elmo.config import GATES, ElmoConfig
 
@@ -28,7 +28,7 @@ def read_options(folder: Path) -> ElmoConfig:
     Raises:
       UserError: it is missing or damaged, or no model here can be so.
     """
-    path, fields = folder / OPTIONS, outside.read_json(folder, OPTIONS)
+    path, fields = folder / OPTIONS, untrusted.read_json(folder, OPTIONS)
     if "char_cnn" not in fields:
         raise UserError(f"{path}: has no char_cnn; a model of whole words is not read")
     lstm, cnn = (_group(fields, name, path) for name in ("lstm", "char_cnn"))
@@ -68,7 +68,7 @@ def read(folder: Path) -> tuple[ElmoConfig, dict[str, Any]]:
         not installed.
     """
     config = read_options(folder)
-    path = outside.inside(folder, WEIGHTS)
+    path = untrusted.inside(folder, WEIGHTS)
     if path is None:
         raise UserError(f"{folder}: has no {WEIGHTS}")
     with _opened(path) as file:
@@ -304,7 +304,9 @@ def _number(
     if value is None and default is not None:
         value = default
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1e9:
-        raise UserError(f"{path}: {name}={outside.shown(value)} is not a valid number")
+        raise UserError(
+            f"{path}: {name}={untrusted.shown(value)} is not a valid number"
+        )
     return value
 
 

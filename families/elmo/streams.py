@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bert_jax import tokenization
-from bert_jax.data import chunks, corpus, overlap, whole
+from bert_jax.data import atomic_folder, chunks, corpus, overlap
 from bert_jax.data.cleaning import cleaned
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -92,7 +92,7 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
             f"config.corpus.data_dir={data_dir}: streams of words are read from a "
             "disk; name a folder of this machine"
         )
-    if recorded and whole.is_whole(data_dir / recorded, _REPORT):
+    if recorded and atomic_folder.is_whole(data_dir / recorded, _REPORT):
         found = _opened(data_dir / recorded)
         if chunks.fits(found.report, settings):
             return found
@@ -105,15 +105,15 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
     }
     if config.corpus.clean:
         identity["cleaned"] = cleaned.clean(config).name
-    folder = data_dir / f"words-{whole.fingerprint(identity)}"
+    folder = data_dir / f"words-{atomic_folder.fingerprint(identity)}"
     if recorded and folder.name != recorded:
         raise UserError(
             "config.corpus.sources: the text has changed since the run started, and "
             f"the data prepared then, {recorded}, is not in config.corpus.data_dir="
             f"{config.corpus.data_dir}: restore either, or use another --workdir"
         )
-    if not whole.is_whole(folder, _REPORT):
-        with whole.made_whole(folder, _REPORT) as temporary:
+    if not atomic_folder.is_whole(folder, _REPORT):
+        with atomic_folder.made_whole(folder, _REPORT) as temporary:
             _write(config, identity, temporary)
     return _opened(folder)
 

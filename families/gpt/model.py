@@ -22,7 +22,7 @@ from bert_jax.models.encoder import (
     constrain,
 )
 from bert_jax.models.layers import Embedding, dropout
-from bert_jax.models.products import product
+from bert_jax.models.matmul import product
 
 
 class GptEmbeddings(nn.Module):

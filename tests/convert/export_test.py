@@ -15,7 +15,7 @@ from bert_jax.config import configuration
 from bert_jax.convert import export, layout, merge, runs, weights
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import TextExample
-from bert_jax.training import asked, initial
+from bert_jax.training import run_config, setup
 from bert_jax.workdir import folder as workdir
 from configs import tiny
 
@@ -199,8 +199,8 @@ def test_the_diagnostic_set_is_answered_by_the_names_of_the_weights(
     }
     overrides = [f"--config.{name}={value}" for name, value in fields.items()]
     given = configuration.load("configs/finetune/glue.py:task=ax", overrides)
-    config = asked.config(tmp_path / "new", given, overrides, asks=True)
-    task = initial.resolve(config, tmp_path / "new", from_data=False)
+    config = run_config.config_of(tmp_path / "new", given, overrides, asks=True)
+    task = setup.build_task(config, tmp_path / "new", from_data=False)
     assert task.labels == order
     answer = np.float32([0, 0, 9])
     task.write(tmp_path, "test", [TextExample(0, "a", "b")], [answer])

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError, first_line
-from bert_jax.runtime import hub, outside, storage
+from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
 
 _CONVERTED = "refs/convert/parquet"
@@ -136,7 +136,7 @@ def _class_names(
     """The names of each column of classes, or of lists of them, from what `datasets`
     writes; raises UserError if it has not written that."""
     where = f"{path}: what it says about its columns (metadata `huggingface`)"
-    about = outside.parse(metadata.get(b"huggingface", b"{}"), where)
+    about = untrusted.parse(metadata.get(b"huggingface", b"{}"), where)
     found = {}
     try:
         for column, feature in about.get("info", {}).get("features", {}).items():

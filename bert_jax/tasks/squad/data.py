@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from bert_jax.data import tables
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 
 # Characters that a file's answer_start may be off. COVID-QA is off by one where the
 # text starts with a space; offsets counted in bytes are off by more.
@@ -55,7 +55,7 @@ def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
     else:
         text = "\n".join(line for _, line in read_lines(path))
         hint = "; SQuAD's files are one JSON object each"
-        content = outside.parse(text, str(path), hint)
+        content = untrusted.parse(text, str(path), hint)
     counts: Counter[str] = Counter()
     examples = list(_examples(content, str(path)))
     if not examples:

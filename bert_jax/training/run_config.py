@@ -35,7 +35,7 @@ MAY_DIFFER = (
 )
 
 
-def config(
+def config_of(
     folder: Path, given: ConfigDict | None, overrides: Sequence[str], *, asks: bool
 ) -> ConfigDict:
     """The config of a mode that uses the run in `folder`, or starts one there.
@@ -61,7 +61,7 @@ def config(
             return from_weights.of_weights(given, overrides)
         return from_weights.shaped(folder, given, overrides)
     if workdir.has_config(folder):
-        return again(folder, overrides)
+        return to_resume(folder, overrides)
     if asks and "init_from" in map(field_of, overrides):
         from bert_jax.training import from_weights
 
@@ -112,7 +112,7 @@ def of_run(
     return config
 
 
-def again(folder: Path, overrides: Sequence[str]) -> ConfigDict:
+def to_resume(folder: Path, overrides: Sequence[str]) -> ConfigDict:
     """The config of the run in `folder`, to resume it."""
     config = workdir.recorded(folder)
     named = {field_of(override) for override in overrides}

@@ -13,12 +13,12 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training import asked, memory, sharding
+from bert_jax.training import memory, run_config, sharding
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
 
-def resolve(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
+def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     """The task, with every open value of its config filled in.
 
     An existing run keeps its tokenizer; a new run with `init_from` and no vocabulary of
@@ -85,7 +85,7 @@ def _check_outputs(config: ConfigDict) -> None:
         )
 
 
-def read(task: Task, abstract: Any, name: str = "") -> tuple[Any, Any] | None:
+def init_weights(task: Task, abstract: Any, name: str = "") -> tuple[Any, Any] | None:
     """Reads `config.init_from`; None if it is empty.
 
     Args:
@@ -115,7 +115,7 @@ class Restored(NamedTuple):
 
 
 @contextlib.contextmanager
-def restored(
+def restored_params(
     task: Task,
     folder: Path,
     unused: Collection[str],
@@ -136,9 +136,9 @@ def restored(
     if not has_checkpoint(folder):
         trunk = family.of(task.config).trunk_name
         abstract = {trunk: abstract[trunk]} if encoder else abstract
-        loaded = read(task, abstract, checkpoint_name(task.config))
+        loaded = init_weights(task, abstract, checkpoint_name(task.config))
         if loaded is None:
-            raise asked.nothing_to_ask(folder)
+            raise run_config.nothing_to_ask(folder)
         params, report = loaded
         task.facts.update(report.facts)
         from bert_jax.convert.merge import whole
