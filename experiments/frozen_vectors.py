@@ -1,7 +1,7 @@
 """A linear classifier of texts on a frozen BERT's vectors.
 
 Two vectors of each text: [CLS]'s of the last layer, and the mean of its pieces (without
-[CLS] and [SEP]) in the layer before, as BERT's author advises (docs/extract.md). They
+[CLS] and [SEP]) in the layer before, as BERT's author advises (docs/insight.md). They
 are computed once and kept. On each of them logistic regression is fitted, with a
 penalty on the squared weights that cross-validation on the training examples picks.
 """

@@ -23,7 +23,7 @@ minutes on a CPU; the majority class reaches 50.9:
         --config.task.data_dir=glue_data/SST-2 --config.tokenizer.vocab_file=VOCAB
 
 With model=gpt the weights are a GPT's, fine-tuned as its paper does (docs/gpt.md); with
-model=elmo an ELMo's, below the BiLSTMs of GLUE's baseline (docs/elmo.md).
+model=elmo an ELMo's, below the BiLSTMs of GLUE's baseline (docs/families.md).
 """
 
 from ml_collections import ConfigDict
@@ -41,7 +41,7 @@ def get_config(
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
       task: one of the ten.
-      model: bert, gpt (docs/gpt.md) or elmo (docs/elmo.md).
+      model: bert, gpt (docs/gpt.md) or elmo (docs/families.md).
     """
     if task not in TASKS:
         raise ValueError(f"task={task}: choose one of {', '.join(TASKS)}")

@@ -11,7 +11,7 @@ no rate, batch or epochs; these are from appendix A.3.
 
 size=tiny learns from random values in a few minutes on a CPU; it needs
 --config.tokenizer.vocab_file. With model=gpt the weights are a GPT's (docs/gpt.md);
-with model=elmo an ELMo's, below a BiLSTM and a CRF (docs/elmo.md).
+with model=elmo an ELMo's, below a BiLSTM and a CRF (docs/families.md).
 """
 
 from ml_collections import ConfigDict
@@ -24,7 +24,7 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
 
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
-      model: bert, gpt (docs/gpt.md) or elmo (docs/elmo.md).
+      model: bert, gpt (docs/gpt.md) or elmo (docs/families.md).
     """
     config = common.get_config(size, model)
     config.tokenizer.lowercase = model == "gpt"  # GPT's is uncased

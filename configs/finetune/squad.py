@@ -23,7 +23,7 @@ run's weights:
         --config.init_from=runs/triviaqa --workdir=runs/squad1
 
 With model=gpt the weights are a GPT's (docs/gpt.md); with model=elmo an ELMo's, below
-BiLSTMs and attention (docs/elmo.md).
+BiLSTMs and attention (docs/families.md).
 
 An ensemble of such runs: `python -m experiments.squad_ensemble --help`. docs/squad.md
 has the whole recipe, with the seven systems.
@@ -42,7 +42,7 @@ def get_config(
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
       version: 1.1; or 2.0, where a question may have no answer.
-      model: bert, gpt (docs/gpt.md) or elmo (docs/elmo.md).
+      model: bert, gpt (docs/gpt.md) or elmo (docs/families.md).
     """
     if version not in ("1.1", "2.0"):
         raise ValueError(f"version={version}: choose one of 1.1, 2.0")

@@ -1,4 +1,4 @@
-"""ELMo (Peters et al. 2018): language models of both directions; docs/elmo.md."""
+"""ELMo (Peters et al. 2018): language models of both directions; docs/families.md."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
