@@ -100,7 +100,7 @@ def _finetuning() -> Iterator[str]:
     common, there = _module("finetune.common"), _values("finetune.common")
     for model in common.MODELS[1:]:
         yield f"\nFields that `model={model}` adds to every task"
-        yield f" ([{model}.md]({model}.md)):\n\n"
+        yield f" ([families.md](families.md#{model})):\n\n"
         theirs = common.get_config(model=model)
         own = {name: v for name, v in fields.each(theirs) if name not in there}
         yield _fields(own, _comments("finetune.common"))

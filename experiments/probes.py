@@ -9,7 +9,7 @@ tags of words (parts of speech, entities), and SST-2's sentiment of sentences fr
 mean of their pieces and from [CLS]. Train and dev are dealt out into parts that share
 no sentence: each part's probes are trained and scored by themselves, so the interval
 over the parts is of both samples. The same command goes on where it stopped.
-docs/probes.md says more.
+docs/insight.md says more.
 """
 
 import argparse

@@ -8,7 +8,7 @@ Each line of the sentences is SENSE, a tab, and a sentence with the word. For ev
 layer the word's vectors are compared: the mean cosine within a sense and between two,
 and how often the nearest other sentence has the same sense, with a permutation test.
 Beside it stand the model's own table of pieces, and word2vec trained on the text (by
-default the run's own), which reads the other words. docs/senses.md says more.
+default the run's own), which reads the other words. docs/insight.md says more.
 """
 
 import argparse

@@ -97,7 +97,7 @@ def test_the_diagrams_are_those_of_the_code(name):
 
 
 def test_the_pages_parameters_are_those_of_the_code():
-    text = (DOCS / "comparison.md").read_text("utf-8")
+    text = (DOCS / "families.md").read_text("utf-8")
     (line,) = (x for x in text.splitlines() if x.startswith("| parameters without"))
     counts = [
         count_parameters(architecture_diagrams.shapes(name))

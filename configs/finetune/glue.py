@@ -22,7 +22,7 @@ minutes on a CPU; the majority class reaches 50.9:
     python -m bert_jax.main --config=configs/finetune/glue.py:size=tiny,task=sst2 \
         --config.task.data_dir=glue_data/SST-2 --config.tokenizer.vocab_file=VOCAB
 
-With model=gpt the weights are a GPT's, fine-tuned as its paper does (docs/gpt.md); with
+With model=gpt the weights are a GPT's, fine-tuned as its paper does; with
 model=elmo an ELMo's, below the BiLSTMs of GLUE's baseline (docs/families.md).
 """
 
@@ -41,7 +41,7 @@ def get_config(
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
       task: one of the ten.
-      model: bert, gpt (docs/gpt.md) or elmo (docs/families.md).
+      model: bert, gpt or elmo (docs/families.md).
     """
     if task not in TASKS:
         raise ValueError(f"task={task}: choose one of {', '.join(TASKS)}")

@@ -10,7 +10,7 @@ On CoNLL-2003 the paper reports F1 of 96.4 on dev and 92.4 on test for Base, 96.
 no rate, batch or epochs; these are from appendix A.3.
 
 size=tiny learns from random values in a few minutes on a CPU; it needs
---config.tokenizer.vocab_file. With model=gpt the weights are a GPT's (docs/gpt.md);
+--config.tokenizer.vocab_file. With model=gpt the weights are a GPT's;
 with model=elmo an ELMo's, below a BiLSTM and a CRF (docs/families.md).
 """
 
@@ -24,7 +24,7 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
 
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
-      model: bert, gpt (docs/gpt.md) or elmo (docs/families.md).
+      model: bert, gpt or elmo (docs/families.md).
     """
     config = common.get_config(size, model)
     config.tokenizer.lowercase = model == "gpt"  # GPT's is uncased

@@ -22,7 +22,7 @@ run's weights:
         --config.task.dev_file=dev-v1.1.json \
         --config.init_from=runs/triviaqa --workdir=runs/squad1
 
-With model=gpt the weights are a GPT's (docs/gpt.md); with model=elmo an ELMo's, below
+With model=gpt the weights are a GPT's; with model=elmo an ELMo's, below
 BiLSTMs and attention (docs/families.md).
 
 An ensemble of such runs: `python -m experiments.squad_ensemble --help`. docs/squad.md
@@ -42,7 +42,7 @@ def get_config(
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
       version: 1.1; or 2.0, where a question may have no answer.
-      model: bert, gpt (docs/gpt.md) or elmo (docs/families.md).
+      model: bert, gpt or elmo (docs/families.md).
     """
     if version not in ("1.1", "2.0"):
         raise ValueError(f"version={version}: choose one of 1.1, 2.0")

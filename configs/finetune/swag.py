@@ -7,7 +7,7 @@ The files are those of github.com/rowanz/swagaf, data/. HellaSwag is read from T
 `tfds:hellaswag:train` and `tfds:hellaswag:validation`. Dev accuracy in the paper: Base
 81.6, Large 86.6 (3 epochs, 2e-5, batch 16).
 
-With model=gpt the weights are a GPT's (docs/gpt.md); with model=elmo an ELMo's, below
+With model=gpt the weights are a GPT's; with model=elmo an ELMo's, below
 ESIM (docs/families.md).
 """
 
@@ -19,7 +19,7 @@ from configs.finetune import common
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     """Args:
     size: tiny (configs/tiny.py), or one of configs/base.py.
-    model: bert, gpt (docs/gpt.md) or elmo (docs/families.md).
+    model: bert, gpt or elmo (docs/families.md).
     """
     config = common.get_config(size, model)
     task = config.task

@@ -19,7 +19,7 @@ from configs.finetune import common
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     """Args:
     size: tiny (configs/tiny.py), or one of configs/base.py.
-    model: bert, gpt (docs/gpt.md) or elmo (docs/families.md).
+    model: bert, gpt or elmo (docs/families.md).
     """
     config = common.get_config(size, model)
     task = config.task

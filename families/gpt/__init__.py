@@ -1,4 +1,4 @@
-"""OpenAI's GPT (Radford et al. 2018), in BERT's encoder layers; docs/gpt.md."""
+"""OpenAI's GPT (Radford et al. 2018), in BERT's encoder layers; docs/families.md."""
 
 from typing import Any
 
