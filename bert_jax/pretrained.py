@@ -194,7 +194,7 @@ class Bert:
         """Answers rows as `--mode=predict` does; opens the weights a second time.
 
         Args:
-          rows: objects, as in the README's table of rows; a string is a `text`.
+          rows: objects, as in docs/fine_tuning.md; a string is a `text`.
 
         Returns:
           Each row with what the task adds: `masks` (`next`, left to right), `label`

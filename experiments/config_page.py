@@ -29,9 +29,10 @@ _VARIANTS = {
 _TYPES = {bool: "True or False", int: "integer", float: "number", str: "text"}
 _HEAD = """# Every config field
 
-Set a field with `--config.FIELD=VALUE`, or in a config file of your own (the README's
-"Trying something else"). `--help --config=FILE` prints the fields of one config with
-its values. A wrong type, or a value that is not allowed, is an error in one line.
+Set a field with `--config.FIELD=VALUE`, or in a config file of your own
+([pretraining.md](pretraining.md#a-config-of-your-own)). `--help --config=FILE` prints
+the fields of one config with its values. A wrong type, or a value that is not allowed,
+is an error in one line.
 
 `python -m experiments.config_page` writes this page from the comments in `configs/`.
 

@@ -8,7 +8,7 @@
 BERT's vectors of every word's first piece, from all layers, are computed once and kept
 in the output folder. For each choice of layers a two-layer BiLSTM and a linear
 classifier are trained on them, all restarts together. The same command goes on where it
-stopped. docs/features.md says what is as in the paper and what is not.
+stopped. docs/paper.md says what is as in the paper and what is not.
 """
 
 import argparse

@@ -8,7 +8,7 @@
 Fine-tunes every point of the paper's grid on subsets of one GLUE task, the smaller ones
 within the larger, with the same seeds; the seeds of a point train in one program. Shows
 how far dev scores lie apart over the grid, beside how far seeds do at one point of it.
-The same command goes on where it stopped. docs/grid_spread.md says how to read it.
+The same command goes on where it stopped. docs/paper.md says how to read it.
 """
 
 import argparse

@@ -7,7 +7,7 @@
 MLM and LTR are runs or model folders, the second of task.objective=ltr. Each draw takes
 other examples, the smaller sets within the larger; on each set all systems are trained,
 the fine-tuned ones with `seeds` restarts in one program. The same command goes on where
-it stopped. docs/learning_curves.md says how to read what it writes.
+it stopped. docs/paper.md says how to read what it writes.
 """
 
 import argparse

@@ -37,7 +37,7 @@ NOT_PARSED = {
     "experiments.beside_transformers": "imports torch, which takes seconds",
 }
 # Flags on the pages that are other programs'.
-THEIR_FLAGS = {"--constraint", "--logdir"}
+THEIR_FLAGS = {"--constraint", "--logdir", "--accelerator-type", "--version", "--spot"}
 # Ends of files' names, such as train.csv.
 NOT_FIELDS = {"py", "json", "jsonl", "csv", "tsv", "txt", "safetensors", "label"}
 
@@ -161,8 +161,7 @@ def check_launch(words: Sequence[str], own: dict[str, str]) -> None:
     """The command line of ./launch.sh."""
     first, *rest = words or ["--config=configs/tiny.py"]
     if first == "tpu":
-        text = " ".join(rest)
-        options = tpu_arguments.parse(re.sub(r"[][]", "", text).split())
+        options = tpu_arguments.parse(rest)
         assert options is not None, tpu_arguments.USAGE
         rest = options.arguments
     elif first == "local":

@@ -51,15 +51,15 @@ def test_every_page_is_listed():
         assert page.name == "index.md" or f"]({page.name})" in index
 
 
-def test_readme_names_the_commands_that_need_matplotlib():
+def test_the_page_names_the_commands_that_need_matplotlib():
     asks = re.compile(r'"matplotlib"|compare_page')  # if it is there, or the page
     need = {
         name
         for name, path in started.modules().items()
         if asks.search(path.read_text("utf-8"))
     }
-    readme = (ROOT / "README.md").read_text("utf-8")
-    (paragraph,) = re.findall(r"(?m)^Plots need matplotlib(?:.+\n)+", readme)
+    page = (ROOT / "docs" / "paper.md").read_text("utf-8")
+    (paragraph,) = re.findall(r"(?m)^Plots need matplotlib(?:.+\n)+", page)
     named = set(re.findall(r"`(experiments\.\w+)`", paragraph))
     assert named == need.intersection(started.commands())
 
@@ -93,6 +93,6 @@ def test_the_number_of_meshes_is_that_of_the_results():
     part = results.partition("pretraining, 30 steps")[2].partition("\n\n")[0]
     rows = re.findall(r"(?m)^\d x \d: data=", part)
     assert len(rows) == 1 + 10
-    for page in ("README.md", "docs/reproducibility.md", "docs/measurements.md"):
+    for page in ("README.md", "docs/runs.md", "docs/measurements.md"):
         text = (ROOT / page).read_text("utf-8")
         assert "ten meshes and process counts" in text and "eleven meshes" not in text

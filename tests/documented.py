@@ -26,6 +26,8 @@ OTHERS = {
     "jupyter": "tests/notebook_test.py runs the notebook's cells",
     "optimum-cli": "needs another transformers than the tests",
     "awk": "a filter for another project's files",
+    "gcloud": "Google Cloud's own",
+    "ssh-add": "OpenSSH's own",
     "curl": "tests/serving_test.py sends the same request",
     ".venv/bin/ruff": "./launch.sh test runs it",
 }

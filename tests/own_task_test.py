@@ -1,4 +1,4 @@
-"""README's "Your own task in one file", as it stands there."""
+"""docs/fine_tuning.md, "Your own task in one file": as it stands there."""
 
 import json
 import random
@@ -17,9 +17,11 @@ WORDS = ["did", "the", "a", "king", "river", "build", "find", "old"]
 
 @pytest.fixture
 def questions(tmp_path, monkeypatch):
-    """README's file beside data in its format; the folder is the current one."""
+    """The page's file beside data in its format; the folder is the current one."""
     (code,) = re.findall(
-        r"```python\n(# questions\.py\n.*?)```", (ROOT / "README.md").read_text(), re.S
+        r"```python\n(# questions\.py\n.*?)```",
+        (ROOT / "docs" / "fine_tuning.md").read_text(),
+        re.S,
     )
     (tmp_path / "questions.py").write_text(code)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *ASKS.values()]

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models
 from bert_jax import tokenization
 from bert_jax.data.rows import Rows
 
-# Of the words. Measured (docs/languages.md): at most 12% where the vocabulary has the
+# Of the words. Measured (docs/data.md): at most 12% where the vocabulary has the
 # text's script, at least 65% where it has not.
 MANY_APART = 0.25
 LEAST_WORDS = 100  # of fewer nothing is said
@@ -45,7 +45,7 @@ class Fit(NamedTuple):
         return (
             f"{where}: {self.apart / self.words:.0%} of the words are cut into single "
             f"letters or [UNK] ({self.pieces / self.words:.1f} pieces a word): this "
-            "vocabulary does not fit the text; see docs/languages.md"
+            "vocabulary does not fit the text; see docs/data.md"
         )
 
 

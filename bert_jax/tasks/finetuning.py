@@ -1,5 +1,5 @@
 """The parts that all fine-tuning tasks share: rows, batches, model, evaluation. A task
-is one file: a subclass of Finetuning (README, "Your own task")."""
+is one file: a subclass of Finetuning (docs/fine_tuning.md)."""
 
 import abc
 import functools

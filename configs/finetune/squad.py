@@ -25,8 +25,8 @@ run's weights:
 With model=gpt the weights are a GPT's; with model=elmo an ELMo's, below
 BiLSTMs and attention (docs/families.md).
 
-An ensemble of such runs: `python -m experiments.squad_ensemble --help`. docs/squad.md
-has the whole recipe, with the seven systems.
+An ensemble of such runs: `python -m experiments.squad_ensemble --help`.
+docs/fine_tuning.md has the whole recipe, with the seven systems.
 """
 
 from ml_collections import ConfigDict

@@ -67,7 +67,7 @@ def test_many_are_said_with_figures():
     said = Fit(words=200, apart=142, pieces=840).fault("train.tsv")
     assert said == (
         "train.tsv: 71% of the words are cut into single letters or [UNK] (4.2 pieces "
-        "a word): this vocabulary does not fit the text; see docs/languages.md"
+        "a word): this vocabulary does not fit the text; see docs/data.md"
     )
     assert not Fit(words=200, apart=50, pieces=400).fault("train.tsv")
     assert not Fit(words=LEAST_WORDS - 1, apart=90, pieces=400).fault("train.tsv")
