@@ -53,7 +53,9 @@ def _main(argv: Sequence[str]) -> int:
     parser.add_argument("runs", nargs="+", help="work directories, or patterns")
     parser.add_argument("--split", default="dev")
     parser.add_argument(
-        "--score", default="", help="by default f1 of ner and squad, else the first"
+        "--score",
+        default="",
+        help="by default f1 of ner and squad, masked_lm_loss of pre-training",
     )
     parser.add_argument("--output", default="", help="a page to write, FILE.html")
     options = parser.parse_args(argv)
@@ -204,7 +206,13 @@ def choose(runs: Sequence[Run], asked: str, split: str) -> str:
       UserError: a run lacks it.
     """
     names = [key for key in runs[0].lines[-1] if key not in _NO_SCORES]
-    names.sort(key=lambda key: not all(key in run.lines[-1] for run in runs))
+    # A pre-training's `loss` is whatever it trains; its cross entropy says more.
+    names.sort(
+        key=lambda key: (
+            not all(key in run.lines[-1] for run in runs),
+            key != "masked_lm_loss",
+        )
+    )
     if not names:
         raise UserError(
             f"{runs[0].folder / 'metrics.jsonl'}: its last line on {split} has no "

@@ -96,7 +96,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "--config", required=True, action="append", help="a config file; several: each"
     )
     parser.add_argument("--grid", default=[], action="append", help="FIELD=A,B,...")
-    parser.add_argument("--score", default="", help="of dev; by default the first")
+    parser.add_argument("--score", default="", help="of dev; as in experiments.compare")
     parser.add_argument("--together", action="store_true", help="seeds in one program")
     parser.add_argument("--output", default="runs/sweep", type=Path)
     parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")

@@ -78,11 +78,12 @@ def registries_as_before():
     from bert_jax import family, registry
     from bert_jax.data import masking
     from bert_jax.models import architectures, attention, encoder, positions
-    from bert_jax.tasks import TASKS
+    from bert_jax.tasks import TASKS, objectives
     from bert_jax.training import optimizer
 
     registries: list[Any] = [
         TASKS,
+        objectives.OBJECTIVES,
         family.FAMILIES,
         masking.MASKINGS,
         attention.ATTENTIONS,

@@ -59,7 +59,7 @@ def rows(text):
 def test_files_are_compared_over_seeds(files, capfd, monkeypatch):
     assert sweep.main(list(COMMAND)) == 0
     out, err = capfd.readouterr()
-    assert "dev loss" in out.splitlines()[0]
+    assert "dev masked_lm_loss" in out.splitlines()[0]
     found = rows(out)
     assert set(found) == {"config=focal", "config=micro", "config=fast"}
     assert {seeds for seeds, _ in found.values()} == {"2"}
@@ -134,6 +134,10 @@ def test_the_score_is_one_that_all_runs_have(tmp_path):
         a_run(tmp_path / name, 0.5)
     path = tmp_path / "a" / "metrics.jsonl"
     path.write_text(path.read_text().replace('"accuracy"', '"focal": 1, "accuracy"'))
+    both = path.read_text().replace('"accuracy"', '"masked_lm_loss": 2, "accuracy"')
     runs = compare.find([str(tmp_path / "a"), str(tmp_path / "b")], "dev")
     assert compare.choose(runs, "", "dev") == "accuracy"
     assert compare.choose(runs[:1], "", "dev") == "focal"
+    path.write_text(both)  # a pre-training, whatever loss it trains
+    runs = compare.find([str(tmp_path / "a")], "dev")
+    assert compare.choose(runs, "", "dev") == "masked_lm_loss"

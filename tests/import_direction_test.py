@@ -36,6 +36,7 @@ RANKED = {
         ("compilation",),
         ("seeds", "initial", "inference", "state_shardings"),
         ("asked", "history", "due", "memory", "sharding"),
+        ("lamb",),
         ("optimizer", "step", "from_weights"),
         ("frozen", "muon"),
         ("anomaly", "rates"),

@@ -30,18 +30,14 @@ _TABLE: dict[str, rules.Rule] = {
     "model.layer_norm_eps": rules.number("(0, inf)"),
     "model.dtype": rules.one_of("float32", "bfloat16"),
     "model.attention": rules.registered(
-        *("einsum", "fused", "cudnn"), where="bert_jax.models.attention:ATTENTIONS"
+        "models.attention:ATTENTIONS", *("einsum", "fused", "cudnn")
     ),
-    "model.layer": rules.registered(
-        "post_norm", where="bert_jax.models.encoder:LAYERS"
-    ),
-    "model.positions": rules.registered(
-        "learnt", where="bert_jax.models.positions:POSITIONS"
-    ),
+    "model.layer": rules.registered("models.encoder:LAYERS", "post_norm"),
+    "model.positions": rules.registered("models.positions:POSITIONS", "learnt"),
     "model.remat": rules.one_of("none", "full", "dots"),
     "model.scan_layers": rules.flag,
     "model.causal": rules.flag,
-    "model.architecture": rules.registered(*FAMILIES, where="bert_jax.family:FAMILIES"),
+    "model.architecture": rules.registered("family:FAMILIES", *FAMILIES),
     "tokenizer.vocab_file": rules.text,
     "tokenizer.vocab_size": rules.whole(1),
     "tokenizer.lowercase": rules.flag,
@@ -71,7 +67,7 @@ _TABLE: dict[str, rules.Rule] = {
     "corpus.packing": rules.flag,
     "corpus.packed_pairs": rules.whole(1, 64),
     "corpus.shift_positions": rules.flag,
-    "masking.name": rules.registered("bert", where="bert_jax.data.masking:MASKINGS"),
+    "masking.name": rules.registered("data.masking:MASKINGS", "bert"),
     "masking.masked_lm_prob": rules.number("(0, 1]"),
     "masking.max_predictions_per_seq": rules.whole(1, rules.SIZE),
     "masking.whole_word": rules.flag,
@@ -85,16 +81,16 @@ _TABLE: dict[str, rules.Rule] = {
     "phase2.learning_rate": rules.number(),
     "phase2.warmup_steps": rules.whole(),
     "task.name": rules.filled,
-    "task.objective": rules.one_of("mlm", "ltr"),
+    "task.objective": rules.registered("tasks.objectives:OBJECTIVES", "mlm", "ltr"),
     "task.nsp_loss": rules.flag,
     "task.word_initializer": rules.one_of("normal", "counted"),
     "optimizer.name": rules.registered(
+        "training.optimizer:OPTIMIZERS",
         *("bert_adam", "adamw", "lamb", "muon", "adagrad", "openai_adam"),
-        where="bert_jax.training.optimizer:OPTIMIZERS",
     ),
     "optimizer.schedule": rules.registered(
+        "training.optimizer:SCHEDULES",
         *("polynomial", "openai_linear", "openai_cosine"),
-        where="bert_jax.training.optimizer:SCHEDULES",
     ),
     "optimizer.learning_rate": rules.number(),
     "optimizer.warmup_steps": rules.whole(),

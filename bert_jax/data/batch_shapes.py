@@ -31,4 +31,4 @@ def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
 
 def has_masks(config: ConfigDict) -> bool:
     """Whether pieces are masked, to be predicted; left to right all are predicted."""
-    return bool(config.task.get("objective") != "ltr")
+    return bool(config.task.get("objective") != "ltr" and not config.model.causal)

@@ -79,15 +79,8 @@ def apply(
     mask_id: int,
     continuation: Bool[np.ndarray, "vocab"],
 ) -> Masked:
-    """Chooses what to predict and what stands there, as `masking.name` says.
-
-    Args:
-      input_mask: 1 for a token, special tokens included, 0 for padding.
-      masking: `config.masking`.
-      columns: of the result.
-
-    Returns:
-      Positions ascending, unused columns 0 with weight 0.
+    """Chooses what to predict and what stands there, as `masking.name` says; see Texts.
+    Positions ascend; unused columns are 0, with weight 0.
     """
     # rint rounds half to even, like Python's round in Google's code.
     share = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
@@ -118,10 +111,12 @@ def pieces_or_words(
         numbers(length + 2 * columns), [length, length + columns], axis=1
     )
     if masking.whole_word:
+        from bert_jax.data import whole_words
+
         starts = candidates & ~continuation[ids]
         # A sentence that was cut at the front may start inside a word.
         starts[:, 1:] |= candidates[:, 1:] & ~candidates[:, :-1]
-        chosen = _choose_words(candidates, starts, order, budget)
+        chosen = whole_words.choose(candidates, starts, order, budget)
     else:
         chosen = _choose_tokens(candidates, order, budget)
     row, position, column = _places(chosen)
@@ -139,12 +134,8 @@ def replacements(
     texts: Texts,
     masking: ConfigDict,
 ) -> Int[np.ndarray, " n"]:
-    """[MASK], a random piece or the piece itself.
-
-    Args:
-      action: in [0, 1), decides which of the three.
-      piece: in [0, 1), decides which random piece.
-    """
+    """[MASK], a random piece or the piece itself, by a number in [0, 1): `action`;
+    `piece` in [0, 1) says which random piece."""
     masked = action < masking.mask_fraction
     random = ~masked & (action < masking.mask_fraction + masking.random_fraction)
     random_pieces = (piece * texts.continuation.size).astype(ids.dtype)
@@ -177,31 +168,3 @@ def _choose_tokens(
     below, equal = values < last, values == last
     left = budget - below.sum(axis=1)
     return candidates & (below | (equal & (np.cumsum(equal, axis=1) <= left[:, None])))
-
-
-def _choose_words(
-    candidates: Bool[np.ndarray, "batch length"],
-    starts: Bool[np.ndarray, "batch length"],
-    order: Float[np.ndarray, "batch length"],
-    budget: Int[np.ndarray, "batch"],
-) -> Bool[np.ndarray, "batch length"]:
-    """Takes words in random order; skips words that would exceed the budget."""
-    rows = np.arange(len(candidates))
-    word_of = np.cumsum(starts, axis=1) - 1  # of each candidate
-    counts = starts.sum(axis=1)
-    sizes = np.zeros((len(candidates), max(1, counts.max())), int)
-    row_of_token, token = np.nonzero(candidates)
-    np.add.at(sizes, (row_of_token, word_of[row_of_token, token]), 1)
-    keys = np.full(sizes.shape, np.inf)
-    row_of_start, start = np.nonzero(starts)
-    keys[row_of_start, word_of[row_of_start, start]] = order[row_of_start, start]
-    taken = np.zeros(sizes.shape, bool)
-    left = budget.copy()
-    for word in np.argsort(keys, axis=1, kind="stable").T:
-        size = sizes[rows, word]
-        take = (size > 0) & (size <= left)
-        taken[rows, word] = take
-        left -= np.where(take, size, 0)
-        if not left.any():
-            break
-    return candidates & np.take_along_axis(taken, np.maximum(word_of, 0), axis=1)

@@ -83,13 +83,10 @@ class BertConfig:
 
     def of_your_own(self) -> list[str]:
         """What a config file has added that this model computes with."""
-        named = {"attention": ("einsum", *KERNELS)}
-        named |= {"layer": ("post_norm",), "positions": ("learnt",)}
-        return [
-            f"{field} {getattr(self, field)}"
-            for field, ours in named.items()
-            if getattr(self, field) not in ours
-        ]
+        ours = ("einsum", *KERNELS, "post_norm", "learnt")
+        names = ("attention", "layer", "positions")
+        named = {name: getattr(self, name) for name in names}
+        return [f"{name} {of}" for name, of in named.items() if of not in ours]
 
     def _check(self) -> None:
         for name in (

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 from jaxtyping import Array, Float, Int
 
 from bert_jax.models.config import BertConfig
@@ -12,22 +11,18 @@ from bert_jax.registry import Registry
 
 
 class Positions(NamedTuple):
-    """A kind of positions. `ids` are those of tokens in their own sequence, from 0; in
-    packed rows each sequence has its own, and shifted ones begin later.
+    """A kind of positions; None: it does not do this. `ids` are those of the tokens in
+    their own sequence: in packed rows each has its own, and shifted ones begin later.
 
     Attributes:
-      added: MODULE(config), whose `at(length, ids)` gives the vectors that the
-        embeddings add, [length, hidden] without ids, else [batch, length, hidden].
-        None: nothing is added.
-      turned: (config, queries, keys, ids) -> queries and keys as every attention of
-        the model compares them, [batch, length, heads, head_dim]; ids [batch or 1,
-        length]. None: as they are. An attention of your own finds the ids in `Seen`.
+      added: MODULE(config), whose `at(length, ids)` the embeddings add: [batch, length,
+        hidden], or without ids [length, hidden].
+      turned: (config, queries, keys, ids [batch or 1, length]) -> queries and keys as
+        they are compared, [batch, length, heads, head_dim], in whatever attention.
     """
 
-    added: Callable[[BertConfig], nn.Module] | None = None
-    turned: Callable[[BertConfig, Array, Array, Array], tuple[Array, Array]] | None = (
-        None
-    )
+    added: Callable[[BertConfig], Any] | None = None
+    turned: Callable[..., tuple[Array, Array]] | None = None
 
 
 class Learnt(Embedding):
@@ -39,20 +34,16 @@ class Learnt(Embedding):
         if ids is not None:
             return self(ids)
         if length > self.rows:
-            raise ValueError(
-                f"{length} tokens, but max_position_embeddings={self.rows}"
-            )
+            raise ValueError(f"{length} tokens; max_position_embeddings={self.rows}")
         return self.table[:length]
 
 
-def learnt(config: BertConfig) -> Learnt:
-    return Learnt(config, config.max_position_embeddings, "position")
-
-
 # By name; your own config file can add to them (docs/extending.md).
-POSITIONS = Registry({"learnt": Positions(added=learnt)})
+POSITIONS = Registry(
+    {"learnt": Positions(lambda c: Learnt(c, c.max_position_embeddings, "position"))}
+)
 
 
 def of(config: BertConfig) -> Any:
-    """The `Positions` that a model has."""
+    """The model's `Positions`."""
     return POSITIONS.of("model.positions", config.positions)

@@ -293,7 +293,7 @@ def test_a_killed_process_leaves_nothing_half_written(copied):
     """It dies while the file is written; the next one finishes the work."""
     program = (
         "import os, signal, pathlib, sys\n"
-        "from bert_jax.data import packing\n"
+        "from bert_jax.data.packing import pairs as packing\n"
         "from bert_jax.runtime import temporary\n"
         "replace = pathlib.Path.replace\n"
         "pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -7,9 +7,10 @@ one row after another, with `--pause` seconds between; alone, then beside the ho
 ones (tests/system/hostile.py, each kind but what is right), and so on in turn,
 `--rounds` times. The rows of both are drawn alike, and what they need is compiled
 before. The hostile ones are on other machines in real life, so here they run in
-processes of their own that get only the time which the server and the honest ones leave
-(SCHED_IDLE). Prints the percentiles, and how many times as long the 99th is beside
-them; and the load average before the server starts: what else runs on the machine.
+processes of their own, of the lowest priority (nice 19). Prints the percentiles, and
+how many times as long the 99th is beside them; and the load average before the server
+starts. Where other programs take the processors, the hostile ones try little and the
+ratio says nothing.
 """
 
 import argparse
@@ -66,7 +67,7 @@ class Signals(NamedTuple):
 
 def attack(port: int, clients: int, seed: int, signals: Signals) -> None:
     """Hostile clients in a process, while they may."""
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    os.nice(19)
 
     def go(number: int) -> None:
         rng = random.Random(f"{seed}:{number}")
