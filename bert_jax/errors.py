@@ -25,7 +25,6 @@ def first_line(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """A text of others for a terminal: escapes for what a terminal would obey."""
-    # Control characters but tabs and line breaks, and what turns the writing around.
+    """A text of others, with escapes for what a terminal obeys or writes backwards."""
     obeyed = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
     return re.sub(obeyed, lambda found: ascii(found[0])[1:-1], text)

@@ -23,7 +23,7 @@ from typing import Any
 
 from flax.traverse_util import flatten_dict
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, printable
 from bert_jax.runtime import terminal, untrusted
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.runtime.terminal import say
@@ -85,7 +85,7 @@ def show(
     """
     name = choose(runs, score, split)
     found = groups(runs, name, shown)
-    print(text(found, f"{split} {name}"))
+    print(printable(text(found, f"{split} {name}")))
     if page:
         from experiments import compare_page  # needs the report extra
 

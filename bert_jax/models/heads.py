@@ -21,7 +21,7 @@ class MaskedLmHead(nn.Module):
     @nn.compact
     def __call__(
         self,
-        hidden: Float[Array, "batch positions hidden"],
+        hidden: Float[Array, "batch positions inputs"],
         embedding: Float[Array, "vocab hidden"],
     ) -> Float[Array, "batch positions vocab"]:
         config = self.config

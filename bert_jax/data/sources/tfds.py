@@ -36,7 +36,7 @@ def prepared(name: str) -> Any:
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 
     if (storage.path(name) / "dataset_info.json").exists():
-        return tfds.builder_from_directory(name)
+        return _opened(name)
     data_dir = os.environ.get("TFDS_DATA_DIR")  # TFDS reads it only when imported
     try:
         # TFDS prints on standard output, where our answers go.
@@ -53,6 +53,22 @@ def prepared(name: str) -> Any:
             "file_format=array_record, and set TFDS_DATA_DIR"
         ) from error
     return found
+
+
+def _opened(folder: str) -> Any:
+    import tensorflow_datasets as tfds
+    from google.protobuf.json_format import Error  # of a damaged dataset_info.json
+
+    try:
+        return tfds.builder_from_directory(folder)
+    except (
+        *(AttributeError, ImportError, LookupError, OSError, TypeError, ValueError),
+        Error,
+    ) as error:
+        raise UserError(
+            f"tfds:{folder}: dataset_info.json or features.json is damaged "
+            f"({first_line(error)}); prepare it again"
+        ) from error
 
 
 def _failures() -> tuple[type[Exception], ...]:
