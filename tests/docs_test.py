@@ -96,3 +96,17 @@ def test_the_number_of_meshes_is_that_of_the_results():
     for page in ("README.md", "docs/runs.md", "docs/measurements.md"):
         text = (ROOT / page).read_text("utf-8")
         assert "ten meshes and process counts" in text and "eleven meshes" not in text
+
+
+def test_each_answer_is_two_clicks_from_readme():
+    """README -> page, or README -> Questions -> page; its files exist."""
+    links = re.compile(r"\]\((?:docs/)?(\w+\.md)(?:#[\w-]+)?\)")
+    start = {*links.findall((ROOT / "README.md").read_text("utf-8"))}
+    assert {page.name for page in PAGES} <= {*start, "security.md"}
+    faq = (ROOT / "docs" / "faq.md").read_text("utf-8")
+    rows = re.findall(r"(?m)^\| .+\? \| (.+) \|$", faq)
+    assert len(rows) >= 20
+    for row in rows:
+        assert links.findall(row), row
+        for path in re.findall(r"`(bert_jax/\S+\.py)`", row):
+            assert (ROOT / path).is_file(), row
