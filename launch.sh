@@ -253,7 +253,7 @@ run_tests() { # [--quick | --all] [pytest arguments]
   fi
 }
 
-check_local() { # as bert_jax/runtime/local.py
+check_local() { # as bert_jax/runtime/cluster/local.py
   local LC_ALL=C word numbers=0 devices=0
   local form='write ./launch.sh local N [--devices=D] -- [arguments], N and D from 1 to 9999'
   for word in "$@"; do
@@ -293,7 +293,7 @@ case ${1-} in
     [ $# -gt 0 ] || usage
     check_local "$@" # before it installs
     set_up no
-    exec "$venv/bin/python" -m bert_jax.runtime.local "$@"
+    exec "$venv/bin/python" -m bert_jax.runtime.cluster.local "$@"
     ;;
   tpu)
     shift

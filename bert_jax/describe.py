@@ -6,6 +6,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
+from bert_jax import family
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
 from bert_jax.tasks.task import Task
@@ -52,7 +53,7 @@ def gather(task: Task) -> dict[str, Any]:
     ]
     return {
         "config": config.to_dict(),
-        "parameters": count_parameters(params.get("bert") or params["elmo"]),
+        "parameters": count_parameters(params[family.of(config).trunk_name]),
         "parameters_with_heads": count_parameters(params),
         "flops_per_step": phases[0]["flops_per_step"],
         "phases": phases,

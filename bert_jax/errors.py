@@ -1,5 +1,7 @@
 """Errors that end the program with one line: mistakes of the user, and signals."""
 
+import re
+
 
 class UserError(Exception):
     """Prints its text, one line (what, where, what to do); exit status 2."""
@@ -20,3 +22,9 @@ class Interrupted(BaseException):
 def first_line(error: BaseException) -> str:
     """The first line of an error of other code, at most 150 characters."""
     return str(error).strip().partition("\n")[0][:150] or type(error).__name__
+
+
+def printable(text: str) -> str:
+    """A text of others, with escapes for what a terminal obeys or writes backwards."""
+    obeyed = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+    return re.sub(obeyed, lambda found: ascii(found[0])[1:-1], text)

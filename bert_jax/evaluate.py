@@ -7,7 +7,7 @@ from bert_jax.runtime import processes, signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training import asked, initial
+from bert_jax.training import run_config, setup
 from bert_jax.training.evaluator import Evaluator
 from bert_jax.training.seeds import Seeds
 from bert_jax.workdir import folder as workdir
@@ -25,10 +25,12 @@ def evaluate(task: Task, folder: Path) -> None:
     run: it is fitted here only if the run has not done so for this checkpoint.
     """
     is_run = has_checkpoint(folder)
-    name = asked.beside(folder, task.config) if is_run else ""
+    name = run_config.beside(folder, task.config) if is_run else ""
     predictions = folder / "predictions" / name if name else folder / "predictions"
     task.recall(workdir.read_data(folder) if is_run else {})
-    with initial.restored(task, folder, task.unused(), uses=("evaluate",)) as found:
+    with setup.restored_params(
+        task, folder, task.unused(), uses=("evaluate",)
+    ) as found:
         mesh, params, now, _ = found
         stop, clock = signals.Stop(), Stopwatch()
         other_data = name not in ("", task.config.evaluate.checkpoint)

@@ -9,10 +9,13 @@ What depends on the kind of model asks its family. `FAMILIES` names them as
 
     FAMILIES["mine"] = Mine()
 
-families/ has those that come with this code. Nothing of one is imported before a
-config, a vocabulary or a folder of weights asks for it.
+Each folder of families/ is one that comes with this code, as FAMILY in it. Nothing
+of one is imported before a config, a vocabulary or a folder of weights asks for it.
 """
 
+import importlib.util
+import pkgutil
+from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import registry
@@ -38,8 +41,12 @@ class Family:
       for_pretraining: MODULE(config), called as `BertForPreTraining` is.
       with_heads: MODULE(config, heads, ...), called as `BertWithHeads` is.
       initializer: of kernels and embeddings, a function of the standard deviation.
-      vocabulary: a `tokenization.wordpiece.Kind`.
+      vocabulary: a `tokenization.wordpiece.Kind`; None: a rule, see `words`.
       assemble: writes texts into rows, as `loader.assemble` does.
+      weights: a module that reads and writes what holds its weights: FIELDS, `shape`,
+        `start`, `export` and `refusal`, as in `convert.weights`.
+      released: the file by which a folder of weights is its own; empty: it is told by
+        Hugging Face's config.json.
       layout: a module like `convert.layout`: its parameters' names elsewhere.
       huggingface: a module like `convert.bert`: its folders in Hugging Face's form.
       model_type: in Hugging Face's config.json.
@@ -48,6 +55,8 @@ class Family:
       has_segments: it tells the two texts of a pair by embeddings.
       trunk_name: of the trunk's parameters.
       extractor: what `--mode=extract` asks, called as `Extractor` is; None: nothing.
+      pretraining: a task of its own, with the family's name; None: the one of all.
+      rules: of fields that only its configs have, as in `config.fields`.
     """
 
     name = "bert"
@@ -58,6 +67,8 @@ class Family:
     initializer = Part("flax.linen.initializers:truncated_normal")
     vocabulary = Part("bert_jax.tokenization.wordpiece:WORDPIECE")
     assemble = Part("bert_jax.data.loader:assemble")
+    weights: Any = Part("bert_jax.convert.weights")
+    released = ""
     layout = Part("bert_jax.convert.layout")
     huggingface = Part("bert_jax.convert.bert")
     model_type = "bert"
@@ -65,10 +76,22 @@ class Family:
     attends = True
     has_segments = True
     trunk_name = "bert"
-    extractor: Any = Part("bert_jax.tasks.extractor:Extractor")
+    extractor: Any = Part("bert_jax.extract.extractor:Extractor")
+    pretraining: Any = None
+    rules: Mapping[str, Any] = {}
 
     def check(self, config: Any) -> None:
         """Raises UserError if a `BertConfig` is none of this family's."""
+
+    def words(self, config: Any) -> str:
+        """How a run cuts texts without a vocabulary, in a line of its log."""
+        raise NotImplementedError
+
+    def table_rows(self, config: Any) -> int:
+        """Rows of all embedding tables together, at least."""
+        model = config.model
+        positions = model.max_position_embeddings
+        return int(model.vocab_size + positions + model.type_vocab_size)
 
     def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
         """FLOPs of the heads of pre-training on one row, forward."""
@@ -93,23 +116,37 @@ class Family:
         return task
 
     def unexported(self, task: Any) -> str:
-        """What of a run's `config.task` no model of Hugging Face has, and which model;
-        empty if there is nothing."""
+        """Why a run with this `config.task` cannot be exported; empty if it can."""
         del task
-        return ""
+        return "" if self.model_type else "Hugging Face has no such model"
 
     def complete(self, config: Any) -> None:
         """Sets the fields of a config made from weights alone, which name no task."""
 
 
 def of(config: Any) -> Family:
-    """The family of a run. A task with a family's name is its pre-training, whose
-    config has the other fields of a BERT's."""
-    name = config.task.name
-    found: Family = FAMILIES[name if name in FAMILIES else config.model.architecture]
-    return found
+    """The family of a run."""
+    return named(config.task.name, config.model.architecture)
 
 
-FAMILIES = registry.Registry(
-    {"bert": Family(), "gpt": "families.gpt:GPT", "elmo": "families.elmo:ELMO"}
-)
+def named(task: str, architecture: str) -> Family:
+    """The family of a run, by its fields. A task with a family's name is its
+    pre-training, whose config has the other fields of a BERT's.
+
+    Raises:
+      UserError: there is none of that name.
+    """
+    name = task if task in FAMILIES else architecture
+    family: Family = FAMILIES.of("model.architecture", name)
+    return family
+
+
+def _folders() -> dict[str, str]:
+    """The families of families/, not imported."""
+    spec = importlib.util.find_spec("families")
+    where = spec.submodule_search_locations if spec else None
+    names = sorted(module.name for module in pkgutil.iter_modules(where or []))
+    return {name: f"families.{name}:FAMILY" for name in names}
+
+
+FAMILIES = registry.Registry({"bert": Family(), **_folders()})

@@ -9,7 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax import main, pretrained
+from bert_jax import family, main, pretrained
 from bert_jax.config import command_line, configuration
 from bert_jax.convert import runs
 from bert_jax.errors import Interrupted, UserError
@@ -25,7 +25,8 @@ class Trained:
       workdir: its work directory.
       step: whose weights are the result (`config.evaluate.checkpoint`).
       scores: of each split that has labels: name -> value.
-      model: as `bert_jax.load` opens it; None of an ELMo, which `bert_jax.elmo` opens.
+      model: as `bert_jax.load` opens it; None of a family that Hugging
+        Face does not have; `families.elmo.load` opens an ELMo.
     """
 
     workdir: str
@@ -83,6 +84,6 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
     assert step is not None
     folder = storage.path(line.workdir)
     found = runs.scores(folder, step, config.evaluate.splits)
-    has_model = config.task.name != "elmo" and config.model.architecture != "elmo"
+    has_model = bool(family.of(config).model_type)
     model = pretrained.load(line.workdir) if has_model else None
     return Trained(line.workdir, step, found, model)

@@ -16,7 +16,7 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
 from bert_jax.config import command_line, configuration
-from bert_jax.errors import Interrupted, UserError
+from bert_jax.errors import Interrupted, UserError, printable
 from bert_jax.runtime import failures, processes, storage
 from bert_jax.runtime.storage import Path
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
         if status is None:
             traceback.print_exc()
         else:
-            environment.say(f"error: {' '.join(text.splitlines())}")
+            environment.say(f"error: {printable(' '.join(text.splitlines()))}")
         return status or 1
     finally:
         processes.leave()
@@ -86,7 +86,7 @@ def run(line: command_line.CommandLine, given: ConfigDict | None) -> int | None:
         logging.getLogger("bert_jax").setLevel(logging.ERROR)
     # Imported here so that bad flags fail before JAX is imported.
     from bert_jax.runtime import compilation_cache
-    from bert_jax.training import asked, initial
+    from bert_jax.training import run_config, setup
     from bert_jax.workdir import folder as workdirs
 
     signals.raise_interrupted()
@@ -99,8 +99,8 @@ def run(line: command_line.CommandLine, given: ConfigDict | None) -> int | None:
     asks = line.mode in command_line.ASKS
     if line.mode == "describe" and given is None:
         asks = not workdirs.has_config(workdir)  # then: what `init_from` names
-    config = asked.config(workdir, given, line.overrides, asks=asks)
-    asked.check_places(line, config)
+    config = run_config.config_of(workdir, given, line.overrides, asks=asks)
+    run_config.check_places(line, config)
     environment.started()
     if line.mode == "export":
         from bert_jax.training import exporting
@@ -108,7 +108,7 @@ def run(line: command_line.CommandLine, given: ConfigDict | None) -> int | None:
         exporting.export(workdir, config, line.output, line.push, line.dtype)
         return None
     compilation_cache.keep()
-    task = initial.resolve(config, workdir, from_data=not asks)
+    task = setup.build_task(config, workdir, from_data=not asks)
     processes.check_same("the config", workdirs.fields(task.config))
     return _run_mode(line, task, workdir)
 
@@ -120,9 +120,9 @@ def _run_mode(line: command_line.CommandLine, task: Any, workdir: Path) -> int |
             import jax
 
             from bert_jax import train
-            from bert_jax.runtime import notice
+            from bert_jax.runtime.cluster import preemption
 
-            notice.watch(jax.default_backend())
+            preemption.watch(jax.default_backend())
             return train.train(task, workdir)
         case "prepare":
             with processes.first_alone():
@@ -146,9 +146,9 @@ def _run_mode(line: command_line.CommandLine, task: Any, workdir: Path) -> int |
 
             server.serve(task, workdir, line.host, line.port)
         case "extract":
-            from bert_jax import extract
+            from bert_jax.extract import mode
 
-            extract.extract(task, workdir, line.input, line.output)
+            mode.extract(task, workdir, line.input, line.output)
         case "describe":
             from bert_jax import describe
 

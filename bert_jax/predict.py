@@ -11,7 +11,7 @@ from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files, streaming
 from bert_jax.tasks.task import Batch, Outputs, Task
-from bert_jax.training import initial, sharding
+from bert_jax.training import setup, sharding
 from bert_jax.training.inference import submitting
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
     """
     with (
         streaming.lines(source, task.row_columns) as lines,
-        initial.restored(task, folder, task.unused(predicts=True)) as found,
+        setup.restored_params(task, folder, task.unused(predicts=True)) as found,
         streaming.output(target) as output,
         contextlib.ExitStack() as stack,
     ):
@@ -40,7 +40,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         rows = task.config.predict.batch_size
         keeping: Callable[[Submit], Submit] = _as_it_is
         if task.config.predict.attentions:
-            from bert_jax.tasks import attention_files
+            from bert_jax.attentions import files as attention_files
 
             around = attention_files.around(
                 predictor, task, found.params, rows, (source, target)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from tokenizers import Encoding, Tokenizer
 
-from bert_jax import tokenization
+from bert_jax import answering, tokenization
 from bert_jax.convert import weights
 from bert_jax.convert.layout import Weights
 from bert_jax.data import encodings
@@ -18,7 +18,6 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
-from bert_jax.training import answering
 
 _BATCH = 32  # texts that `encode` computes at a time
 

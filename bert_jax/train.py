@@ -46,7 +46,7 @@ def train(task: Task, folder: Path) -> int:
             workdir.finish_archiving(folder)
         processes.barrier()
         if config.budget:
-            from bert_jax.training import budget
+            from bert_jax.budget import plan as budget
 
             budget.settle(task, folder)
         if restarts:

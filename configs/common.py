@@ -59,6 +59,8 @@ def _model() -> ConfigDict:
     # attention_probs_dropout_prob is 0); or cudnn (NVIDIA's, in bfloat16, likewise
     # without dropout).
     model.attention = "einsum"
+    model.layer = "post_norm"  # or one of your own (docs/extending.md)
+    model.positions = "learnt"  # a vector for each, or a way of your own
     # What the backward pass recomputes, to save memory: none; full (all of each
     # layer); dots (everything between its matrix products, and attention).
     model.remat = "none"
@@ -152,6 +154,7 @@ def _corpus() -> ConfigDict:
 
 def _masking() -> ConfigDict:
     masking = ConfigDict()
+    masking.name = "bert"  # by the fields below, or one of your own
     masking.masked_lm_prob = 0.15  # share of a sequence's tokens to predict
     masking.max_predictions_per_seq = 20  # the most tokens of a sequence to predict
     masking.whole_word = False  # True: choose all pieces of a word together

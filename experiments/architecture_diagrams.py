@@ -26,13 +26,13 @@ from jaxtyping import Array
 from bert_jax.config import configuration
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
-from bert_jax.models.elmo import Elmo
-from bert_jax.models.elmo_config import ElmoConfig
 from bert_jax.models.encoder import Encoded
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime.storage import write_atomically
 from experiments import command_line, ending
 from experiments.running import ROOT
+from families.elmo.config import ElmoConfig
+from families.elmo.model import Elmo
 
 NAMES = ("bert", "gpt", "elmo")
 TOKENS = 3

@@ -32,7 +32,7 @@ from bert_jax import train
 from bert_jax.config import configuration
 from bert_jax.runtime import terminal
 from bert_jax.tasks.classification import Classification
-from bert_jax.training import initial, optimizer
+from bert_jax.training import optimizer, setup
 from bert_jax.workdir import metrics
 
 
@@ -126,7 +126,7 @@ def main() -> None:
         config = configuration.load(options.config, [*fields, f"--config.seed={seed}"])
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
-            resolved = initial.resolve(config, folder, from_data=True)
+            resolved = setup.build_task(config, folder, from_data=True)
             assert isinstance(resolved, Classification)
             task = resolved
             start = time.monotonic()

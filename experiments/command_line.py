@@ -60,12 +60,12 @@ def require_bert(init_from: str, what: str) -> None:
     Raises:
       UserError: there are none, or of another architecture.
     """
-    from bert_jax.convert import weights  # slow: it imports JAX
+    from bert_jax.convert import origins, weights  # slow: it imports JAX
 
     weights.check(init_from)
-    kind = weights.read_shape(init_from).get("architecture", "bert")
-    if kind != "bert":
-        raise UserError(f"--init_from={init_from}: a {kind}, and {what} of BERTs")
+    kind = origins.family_of(init_from)
+    if kind.name != "bert":
+        raise UserError(f"--init_from={init_from}: {kind.title}, and {what} of BERTs")
 
 
 def with_fields(

@@ -8,7 +8,8 @@ interval (Student's t). The best stands first; of the others also how much they 
 from it, with an interval: over the seeds that both have, whose runs saw the data in the
 same order, else over all runs (Welch's t). The score is that of the checkpoint that the
 run's predictions are from: the last one, or the best. With --output also writes a page
-with plots: scores by step, and the final ones with their intervals.
+with plots, scores by step and the final ones with their intervals, and the scores by
+step as FILE.png.
 """
 
 import glob
@@ -22,8 +23,8 @@ from typing import Any
 
 from flax.traverse_util import flatten_dict
 
-from bert_jax.errors import UserError
-from bert_jax.runtime import outside, terminal
+from bert_jax.errors import UserError, printable
+from bert_jax.runtime import terminal, untrusted
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.runtime.terminal import say
 from bert_jax.workdir import metrics
@@ -52,7 +53,9 @@ def _main(argv: Sequence[str]) -> int:
     parser.add_argument("runs", nargs="+", help="work directories, or patterns")
     parser.add_argument("--split", default="dev")
     parser.add_argument(
-        "--score", default="", help="by default f1 of ner and squad, else the first"
+        "--score",
+        default="",
+        help="by default f1 of ner and squad, masked_lm_loss of pre-training",
     )
     parser.add_argument("--output", default="", help="a page to write, FILE.html")
     options = parser.parse_args(argv)
@@ -63,16 +66,33 @@ def _main(argv: Sequence[str]) -> int:
             f"--output={options.output}: the plots need: pip install '.[report]'"
         )
     runs = find(options.runs, options.split)
-    name = choose(runs, options.score, options.split)
-    found = groups(runs, name)
-    print(text(found, f"{options.split} {name}"))
-    if options.output:
+    show(runs, options.split, options.score, options.output)
+    return 0
+
+
+def show(
+    runs: Sequence[Run], split: str, score: str, page: str, shown: Sequence[str] = ()
+) -> None:
+    """Prints the table.
+
+    Args:
+      score: empty: see `choose`.
+      page: a file to write, FILE.html, with FILE.png beside it; empty: none.
+      shown: the fields that tell the rows apart; empty: those in which the runs differ.
+
+    Raises:
+      UserError: a run lacks the score.
+    """
+    name = choose(runs, score, split)
+    found = groups(runs, name, shown)
+    print(printable(text(found, f"{split} {name}")))
+    if page:
         from experiments import compare_page  # needs the report extra
 
-        page = compare_page.page(found, options.split, name)
-        write_atomically(Path(options.output), page)
-        print(f"written: {options.output}")
-    return 0
+        png = Path(page).with_suffix(".png")
+        write_atomically(Path(page), compare_page.page(found, split, name))
+        write_atomically(png, compare_page.png(found, split, name))
+        print(f"written: {page}, {png}")
 
 
 def find(places: Sequence[str], split: str) -> list[Run]:
@@ -110,12 +130,12 @@ def _fields(folder: Path) -> dict[str, Any]:
     Raises:
       UserError: one is missing, or no such value.
     """
-    read = outside.read_json(folder, "config.json")
+    read = untrusted.read_json(folder, "config.json")
     fields: dict[str, Any] = flatten_dict(read, sep=".")
     for name, kind in _NEEDED.items():
         value = fields.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
-            has = f"{name}={outside.shown(value)}" if name in fields else f"no {name}"
+            has = f"{name}={untrusted.shown(value)}" if name in fields else f"no {name}"
             raise UserError(
                 f"{folder / 'config.json'}: damaged: it has {has}, where a run has a "
                 "number; restore it, or leave this run out"
@@ -140,7 +160,7 @@ def _steps(run: Run) -> int:
     steps, whole = run.fields["train.num_steps"], _whole(run.folder)
     if whole != run.folder:
         steps = max(
-            steps, outside.read_json(whole, "config.json")["train"]["num_steps"]
+            steps, untrusted.read_json(whole, "config.json")["train"]["num_steps"]
         )
     return steps
 
@@ -157,7 +177,7 @@ def _is_running(folder: Path) -> bool:
     beat = _whole(folder) / "heartbeat.json"
     return (
         beat.exists()
-        and outside.read_json(beat.parent, beat.name).get("phase") != "ended"
+        and untrusted.read_json(beat.parent, beat.name).get("phase") != "ended"
     )
 
 
@@ -186,6 +206,13 @@ def choose(runs: Sequence[Run], asked: str, split: str) -> str:
       UserError: a run lacks it.
     """
     names = [key for key in runs[0].lines[-1] if key not in _NO_SCORES]
+    # A pre-training's `loss` is whatever it trains; its cross entropy says more.
+    names.sort(
+        key=lambda key: (
+            not all(key in run.lines[-1] for run in runs),
+            key != "masked_lm_loss",
+        )
+    )
     if not names:
         raise UserError(
             f"{runs[0].folder / 'metrics.jsonl'}: its last line on {split} has no "
@@ -203,9 +230,13 @@ def choose(runs: Sequence[Run], asked: str, split: str) -> str:
     return name
 
 
-def groups(runs: Sequence[Run], score: str) -> list[Group]:
-    """Runs that differ by their seed alone, together; the best mean first."""
-    shown = [
+def groups(runs: Sequence[Run], score: str, shown: Sequence[str] = ()) -> list[Group]:
+    """Runs that differ by their seed alone, together; the best mean first.
+
+    Args:
+      shown: see `show`.
+    """
+    shown = shown or [
         name
         for name in dict.fromkeys(name for run in runs for name in run.fields)
         if not name.startswith(_PLACES)

@@ -1,5 +1,6 @@
 """The page of experiments.compare: one HTML file, plots inside."""
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -45,6 +46,15 @@ def page(found: Sequence[Group], split: str, score: str) -> str:
         + "\n".join(body)
         + "\n</body></html>\n"
     )
+
+
+def png(found: Sequence[Group], split: str, score: str) -> bytes:
+    """The plot of scores by step alone, for a paper or a message."""
+    file = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure = curves(found[:_MOST_LINES], f"{score} on {split}", score)
+        figure.savefig(file, format="png", dpi=150)
+    return file.getvalue()
 
 
 def _table(found: Sequence[Group]) -> str:

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_jax.data import pydocs
+from bert_jax.data.sources import pydocs
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from experiments import command_line, ending

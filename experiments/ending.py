@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from absl import logging as absl_logging
 
+from bert_jax.errors import printable
 from bert_jax.runtime import failures
 
 
@@ -26,7 +27,7 @@ def status(work: Callable[[], int], stopped: str) -> int:
         found, text = failures.describe(error)
         if found is None:
             raise
-        print(f"error: {' '.join(text.splitlines())}", file=sys.stderr)
+        print(f"error: {printable(' '.join(text.splitlines()))}", file=sys.stderr)
         return found
 
 

@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.runtime import local, terminal
+from bert_jax.runtime import terminal
+from bert_jax.runtime.cluster import local
 from bert_jax.workdir import metrics
 
 STEPS, BATCH, STOP = 30, 16, 13
@@ -300,14 +301,13 @@ def write_data(folder: Path) -> None:
             asked = rng.randrange(4)
             start = context.index(facts[asked]) + len(f"{some[2 * asked]} is in ")
             answer = {"text": some[2 * asked + 1], "answer_start": start}
-            qas = [
-                {
-                    "id": f"{split}{number}",
-                    "question": f"where is {some[2 * asked]}",
-                    "answers": [answer],
-                }
-            ]
-            paragraphs.append({"context": context, "qas": qas})
+            question = f"where is {some[2 * asked]}"
+            entry = {
+                "id": f"{split}{number}",
+                "question": question,
+                "answers": [answer],
+            }
+            paragraphs.append({"context": context, "qas": [entry]})
         data = {"version": "1.1", "data": [{"title": "", "paragraphs": paragraphs}]}
         (folder / f"squad-{split}.json").write_text(json.dumps(data))
     model = MODEL.replace("STEPS", str(STEPS)).replace("BATCH", str(BATCH))

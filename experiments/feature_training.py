@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.data.rows import power_of_two
 from bert_jax.models.tagger import FeatureTagger
-from bert_jax.runtime import outside, temporary, terminal
+from bert_jax.runtime import temporary, terminal, untrusted
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.training import optimizer
 from experiments import feature_table, kept
@@ -250,7 +250,7 @@ class Taggers:
         text, found = kept.arrays(place, [leaf.shape for leaf in leaves])
         epochs = [feature_table.kind(self.setting, self.splits)]
         kind = {"step": int, "epochs": epochs, "seconds": float}
-        about = kept.check(outside.parse(text, str(place)), kind, place)
+        about = kept.check(untrusted.parse(text, str(place)), kind, place)
         read = list(map(jnp.asarray, found))
         terminal.say(f"{place}: goes on after step {about['step']}")
         state = jax.tree.unflatten(shape, read)

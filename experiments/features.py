@@ -26,10 +26,10 @@ from ml_collections import ConfigDict
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, printable
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import compilation_cache, failures, storage, terminal
-from bert_jax.tasks.ner import Ner
+from bert_jax.tasks.ner.task import Ner
 from bert_jax.tokenization import normalization
 from bert_jax.training import optimizer
 from bert_jax.workdir import lock
@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
             raise
         # A run's lock, which names a run's option.
         line = " ".join(text.splitlines()).replace("--workdir", "--output")
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {printable(line)}", file=sys.stderr)
         return status
     return 0
 

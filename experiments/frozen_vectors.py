@@ -18,10 +18,10 @@ from jaxtyping import Array, Float, Int
 from scipy import optimize, special
 
 from bert_jax.data.rows import Rows
+from bert_jax.extract.extractor import Extractor
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
-from bert_jax.tasks.extractor import Extractor
 from bert_jax.tasks.text import Text
 from bert_jax.training import inference, sharding
 from experiments import by_size

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_jax.data.glue import TASKS
 from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
 from bert_jax.runtime.storage import write_atomically
+from bert_jax.tasks.glue.data import TASKS
 from bert_jax.workdir import metrics
 from configs.base import SIZES
 from experiments import command_line, ending, glue_table, kept, running

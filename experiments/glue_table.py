@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax.data.glue import TASKS
 from bert_jax.runtime import terminal
+from bert_jax.tasks.glue.data import TASKS
 from experiments import published
 
 _TABLE_1 = published.TABLE_1.rows

@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from bert_jax.errors import UserError, first_line
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 
 # What a value must be: a type (float: any number), [kind] or {str: kind} of any length,
 # (kind, kind) of this length, or {"name": kind} with these names and perhaps more.
@@ -25,7 +25,7 @@ def read(path: Path, kind: Mapping, hint: str = _HINT) -> dict[str, Any]:
     Raises:
       UserError: the file is damaged: no JSON, or of another kind.
     """
-    return check(outside.read_object(path, f"; {hint}"), kind, path, hint)
+    return check(untrusted.read_object(path, f"; {hint}"), kind, path, hint)
 
 
 def check(found: Any, kind: Kind, path: Path, hint: str = _HINT) -> Any:
@@ -90,4 +90,4 @@ def _inside(where: str, name: str) -> str:
 
 
 def _not(value: Any, where: str, wanted: str) -> str:
-    return f"{where} is {outside.shown(value)}, not {wanted}"
+    return f"{where} is {untrusted.shown(value)}, not {wanted}"

@@ -25,10 +25,11 @@ import numpy as np
 
 import bert_jax
 from bert_jax.convert import weights
-from bert_jax.data import conll, glue
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import storage, terminal
+from bert_jax.tasks.glue import data as glue
+from bert_jax.tasks.ner import conll
 from experiments import command_line, ending, kept, layer_plots, probe_fits
 from experiments.feature_cache import weights_digest
 from experiments.vectors import Reader

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
-from bert_jax.data.glue import TASKS as GLUE
+from bert_jax.tasks.glue.data import TASKS as GLUE
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Phase, Task
 from bert_jax.training import compilation, optimizer, sharding, state_shardings

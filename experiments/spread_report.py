@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from bert_jax.data.glue import TASKS
 from bert_jax.runtime import terminal
+from bert_jax.tasks.glue.data import TASKS
 from experiments import by_size
 from experiments.benchmarks import measuring
 from experiments.paper.verdicts import Claim, Pair, Verdict, interval, judge

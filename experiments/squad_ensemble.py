@@ -31,8 +31,8 @@ from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.tasks.finetuning import Outputs
-from bert_jax.tasks.squad import Squad
-from bert_jax.training import initial, sharding
+from bert_jax.tasks.squad.task import Squad
+from bert_jax.training import setup, sharding
 from bert_jax.training.evaluator import Evaluator
 from bert_jax.training.seeds import Seeds
 from bert_jax.workdir import folder as workdir
@@ -110,7 +110,7 @@ def windows(folder: Path, options: argparse.Namespace) -> list[tuple[Feature, Ou
     """Every window of the file with a member's logits."""
     task = task_of(settings(folder, options))
     mesh = sharding.make_mesh(task.config, uses=("evaluate",))
-    begun = initial.read(task, sharding.abstract_params(task.init_params, mesh))
+    begun = setup.init_weights(task, sharding.abstract_params(task.init_params, mesh))
     assert begun is not None
     params = whole(*begun, task.unused())
     stop, clock = signals.Stop(), Stopwatch()

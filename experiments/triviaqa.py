@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import output, replacing
 from experiments import command_line, ending
 
@@ -99,7 +99,7 @@ def read(path: Path) -> Iterator[Question]:
     Raises:
       UserError: it is not one, or has no answers.
     """
-    content = outside.read_object(path, _HINT)
+    content = untrusted.read_object(path, _HINT)
     data = content.get("Data")
     if not isinstance(data, list) or not data:
         raise UserError(f"{path}: has no list Data of questions{_HINT}")
@@ -179,7 +179,7 @@ def articles(
 def page(folder: Path, name: str, max_tokens: int) -> str | None:
     """The first tokens of a page as they stand; None if the file is missing."""
     try:
-        path = outside.inside(folder, name)
+        path = untrusted.inside(folder, name)
         if path is None:
             return None
         text = path.read_text(encoding="utf-8")

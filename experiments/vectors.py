@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_jax.config import configuration
+from bert_jax.extract.extractor import Extractor
 from bert_jax.pretrained import Bert
-from bert_jax.tasks.extractor import Extractor
 
 # Rows that are sorted by length together, and rows of a batch.
 _WINDOW, _BATCH = 256, 32

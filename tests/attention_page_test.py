@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer, models
 
-from bert_jax.tasks import attention_files
+from bert_jax.attentions import files as attention_files
 from tests import browsers
 
 pytestmark = browsers.MARKS

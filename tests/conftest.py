@@ -75,24 +75,31 @@ def signals_as_before():
 @pytest.fixture(autouse=True)
 def registries_as_before():
     """What a test's config file adds is gone in the next test."""
-    from bert_jax import family
-    from bert_jax.models import architectures, attention
-    from bert_jax.tasks import TASKS
+    from bert_jax import family, registry
+    from bert_jax.data import masking
+    from bert_jax.models import architectures, attention, encoder, positions
+    from bert_jax.tasks import TASKS, objectives
     from bert_jax.training import optimizer
 
     registries: list[Any] = [
         TASKS,
+        objectives.OBJECTIVES,
         family.FAMILIES,
+        masking.MASKINGS,
         attention.ATTENTIONS,
+        encoder.LAYERS,
+        positions.POSITIONS,
         architectures.HEADS,
         optimizer.OPTIMIZERS,
         optimizer.SCHEDULES,
     ]
-    before = [set(registry) for registry in registries]
+    before, added = [set(each) for each in registries], dict(registry.ADDED)
     yield
-    for registry, names in zip(registries, before, strict=True):
-        for name in set(registry) - names:
-            del registry[name]
+    for each, names in zip(registries, before, strict=True):
+        for name in set(each) - names:
+            del each[name]
+    registry.ADDED.clear()
+    registry.ADDED.update(added)
 
 
 @pytest.fixture(scope="session")

@@ -88,7 +88,7 @@ def elmo(once: Once, corpus: Path) -> Run:
         return folder / "small.py"
 
     folder = _trained(once, "elmo", write, ())
-    return _run("bert_jax.tasks.elmo:Elmo", folder / "small.py", (), folder)
+    return _run("families.elmo.pretraining:Elmo", folder / "small.py", (), folder)
 
 
 def _trained(

@@ -19,11 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import tasks
 from bert_jax.config import command_line, configuration, fields, help
-from bert_jax.models import architectures, attention
-from bert_jax.runtime import local
-from bert_jax.training import asked, optimizer
+from bert_jax.runtime.cluster import local
+from bert_jax.training import run_config
 from launch import arguments as tpu_arguments
 from tests import documented
 from tests.documented import MODULES, OTHERS, OURS, PAGES, ROOT
@@ -108,7 +106,7 @@ def check_main(words: Sequence[str], own: dict[str, str]) -> None:
         check_fields(line.overrides)
     named = [configuration.field_of(text) for text in line.overrides]
     if line.mode in command_line.ASKS and not spec and "init_from" not in named:
-        assert all(name.startswith(asked.MAY_DIFFER) for name in named)
+        assert all(name.startswith(run_config.MAY_DIFFER) for name in named)
     if line.mode == "export":
         assert line.output != "-"
 
@@ -199,11 +197,6 @@ def shown_files(tmp_path_factory):
 @pytest.fixture
 def own_files(shown_files, monkeypatch):
     """Those files; what they register goes with the test."""
-    for module, name in (
-        *((optimizer, "OPTIMIZERS"), (optimizer, "SCHEDULES")),
-        *((attention, "ATTENTIONS"), (architectures, "HEADS"), (tasks, "TASKS")),
-    ):
-        monkeypatch.setattr(module, name, dict(getattr(module, name)))
     monkeypatch.chdir(ROOT)
     return shown_files
 

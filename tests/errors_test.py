@@ -23,6 +23,7 @@ def refused(micro, tmp_path, capfd):
         lines = [line for line in err.splitlines() if line.startswith("error: ")]
         assert status == 2, err
         assert len(lines) == 1 and "Traceback" not in err, err
+        assert "\x1b" not in err  # no terminal obeys it
         assert all(word in lines[0] for word in words), lines[0]
         assert not (workdir / "config.json").exists() or workdir != tmp_path / "run"
         return lines[0]
@@ -66,11 +67,12 @@ def refused(micro, tmp_path, capfd):
         (["--config.corpus.max_document_bytes=-1"], ["max_document_bytes=-1"]),
         (["--config.train.log_every=0"], ["train.log_every=0"]),
         (["--config.checkpoint.save_every=0"], ["checkpoint.save_every=0"]),
+        (["--config.\x1b[2J=1"], ["config.\\x1b[2J", "no such field"]),
         (["--mode=trian"], ["mode", "trian"]),
         (["--workdri=x"], ["workdri"]),
         (["--undefok=workdri", "--workdri=x"], ["undefok"]),
         (["--configs=1"], ["configs", "Did you mean: config"]),
-        (["--config-train.num_steps=5"], ["--config.FIELD=VALUE"]),
+        (["--config-train.num_steps=5"], ["did you mean --config.train.num_steps=5?"]),
         (["--config=configs/tiny.py"], ["--config=FILE", "once"]),
         (["train"], ["'train'"]),
         (["--output", "--mode=predict"], ["--output", "--output=VALUE"]),

@@ -11,7 +11,7 @@ from runs import here
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
-from bert_jax.tasks.squad import Squad
+from bert_jax.tasks.squad.task import Squad
 from experiments import word2vec
 from experiments.cbow import task as cbow
 from experiments.cbow import vectors

@@ -71,14 +71,16 @@ def test_many_differences_are_shortened_and_stand_below(tmp_path, capsys):
         task = {
             f"{x}_file": f"/data/{'long/' * 30}{name}.csv" for x in ("train", "dev")
         }
-        edit(tmp_path / name, task=task, init_from=f"/models/{name}")
+        edit(tmp_path / name, task=task, init_from=f"/models/\x1b[2J{name}")
     page = tmp_path / "page.html"
     assert compare.main([str(tmp_path / "[ab]")]) == 0
     header, _, *rows = capsys.readouterr().out.splitlines()
     assert len(header) < 100 and all(len(row) < 100 for row in rows[:2])
     assert rows[0].startswith("1  rate=0.0002 warmup_fraction=0.0002 +3  ")
     assert rows[4].startswith("1: optimizer.rate=0.0002 optimizer.warmup_fraction=0.00")
-    assert rows[4].endswith("b.csv init_from=/models/b") and rows[5].startswith("2: ")
+    assert rows[4].endswith(r"b.csv init_from=/models/\x1b[2Jb") and rows[5].startswith(
+        "2: "
+    )
     pytest.importorskip("matplotlib", reason="needs the report extra")
     found = compare.groups(compare.find([str(tmp_path / "[ab]")], "dev"), "accuracy")
     from experiments import compare_page

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert_jax.data import pydocs
+from bert_jax.data.sources import pydocs
 from bert_jax.errors import UserError
 from experiments import docstrings
 

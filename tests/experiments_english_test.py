@@ -12,8 +12,10 @@ import runs
 import stand_ins
 from runs import taken
 
+from bert_jax.convert import origins
 from bert_jax.data import chunks, overlap
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.workdir import metrics
 from experiments.english import by_kind, cloze, held_out, rounding, table
 from experiments.paper import execution
@@ -153,12 +155,9 @@ def test_errors_of_the_table(tables, arguments, said):
 
 
 def test_weights_of_another_architecture_have_no_table(tables, monkeypatch):
-    shape = table.weights.read_shape
-    monkeypatch.setattr(
-        table.weights, "read_shape", lambda path: shape(path) | {"architecture": "gpt"}
-    )
+    monkeypatch.setattr(origins, "family_of", lambda path: FAMILIES["gpt"])
     status, _, err = tables()
-    assert status == 2 and err.endswith("a gpt, and the table is of BERTs\n")
+    assert status == 2 and err.endswith("a GPT, and the table is of BERTs\n")
 
 
 def test_one_kind_is_the_runs_own_dev_split(plain, capsys):

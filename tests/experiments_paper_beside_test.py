@@ -9,9 +9,10 @@ import pytest
 from paper_runs import command, data, kinds, planned
 
 from bert_jax.config import configuration
-from bert_jax.data import loader, word_streams
+from bert_jax.data import loader
 from experiments.paper import __main__ as paper
 from experiments.paper import beside, budget, options, progress, results, text
+from families.elmo import streams
 
 __all__ = ["command", "data"]  # fixtures
 
@@ -235,7 +236,7 @@ def test_a_budget_is_what_the_batches_of_an_epoch_have(name, tmp_path):
     assert found.words / found.steps * (found.steps - 1) < 5000 <= found.words
     config = configuration.load(spec, fields)
     if "elmo" in name:
-        ids = word_streams.prepare(config).stream("train").ids
+        ids = streams.prepare(config).stream("train").ids
         share = float(np.mean(ids != 0))
         assert found.words / found.steps == pytest.approx(20 * share)
         return

@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax import tokenization
 from bert_jax.config import configuration
-from bert_jax.tasks.squad import Squad
+from bert_jax.tasks.squad.task import Squad
 from bert_jax.training import optimizer
 from bert_jax.training.step import init_state
 from bert_jax.workdir import folder as workdir

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from bert_jax.data import squad
+from bert_jax.tasks.squad import data as squad
 from experiments import triviaqa
 
 PAGES = {

@@ -11,12 +11,12 @@ import pytest
 from runs import here, losses, run
 
 import bert_jax
-from bert_jax import tasks
+from bert_jax import registry
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
-from bert_jax.models import architectures, attention
+from bert_jax.models import attention
 from bert_jax.runtime import storage
-from bert_jax.training import initial, optimizer, sharding
+from bert_jax.training import setup, sharding
 from bert_jax.workdir import metrics
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "extending.md"
@@ -26,11 +26,6 @@ FILES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), r
 @pytest.fixture
 def file(micro, monkeypatch, tmp_path):
     """Writes one of the page's files, for the micro model instead of tiny's."""
-    for module, name in (
-        *((optimizer, "OPTIMIZERS"), (optimizer, "SCHEDULES")),
-        *((attention, "ATTENTIONS"), (architectures, "HEADS"), (tasks, "TASKS")),
-    ):
-        monkeypatch.setattr(module, name, dict(getattr(module, name)))
     monkeypatch.chdir(tmp_path)
     shutil.copy(micro, "micro.py")
 
@@ -46,9 +41,9 @@ def starts_from(source):
     """Another config, the micro model's, reads a run's weights."""
     fields = [f"--config.init_from={source}", "--config.train.num_steps=1"]
     config = configuration.load("micro.py", fields)
-    task = initial.resolve(config, storage.path("other"), from_data=True)
+    task = setup.build_task(config, storage.path("other"), from_data=True)
     mesh = sharding.make_mesh(task.config)
-    read = initial.read(task, sharding.abstract_params(task.init_params, mesh))
+    read = setup.init_weights(task, sharding.abstract_params(task.init_params, mesh))
     theirs, (ours, _) = bert_jax.load(source).params["bert"], read
     for one, other in zip(*map(jax.tree.leaves, (ours["bert"], theirs)), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -63,9 +58,9 @@ def test_an_optimizer(file, plain):
     assert not np.array_equal(found, losses(plain)[: len(found)])
     run(config, "run", longer, "--config.train.extend=True")  # from its checkpoint
     assert metrics.read(Path("run"), "train")[-1]["step"] == 12
-    optimizer.OPTIMIZERS.pop("lion")
-    _, error = here("--workdir=run", status=2)  # without its file
-    assert "config.optimizer.name" in error and "--config file" in error
+    registry.ADDED.clear()  # as in a new process
+    _, error = here("--workdir=run", status=2)
+    assert "optimizer 'lion' is defined in lion.py: add --config=lion.py" in error
 
 
 def test_a_schedule(file):

@@ -7,7 +7,7 @@ import pytest
 import runs
 from extracting import ROWS, extract
 
-from bert_jax.training import initial
+from bert_jax.training import setup
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_output_is_checked_before_the_weights_and_is_not_the_input(
     def refuse(*_, **__):
         raise AssertionError("weights were read")
 
-    monkeypatch.setattr(initial, "restored", refuse)
+    monkeypatch.setattr(setup, "restored_params", refuse)
     asks = ("--mode=extract", f"--workdir={plain}", f"--input={source}",
             "--config.predict.layers=-1")  # fmt: skip
     for target, wrong in (

@@ -14,8 +14,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from bert_jax import pretrained
-from bert_jax.tasks import vector_files
-from bert_jax.tasks.extractor import Extractor
+from bert_jax.extract import files as vector_files
+from bert_jax.extract.extractor import Extractor
 from tests.micro import bert_config
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
@@ -22,6 +23,8 @@ class FakeHub:
       breaks: file -> bytes after which its connection breaks, once.
       private: "OWNER/NAME" -> whether it was made so.
       writes: whether the client has the right to.
+      spoilt: a part of a path -> what is answered instead of the true JSON or file.
+      seconds: before each answer.
       requests: (method, path) of each request.
     """
 
@@ -32,6 +35,8 @@ class FakeHub:
         self.private: dict[str, bool] = {}
         self.writes = True
         self.requests: list[tuple[str, str]] = []
+        self.spoilt: dict[str, bytes] = {}
+        self.seconds = 0.0
         self.sizes: dict[str, int] = {}  # what the listing says, where not the real one
         self.url = ""
 
@@ -162,6 +167,9 @@ class Handler(BaseHTTPRequestHandler):
         headers: dict[str, str],
         cut: int | None = None,
     ) -> None:
+        time.sleep(self.hub.seconds)
+        for part, instead in self.hub.spoilt.items():
+            body = instead if part in self.path else body
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)

@@ -246,7 +246,7 @@ def test_training_takes_the_steps_of_torch(folder, finished, tmp_path):
     pytest.importorskip("torch", reason="the parity extra")
     pytest.importorskip("transformers", reason="the parity extra")
     from bert_jax.config import configuration
-    from bert_jax.training import initial
+    from bert_jax.training import setup
     from experiments import beside_transformers
 
     model = tmp_path / "model"
@@ -259,7 +259,7 @@ def test_training_takes_the_steps_of_torch(folder, finished, tmp_path):
     ]
     run(folder, tmp_path / "run", *args)
     config = configuration.load(str(folder / "reviews.py"), args)
-    task = initial.resolve(config, tmp_path / "run", from_data=True)
+    task = setup.build_task(config, tmp_path / "run", from_data=True)
     network = beside_transformers.network(task, str(model), dropout=0.0)
     theirs = list(beside_transformers.steps(task, network, seed=0))
     np.testing.assert_allclose(theirs, losses(tmp_path / "run"), rtol=1e-4)

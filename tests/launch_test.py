@@ -173,7 +173,7 @@ def test_installs_once_and_runs_where_it_was_called(fake, tmp_path):
 def test_local_hands_everything_on(fake, tmp_path):
     done, calls = fake("local", "2", "--devices=4", "--", "--config=my config.py")
     assert done.returncode == 0, done.stderr
-    local = f"{tmp_path} -m bert_jax.runtime.local"
+    local = f"{tmp_path} -m bert_jax.runtime.cluster.local"
     assert calls[1] == f"{local} 2 --devices=4 -- --config=my config.py"
 
 

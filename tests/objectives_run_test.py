@@ -15,6 +15,7 @@ from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.data import loader
+from bert_jax.tasks import objectives
 from bert_jax.workdir import metrics
 
 LTR = "--config.task.objective=ltr"
@@ -59,7 +60,7 @@ def test_every_piece_is_predicted_from_those_before_it(micro, packing):
     sums = jax.jit(task.loss)(params, batch, None)
     weights_ = jax.jit(task.loss_weights)(batch)
     placed = jax.tree.map(jnp.asarray, batch)
-    outputs = task._forward(params, placed, None)
+    outputs = task.objective.apply(params, placed, None)
     logits = np.asarray(outputs["lm_logits"], np.float64)
     own = batch.get("sequence_ids", batch["input_mask"])
     total, count = 0.0, 0
@@ -71,6 +72,39 @@ def test_every_piece_is_predicted_from_those_before_it(micro, packing):
                 count += 1
     assert weights_ == {"lm_loss": count} and count > 100
     assert float(sums["lm_loss"]) == pytest.approx(total, rel=1e-5)
+
+
+def test_the_scores_do_not_follow_the_loss(micro, plain, tmp_path):
+    """The same checkpoint, with a loss of another size and name."""
+
+    class Halved(objectives.Objective):
+        def losses(self, outputs, batch):
+            sums = super().losses(outputs, batch)
+            return {**sums, "masked_lm_loss": 0.5 * sums["masked_lm_loss"]}
+
+    class Named(objectives.Objective):
+        def losses(self, outputs, batch):
+            half = 0.5 * super().losses(outputs, batch)["masked_lm_loss"]
+            return {"half_loss": half}
+
+        def weights(self, batch):
+            return {"half_loss": super().weights(batch)["masked_lm_loss"]}
+
+    objectives.OBJECTIVES["halved"] = Halved
+    objectives.OBJECTIVES["named"] = Named
+
+    def scores(name):
+        given = (f"--config.init_from={plain}", f"--config.task.objective={name}")
+        out, _ = run(micro, tmp_path / name, "--mode=evaluate", *given)
+        return json.loads(out)
+
+    mlm, halved, named = map(scores, ("mlm", "halved", "named"))
+    for name in ("masked_lm_loss", "perplexity", "masked_lm_accuracy", "unigram_loss"):
+        assert halved[name] == named[name] == mlm[name]
+    pieces, pairs = mlm["masked_lm_loss"], mlm["next_sentence_loss"]
+    assert mlm["loss"] == pieces + pairs
+    assert halved["loss"] == pytest.approx(pieces / 2 + pairs)
+    assert named["loss"] == named["half_loss"] == pytest.approx(pieces / 2)
 
 
 def test_without_its_loss_the_next_sentence_head_stays(micro, plain, tmp_path):

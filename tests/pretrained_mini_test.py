@@ -10,7 +10,7 @@ import pytest
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
-from bert_jax.training import asked
+from bert_jax.training import from_weights
 from tests import documented
 
 MINI = Path(__file__).parent.parent / "pretrained" / "mini"
@@ -68,10 +68,10 @@ def test_it_is_asked_on_any_device_however_it_was_trained(tmp_path):
     assert content != cudnn
     (tmp_path / "config.json").write_text(cudnn)
     begin = f"--config.init_from={tmp_path}"
-    own = asked.without_config([begin]).model
+    own = from_weights.without_config([begin]).model
     assert (own.dtype, own.attention) == ("float32", "einsum")
     given = ("--config.model.dtype=bfloat16", "--config.model.attention=cudnn")
-    own = asked.without_config([begin, *given]).model
+    own = from_weights.without_config([begin, *given]).model
     assert (own.dtype, own.attention) == ("bfloat16", "cudnn")
 
 

@@ -16,11 +16,11 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 import bert_jax
 from bert_jax import main, tokenization
 from bert_jax.convert import export, layout, merge
-from bert_jax.data import glue
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
-from bert_jax.training import initial
+from bert_jax.tasks.glue import data as glue
+from bert_jax.training import setup
 from configs import base
 from configs.finetune import text as text_config
 
@@ -77,7 +77,7 @@ def begun_with(folder, tmp_path, config=None):
     """The tokenizer of a fine-tuning run that begins with a folder's weights."""
     config = config or text_config.get_config("tiny")
     config.init_from, config.model.vocab_size = str(folder), 0
-    return initial.resolve(config, tmp_path / "run", from_data=False).tokenizer
+    return setup.build_task(config, tmp_path / "run", from_data=False).tokenizer
 
 
 def ids(tokenizer, lines):

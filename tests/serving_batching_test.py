@@ -118,6 +118,23 @@ def test_what_is_long_to_read_is_read_after_the_others():
     assert order == ["short", "long", "long", "long"]
 
 
+def test_what_is_long_to_read_gets_its_turn_while_others_come():
+    go = threading.Event()
+
+    def compute(rows):
+        assert go.wait(10)
+        if not long.done():
+            batcher.submit(of(["1"]), 60)
+        return rows
+
+    batcher = Batcher(len, int, compute, 4)
+    batcher.submit(of(["0"]))
+    long = batcher.submit(of(["7"] * 500), 50_000)
+    go.set()
+    assert long.result(10) == [7] * 500
+    batcher.close(10.0)
+
+
 def test_what_cannot_be_read_fails_alone():
     held = Held()
     wrong = held.batcher.submit(lambda: 1 / 0)

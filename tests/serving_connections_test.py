@@ -3,6 +3,7 @@ model."""
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import socket
@@ -14,7 +15,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
-from bert_jax.serving import connections, messages, server
+from bert_jax.serving import connections, server
 from bert_jax.serving.batching import Batcher
 from bert_jax.tasks.task import Task
 from tests.served import asked, connected, head, received, request, serving
@@ -47,6 +48,7 @@ def test_a_row_and_rows():
         assert asked(port, head(start="GET /health?x=1")) == (200, about)
         status, page = asked(port, head(start="GET /"))
         assert status == 200 and page == server.PAGE.read_bytes()
+        assert gc.get_threshold()[0] >= server.MOST_ROWS  # rows of one request: no look
 
 
 @pytest.mark.parametrize(
@@ -153,6 +155,43 @@ def test_who_has_gone_is_not_computed(slow):
     assert len(slow.seen) < 100
 
 
+def test_only_a_whole_request_that_is_right_is_worked_on(monkeypatch):
+    bodies, answered = [], connections._answered
+    monkeypatch.setattr(
+        connections, "_answered", lambda *of: bodies.append(of[1]) or answered(*of)
+    )
+    with serving() as port:
+        for raw in (HOLD, b"POST", request(ROW, host="evil"), head(start="GET /no")):
+            with connected(port) as client:
+                client.sendall(raw)
+                client.shutdown(socket.SHUT_WR)
+                received(client)
+        assert asked(port, request(ROW)) == (200, ROW)
+    assert bodies == [json.dumps(ROW).encode()]
+
+
+def test_who_sends_much_beyond_a_request_is_cut(slow):
+    with serving(slow) as port:
+        assert asked(port, request(ROW) + b"x" * 100_000)[0] == 0
+        slow.go.set()
+        with connected(port) as client:
+            client.sendall(request(ROW))
+            client.sendall(b"\r\n")  # as some clients do
+            assert received(client)[0] == 200
+
+
+def test_a_request_in_parts():
+    raw = request(ROW, "Expect: 100-continue")
+    body = raw.index(b"{")
+    with serving() as port, connected(port) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for at in range(body):
+            client.sendall(raw[at : at + 1])
+        assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(raw[body:])
+        assert received(client)[::2] == (200, ROW)
+
+
 def test_so_many_large_requests_at_a_time(slow, monkeypatch):
     monkeypatch.setattr(server, "MOST_LARGE", 2)
     large = request({"text": "a" * 70_000})
@@ -187,7 +226,7 @@ def test_headers_and_bodies_take_so_long(part, monkeypatch):
 
 
 def test_who_does_not_read_is_cut(monkeypatch):
-    monkeypatch.setattr(messages, "SEND_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "SEND_SECONDS", 0.3)
     with serving(lambda rows: ['"' + "a" * 8_000_000 + '"'] * len(rows)) as port:
         client = connected(port, buffer=2000)
         client.sendall(request(ROW))

@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 from runs import finish, free_port, here, start, wait_until
 
-from bert_jax.training import answering
+from bert_jax import answering
 from tests.served import connected, head
 
 

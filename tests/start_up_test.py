@@ -26,15 +26,20 @@ NEEDLESS = {
     "predict": (
         *OF_TRAINING,
         *("optax", "scipy", "pyarrow", "requests", "jax.experimental.pallas.triton"),
-        *("bert_jax.evaluate", "bert_jax.extract", "bert_jax.describe"),
+        *("bert_jax.evaluate", "bert_jax.extract.mode", "bert_jax.describe"),
         *(
-            "bert_jax.tasks.elmo",
-            "bert_jax.models.elmo",
+            "families.elmo.pretraining",
+            "families.elmo.model",
             "bert_jax.tasks.classification",
         ),
         *("bert_jax.training.optimizer", "bert_jax.models.kernels.fused"),
     ),
-    "describe": (*OF_TRAINING, "scipy", "bert_jax.predict", "bert_jax.tasks.elmo"),
+    "describe": (
+        *OF_TRAINING,
+        "scipy",
+        "bert_jax.predict",
+        "families.elmo.pretraining",
+    ),
 }
 PROGRAM = """
 import sys

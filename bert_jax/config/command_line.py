@@ -56,10 +56,9 @@ def parse(argv: Sequence[str]) -> CommandLine:
     try:
         positional = values(["bert_jax.main", *(x for x in argv if not is_field(x))])
     except flags.Error as error:
-        text = " ".join(str(error).split())
-        if re.search("flag 'config.", text):
-            text += "; set fields with --config.FIELD=VALUE"
-        raise UserError(text) from error
+        from bert_jax.config import faults
+
+        raise UserError(faults.no_flag(error)) from error
     if positional[1:]:
         raise UserError(f"{positional[1]!r}: flags begin with --")
     given = values.flag_values_dict()

@@ -6,11 +6,9 @@ A config file defines `get_config()`, which returns a ConfigDict; or `extends = 
 (`glue.py:task=mnli,size=large`) are passed to `get_config` by name.
 """
 
-import difflib
 import importlib.util
 import inspect
 import os
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -19,9 +17,13 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from bert_jax import registry
 from bert_jax.config import fields
 from bert_jax.errors import Interrupted, UserError
 
+_FAULTS = "bert_jax.config.faults"  # not loaded before there is one
+# Of config.json: fields, in their groups -> the config file that defined the value.
+DEFINED_IN = "defined_in"
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 # Each field of corpus that one stage of corpus.clean reads.
 _CLEANING = {
@@ -43,7 +45,12 @@ def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
       UserError: a file is missing or fails, a field does not exist, or a value has the
         wrong type or is not allowed (bert_jax/config/fields.py).
     """
-    return checked(_load_file(spec), spec, overrides)
+    registry.config_file = spec
+    try:
+        config = _load_file(spec)
+    finally:
+        registry.config_file = ""
+    return checked(config, spec, overrides)
 
 
 def checked(
@@ -88,29 +95,34 @@ def _schema(task: str) -> ConfigDict:
     return config
 
 
-def complete(recorded: Mapping[str, Any], where: str | os.PathLike) -> ConfigDict:
+def complete(
+    recorded: Mapping[str, Any], where: str | os.PathLike, *, code: bool = True
+) -> ConfigDict:
     """The config of a run's config.json; fields newer than the file get their value
     from configs/.
 
     Args:
       where: the file, for errors.
+      code: what a config file of the user's defined must be there too.
 
     Raises:
-      UserError: a value is not valid for its field.
+      UserError: a value is not valid for its field, or is of a file not loaded.
     """
     task = recorded["task"].get("name")
     if not isinstance(task, str):
         raise UserError(f"{where}: damaged: it has no task.name")
     config = _schema(task)
     try:
-        config.update(_tuples(recorded))
-        fields.check(config)
-    except (AttributeError, TypeError, ValueError, UserError) as error:
+        own = dict(fields.each(ConfigDict(recorded.get(DEFINED_IN, {}))))
+        config.update({n: _tuples(v) for n, v in recorded.items() if n != DEFINED_IN})
+        if code and own:
+            registry.named(_FAULTS).require_code(dict(fields.each(config)), own)
+        fields.check(config, own)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         text = " ".join(str(error).split())
-        raise UserError(
-            f"{where}: damaged: {text}; or give --config, if the run had a config file "
-            "of your own that adds to the choices"
-        ) from error
+        raise UserError(f"{where}: damaged: {text}") from error
     return config
 
 
@@ -132,22 +144,17 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
     path_text, _, arguments = spec.partition(":")
     path = Path(path_text)
     if not path.is_file():
-        there = (file.relative_to(CONFIGS.parent) for file in CONFIGS.rglob("*.py"))
-        like = difflib.get_close_matches(str(path), map(str, there), 1)
-        near = [os.path.relpath(CONFIGS.parent / each) for each in like]
-        meant = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"--config={spec}: no file {path}{meant}")
+        raise registry.named(_FAULTS).no_file(spec, path)
     if path.resolve() in above:
         raise UserError(f"{path}: extends itself through {above[-1].name}")
     given = dict(_argument(part, spec) for part in arguments.split(",") if part)
+    args: list[ConfigDict] = []
     try:
         module = _execute(path)
         function = module.get_config
         parameters = list(inspect.signature(function).parameters)
         base = getattr(module, "extends", None)
-        if base is None:
-            args = []
-        else:
+        if base is not None:
             name, colon, values = base.partition(":")
             file = f"{_find(name, path)}{colon}{values}"
             args = [_load_file(file, (*above, path.resolve())).lock()]
@@ -168,23 +175,8 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
         raise
     # The file is the user's code: it may raise anything, SystemExit too.
     except BaseException as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        here = path.resolve()
-        lines = [f.lineno for f in frames if Path(f.filename).resolve() == here] or [1]
-        if isinstance(error, SyntaxError):
-            lines = [error.lineno or 1]
-        # Of a ValueError the message is meant for the user.
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        raise UserError(f"{path}:{lines[-1]}: {kind}{_text(error)}") from error
+        raise registry.named(_FAULTS).raised(path, error, *args) from error
     raise UserError(f"{path}: get_config must return a ConfigDict")
-
-
-def _text(error: BaseException) -> str:
-    """The message of an exception from user code, in one line."""
-    try:
-        return " ".join(str(error).split())
-    except Exception:  # __str__ may be user code too
-        return "it cannot be printed"
 
 
 def _argument(part: str, spec: str) -> tuple[str, str]:
@@ -224,12 +216,9 @@ def _check_fields(config: ConfigDict, spec: str) -> None:
             raise UserError(f"{spec}: no group {group}; add it as in configs/common.py")
     known, found = dict(fields.each(schema)), dict(fields.each(config))
     for name in sorted(found.keys() - known):
-        group = name.rpartition(".")[0]
-        if group.partition(".")[0] != "task":
-            there = sorted(n.rpartition(".")[2] for n in known if n.startswith(group))
-            raise UserError(
-                f"{spec}: no field config.{name} in configs/common.py"
-                + (f"; config.{group} has {', '.join(there)}" if group else "")
+        if not name.startswith("task."):
+            raise registry.named(_FAULTS).no_field(
+                schema, name, f"{spec}: config.{name}"
             )
     for name, default in known.items():
         if name not in found:
@@ -260,15 +249,6 @@ def field_of(text: str) -> str:
     return text.lstrip("-").partition("=")[0].partition(".")[2]
 
 
-def _meant(config: ConfigDict, path: str) -> str:
-    """Fields of this name in other groups, or else the most similar name."""
-    names = [f"config.{name}" for name, _ in fields.each(config)]
-    last = path.rpartition(".")[2]
-    same = [name for name in names if name.rpartition(".")[2] == last]
-    found = same or difflib.get_close_matches(path, names, 1)
-    return f"did you mean --{' or --'.join(found)}? " if found else ""
-
-
 def override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
     """Applies one `--config.FIELD=VALUE`.
 
@@ -284,11 +264,7 @@ def override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
     for group in groups:
         where = where.get(group) if isinstance(where, ConfigDict) else None
     if not isinstance(where, ConfigDict) or field not in where:
-        known = where if isinstance(where, ConfigDict) else config
-        raise UserError(
-            f"--{path}: no such field; {_meant(config, path)}there are "
-            f"{', '.join(sorted(known))}"
-        )
+        raise registry.named(_FAULTS).no_field(config, field_of(text), f"--{path}")
     if isinstance(where[field], ConfigDict):
         raise UserError(f"--{path}: a group; set one of {', '.join(where[field])}")
     values = flags.FlagValues()

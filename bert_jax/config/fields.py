@@ -3,7 +3,7 @@
 Checks that need more than the config (devices, data, weights) are where that is known.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -30,12 +30,14 @@ _TABLE: dict[str, rules.Rule] = {
     "model.layer_norm_eps": rules.number("(0, inf)"),
     "model.dtype": rules.one_of("float32", "bfloat16"),
     "model.attention": rules.registered(
-        *("einsum", "fused", "cudnn"), where="bert_jax.models.attention:ATTENTIONS"
+        "models.attention:ATTENTIONS", *("einsum", "fused", "cudnn")
     ),
+    "model.layer": rules.registered("models.encoder:LAYERS", "post_norm"),
+    "model.positions": rules.registered("models.positions:POSITIONS", "learnt"),
     "model.remat": rules.one_of("none", "full", "dots"),
     "model.scan_layers": rules.flag,
     "model.causal": rules.flag,
-    "model.architecture": rules.registered(*FAMILIES, where="bert_jax.family:FAMILIES"),
+    "model.architecture": rules.registered("family:FAMILIES", *FAMILIES),
     "tokenizer.vocab_file": rules.text,
     "tokenizer.vocab_size": rules.whole(1),
     "tokenizer.lowercase": rules.flag,
@@ -65,6 +67,7 @@ _TABLE: dict[str, rules.Rule] = {
     "corpus.packing": rules.flag,
     "corpus.packed_pairs": rules.whole(1, 64),
     "corpus.shift_positions": rules.flag,
+    "masking.name": rules.registered("data.masking:MASKINGS", "bert"),
     "masking.masked_lm_prob": rules.number("(0, 1]"),
     "masking.max_predictions_per_seq": rules.whole(1, rules.SIZE),
     "masking.whole_word": rules.flag,
@@ -78,16 +81,16 @@ _TABLE: dict[str, rules.Rule] = {
     "phase2.learning_rate": rules.number(),
     "phase2.warmup_steps": rules.whole(),
     "task.name": rules.filled,
-    "task.objective": rules.one_of("mlm", "ltr"),
+    "task.objective": rules.registered("tasks.objectives:OBJECTIVES", "mlm", "ltr"),
     "task.nsp_loss": rules.flag,
     "task.word_initializer": rules.one_of("normal", "counted"),
     "optimizer.name": rules.registered(
+        "training.optimizer:OPTIMIZERS",
         *("bert_adam", "adamw", "lamb", "muon", "adagrad", "openai_adam"),
-        where="bert_jax.training.optimizer:OPTIMIZERS",
     ),
     "optimizer.schedule": rules.registered(
+        "training.optimizer:SCHEDULES",
         *("polynomial", "openai_linear", "openai_cosine"),
-        where="bert_jax.training.optimizer:SCHEDULES",
     ),
     "optimizer.learning_rate": rules.number(),
     "optimizer.warmup_steps": rules.whole(),
@@ -161,42 +164,23 @@ _TABLE: dict[str, rules.Rule] = {
     "task.tag_column": rules.whole(-rules.SIZE, rules.SIZE),
     "task.scheme": rules.one_of("entities", "none"),
     "task.document_context": rules.flag,
-    # Fields of configs/elmo.py.
-    "task.words": rules.one_of("spaces", "punctuation"),
-    "task.max_characters": rules.whole(3, 10_000),
-    "task.character_size": rules.whole(1, rules.SIZE),
-    "task.filters": rules.texts,
-    "task.activation": rules.one_of("relu", "tanh"),
-    "task.highways": rules.whole(0, 100),
-    "task.skip": rules.flag,
-    "task.cell_clip": rules.number(),
-    "task.projection_clip": rules.number(),
-    "task.unroll": rules.whole(1, rules.SIZE),
-    "task.fresh": rules.number("[0, 1]"),
-    "task.samples": rules.whole(1, rules.SIZE),
-    "task.lm_coef": rules.number(),
-    "task.both_orders": rules.flag,
-    # Fields of configs/finetune/ with model=elmo.
-    "task.elmo_system": rules.one_of("attention", "finetuned"),
-    "task.lstm_size": rules.whole(1, rules.SIZE),
-    "task.lstm_layers": rules.whole(1, 100),
-    "task.elmo_dropout": rules.number("[0, 1)"),
-    "task.dropout": rules.number("[0, 1)"),
-    "task.classifier_size": rules.whole(0, rules.SIZE),
-    "task.tag_scheme": rules.one_of("", "BIO", "IOB1", "BIOES", "none"),
 }
 
+# The fields that name evaluation data, and all data that a task reads.
+EVALUATED = ("task.data_dir", "task.dev_file", "task.test_file")
+DATA = (*EVALUATED, "task.train_file")
 _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 
-def check(config: ConfigDict) -> None:
-    """Checks every value.
+def check(config: ConfigDict, own: Collection[str] = ()) -> None:
+    """Checks every value; of fields that the user's `own` code defines, the type.
 
     Raises:
       UserError: a value is not allowed, or not together with another field.
     """
+    table = _table(config)
     for name, value in each(config):
-        rule = _TABLE.get(name) or _of_type(value)
+        rule = (name not in own and table.get(name)) or _of_type(value)
         if fault := _fault(rule, value):
             shown = repr(value) if isinstance(value, str) else str(value)
             raise UserError(f"config.{name}={shown[:200]}: {fault}")
@@ -212,9 +196,17 @@ def each(config: ConfigDict) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def is_known(name: str) -> bool:
-    """Whether the table has this field."""
-    return name in _TABLE
+def is_known(name: str, config: ConfigDict) -> bool:
+    """Whether there is a rule for this field."""
+    return name in _table(config)
+
+
+def _table(config: ConfigDict) -> Mapping[str, rules.Rule]:
+    """The rules of all configs, and those of the config's family."""
+    model, task = config.get("model", {}), config.get("task", {})
+    name, architecture = task.get("name"), model.get("architecture")
+    own = name if name in FAMILIES else architecture
+    return {**_TABLE, **FAMILIES[own].rules} if own in FAMILIES else _TABLE
 
 
 def _of_type(value: Any) -> rules.Rule:

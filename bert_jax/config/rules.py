@@ -63,14 +63,14 @@ def several_of(*choices: str) -> Rule:
     return fault
 
 
-def registered(*choices: str, where: str) -> Rule:
+def registered(where: str, *choices: str) -> Rule:
     """One of ours, or one that a config file has added to a registry.
 
     Args:
-      where: the registry, as MODULE:NAME; it needs slow imports, so it is looked at
-        only if the config file has imported it.
+      where: the registry, as MODULE:NAME in bert_jax; it needs slow imports, so it is
+        looked at only if the config file has imported it.
     """
-    module, name = where.split(":")
+    module, name = f"bert_jax.{where}".split(":")
 
     def fault(value: Any) -> str | None:
         added = getattr(sys.modules.get(module), name, {})

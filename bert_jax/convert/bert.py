@@ -13,7 +13,7 @@ from bert_jax.convert import config as theirs
 from bert_jax.convert import layout, reading
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 from bert_jax.tokenization import SPECIAL_TOKENS
 
 DIALECT = "huggingface"
@@ -97,8 +97,8 @@ def named(
     found = named[0] if isinstance(named, list) else named
     if not isinstance(found, str) or found not in known:
         raise UserError(
-            f"{path}: architecture {outside.shown(found)} is not supported; supported "
-            f"are {', '.join(known)}"
+            f"{path}: architecture {untrusted.shown(found)} is not supported; "
+            f"supported are {', '.join(known)}"
         )
     return found
 
@@ -108,7 +108,7 @@ def _architecture(fields: Mapping[str, Any], path: Path) -> str:
     position = fields.get("position_embedding_type", "absolute")
     if position != "absolute":
         raise UserError(
-            f"{path}: position_embedding_type={outside.shown(position)}; must be "
+            f"{path}: position_embedding_type={untrusted.shown(position)}; must be "
             "'absolute'"
         )
     if fields.get("add_cross_attention"):
@@ -116,8 +116,8 @@ def _architecture(fields: Mapping[str, Any], path: Path) -> str:
     if fields.get("is_decoder") and architecture not in layout.CAUSAL:
         raise UserError(
             f"{path}: is_decoder is set, left to right, and architecture "
-            f"{outside.shown(architecture)} reads [CLS], which has seen nothing then; "
-            f"only {', '.join(layout.CAUSAL)} can be read"
+            f"{untrusted.shown(architecture)} reads [CLS], which has seen nothing "
+            f"then; only {', '.join(layout.CAUSAL)} can be read"
         )
     return architecture
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 
 # The constructors' defaults, for fields that a file leaves out: BertConfig in
 # modeling.py and in `transformers`, which differ in type_vocab_size only.
@@ -59,19 +59,19 @@ def bert_config(fields: dict[str, Any], path: Path, type_vocab_size: int) -> Ber
             or not 0 <= value <= 1e9
         ):
             raise UserError(
-                f"{path}: {name}={outside.shown(value)} is not a valid number"
+                f"{path}: {name}={untrusted.shown(value)} is not a valid number"
             )
         values[name] = value if name in integers else float(value)
     act = fields.get("hidden_act", "gelu")
     if not isinstance(act, str) or act not in _ACTIVATIONS:
         raise UserError(
-            f"{path}: hidden_act={outside.shown(act)}; supported are "
+            f"{path}: hidden_act={untrusted.shown(act)}; supported are "
             f"{', '.join(_ACTIVATIONS)}"
         )
     values |= {"hidden_act": _ACTIVATIONS[act], "dtype": "float32"}
     values |= {"attention": "einsum", "remat": "none", "scan_layers": False}
     values["causal"] = bool(fields.get("is_decoder", False))
-    values |= {"architecture": "bert", "position_initializer": "normal"}
+    values["architecture"] = "bert"
     try:
         return BertConfig.create(values, values["vocab_size"])
     except UserError as error:

@@ -16,7 +16,7 @@ from bert_jax import tokenization
 from bert_jax.convert import huggingface, layout, model_card, reading
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import outside, temporary
+from bert_jax.runtime import temporary, untrusted
 
 _FILES = {
     *("README.md", "config.json", "model.safetensors"),
@@ -102,7 +102,7 @@ def check_target(folder: Path) -> None:
     every = {name for kind in tokenization.kinds() for name in kind.files}
     ours = bool(names) and not names - _FILES - every and "config.json" in names
     if ours:
-        ours = huggingface.is_export(outside.read_json(folder, "config.json"))
+        ours = huggingface.is_export(untrusted.read_json(folder, "config.json"))
     if names and not ours:
         raise UserError(
             f"--output={folder}: has files that no export writes; name a new folder"

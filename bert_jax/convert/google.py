@@ -14,7 +14,7 @@ from bert_jax.convert.config import bert_config
 from bert_jax.convert.reading import GOOGLE_CONFIG
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 
 DIALECT = "google"
 # The optimizer's variables, which are not weights (optimization.py).
@@ -55,7 +55,7 @@ def read(
 
 def read_config(folder: Path) -> BertConfig:
     """The model's sizes; raises UserError if they are wrong or not supported."""
-    fields = outside.read_json(folder, GOOGLE_CONFIG)
+    fields = untrusted.read_json(folder, GOOGLE_CONFIG)
     return bert_config(fields, folder / GOOGLE_CONFIG, type_vocab_size=16)
 
 
@@ -144,7 +144,7 @@ def _prefix(folder: Path) -> Path:
     if not shards:
         raise UserError(f"{prefix}.data-00000-of-00001: no such file")
     for path in (indices[0], *shards):
-        outside.inside(folder, path.name)
+        untrusted.inside(folder, path.name)
     return prefix
 
 

@@ -19,7 +19,7 @@ from bert_jax.convert.reading import INDEX, PICKLE, WEIGHTS
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 
 # The field of config.json that says which run a model is from, and marks a folder as an
 # export.
@@ -47,7 +47,7 @@ def read(
       UserError: a file is missing or damaged, or no family has such models.
     """
     path = folder / "config.json"
-    fields = outside.read_json(folder, "config.json")
+    fields = untrusted.read_json(folder, "config.json")
     form = _family(fields, path).huggingface
     tensors = _Tensors(folder, form.BUFFER)
     found: layout.Weights = form.read(
@@ -63,7 +63,7 @@ def read(
 
 def read_config(folder: Path) -> BertConfig:
     """The model's sizes; raises UserError if they are wrong or not supported."""
-    fields = outside.read_json(folder, "config.json")
+    fields = untrusted.read_json(folder, "config.json")
     config: BertConfig = _family(
         fields, folder / "config.json"
     ).huggingface.read_config(fields, folder)
@@ -81,7 +81,7 @@ def _family(fields: Mapping[str, Any], path: Path) -> Family:
         if kind and family.model_type == kind:
             return family
     raise UserError(
-        f"{path}: model_type is {outside.shown(kind)}; only "
+        f"{path}: model_type is {untrusted.shown(kind)}; only "
         f"{', '.join(f.model_type for f in FAMILIES.values() if f.model_type)} can be "
         "read"
     )
@@ -94,7 +94,9 @@ def provenance(folder: Path) -> dict[str, Any]:
     Raises:
       UserError: one has the wrong type.
     """
-    return _provenance(outside.read_json(folder, "config.json"), folder / "config.json")
+    return _provenance(
+        untrusted.read_json(folder, "config.json"), folder / "config.json"
+    )
 
 
 def is_export(fields: Mapping[str, Any]) -> bool:
@@ -113,12 +115,13 @@ def _provenance(fields: dict[str, Any], path: Path) -> dict[str, Any]:
         and isinstance(config.get("task"), dict)
         and isinstance(config["task"].get("name", ""), str)
         and isinstance(named.get("step", 0), int)
-        and isinstance(named.get("max_seq_length", 1), int)
+        and isinstance(length := named.get("max_seq_length", 1), int)
+        and length > 0
         and _are_scores(named.get("scores", {}))
     ):
         raise UserError(
-            f"{path}: {PROVENANCE}={outside.shown(own)} is not from an export; remove "
-            "this field"
+            f"{path}: {PROVENANCE}={untrusted.shown(own)} is not from an export; "
+            "remove this field"
         )
     return own
 
@@ -128,6 +131,7 @@ def _are_scores(given: Any) -> bool:
     return isinstance(given, dict) and all(
         isinstance(scores, dict)
         and all(isinstance(value, int | float) for value in scores.values())
+        and all(isinstance(x, float) or abs(x) < 1 << 63 for x in scores.values())
         for scores in given.values()
     )
 
@@ -139,7 +143,8 @@ def read_labels(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
         number = fields.get("num_labels", 2)
         if not isinstance(number, int) or not 0 < number <= 100_000:
             raise UserError(
-                f"{path}: num_labels={outside.shown(number)} is not a number of labels"
+                f"{path}: num_labels={untrusted.shown(number)} is not a number of "
+                "labels"
             )
         return layout.default_labels(number)
     try:
@@ -150,7 +155,7 @@ def read_labels(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
         if label in labels[:index]:
             raise UserError(
                 f"{path}: id2label names both {labels.index(label)} and {index} "
-                f"{outside.shown(label)}; give each a name of its own"
+                f"{untrusted.shown(label)}; give each a name of its own"
             )
     return tuple(labels)
 
@@ -184,10 +189,12 @@ class _Tensors:
         if self._buffer.fullmatch(ours):
             return
         if ours in self.shapes:
-            raise UserError(f"{path}: has {outside.shown(name)} twice, under two names")
+            raise UserError(
+                f"{path}: has {untrusted.shown(name)} twice, under two names"
+            )
         if kind not in _FLOATS:
             raise UserError(
-                f"{path}: {outside.shown(name)} holds {kind}, not floating-point "
+                f"{path}: {untrusted.shown(name)} holds {kind}, not floating-point "
                 "numbers"
             )
         self._places[ours] = (path, name)
@@ -210,29 +217,29 @@ class _Tensors:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    whole = outside.inside(folder, WEIGHTS)
+    whole = untrusted.inside(folder, WEIGHTS)
     if whole is not None:
         return [whole]
-    if outside.inside(folder, INDEX, outside.MAX_JSON_BYTES) is None:
+    if untrusted.inside(folder, INDEX, untrusted.MAX_JSON_BYTES) is None:
         if (folder / PICKLE).exists() or (folder / f"{PICKLE}.index.json").exists():
             raise UserError(
                 f"{folder}: {PICKLE} is a pickle, which can execute code, so it is not "
                 f"read; convert it, in that folder: {_CONVERT}"
             )
         raise UserError(f"{folder}: has no {WEIGHTS}")
-    shards = outside.read_json(folder, INDEX).get("weight_map")
+    shards = untrusted.read_json(folder, INDEX).get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise UserError(f"{folder / INDEX}: has no weight_map")
     paths = []
     for name in sorted({str(shard) for shard in shards.values()}):
         try:
-            path = outside.inside(folder, name)
+            path = untrusted.inside(folder, name)
         except (OSError, ValueError):  # no name of a file: too long, or with a NUL
             path = None
         if path is None:
             raise UserError(
-                f"{folder / INDEX}: names {outside.shown(name)}, which does not exist; "
-                "download the folder again"
+                f"{folder / INDEX}: names {untrusted.shown(name)}, which does not "
+                "exist; download the folder again"
             )
         paths.append(path)
     return paths

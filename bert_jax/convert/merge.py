@@ -78,7 +78,7 @@ def merge(
     if stacked:
         params = stack_layers(params, weights.config.num_hidden_layers)
     decisive = ("num_hidden_layers", "hidden_act", "layer_norm_eps", "causal")
-    for field in ("architecture", *decisive):
+    for field in ("architecture", *decisive, "layer", "positions"):
         mine, there = getattr(config, field), getattr(weights.config, field)
         if mine != there:
             raise UserError(

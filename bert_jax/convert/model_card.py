@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,9 @@ _FIELDS = (
 )
 
 
+_TICK = "\\u0060"  # in JSON; the character itself would end the code
+
+
 def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
     """The card: what the model is, how to open it, its scores, how it was trained.
 
@@ -33,15 +37,17 @@ def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
     count = sum(math.prod(np.shape(value)) for value in params)
     parts = [
         _header(weights, provenance),
-        f"# {name}",
+        f"# {_plain(name)}",
         f"A {weights.architecture}: {size.num_hidden_layers} layers, "
         f"{size.hidden_size} hidden, {size.num_attention_heads} heads, {count:,} "
         f"parameters, {size.vocab_size:,} pieces, {lengths(size, provenance)}.",
         _code(name, weights.architecture),
     ]
     for split, scores in provenance.get("scores", {}).items():
-        rows = [(key, f"{value:.4g}") for key, value in scores.items()]
-        parts.append(f"Scores on {split}:\n\n{_markdown(rows, ('score', 'value'))}")
+        rows = [(_plain(key), f"{value:.4g}") for key, value in scores.items()]
+        parts.append(
+            f"Scores on {_plain(split)}:\n\n{_markdown(rows, ('score', 'value'))}"
+        )
     if config := provenance.get("config"):
         fields = {
             f"{group}.{key}" if isinstance(own, dict) else group: value
@@ -50,7 +56,7 @@ def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
         }
         corpus = fields.get("task.name") == "pretraining"
         rows = [
-            (key, f"`{json.dumps(fields[key])}`")
+            (key, f"`{json.dumps(fields[key]).replace('`', _TICK)}`")
             for key in _FIELDS
             if fields.get(key) or (key == "seed" and key in fields)
             if corpus or key != "corpus.sources"
@@ -99,6 +105,11 @@ def _code(name: str, architecture: str) -> str:
         f"model = {architecture}.from_pretrained({json.dumps(name)})\n"
         "```"
     )
+
+
+def _plain(name: str) -> str:
+    """A name, which may be another's, without a character that means something."""
+    return re.sub(r"[^\w ./-]", lambda found: f"&#{ord(found[0])};", name)
 
 
 def _markdown(rows: list[tuple[str, str]], header: tuple[str, str]) -> str:

@@ -12,7 +12,6 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from bert_jax import tokenization
-from bert_jax.config import configuration
 from bert_jax.config.phases import phases
 from bert_jax.convert import layout
 from bert_jax.convert.layout import Weights
@@ -38,7 +37,7 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
     # Imported here: weights of other kinds do not need Orbax.
     from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 
-    config = configuration.complete(workdir.read_config(folder), folder / "config.json")
+    config = workdir.recorded(folder, code=False)
     name = name or checkpoint_name(config)
     if only is not None:
         name = CHECKPOINTS
@@ -112,7 +111,7 @@ def scores(
 def trained_length(folder: Path, step: int) -> dict[str, int]:
     """`max_seq_length`: the most tokens of a text that the run has learnt from until a
     step; nothing where it learns every position, or is of a user's own task."""
-    config = configuration.complete(workdir.read_config(folder), folder / "config.json")
+    config = workdir.recorded(folder, code=False)
     if "max_seq_length" in config.task:
         return {"max_seq_length": config.task.max_seq_length}
     if config.task.name != "pretraining" or config.corpus.shift_positions:
@@ -132,6 +131,8 @@ def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -
         for parameter in table.parameters(part, config, *labels)
     }
     there = {name: x.shape for name, x in flatten_dict(params, sep="/").items()}
+    if config.layer != "post_norm" or config.positions != "learnt":
+        return  # only the file that added them knows what they hold
     for name in sorted(by_config.keys() | there):
         ours, saved = by_config.get(name), there.get(name)
         if ours != saved:
@@ -176,7 +177,8 @@ def _unstacked(params: Mapping[str, Any]) -> dict[str, Any]:
     stacked = params["bert"]["encoder"].get("layers")
     if stacked is None:
         return dict(params)
-    encoder = {
+    rest = {k: v for k, v in params["bert"]["encoder"].items() if k != "layers"}
+    encoder = rest | {
         f"layer_{index}": jax.tree.map(lambda leaf, i=index: leaf[i], stacked)
         for index in range(len(jax.tree.leaves(stacked)[0]))
     }

@@ -1,5 +1,6 @@
 """Reads and exports weights of every kind; chooses the reader by the folder."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -7,24 +8,22 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.convert import config as theirs
-from bert_jax.convert import layout, reading, runs
+from bert_jax.convert import layout, origins, reading, runs
 from bert_jax.convert.layout import Weights
+from bert_jax.convert.merge import Report, check_tokenizer, merge
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import outside, storage
+from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 
-# The fields of `config.model` that must match for weights to be usable.
+# The fields of `config.model` that must match for weights to be usable; FIELDS by
+# `GROUP.NAME`, as a run takes them from its weights.
 SHAPE = theirs.DECISIVE
 # A model's spare rows, which make their number a multiple, as NVIDIA's 30,528.
 _PADDED, _SPARE = 8, 128
-_WEIGHT_FILES = (
-    *(reading.WEIGHTS, reading.INDEX, reading.PICKLE),
-    f"{reading.PICKLE}.index.json",
-)
-_ELMOS_FILE = "options.json"
+FIELDS = tuple(f"model.{name}" for name in SHAPE)
 
 
 def read(
@@ -45,8 +44,8 @@ def read(
     Raises:
       UserError: the folder is none of these, or damaged.
     """
-    folder, step = _located(path)
-    match _origin(folder):
+    folder, step = origins.located(path)
+    match origins.kind(folder):
         case "google":
             from bert_jax.convert import google
 
@@ -55,33 +54,15 @@ def read(
             from bert_jax.convert import huggingface
 
             return huggingface.read(folder, place)
-        case "elmo":
-            raise only_an_elmo(folder)
         case _:
+            _check_readable(folder)
             return runs.read(folder, name, step)[0]
-
-
-def read_elmo(path: str | Path, name: str = "") -> Any:
-    """Reads an ELMo, an `elmo_sources.Found`; arguments as in `read`.
-
-    Raises:
-      UserError: it is none, or damaged.
-    """
-    folder, step = _located(path)
-    if _origin(folder) != "elmo":
-        raise UserError(
-            f"{folder}: not an ELMo's weights; name a folder with options.json and "
-            "weights.hdf5, or a run of configs/elmo.py"
-        )
-    from bert_jax.convert import elmo_sources
-
-    return elmo_sources.read(folder, name, step)
 
 
 def check(path: str | Path) -> None:
     """Raises UserError if `path` is not a folder of weights."""
-    folder, step = _located(path)
-    if _origin(folder) in ("workdir", "elmo") and step is not None:
+    folder, step = origins.located(path)
+    if origins.kind(folder) == "workdir" and step is not None:
         from bert_jax.workdir.checkpoint import Checkpoints
 
         with Checkpoints.of_another(folder, only=step):
@@ -99,8 +80,8 @@ def read_tokenizer(
     Raises:
       UserError: it is damaged, or does not match the model.
     """
-    folder, _ = _located(path)
-    origin = _origin(folder)
+    folder, _ = origins.located(path)
+    origin = origins.kind(folder)
     tokenizer = tokenization.of_folder(folder)
     if tokenizer is not None and config is not None:
         pieces, rows = tokenizer.get_vocab_size(), config.vocab_size
@@ -116,14 +97,14 @@ def read_tokenizer(
 
 def read_labels(path: str | Path) -> tuple[str, ...]:
     """The names of a fine-tuned model's outputs, if the folder has any."""
-    folder, _ = _located(path)
-    if workdir.has_config(folder) and _origin(folder) in ("workdir", "elmo"):
+    folder, _ = origins.located(path)
+    if origins.kind(folder) == "workdir":
         return tuple(workdir.read_config(folder)["task"].get("labels", ()))
-    match _origin(folder):
+    match origins.kind(folder):
         case "huggingface":
             from bert_jax.convert import huggingface
 
-            fields = outside.read_json(folder, "config.json")
+            fields = untrusted.read_json(folder, "config.json")
             return huggingface.read_labels(fields, folder / "config.json")
         case _:
             return ()
@@ -131,12 +112,12 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
 
 def read_kind(path: str | Path) -> str | None:
     """The `task.kind` of a text classifier, if its folder says it."""
-    folder, _ = _located(path)
-    if _origin(folder) != "huggingface":
+    folder, _ = origins.located(path)
+    if origins.kind(folder) != "huggingface":
         return None
     from bert_jax.convert import huggingface
 
-    return huggingface.read_kind(outside.read_json(folder, "config.json"))
+    return huggingface.read_kind(untrusted.read_json(folder, "config.json"))
 
 
 def read_shape(path: str | Path) -> dict[str, Any]:
@@ -145,46 +126,48 @@ def read_shape(path: str | Path) -> dict[str, Any]:
     Raises:
       UserError: see `read`.
     """
-    folder, _ = _located(path)
-    match _origin(folder):
+    folder, _ = origins.located(path)
+    match origins.kind(folder):
         case "workdir":
             fields = workdir.read_config(folder)["model"]
             return {name: fields[name] for name in SHAPE if name in fields}
-        case "elmo":
-            return {"architecture": "elmo"}
         case "huggingface":
             from bert_jax.convert import huggingface
 
             model = huggingface.read_config(folder)
-        case _:
+        case "google":
             from bert_jax.convert import google
 
             model = google.read_config(folder)
+        case _:
+            raise origins.family_of(folder).weights.refusal(folder)
     return {name: getattr(model, name) for name in SHAPE}
 
 
-def decisive(architecture: str) -> tuple[str, ...]:
-    """The fields, by `GROUP.NAME`, that a run takes from its weights."""
-    if architecture == "elmo":
-        from bert_jax.convert import elmo_sources
-
-        return elmo_sources.FIELDS
-    return tuple(f"model.{name}" for name in SHAPE)
+def shape(path: str | Path) -> dict[str, Any]:
+    """As `read_shape`, by `GROUP.NAME`."""
+    return {f"model.{name}": value for name, value in read_shape(path).items()}
 
 
-def read_elmo_shape(path: str | Path) -> dict[str, Any]:
-    """An ELMo's fields; see `elmo_sources.shape`."""
-    from bert_jax.convert import elmo_sources
+def start(task: Any, abstract: Any, name: str = "") -> tuple[dict[str, Any], Report]:
+    """See `training.setup.init_weights`, which asks the task's family."""
+    source = task.config.init_from
+    found = read(source, name=name)
+    check_tokenizer(task.tokenizer, read_tokenizer(source, found.config), source)
+    labels = tuple(task.config.task.get("labels", ()))
+    if labels and not _same(found.labels, labels):
+        found = _without(found, layout.LABELLED_HEADS)
+    from bert_jax.runtime import hub
 
-    return elmo_sources.shape(_located(path)[0])
+    return merge(abstract, found, task.model_config, hub.resolved(source))
 
 
 def recorded(path: str | Path) -> dict[str, Any] | None:
     """The config of the run that wrote these weights; None if unknown."""
-    folder, _ = _located(path)
-    if workdir.has_config(folder) and _origin(folder) in ("workdir", "elmo"):
+    folder, _ = origins.located(path)
+    if origins.kind(folder) == "workdir":
         return workdir.read_config(folder)
-    match _origin(folder):
+    match origins.kind(folder):
         case "huggingface":
             from bert_jax.convert import huggingface
 
@@ -221,16 +204,13 @@ def export(
     from bert_jax.convert import huggingface, model_card
 
     huggingface_export.check_target(folder.absolute())
-    match _origin(source):
-        case "elmo":
-            raise only_an_elmo(source)
+    match origins.kind(source):
         case "workdir":
+            _check_readable(source)
             found, step = runs.read(source, name)
             config = workdir.read_config(source)
             own = [f"head {name}" for name in found.left_over]
-            if found.config.attention != "einsum":
-                own.append(f"attention {found.config.attention}")
-            if own:
+            if own := own + found.config.of_your_own():
                 raise UserError(
                     f"{source}: the {' and '.join(own)} of your own cannot be "
                     "exported; Hugging Face's BERT has no such part"
@@ -256,64 +236,29 @@ def export(
     return model_card.lengths(found.config, provenance)
 
 
-def _located(path: str | Path) -> tuple[Path, int | None]:
-    """The folder, and the step where `path` is RUN/checkpoints/STEP."""
-    from bert_jax.runtime import hub
-
-    return storage.numbered(hub.path(path), runs.CHECKPOINTS)
+def refusal(folder: Path) -> UserError:
+    """For a folder with these weights, where another family's are required."""
+    return UserError(f"{folder}: weights of {origins.family_of(folder).title}")
 
 
-def _origin(folder: Path) -> str:
-    """The kind of a folder: "workdir", "huggingface", "google"; or "elmo", which may be
-    a work directory too.
-
-    Raises:
-      UserError: it is none of these.
-    """
-    try:
-        names = {path.name for path in folder.iterdir()}
-    except (FileNotFoundError, NotADirectoryError) as error:
-        from bert_jax.runtime import hub
-
-        name = hub.likely(str(folder))
-        raise UserError(
-            f"{folder}: no such folder; a work directory, a Hugging Face folder or "
-            "one with Google's bert_config.json and bert_model.ckpt.* is required"
-            + (f"; on the Hugging Face Hub it would be {name}" if name else "")
-        ) from error
-    if storage.in_bucket(folder) and names & {reading.GOOGLE_CONFIG, *_WEIGHT_FILES}:
-        raise UserError(
-            f"{folder}: in a bucket only work directories can be read; copy it to this "
-            "machine (gcloud storage cp -r) and name the copy"
-        )
-    if names & set(_WEIGHT_FILES):
-        return "huggingface"
-    if reading.GOOGLE_CONFIG in names:
-        return "google"
-    if _ELMOS_FILE in names:
-        return "elmo"
-    if "config.json" not in names:
-        missing = (
-            reading.GOOGLE_CONFIG if list(folder.glob("*.ckpt*")) else "config.json"
-        )
-        raise UserError(f"{folder}: has no {missing}")
-    if runs.CHECKPOINTS in names:
-        own = workdir.read_config(folder)
-        named = own["task"].get("name"), own["model"].get("architecture")
-        return "elmo" if "elmo" in named else "workdir"
-    raise UserError(f"{folder}: has no {reading.WEIGHTS} and no {runs.CHECKPOINTS}/")
+def _check_readable(folder: Path) -> None:
+    """Raises UserError if another family's own module reads the folder."""
+    family = origins.family_of(folder)
+    if family.weights.__name__ != __name__:
+        raise family.weights.refusal(folder)
 
 
-def only_an_elmo(folder: Path) -> UserError:
-    """For a folder with an ELMo, where a BERT or GPT is required."""
-    if workdir.has_config(folder):
-        name = workdir.read_config(folder)["task"].get("name")
-        if name != "elmo":
-            return UserError(
-                f"{folder}: {name} with an ELMo; Hugging Face has no such model, so it "
-                "is neither exported nor loaded; ask it with --mode=predict"
-            )
-    return UserError(
-        f"{folder}: ELMo's weights; bert_jax.elmo.load opens them, and configs of "
-        "configs/finetune/ with model=elmo start from them"
+def _same(theirs: tuple[str, ...], ours: tuple[str, ...]) -> bool:
+    """Whether the labels are the same; LABEL_0, ... count as unnamed."""
+    unnamed = theirs == layout.default_labels(len(theirs))
+    return theirs == ours or (unnamed and len(theirs) == len(ours))
+
+
+def _without(found: Weights, heads: tuple[str, ...]) -> Weights:
+    """The weights without the classifier heads, whose labels are not the task's."""
+    gone = tuple(f"{head} (of other labels)" for head in heads if head in found.params)
+    return dataclasses.replace(
+        found,
+        params={k: v for k, v in found.params.items() if k not in heads},
+        left_over=(*gone, *found.left_over),
     )

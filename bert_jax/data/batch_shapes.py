@@ -12,7 +12,7 @@ def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
     predictions = phase.max_predictions_per_seq
     pairs: tuple[int, ...] = ()
     if config.corpus.packing:
-        from bert_jax.data import packing
+        from bert_jax.data.packing import pairs as packing
 
         tokens += ("sequence_ids", "position_ids")
         share = config.masking.masked_lm_prob
@@ -31,4 +31,4 @@ def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
 
 def has_masks(config: ConfigDict) -> bool:
     """Whether pieces are masked, to be predicted; left to right all are predicted."""
-    return bool(config.task.get("objective") != "ltr")
+    return bool(config.task.get("objective") != "ltr" and not config.model.causal)

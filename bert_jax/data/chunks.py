@@ -7,7 +7,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.data import corpus, pieces, vocabulary
+from bert_jax.data import corpus, segments, vocabulary
 from bert_jax.data.corpus import Document
 from bert_jax.data.shards import Chunk
 from bert_jax.errors import UserError
@@ -35,7 +35,7 @@ def documents(config: ConfigDict) -> Iterator[list[Document]]:
     else:
         place = storage.path(settings.data_dir)
         found = corpus.documents(tuple(settings.sources), place)
-    return pieces.read(found, settings.max_document_bytes, settings.language)
+    return segments.read(found, settings.max_document_bytes, settings.language)
 
 
 def identity(config: ConfigDict) -> dict[str, Any]:

@@ -29,7 +29,7 @@ import sentencex
 from bert_jax.data import digests
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, storage
+from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path
 
 
@@ -117,11 +117,11 @@ def identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:
 def _identity(source: str, data_dir: Path) -> list[Any]:
     kind, name = _kind(source)
     if kind == "pydocs":
-        from bert_jax.data import pydocs
+        from bert_jax.data.sources import pydocs
 
         return [kind, *pydocs.identity()]
     if kind == "tfds":
-        from bert_jax.data import tfds_source
+        from bert_jax.data.sources import tfds as tfds_source
 
         info = tfds_source.prepared(name).info
         splits = sorted(info.splits.items())
@@ -155,7 +155,7 @@ def _is_wikipedia(name: str) -> bool:
 def _read(source: str, data_dir: Path) -> Iterator[Document]:
     kind, name = _kind(source)
     if kind == "pydocs":
-        from bert_jax.data import pydocs
+        from bert_jax.data.sources import pydocs
 
         yield from _read_json_lines(pydocs.extract(data_dir))
     elif kind == "tfds":
@@ -165,7 +165,7 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
             files = _hub_files(source)
         for document in itertools.chain.from_iterable(map(_read_parquet, files)):
             if _is_wikipedia(name):
-                from bert_jax.data import wikipedia
+                from bert_jax.data.sources import wikipedia
 
                 document = Document(wikipedia.paragraphs(document.text), "lines")
             yield document
@@ -175,7 +175,7 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
 
 
 def _hub_files(source: str) -> list[pathlib.Path]:
-    from bert_jax.data import hub_source
+    from bert_jax.data.sources import hub as hub_source
 
     return hub_source.required(source, "train")
 
@@ -246,7 +246,7 @@ def _read_articles(path: str | Path) -> Iterator[Document]:
 
 
 def _read_parquet(path: str | Path) -> Iterator[Document]:
-    from bert_jax.data import hub_source
+    from bert_jax.data.sources import hub as hub_source
 
     for text in (row["text"] for row in hub_source.rows(path, columns=("text",))):
         if not isinstance(text, str | None):
@@ -263,7 +263,7 @@ def _read_json_lines(path: str | Path) -> Iterator[Document]:
         if not line.strip():
             continue
         hint = "; each line must be an object with a text field"
-        row = outside.parse(line, f"{path}:{number}", hint)
+        row = untrusted.parse(line, f"{path}:{number}", hint)
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
             raise UserError(
                 f'{path}:{number}: no text; each line must be {{"text": "..."}}'
@@ -283,7 +283,8 @@ FILE_KINDS: dict[str, Callable[[str | Path], Iterator[Document]]] = {
 
 
 def _read_tfds(name: str) -> Iterator[Document]:
-    from bert_jax.data import tfds_source, wikipedia
+    from bert_jax.data.sources import tfds as tfds_source
+    from bert_jax.data.sources import wikipedia
 
     builder = tfds_source.prepared(name)
     splits = list(builder.info.splits)

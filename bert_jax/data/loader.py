@@ -49,7 +49,7 @@ def dataset(
     pairs = _Pairs(config, phase, data, split)
     packed, mixed, count, before = None, None, len(pairs), 0
     if split == "train" and config.corpus.packing:
-        from bert_jax.data import packing
+        from bert_jax.data.packing import pairs as packing
 
         packed = packing.rows(
             data.folder, phase.max_seq_length, config.corpus.packed_pairs
@@ -180,18 +180,14 @@ class _Pairs:
         }
         if not has_masks(self._config):
             return unmasked
+        epochs = np.broadcast_to(epoch, record.shape)
         masked = masking.apply(
             ids,
             mask,
             candidates & self._masked[ids],
-            masking.draw(
-                self._seed,
-                np.broadcast_to(epoch, record.shape),
-                record,
-                phase.max_seq_length,
-                phase.max_predictions_per_seq,
-            ),
+            functools.partial(masking.uniform, self._seed, b"mask", epochs, record),
             self._config.masking,
+            phase.max_predictions_per_seq,
             special.mask,
             self._continuation,
         )
@@ -201,7 +197,7 @@ class _Pairs:
         self, record: Int[np.ndarray, "batch pairs"], epoch: Int[np.ndarray, "batch"]
     ) -> Batch:
         """As `batch`, with the records of a row in one row; a negative one is none."""
-        from bert_jax.data import packing
+        from bert_jax.data.packing import pairs as packing
 
         filled = record >= 0
         pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])

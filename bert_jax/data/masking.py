@@ -4,19 +4,31 @@ The rules are those of create_masked_lm_predictions in google-research/bert
 (create_pretraining_data.py), applied to a whole batch at once.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
+from bert_jax.errors import UserError
+from bert_jax.registry import Registry
 
-class Draws(NamedTuple):
-    """Uniform numbers in [0, 1) that decide a batch's masks."""
 
-    order: Float[np.ndarray, "batch length"]  # which tokens or words come first
-    action: Float[np.ndarray, "batch predictions"]  # [MASK], random or kept
-    piece: Float[np.ndarray, "batch predictions"]  # which random piece
+class Texts(NamedTuple):
+    """Rows to mask."""
+
+    input_ids: Int[np.ndarray, "batch length"]  # with [CLS], [SEP] and padding
+    candidates: Bool[np.ndarray, "batch length"]  # those that may be predicted
+    budget: Int[np.ndarray, "batch"]  # the most to predict, at least 1
+    columns: int  # the most of any row
+    mask_id: int  # of [MASK]
+    continuation: Bool[np.ndarray, "vocab"]  # pieces that continue a word ("##...")
+
+
+# Numbers in [0, 1), as many as asked for in each row: [batch, count]. They depend on
+# the seed, the epoch and the record alone, so any record's mask can be computed alone.
+Numbers = Callable[[int], Float[np.ndarray, "batch count"]]
 
 
 class Masked(NamedTuple):
@@ -26,19 +38,6 @@ class Masked(NamedTuple):
     masked_lm_positions: Int[np.ndarray, "batch predictions"]
     masked_lm_ids: Int[np.ndarray, "batch predictions"]
     masked_lm_weights: Float[np.ndarray, "batch predictions"]
-
-
-def draw(
-    seed: int,
-    epochs: Int[np.ndarray, "batch"],
-    records: Int[np.ndarray, "batch"],
-    length: int,
-    predictions: int,
-) -> Draws:
-    """Any record's mask can be recomputed alone."""
-    numbers = uniform(seed, b"mask", epochs, records, length + 2 * predictions)
-    order, action, piece = np.split(numbers, [length, length + predictions], axis=1)
-    return Draws(order, action, piece)
 
 
 def uniform(
@@ -74,60 +73,87 @@ def apply(
     input_ids: Int[np.ndarray, "batch length"],
     input_mask: Int[np.ndarray, "batch length"],
     candidates: Bool[np.ndarray, "batch length"],
-    draws: Draws,
+    numbers: Numbers,
     masking: ConfigDict,
+    columns: int,
     mask_id: int,
     continuation: Bool[np.ndarray, "vocab"],
 ) -> Masked:
-    """Chooses what to predict and writes [MASK] or a random piece there.
-
-    Args:
-      input_ids: pieces with [CLS], [SEP] and padding.
-      input_mask: 1 for a token, special tokens included, 0 for padding.
-      candidates: positions that may be predicted: no special tokens, no padding.
-      draws: from `draw`; its `action` gives the number of columns of the result.
-      masking: `config.masking`.
-      mask_id: the id of [MASK].
-      continuation: for each piece, whether it continues a word ("##...").
-
-    Returns:
-      Positions ascending, unused columns 0 with weight 0.
+    """Chooses what to predict and what stands there, as `masking.name` says; see Texts.
+    Positions ascend; unused columns are 0, with weight 0.
     """
-    columns = draws.action.shape[1]
     # rint rounds half to even, like Python's round in Google's code.
     share = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
     budget = np.minimum(columns, np.maximum(1, share))
+    texts = Texts(input_ids, candidates, budget, columns, mask_id, continuation)
+    chosen, ids = MASKINGS.of("masking.name", masking.name)(texts, numbers, masking)
+    if (chosen.sum(axis=1) > budget).any():
+        raise UserError(
+            f"config.masking.name={masking.name}: chooses more positions of a row than "
+            "its budget (Texts.budget)"
+        )
+    row, position, column = _places(chosen)
+    positions, originals = np.zeros((2, len(ids), columns), np.int32)
+    weights = np.zeros((len(ids), columns), np.float32)
+    positions[row, column] = position
+    originals[row, column] = input_ids[row, position]
+    weights[row, column] = 1
+    return Masked(ids, positions, originals, weights)
+
+
+def pieces_or_words(
+    texts: Texts, numbers: Numbers, masking: ConfigDict
+) -> tuple[Bool[np.ndarray, "batch length"], Int[np.ndarray, "batch length"]]:
+    """BERT's: single pieces, or with `masking.whole_word` all pieces of a word."""
+    ids, candidates, budget, columns, *_, continuation = texts
+    length = ids.shape[1]
+    order, action, piece = np.split(
+        numbers(length + 2 * columns), [length, length + columns], axis=1
+    )
     if masking.whole_word:
-        starts = candidates & ~continuation[input_ids]
+        from bert_jax.data import whole_words
+
+        starts = candidates & ~continuation[ids]
         # A sentence that was cut at the front may start inside a word.
         starts[:, 1:] |= candidates[:, 1:] & ~candidates[:, :-1]
-        chosen = _choose_words(candidates, starts, draws.order, budget)
+        chosen = whole_words.choose(candidates, starts, order, budget)
     else:
-        chosen = _choose_tokens(candidates, draws.order, budget)
+        chosen = _choose_tokens(candidates, order, budget)
+    row, position, column = _places(chosen)
+    replaced = ids.copy()
+    replaced[row, position] = replacements(
+        ids[row, position], action[row, column], piece[row, column], texts, masking
+    )
+    return chosen, replaced
 
+
+def replacements(
+    ids: Int[np.ndarray, " n"],
+    action: Float[np.ndarray, " n"],
+    piece: Float[np.ndarray, " n"],
+    texts: Texts,
+    masking: ConfigDict,
+) -> Int[np.ndarray, " n"]:
+    """[MASK], a random piece or the piece itself, by a number in [0, 1): `action`;
+    `piece` in [0, 1) says which random piece."""
+    masked = action < masking.mask_fraction
+    random = ~masked & (action < masking.mask_fraction + masking.random_fraction)
+    random_pieces = (piece * texts.continuation.size).astype(ids.dtype)
+    return np.where(masked, texts.mask_id, np.where(random, random_pieces, ids))
+
+
+# By name; your own config file can add to them (docs/extending.md). Each takes what
+# `pieces_or_words` does; gives the chosen positions, among the candidates and no more
+# of a row than its budget, and all ids as the model is to see them.
+MASKINGS = Registry({"bert": pieces_or_words})
+
+
+def _places(chosen: Bool[np.ndarray, "batch length"]) -> tuple[np.ndarray, ...]:
+    """Of each chosen position its row, itself and its column of the predictions."""
     row, position = np.nonzero(chosen)
     counts = chosen.sum(axis=1)
     column = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    targets = input_ids[row, position]
-    action, piece = draws.action[row, column], draws.piece[row, column]
-    masked = action < masking.mask_fraction
-    random = ~masked & (action < masking.mask_fraction + masking.random_fraction)
-    random_pieces = (piece * continuation.size).astype(input_ids.dtype)
-    ids = input_ids.copy()
-    ids[row, position] = np.where(
-        masked, mask_id, np.where(random, random_pieces, targets)
-    )
-    positions, originals = np.zeros((2, *draws.action.shape), np.int32)
-    weights = np.zeros(draws.action.shape, np.float32)
-    positions[row, column] = position
-    originals[row, column] = targets
-    weights[row, column] = 1
-    return Masked(
-        input_ids=ids,
-        masked_lm_positions=positions,
-        masked_lm_ids=originals,
-        masked_lm_weights=weights,
-    )
+    return row, position, column
 
 
 def _choose_tokens(
@@ -142,31 +168,3 @@ def _choose_tokens(
     below, equal = values < last, values == last
     left = budget - below.sum(axis=1)
     return candidates & (below | (equal & (np.cumsum(equal, axis=1) <= left[:, None])))
-
-
-def _choose_words(
-    candidates: Bool[np.ndarray, "batch length"],
-    starts: Bool[np.ndarray, "batch length"],
-    order: Float[np.ndarray, "batch length"],
-    budget: Int[np.ndarray, "batch"],
-) -> Bool[np.ndarray, "batch length"]:
-    """Takes words in random order; skips words that would exceed the budget."""
-    rows = np.arange(len(candidates))
-    word_of = np.cumsum(starts, axis=1) - 1  # of each candidate
-    counts = starts.sum(axis=1)
-    sizes = np.zeros((len(candidates), max(1, counts.max())), int)
-    row_of_token, token = np.nonzero(candidates)
-    np.add.at(sizes, (row_of_token, word_of[row_of_token, token]), 1)
-    keys = np.full(sizes.shape, np.inf)
-    row_of_start, start = np.nonzero(starts)
-    keys[row_of_start, word_of[row_of_start, start]] = order[row_of_start, start]
-    taken = np.zeros(sizes.shape, bool)
-    left = budget.copy()
-    for word in np.argsort(keys, axis=1, kind="stable").T:
-        size = sizes[rows, word]
-        take = (size > 0) & (size <= left)
-        taken[rows, word] = take
-        left -= np.where(take, size, 0)
-        if not left.any():
-            break
-    return candidates & np.take_along_axis(taken, np.maximum(word_of, 0), axis=1)

@@ -23,15 +23,8 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import (
-    chunks,
-    corpus,
-    pairs,
-    preparation_page,
-    vocabulary,
-    whole,
-    writing,
-)
+from bert_jax.data import atomic_folder, chunks, corpus, pairs, vocabulary, writing
+from bert_jax.data.report import page
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
@@ -51,7 +44,14 @@ class Prepared(NamedTuple):
 
     def token_counts(self) -> Int64[np.ndarray, " vocab"]:
         """The count of each id in the training split's tokens_a and tokens_b."""
-        return np.load(io.BytesIO((self.folder / "token_counts.npy").read_bytes()))
+        path, size = self.folder / "token_counts.npy", self.tokenizer.get_vocab_size()
+        try:
+            file = io.BytesIO(path.read_bytes())
+            return np.lib.format.read_array(file).astype(np.int64).reshape(size)
+        except ValueError as error:
+            raise UserError(
+                f"{path}: {error}; delete its folder to prepare the data again"
+            ) from error
 
     def is_of(self, tokenizer: Tokenizer) -> bool:
         """Whether this tokenizer made the tokens."""
@@ -103,7 +103,7 @@ def prepare(
         clean = cleaned.clean(config)
         identity["cleaned"] = clean.name
         told["cleaning"] = cleaned.report(clean)
-    folder = data_dir / f"pairs-{whole.fingerprint(identity)}"
+    folder = data_dir / f"pairs-{atomic_folder.fingerprint(identity)}"
     if record and recorded(record, max_seq_length) not in (None, folder.name):
         raise UserError(
             "config.corpus.sources: the text has changed since the run started: "
@@ -112,12 +112,12 @@ def prepare(
             f"in config.corpus.data_dir={config.corpus.data_dir}: restore either, or "
             "use another --workdir"
         )
-    if not whole.is_whole(folder, _REPORT):
+    if not atomic_folder.is_whole(folder, _REPORT):
         writing.require(config.corpus)
-        with whole.made_whole(folder, _REPORT) as temporary:
+        with atomic_folder.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)
             writing.write(config, tokenizer, settings, identity | told, temporary)
-            preparation_page.write(temporary)
+            page.write(temporary)
     return open_folder(folder)
 
 
@@ -144,7 +144,7 @@ def reopen(config: ConfigDict, name: str, max_seq_length: int) -> Prepared | Non
       None where it is gone, or was made with other settings than the config's.
     """
     folder = storage.path(config.corpus.data_dir) / name
-    if not whole.is_whole(folder, _REPORT):
+    if not atomic_folder.is_whole(folder, _REPORT):
         return None
     found = open_folder(folder)
     return found if found.fits(config, max_seq_length) else None
@@ -208,10 +208,10 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     kind = FAMILIES[config.model.architecture].vocabulary
     if kind is not WORDPIECE:
         identity["kind"] = kind.name
-    folder = data_dir / f"vocabulary-{whole.fingerprint(identity)}"
-    if not whole.is_whole(folder, "metadata.json"):
+    folder = data_dir / f"vocabulary-{atomic_folder.fingerprint(identity)}"
+    if not atomic_folder.is_whole(folder, "metadata.json"):
         writing.require(config.corpus)  # before the time that training takes
-        with whole.made_whole(folder, "metadata.json") as temporary:
+        with atomic_folder.made_whole(folder, "metadata.json") as temporary:
             training = enumerate(_training_texts(config))
             seed = identity["seed"]
             vocabulary.write(training, settings, seed, identity, temporary, kind.train)

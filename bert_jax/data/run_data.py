@@ -87,7 +87,7 @@ class RunData:
         counted, if the config says so."""
         found = [(length, self.of(length)) for length in self._lengths()]
         if self._config.corpus.packing:
-            from bert_jax.data import packing
+            from bert_jax.data.packing import pairs as packing
 
             most = self._config.corpus.packed_pairs
             for length, data in found:

@@ -24,7 +24,7 @@ import numpy as np
 from bert_jax.data.columns import ANY, Wanted, is_number
 from bert_jax.data.lines import COMPRESSED, read_lines, uncompressed
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 
 BY_NAME = ("tfds:", "hf:")  # what data sets that are no files begin with
 
@@ -235,7 +235,7 @@ def _read_json_lines(path: str, numbers: Sequence[str]) -> Numbered:
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        fields = outside.parse(line, f"{path}:{number}")
+        fields = untrusted.parse(line, f"{path}:{number}")
         if not isinstance(fields, dict):
             raise UserError(f"{path}:{number}: not a JSON object; write one per line")
         yield number, fields
@@ -251,7 +251,7 @@ def _read_tfds(source: str, numbers: Sequence[str]) -> Numbered:
         raise UserError(
             f"{source}: write tfds:NAME:SPLIT, such as tfds:imdb_reviews:train"
         )
-    from bert_jax.data import tfds_source
+    from bert_jax.data.sources import tfds as tfds_source
 
     found = tfds_source.prepared(name)
     features = found.info.features
@@ -265,14 +265,14 @@ def _read_tfds(source: str, numbers: Sequence[str]) -> Numbered:
 
 def _read_hub(source: str, numbers: Sequence[str]) -> Numbered:
     del numbers
-    from bert_jax.data import hub_source
+    from bert_jax.data.sources import hub as hub_source
 
     yield from enumerate(hub_source.split_rows(source), 1)
 
 
 def _read_parquet(path: str, numbers: Sequence[str]) -> Numbered:
     del numbers
-    from bert_jax.data import hub_source
+    from bert_jax.data.sources import hub as hub_source
 
     yield from enumerate(hub_source.rows(path), 1)
 

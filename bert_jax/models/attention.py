@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.errors import UserError
+from bert_jax.models import positions
 from bert_jax.models.config import HIDDEN, KERNELS, BertConfig
 from bert_jax.models.layers import Dense, dropout
-from bert_jax.models.products import product
+from bert_jax.models.matmul import product
 from bert_jax.registry import Registry
 
 # The one kernel with dropout, and where.
@@ -18,15 +19,17 @@ _DROPS = ("fused", "gpu")
 
 
 class Seen(NamedTuple):
-    """Which keys a query attends to: those with its id."""
+    """Which keys a query attends to: those with its id; and where each token stands."""
 
     queries: Int[Array, "batch #length"]
     keys: Int[Array, "batch length"]
+    positions: Int[Array, "#batch length"] | None = None  # None: unknown
 
     @classmethod
     def tokens(cls, input_mask: Int[Array, "batch length"]) -> "Seen":
         """Every query attends to every token, not to padding."""
-        return cls(jnp.ones_like(input_mask[:, :1]), jnp.where(input_mask == 0, 0, 1))
+        ones, ids = jnp.ones_like(input_mask[:, :1]), jnp.where(input_mask == 0, 0, 1)
+        return cls(ones, ids, jnp.arange(input_mask.shape[1])[None])
 
     def bias(self, causal: bool = False) -> Float[Array, "batch 1 #length length"]:
         """0 where a query attends, else -10,000 (modeling.py), whose exponential is
@@ -133,14 +136,12 @@ class SelfAttention(nn.Module):
         keys = Dense(config, heads, into_heads, name="key")(hidden)
         value = Dense(config, heads, into_heads, name="value")(hidden)
 
+        if (turned := positions.of(config).turned) is not None:
+            query, keys = turned(config, query, keys, seen.positions)
         rate = config.attention_probs_dropout_prob
         given = (query, keys, value, seen, rate, key, config.causal)
-        if config.attention not in ATTENTIONS:
-            raise UserError(
-                f"config.model.attention={config.attention}: choose one of "
-                f"{', '.join(ATTENTIONS)}"
-            )
-        mixed, probs = ATTENTIONS[config.attention](*given)
+        attend = ATTENTIONS.of("model.attention", config.attention)
+        mixed, probs = attend(*given)
         if probs is not None:
             self.sow("intermediates", "probabilities", probs)  # kept where asked for
         out_of_heads = ("heads", "head_dim", "embed")

@@ -19,13 +19,13 @@ HEADS = {
 HIDDEN = -1e4  # added to the scores of keys that a query does not see (modeling.py)
 DTYPES = ("float32", "bfloat16")
 REMATS = ("none", "full", "dots")
-POSITIONS = ("normal", "sinusoidal")
+WAVES = ("normal", "sinusoidal")
 
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """The fields of bert_config.json, two that say what it is a model of, and five that
-    say how to compute it or where it starts."""
+    """The fields of bert_config.json, four that say what it is a model of, and five
+    that say how to compute it or where it starts."""
 
     vocab_size: int
     hidden_size: int
@@ -46,6 +46,8 @@ class BertConfig:
     causal: bool = False  # each position sees those up to its own, not later ones
     architecture: str = "bert"  # of FAMILIES
     position_initializer: str = "normal"  # or sinusoidal
+    layer: str = "post_norm"  # of LAYERS
+    positions: str = "learnt"  # of POSITIONS
 
     @property
     def head_dim(self) -> int:
@@ -62,7 +64,8 @@ class BertConfig:
         Raises:
           UserError: a value is invalid.
         """
-        values = {f.name: fields[f.name] for f in dataclasses.fields(cls)}
+        names = [field.name for field in dataclasses.fields(cls)]
+        values = {name: fields[name] for name in names if name in fields}
         values["vocab_size"] = values["vocab_size"] or vocab_size
         config = cls(**values)
         config._check()
@@ -77,6 +80,13 @@ class BertConfig:
                 f"pairs of texts, which need {count}; set it to {count}, start from "
                 "weights that have them, or use single texts"
             )
+
+    def of_your_own(self) -> list[str]:
+        """What a config file has added that this model computes with."""
+        ours = ("einsum", *KERNELS, "post_norm", "learnt")
+        names = ("attention", "layer", "positions")
+        named = {name: getattr(self, name) for name in names}
+        return [f"{name} {of}" for name, of in named.items() if of not in ours]
 
     def _check(self) -> None:
         for name in (
@@ -114,7 +124,7 @@ class BertConfig:
             ("dtype", DTYPES),
             ("remat", REMATS),
             ("architecture", tuple(FAMILIES)),
-            ("position_initializer", POSITIONS),
+            ("position_initializer", WAVES),
         ):
             if getattr(self, name) not in allowed:
                 raise UserError(

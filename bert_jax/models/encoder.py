@@ -1,13 +1,14 @@
 """Embeddings, the post-LayerNorm encoder and the pooler (modeling.py, BertModel)."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from bert_jax.models import positions
 from bert_jax.models.attention import Seen, SelfAttention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import (
@@ -18,6 +19,7 @@ from bert_jax.models.layers import (
     dropout,
     layer_norm,
 )
+from bert_jax.registry import Registry
 
 # What a layer keeps for the backward pass, by `remat`; the rest is recomputed.
 _KEPT = {
@@ -50,10 +52,12 @@ class Embeddings(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        positions, types = config.max_position_embeddings, config.type_vocab_size
         self.word_embeddings = Embedding(config, config.vocab_size, "vocab")
-        self.position_embeddings = Embedding(config, positions, "position")
-        self.token_type_embeddings = Embedding(config, types, "token_type")
+        self.token_type_embeddings = Embedding(
+            config, config.type_vocab_size, "token_type"
+        )
+        if (added := positions.of(config).added) is not None:
+            self.position_embeddings = added(config)
         self.layer_norm = layer_norm(config)
 
     def __call__(
@@ -63,20 +67,10 @@ class Embeddings(nn.Module):
         key: Key[Array, ""] | None,
         position_ids: Int[Array, "batch length"] | None = None,
     ) -> Float[Array, "batch length hidden"]:
-        length = input_ids.shape[1]
-        if length > self.config.max_position_embeddings and position_ids is None:
-            raise ValueError(
-                f"{length} tokens, but max_position_embeddings="
-                f"{self.config.max_position_embeddings}"
-            )
-        positions = self.position_embeddings.table[:length]
-        if position_ids is not None:
-            positions = self.position_embeddings(position_ids)
-        total = (
-            self.word_embeddings(input_ids)
-            + _of_few(self.token_type_embeddings.table, segment_ids)
-            + positions
-        )
+        types = _of_few(self.token_type_embeddings.table, segment_ids)
+        total = self.word_embeddings(input_ids) + types
+        if positions.of(self.config).added is not None:
+            total += self.position_embeddings.at(input_ids.shape[1], position_ids)
         return dropout(self.layer_norm(total), self.config.hidden_dropout_prob, key)
 
 
@@ -84,6 +78,8 @@ class EncoderLayer(nn.Module):
     """Attention and feed-forward, each followed by dropout, residual and LayerNorm."""
 
     config: BertConfig
+    # MODULE(config, name=...) of the last layer's output; None: nothing follows it.
+    after: ClassVar[Callable[..., nn.Module] | None] = None
 
     @nn.compact
     def __call__(
@@ -115,6 +111,11 @@ class EncoderLayer(nn.Module):
         return hidden, hidden
 
 
+# By name; your own config file can add to them (docs/extending.md). Each is a module
+# like `EncoderLayer`; predict.attentions looks for the attention under its name there.
+LAYERS = Registry({"post_norm": EncoderLayer})
+
+
 class Encoder(nn.Module):
     """The layers, one after another or as one scanned layer."""
 
@@ -133,10 +134,11 @@ class Encoder(nn.Module):
     ]:
         """Returns the last layer's output, and every layer's in order."""
         config = self.config
-        layer = EncoderLayer
+        kind = LAYERS.of("model.layer", config.layer)
+        layer = kind
         if config.remat != "none":
             layer = nn.remat(
-                EncoderLayer,
+                kind,
                 # Inside a scan, XLA cannot optimize the recomputation away.
                 prevent_cse=not config.scan_layers,
                 policy=_KEPT[config.remat],
@@ -151,11 +153,17 @@ class Encoder(nn.Module):
                 metadata_params={nn.PARTITION_NAME: "layers"},
             )
             indices = jnp.arange(config.num_hidden_layers)
-            return scanned(config, name="layers")(hidden, indices, seen, key)
-        outputs = []
-        for index in range(config.num_hidden_layers):
-            hidden, _ = layer(config, name=f"layer_{index}")(hidden, index, seen, key)
-            outputs.append(hidden)
+            stacked = scanned(config, name="layers")
+            hidden, outputs = stacked(hidden, indices, seen, key)
+        else:
+            outputs = []
+            for index in range(config.num_hidden_layers):
+                one = layer(config, name=f"layer_{index}")
+                hidden, _ = one(hidden, index, seen, key)
+                outputs.append(hidden)
+        if kind.after is not None:
+            hidden = kind.after(config, name="after")(hidden)
+            outputs = [*outputs[:-1], hidden]
         return hidden, outputs
 
 
@@ -221,13 +229,13 @@ class Bert(nn.Module):
           packed: of rows with several sequences, each encoded as if alone.
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        positions = None if packed is None else packed.position_ids
-        embedded = self.embeddings(input_ids, segment_ids, keys[0], positions)
+        places = None if packed is None else packed.position_ids
+        embedded = self.embeddings(input_ids, segment_ids, keys[0], places)
         embedded = constrain(embedded)
         if packed is None:
             seen = Seen.tokens(input_mask)
         else:
-            seen = Seen(packed.sequence_ids, packed.sequence_ids)
+            seen = Seen(packed.sequence_ids, packed.sequence_ids, places)
         sequence, outputs = self.encoder(embedded, seen, keys[1])
         pooled = self.pool(sequence, input_mask, packed)
         return Encoded(sequence, pooled, [embedded, *outputs])
@@ -272,5 +280,6 @@ def stack_layers(params: dict, num_layers: int) -> dict:
     stacked = jax.tree.map(
         stack, *layers, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
     )
-    bert = {**params["bert"], "encoder": {"layers": stacked}}
+    rest = {name: encoder[name] for name in encoder if not name.startswith("layer_")}
+    bert = {**params["bert"], "encoder": {**rest, "layers": stacked}}
     return {**params, "bert": bert}

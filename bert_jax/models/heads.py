@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Packed, stack_layers
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, layer_norm
-from bert_jax.models.products import product
+from bert_jax.models.matmul import product
 
 
 class MaskedLmHead(nn.Module):
@@ -21,7 +21,7 @@ class MaskedLmHead(nn.Module):
     @nn.compact
     def __call__(
         self,
-        hidden: Float[Array, "batch positions hidden"],
+        hidden: Float[Array, "batch positions inputs"],
         embedding: Float[Array, "vocab hidden"],
     ) -> Float[Array, "batch positions vocab"]:
         config = self.config

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
-from bert_jax.models.products import linear
+from bert_jax.models.matmul import linear
 
 # What `remat` may name: the results of linear layers.
 PRODUCT = "product"

@@ -21,6 +21,7 @@ from bert_jax.runtime import storage
 log = logging.getLogger(__name__)
 
 PREFIX = "hf:"
+PATIENCE = 60.0  # seconds without a byte; the client itself would wait for ever
 _NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
 # What people call the folders of their own runs and models.
 _FOLDERS = {
@@ -158,13 +159,21 @@ def downloaded(
     return folder, tuple(folder.rglob("*"))
 
 
+def _bounded(request: Any) -> None:
+    for part, seconds in request.extensions["timeout"].items():
+        request.extensions["timeout"][part] = seconds or PATIENCE
+
+
 @contextlib.contextmanager
 def _explained(name: str) -> Iterator[None]:
     """Turns what the Hub's client raises into a UserError."""
     import httpx2
-    from huggingface_hub import constants, errors
+    from huggingface_hub import constants, errors, get_session
 
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the rest is noise
+    hooks = get_session().event_hooks["request"]
+    if _bounded not in hooks:
+        hooks.append(_bounded)
     try:
         yield
     except errors.HFValidationError as error:
@@ -181,9 +190,11 @@ def _explained(name: str) -> Iterator[None]:
     except errors.RevisionNotFoundError as error:
         raise NoRevision(f"{name}: no such branch, tag or commit") from error
     except errors.LocalEntryNotFoundError as error:
+        reason = first_line(error.__cause__ or error)
         raise Unreachable(
             f"{name}: not in the cache, and the Hub ({constants.ENDPOINT}) cannot be "
-            "reached; check the network (or HF_HUB_OFFLINE), or name a folder"
+            f"reached ({reason}); check the network (or HF_HUB_OFFLINE), or name a "
+            "folder"
         ) from error
     except (
         *(errors.HfHubHTTPError, errors.OfflineModeIsEnabled),
@@ -197,6 +208,11 @@ def _explained(name: str) -> Iterator[None]:
             ) from error
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"{name}: {reason}; the same command resumes") from error
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{name}: what {constants.ENDPOINT} answers is not what a Hub answers "
+            f"({type(error).__name__}: {first_line(error)}); check HF_ENDPOINT"
+        ) from error
 
 
 @contextlib.contextmanager

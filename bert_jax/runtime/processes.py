@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import agreement, launchers, signals
+from bert_jax.runtime import signals
+from bert_jax.runtime.cluster import agreement, launchers
 
 _PARTING = 5.0  # seconds that a failed process waits for the others to disconnect
 _HINT = "every process ends, and the same command goes on from the last checkpoint"

@@ -10,6 +10,8 @@ from typing import SupportsFloat
 
 from tqdm import tqdm
 
+from bert_jax.errors import printable
+
 _BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {remaining} left"
 
 
@@ -141,10 +143,10 @@ def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
     Floats have three decimals. Every row has as many cells as the header.
     """
     cells = [
-        [f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row]
-        for row in rows
+        [f"{cell:.3f}" if isinstance(cell, float) else _cell(cell) for cell in row]
+        for row in (header, *rows)
     ]
-    columns = list(zip(header, *cells, strict=True))
+    columns = list(zip(*cells, strict=True))
     number = re.compile(r"[-+]?[\d.]|[-+]?(nan|inf)$|$")
     padded = []
     for column in columns:
@@ -154,3 +156,7 @@ def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
     lines = ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
     rule = "  ".join("-" * len(column[0]) for column in padded)
     return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _cell(value: object) -> str:
+    return printable(" ".join(str(value).splitlines()))

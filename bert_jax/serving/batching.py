@@ -124,6 +124,10 @@ class Batcher:
             self._gather()
             if group := self._next_group():
                 self._answer(group)
+            # One that is long to read, after each batch: rows wait for one at most, and
+            # it gets its turn however many others come.
+            if unread := [one for one in self._waiting if one.read]:
+                min(unread).begin()
 
     def _gather(self) -> None:
         """Takes in what has come; waits for it if there is nothing else to do."""
@@ -142,12 +146,8 @@ class Batcher:
         while self._waiting and len(group) < self.most and len(aside) < self.most:
             request = heapq.heappop(self._waiting)
             if request.read and request.cost > room:
-                if group:
-                    aside.append(request)
-                    continue
-                request.begin()  # long: a turn of its own
-                heapq.heappush(self._waiting, request)
-                break
+                aside.append(request)
+                continue
             room -= request.cost if request.read else 0
             request.begin()
             if request.future.done() or not self._sized(request):

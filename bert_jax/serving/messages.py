@@ -1,11 +1,9 @@
-"""Requests and answers of HTTP/1.1: read with limits, written whole."""
+"""Requests and answers of HTTP/1.1, as bytes."""
 
-import asyncio
-import contextlib
 import http
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 MOST_BYTES = 1_000_000  # of a request's body
@@ -42,19 +40,13 @@ class Refused(Exception):
         self.answer = Answer(status, json.dumps({"error": text}), headers=headers)
 
 
-async def read_head(reader: asyncio.StreamReader) -> Head:
-    """Reads a request up to its body.
+def head_of(raw: bytes) -> Head:
+    """Parses a request up to the blank line before its body.
 
     Raises:
       Refused: it is not HTTP/1.1 as it should be.
-      EOFError: the client has gone.
     """
-    try:
-        raw = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.LimitOverrunError as error:
-        text = f"headers of more than {HEAD_BYTES:,} bytes"
-        raise Refused(431, text) from error
-    start, *lines = raw[:-4].decode("latin-1").split("\r\n")
+    start, *lines = raw.decode("latin-1").split("\r\n")
     first = _START.fullmatch(start)
     if not first:
         raise Refused(400, "not a request of HTTP/1.1")
@@ -70,40 +62,24 @@ async def read_head(reader: asyncio.StreamReader) -> Head:
     return Head(first[1], first[2].partition("?")[0], headers)
 
 
-async def read_body(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: Head
-) -> bytes:
-    """Reads the body, if there is one.
+def body_bytes(head: Head) -> int:
+    """The length of the body; 0: there is none.
 
     Raises:
-      Refused: it has no length, or is too long.
-      EOFError: the client has gone.
+      Refused: it is not said, or too large.
     """
     if "transfer-encoding" in head.headers:
         raise Refused(411, "no chunks: Content-Length is required")
-    given = head.headers.get("content-length", "0")
-    if not re.fullmatch("[0-9]{1,18}", given):
-        raise Refused(400, f"Content-Length: {given[:100]}")
-    if int(given) > MOST_BYTES:
+    stated = head.headers.get("content-length", "0")
+    if not re.fullmatch("[0-9]{1,18}", stated):
+        raise Refused(400, f"Content-Length: {stated[:100]}")
+    if int(stated) > MOST_BYTES:
         raise Refused(413, f"more than {MOST_BYTES:,} bytes; send less at once")
-    if head.headers.get("expect", "").lower() == "100-continue":
-        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    return await reader.readexactly(int(given))
+    return int(stated)
 
 
-@contextlib.asynccontextmanager
-async def limit(seconds: float, what: str) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError as error:
-        raise Refused(408, f"{what}: not here after {seconds:g} s") from error
-
-
-async def send(
-    writer: asyncio.StreamWriter, answer: Answer, *, with_body: bool = True
-) -> None:
-    """Writes an answer until the system has all of it."""
+def sent(answer: Answer, *, with_body: bool = True) -> bytes:
+    """An answer as it is sent."""
     body = answer.body.encode("utf-8")
     lines = [
         f"HTTP/1.1 {answer.status} {http.HTTPStatus(answer.status).phrase}",
@@ -113,8 +89,5 @@ async def send(
         "X-Content-Type-Options: nosniff",
         *answer.headers,
     ]
-    writer.transport.set_write_buffer_limits(high=0)
     head = "".join(f"{line}\r\n" for line in lines) + "\r\n"
-    async with asyncio.timeout(SEND_SECONDS):
-        writer.write(head.encode("ascii") + (body if with_body else b""))
-        await writer.drain()
+    return head.encode("ascii") + (body if with_body else b"")

@@ -1,5 +1,6 @@
 """The names by which clients may call a server."""
 
+import functools
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
@@ -60,6 +61,7 @@ def _name(authority: str) -> str | None:
     return _plain(match[1]) if match else None
 
 
+@functools.lru_cache(64)  # most clients use the same few
 def _plain(name: str) -> str:
     """One spelling of each name or address."""
     name = name.strip("[]").rstrip(".").lower()

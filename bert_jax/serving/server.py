@@ -7,6 +7,7 @@ GET  /          the page
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import socket
@@ -18,8 +19,9 @@ from concurrent.futures import Future
 from pathlib import Path as LocalPath
 from typing import Any
 
+from bert_jax import answering
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.serving.batching import Batcher
 from bert_jax.serving.connections import Connections
@@ -27,7 +29,6 @@ from bert_jax.serving.messages import Answer, Refused
 from bert_jax.serving.names import Names
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Task
-from bert_jax.training import answering
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ MOST_CHARACTERS = 100_000  # of a row
 LARGE_BYTES, MOST_LARGE = 65_536, 32
 _PAUSE = 0.2  # seconds between two looks at whether the server has ended
 _SWITCH = 5e-4  # seconds
+_ALLOCATIONS = 10_000  # of objects, between two looks for garbage; by default 700
 _LEFT = 1.0  # seconds for threads to end, after the grace
 # The page is one file, and is not shown inside another site's.
 _POLICY = (
@@ -138,6 +140,9 @@ class Running:
         # The thread that computes gives way to this one within a short time, and back;
         # by default each waits 5 ms for the other, dozens of times a batch.
         sys.setswitchinterval(_SWITCH)
+        # Rows of one request are enough for a look by default, and all wait for each;
+        # requests leave hardly any garbage.
+        gc.set_threshold(_ALLOCATIONS)
         # In a thread, where it sets no handlers: signals end the program as ever.
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -193,7 +198,7 @@ class Service:
 
         def read() -> Sequence[Any]:
             nonlocal is_list
-            given = outside.parse(body, "the request")
+            given = untrusted.parse(body, "the request")
             is_list = isinstance(given, list)
             rows = given if is_list else [given]
             if len(rows) > MOST_ROWS:

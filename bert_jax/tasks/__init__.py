@@ -1,12 +1,17 @@
 """Tasks: data -> features, head, losses, scores, predictions. One file per family."""
 
+from typing import TYPE_CHECKING, Any
+
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax import family
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.registry import Registry
-from bert_jax.tasks.task import Task
+
+if TYPE_CHECKING:  # data of tasks is read without JAX
+    import bert_jax.tasks.task
 
 GLUE = "cola sst2 mrpc stsb qqp mnli qnli rte wnli ax"
 # Classes, or functions of (config, tokenizer). Your own config file adds one:
@@ -14,18 +19,19 @@ GLUE = "cola sst2 mrpc stsb qqp mnli qnli rte wnli ax"
 TASKS = Registry(
     {
         "pretraining": "bert_jax.tasks.pretraining:Pretraining",
-        "elmo": "bert_jax.tasks.elmo:Elmo",
-        **dict.fromkeys(GLUE.split(), "bert_jax.tasks.glue:Glue"),
-        "squad": "bert_jax.tasks.squad:Squad",
-        "swag": "bert_jax.tasks.swag:Swag",
-        "ner": "bert_jax.tasks.ner:Ner",
+        **dict.fromkeys(GLUE.split(), "bert_jax.tasks.glue.task:Glue"),
+        "squad": "bert_jax.tasks.squad.task:Squad",
+        "swag": "bert_jax.tasks.swag.task:Swag",
+        "ner": "bert_jax.tasks.ner.task:Ner",
         "text": "bert_jax.tasks.text:Text",
         "imdb": "bert_jax.tasks.text:Imdb",
     }
 )
 
 
-def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
+def create(
+    config: ConfigDict, tokenizer: Tokenizer | None = None
+) -> "bert_jax.tasks.task.Task":
     """The task that `config.task.name` names.
 
     Args:
@@ -34,12 +40,7 @@ def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
     Raises:
       UserError: no task has that name, or its config is wrong.
     """
-    if config.task.name not in TASKS:
-        raise UserError(
-            f"config.task.name={config.task.name!r}: choose one of {', '.join(TASKS)}"
-        )
-    name, family = config.task.name, FAMILIES[config.model.architecture]
-    task: Task = family.task(name, TASKS[name])(config, tokenizer)
+    task = _class(config)(config, tokenizer)
     if config.task.get("texts_per_row", 1) > 1:
         from bert_jax.tasks.classification import Classification
 
@@ -49,3 +50,16 @@ def create(config: ConfigDict, tokenizer: Tokenizer | None = None) -> Task:
                 "no classification of texts; leave it 1"
             )
     return task
+
+
+def _class(config: ConfigDict) -> Any:
+    name, own = config.task.name, family.of(config)
+    if name == own.name and own.pretraining is not None:
+        return own.pretraining
+    if name not in TASKS:
+        others = [each.name for each in FAMILIES.values() if each.pretraining]
+        raise UserError(
+            f"config.task.name={name!r}: choose one of {', '.join([*TASKS, *others])}; "
+            "one of your own needs the --config file that adds it"
+        )
+    return own.task(name, TASKS[name])

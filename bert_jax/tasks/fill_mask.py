@@ -16,6 +16,7 @@ from bert_jax import tokenization
 from bert_jax.data import records
 from bert_jax.data.encodings import padded
 from bert_jax.data.rows import Batch, power_of_two, sorted_groups
+from bert_jax.errors import printable
 from bert_jax.tasks.task import Outputs, Predictor, Questions
 from bert_jax.tokenization.long_texts import LongTexts
 
@@ -134,11 +135,14 @@ class FillMask(Predictor):
         """The best pieces at each mask, and how likely the pair is consecutive.
 
         Returns:
-          `ids` and `probabilities` [batch, masks, top_k], `is_next` [batch].
+          `ids` and `probabilities` [batch, masks, top_k]; `is_next` [batch], where
+          pairs are judged.
         """
         outputs = self._outputs(params, batch)
-        is_next = jax.nn.softmax(outputs["next_sentence_logits"])[:, 0]
-        return {**self._best(outputs["masked_lm_logits"]), "is_next": is_next}
+        best = self._best(outputs["masked_lm_logits"])
+        if self._judges_pairs:
+            best["is_next"] = jax.nn.softmax(outputs["next_sentence_logits"])[:, 0]
+        return best
 
     def _outputs(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
         outputs = self._model.apply(
@@ -238,40 +242,6 @@ class FillMask(Predictor):
         return self._tokenizer.id_to_token(int(piece_id)) or ""
 
 
-class Continue(FillMask):
-    """`{"text": ...}` -> the same with `next`: the guesses for the piece after it."""
-
-    def _masks(self, encoding: Encoding) -> list[int]:
-        """The text's last piece; the [SEP] after it is not seen from there."""
-        return [len(encoding.ids) - 2]
-
-    def _answer(self, row: Parsed, outputs: Outputs, place: int) -> Row:
-        return {"next": self._guesses(outputs, place, 1)[0]}
-
-    def examples(
-        self, batch: Batch, count: int
-    ) -> tuple[dict[str, np.ndarray], list[list[str]]]:
-        """A few rows of a batch, each cut in its middle, and the pieces after it."""
-        lengths = batch["input_mask"].sum(axis=1)
-        real = int(np.sum(lengths > 0))
-        rows = np.linspace(0, real - 1, min(count, real)).astype(int)
-        names = ("input_ids", "input_mask", "segment_ids")
-        features = {name: batch[name][rows] for name in names}
-        ends = np.maximum(1, lengths[rows] // 2)
-        wanted = [
-            [self._piece(ids[end])]
-            for ids, end in zip(features["input_ids"], ends, strict=True)
-        ]
-        features["input_mask"] = features["input_mask"] * (
-            np.arange(batch["input_ids"].shape[1]) < ends[:, None]
-        )
-        features["masked_lm_positions"] = (ends - 1)[:, None].astype(np.int32)
-        return features, wanted
-
-    def _shows(self, piece: int | np.integer) -> bool:
-        return True
-
-
 def printed(rows: Sequence[Row], width: int) -> str:
     """Rows of `FillMask.show` for a terminal: each blank's number, piece and guesses.
 
@@ -296,4 +266,4 @@ def printed(rows: Sequence[Row], width: int) -> str:
                     break  # later ones that fit would look like the next best
                 line += shown
             lines.append(line)
-    return "\n".join(lines)
+    return printable("\n".join(lines))

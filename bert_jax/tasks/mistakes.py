@@ -57,5 +57,5 @@ def table(
 
 
 def _line(text: str) -> str:
-    words = "".join(x if x.isprintable() else "\ufffd" for x in " ".join(text.split()))
+    words = " ".join(text.split())
     return words if len(words) <= _LETTERS else f"{words[: _LETTERS - 1]}…"

@@ -4,13 +4,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Key
+from ml_collections import ConfigDict
 
+from bert_jax.data import records
+from bert_jax.family import FAMILIES
+from bert_jax.models.config import BertConfig, pretraining_flops
+from bert_jax.models.encoder import Packed
+from bert_jax.registry import Registry
+from bert_jax.tasks.cross_entropy import cross_entropy
+from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.results import Results
-
-# `task.objective` -> the prefix of its losses, scores and logits.
-PREFIXES = {"mlm": "masked_lm", "ltr": "lm"}
+from bert_jax.types import Scalars
 
 
 class Targets(NamedTuple):
@@ -30,6 +37,126 @@ def targets(batch: Mapping[str, Array]) -> Targets:
         own = batch["sequence_ids"]
         real = real * (own[:, 1:] == own[:, :-1])
     return Targets(batch["input_ids"][:, 1:], real.astype(jnp.float32))
+
+
+class Objective:
+    """BERT's: the masked pieces, and whether the second text follows the first.
+
+    A subclass overrides what differs. A batch has the columns of `loader.batch_at`,
+    arrays [batch, ...]. The sum of the losses' means is trained, whatever their names;
+    `dev` has them beside `of_pieces`, the scores of the logits alone.
+
+    Attributes:
+      prefix: of scores and logits. The model outputs `PREFIX_logits` for
+        `targets(batch)`: [batch, predictions, vocab], float32.
+      causal: nothing is masked, and each position sees those up to its own. One of
+        your own also needs `config.model.causal=True`.
+      predictor: of the model's guesses, called as `FillMask` is.
+      model: a module with a `config`, called as `BertForPreTraining` is.
+      judges: whether the next sentence loss is part of it.
+    """
+
+    prefix = "masked_lm"
+    causal = False
+    predictor: type[FillMask] = FillMask
+
+    def __init__(self, config: ConfigDict, model_config: BertConfig):
+        """Takes the whole config, and the model's sizes."""
+        self.model_config = model_config
+        family = FAMILIES[model_config.architecture]
+        self.model: nn.Module = family.for_pretraining(model_config)
+        # [CLS] has seen nothing where attention is causal.
+        pairs = config.corpus.nsp and config.task.nsp_loss
+        self.judges = pairs and not self.causal
+
+    def apply(
+        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
+    ) -> dict[str, Array]:
+        """The model's outputs; `key` is for dropout, None for evaluation."""
+        outputs = self.model.apply(
+            {"params": params},
+            batch["input_ids"],
+            batch["input_mask"],
+            batch["segment_ids"],
+            batch.get("masked_lm_positions"),
+            key,
+            Packed.of(batch),
+        )
+        assert isinstance(outputs, dict)
+        return outputs
+
+    def losses(
+        self, outputs: Mapping[str, Array], batch: Mapping[str, Array]
+    ) -> Scalars:
+        """Each loss, summed over the rows; here cross entropies in nats."""
+        ids, weights = targets(batch)
+        losses = cross_entropy(outputs[f"{self.prefix}_logits"], ids)
+        sums = {f"{self.prefix}_loss": jnp.sum(weights * losses)}
+        if self.judges:
+            labels = jnp.maximum(batch["next_sentence_labels"], 0)
+            losses = cross_entropy(outputs["next_sentence_logits"], labels)
+            sums["next_sentence_loss"] = jnp.sum(real_pairs(batch) * losses)
+        return sums
+
+    def weights(self, batch: Mapping[str, Array]) -> Scalars:
+        """What each sum is divided by, from the batch alone: the pieces to predict, and
+        the pairs to judge."""
+        weights = {f"{self.prefix}_loss": jnp.sum(targets(batch).weights)}
+        if self.judges:
+            weights["next_sentence_loss"] = jnp.sum(real_pairs(batch))
+        return weights
+
+    def scores(
+        self, outputs: Mapping[str, Array], batch: Mapping[str, Array]
+    ) -> dict[str, tuple[Array, Array]]:
+        """Further scores on held-out text, as (sum, weight)."""
+        if not self.judges:
+            return {}
+        guessed = jnp.argmax(outputs["next_sentence_logits"], axis=-1)
+        labels, real = batch["next_sentence_labels"], real_pairs(batch)
+        count, right = jnp.sum(real), jnp.sum(real * (guessed == labels))
+        return {
+            "next_sentence_accuracy": (right, count),
+            "next_sentence_majority": (jnp.sum(real * labels), count),
+        }
+
+    def flops(self, length: int, predictions: int, pairs: int) -> int:
+        """Model FLOPs of training on one row; see `pretraining_flops`."""
+        return pretraining_flops(self.model_config, length, predictions, pairs)
+
+
+# `task.objective`; your own config file can add to them (docs/extending.md).
+OBJECTIVES = Registry(
+    {"mlm": Objective, "ltr": "bert_jax.tasks.left_to_right:LeftToRight"}
+)
+
+
+def real_pairs(batch: Mapping[str, Array]) -> Float[Array, "batch *pairs"]:
+    """1 for a real pair, 0 where one only pads the batch or the row."""
+    return (batch["next_sentence_labels"] != records.PADDING_LABEL).astype(jnp.float32)
+
+
+def of_pieces(
+    prefix: str,
+    outputs: Mapping[str, Array],
+    batch: Mapping[str, Array],
+    unigrams: Float[Array, "vocab"],
+) -> dict[str, tuple[Array, Array]]:
+    """The scores that compare models whatever they were trained with, as (sum, weight):
+    cross entropy in nats, accuracy, and both of the pieces' counts.
+
+    Args:
+      unigrams: the log of each piece's share of the training text.
+    """
+    logits, (ids, weights) = outputs[f"{prefix}_logits"], targets(batch)
+    found = {
+        f"{prefix}_loss": cross_entropy(logits, ids),
+        f"{prefix}_accuracy": jnp.argmax(logits, axis=-1) == ids,
+        "unigram_loss": -unigrams[ids],
+        "unigram_accuracy": ids == jnp.argmax(unigrams),
+    }
+    total = jnp.sum(weights)
+    return {name: (jnp.sum(weights * each), total) for name, each in found.items()}
 
 
 class Guesses(Results):
@@ -61,26 +188,29 @@ class Guesses(Results):
         return table, ("", "model", "baseline", "which is")
 
 
-def guesses(prefix: str, fetched: Sequence[Mapping[str, Any]]) -> Guesses:
+def guesses(prefix: str, fetched: Sequence[Mapping[str, Mapping[str, Any]]]) -> Guesses:
     """Adds the batches' sums and weights in double precision, divides once.
 
     Args:
-      prefix: of PREFIXES.
-      fetched: of each batch, (sum, weight) by name; the sum of
-        `next_sentence_majority` is the number of random pairs.
+      fetched: of each batch, `losses` and `scores`, as (sum, weight) by name; the sum
+        of `next_sentence_majority` is the number of random pairs.
 
     Returns:
-      These means as scores, with `loss` (the sum of the losses) and the language
-      model's `perplexity`.
+      These means as scores, with `loss` (the sum of the losses that are trained) and
+      the language model's `perplexity`.
     """
-    means = {
-        name: math.fsum(float(batch[name][0]) for batch in fetched)
-        / max(math.fsum(float(batch[name][1]) for batch in fetched), 1e-6)
-        for name in fetched[0]
-    }
-    if "next_sentence_majority" in means:
-        share = means["next_sentence_majority"]
-        means["next_sentence_majority"] = max(share, 1 - share)
-    own = means[f"{prefix}_loss"]
-    loss = own + means.get("next_sentence_loss", 0.0)
-    return Guesses({"loss": loss, **means, "perplexity": math.exp(min(own, 700.0))})
+
+    def means(kind: str) -> dict[str, float]:
+        return {
+            name: math.fsum(float(batch[kind][name][0]) for batch in fetched)
+            / max(math.fsum(float(batch[kind][name][1]) for batch in fetched), 1e-6)
+            for name in fetched[0][kind]
+        }
+
+    losses, scores = means("losses"), means("scores")
+    if "next_sentence_majority" in scores:
+        share = scores["next_sentence_majority"]
+        scores["next_sentence_majority"] = max(share, 1 - share)
+    perplexity = math.exp(min(scores[f"{prefix}_loss"], 700.0))
+    loss = sum(losses.values())
+    return Guesses({"loss": loss, **losses, **scores, "perplexity": perplexity})

@@ -18,17 +18,15 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.config import phases
 from bert_jax.data import batch_shapes, records
+from bert_jax.data.batch_shapes import has_masks
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
-from bert_jax.models.config import BertConfig, pretraining_flops
-from bert_jax.models.encoder import Packed
+from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import init_model
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
-from bert_jax.tasks.cross_entropy import cross_entropy
-from bert_jax.tasks.fill_mask import Continue, FillMask, printed
-from bert_jax.tasks.objectives import PREFIXES, guesses, targets
+from bert_jax.tasks.fill_mask import FillMask, printed
+from bert_jax.tasks.objectives import OBJECTIVES, guesses, of_pieces
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Ask, Batch, Data, Phase, Shapes, Step, Task
 from bert_jax.types import Scalars
@@ -58,22 +56,21 @@ class Pretraining(Task):
         pieces = config.tokenizer.vocab_size  # of a tokenizer yet to be trained
         if given is not None:
             pieces = given.get_vocab_size()
-        objective = config.task.objective
-        self._prefix = PREFIXES[objective]
-        # [CLS] has seen nothing where attention is causal.
-        self._judges = config.corpus.nsp and config.task.nsp_loss and objective == "mlm"
+        kind = OBJECTIVES.of("task.objective", config.task.objective)
         self.model_config = dataclasses.replace(
-            BertConfig.create(config.model, pieces), causal=objective == "ltr"
+            BertConfig.create(config.model, pieces), causal=kind.causal
         )
         self.model_config.require_segments(2 if config.corpus.nsp else 1)
-        if config.model.causal and objective != "ltr":
+        if kind.causal == has_masks(config):
+            wrong = f"config.task.objective={config.task.objective}: config.model."
             raise UserError(
-                f"config.task.objective={objective}: config.model.causal=True is a "
-                "left-to-right model; set --config.task.objective=ltr"
+                f"{wrong}causal=False, but it predicts from left to right; set it True"
+                if kind.causal
+                else f"{wrong}causal=True is a left-to-right model; set "
+                "--config.task.objective=ltr"
             )
-        self.model = FAMILIES[self.model_config.architecture].for_pretraining(
-            self.model_config
-        )
+        self.objective = kind(config, self.model_config)
+        self.model = self.objective.model
         if tuple(config.evaluate.splits) != ("dev",):
             raise UserError(
                 f"config.evaluate.splits={tuple(config.evaluate.splits)}: pre-training "
@@ -122,7 +119,7 @@ class Pretraining(Task):
 
     def training_data(self) -> Data:
         """Prepares every phase's data; the vocabulary's fit is the first phase's."""
-        from bert_jax.data import preparation_report
+        from bert_jax.data.report import summary as preparation_report
 
         found = self._data.all()
         return Data(
@@ -141,7 +138,7 @@ class Pretraining(Task):
         """Also `model.causal` and `task.nsp_loss`, which `ltr` decides."""
         super().resolve()
         self.config.model.causal = self.model_config.causal
-        self.config.task.nsp_loss &= self.config.task.objective == "mlm"
+        self.config.task.nsp_loss &= not self.objective.causal
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         """Initial parameters, boxed with their logical axis names."""
@@ -155,15 +152,16 @@ class Pretraining(Task):
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
         """The next sentence head and the pooler: filling masks does not need them."""
-        if self._judges and not predicts:
+        if self.objective.judges and not predicts:
             return ()
         return ("bert/pooler", "next_sentence")
 
     def predictor(self, missing: Collection[str] = ()) -> FillMask:
         """The predictor for `--mode=predict`."""
-        kind = FillMask if self.config.task.objective == "mlm" else Continue
-        judges = self._judges and not missing
-        return kind(self.config, self.model, self.tokenizer, judges_pairs=judges)
+        judges = self.objective.judges and not missing
+        return self.objective.predictor(
+            self.config, self.model, self.tokenizer, judges_pairs=judges
+        )
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """The batches from `step` on, through both phases."""
@@ -181,7 +179,7 @@ class Pretraining(Task):
         batch, length = shapes["input_ids"]
         predictions = shapes.get("masked_lm_positions", (batch, length - 1))[1]
         pairs = shapes["cls_positions"][1] if "cls_positions" in shapes else 1
-        return batch * pretraining_flops(self.model_config, length, predictions, pairs)
+        return batch * self.objective.flops(length, predictions, pairs)
 
     def counted(self, batch: Batch) -> tuple[float, float]:
         """With packing: pairs a row, and the share of tokens among the positions."""
@@ -201,49 +199,33 @@ class Pretraining(Task):
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
     ) -> Scalars:
-        """`masked_lm_loss` (left to right: `lm_loss`) and, where pairs are judged,
-        `next_sentence_loss`: each the sum of its cross entropies, in nats."""
-        return self._losses(self._forward(params, batch, key), batch)
+        """See `Objective.losses`."""
+        return self.objective.losses(self.objective.apply(params, batch, key), batch)
 
     def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
-        """The number of pieces to predict, and of pairs to judge."""
-        weights = {f"{self._prefix}_loss": jnp.sum(targets(batch).weights)}
-        if self._judges:
-            weights["next_sentence_loss"] = jnp.sum(_real(batch))
-        return weights
+        """See `Objective.weights`."""
+        return self.objective.weights(batch)
 
     def outputs(
         self, params: Any, batch: Mapping[str, Array]
-    ) -> dict[str, tuple[Array, Array]]:
-        """Sums and weights: the losses, the accuracies, and the unigram loss on the
-        same positions."""
-        outputs, totals = self._forward(params, batch, None), self.loss_weights(batch)
-        prefix, (ids, weights) = self._prefix, targets(batch)
-        losses = self._losses(outputs, batch)
-        sums = {name: (loss, totals[name]) for name, loss in losses.items()}
-        total = totals[f"{prefix}_loss"]
-        guessed = jnp.argmax(outputs[f"{prefix}_logits"], axis=-1)
-        right = jnp.sum(weights * (guessed == ids))
-        unigram = -jnp.asarray(self._unigram_log_probs)[ids]
-        sums[f"{prefix}_accuracy"] = (right, total)
-        sums["unigram_loss"] = (jnp.sum(weights * unigram), total)
-        majority = ids == int(np.argmax(self._unigram_log_probs))
-        sums["unigram_accuracy"] = (jnp.sum(weights * majority), total)
-        if self._judges:
-            guessed = jnp.argmax(outputs["next_sentence_logits"], axis=-1)
-            labels, real = batch["next_sentence_labels"], _real(batch)
-            count = totals["next_sentence_loss"]
-            right = jnp.sum(real * (guessed == labels))
-            sums["next_sentence_accuracy"] = (right, count)
-            sums["next_sentence_majority"] = (jnp.sum(real * labels), count)
-        return sums
+    ) -> dict[str, dict[str, tuple[Array, Array]]]:
+        """Sums and weights: `losses`, the objective's; and `scores`: those of the
+        pieces, whatever is trained, and the objective's further ones."""
+        objective, unigrams = self.objective, jnp.asarray(self._unigram_log_probs)
+        outputs = objective.apply(params, batch, None)
+        sums, totals = objective.losses(outputs, batch), objective.weights(batch)
+        scores = of_pieces(objective.prefix, outputs, batch, unigrams)
+        return {
+            "losses": {name: (sums[name], totals[name]) for name in sums},
+            "scores": {**objective.scores(outputs, batch), **scores},
+        }
 
     def results(
         self, split: str, fetched: Sequence[Any], *, learns: bool = False
     ) -> Results:
         """See `objectives.guesses`."""
         del split, learns
-        return guesses(self._prefix, fetched)
+        return guesses(self.objective.prefix, fetched)
 
     def quality(self, scores: Mapping[str, int | float]) -> float:
         """Minus the loss."""
@@ -264,43 +246,9 @@ class Pretraining(Task):
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         write_atomically(folder / "dev.jsonl", lines)
 
-    def _forward(
-        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> dict[str, Array]:
-        outputs = self.model.apply(
-            {"params": params},
-            batch["input_ids"],
-            batch["input_mask"],
-            batch["segment_ids"],
-            batch.get("masked_lm_positions"),
-            key,
-            Packed.of(batch),
-        )
-        assert isinstance(outputs, dict)
-        return outputs
-
-    def _losses(
-        self, outputs: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Scalars:
-        ids, weights = targets(batch)
-        losses = cross_entropy(outputs[f"{self._prefix}_logits"], ids)
-        sums = {f"{self._prefix}_loss": jnp.sum(weights * losses)}
-        if self._judges:
-            labels = batch["next_sentence_labels"]
-            losses = cross_entropy(
-                outputs["next_sentence_logits"], jnp.maximum(labels, 0)
-            )
-            sums["next_sentence_loss"] = jnp.sum(_real(batch) * losses)
-        return sums
-
     @functools.cached_property
     def _unigram_log_probs(self) -> Float[np.ndarray, "vocab"]:
         """From the training split's counts, with add-one smoothing."""
         data = self._data.of(self.config.corpus.max_seq_length)
         counts = data.token_counts().astype(np.float64) + 1
         return np.log(counts / counts.sum()).astype(np.float32)
-
-
-def _real(batch: Mapping[str, Array]) -> Float[Array, "batch *pairs"]:
-    """1 for a real pair, 0 where one only pads the batch or the row."""
-    return (batch["next_sentence_labels"] != records.PADDING_LABEL).astype(jnp.float32)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data import packed_rows
+from bert_jax.data.packing import rows
 from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import HEADS
@@ -33,13 +33,13 @@ class SharedRows(Finetuning[Example, Answer]):
         """With `task.texts_per_row`, rows that share those of training batches."""
         if self.texts_per_row == 1:
             return super().table(features)
-        return packed_rows.PackedRows(features, self.padding, self.texts_per_row)
+        return rows.PackedRows(features, self.padding, self.texts_per_row)
 
     def phases(self) -> list[Phase]:
         (phase,) = super().phases()
         if self.texts_per_row == 1:
             return [phase]
-        shapes = packed_rows.shapes(phase.shapes["input_ids"], self.texts_per_row)
+        shapes = rows.shapes(phase.shapes["input_ids"], self.texts_per_row)
         return [phase._replace(shapes=shapes)]
 
     def counted(self, batch: Batch) -> tuple[float, float]:
@@ -67,12 +67,12 @@ class SharedRows(Finetuning[Example, Answer]):
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
     ) -> Scalars:
-        texts = packed_rows.by_text(batch)
+        texts = rows.by_text(batch)
         losses = self.losses(self.logits(params, batch, key), texts)
         return {self.loss_name: jnp.sum(self.weights(texts) * losses)}
 
     def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
-        return super().loss_weights(packed_rows.by_text(batch))
+        return super().loss_weights(rows.by_text(batch))
 
     def _texts_per_row(self) -> int:
         """Of training; raises UserError where a row can have only one."""

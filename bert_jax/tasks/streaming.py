@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from bert_jax.data.columns import ANY, Wanted
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, processes, storage, temporary
+from bert_jax.runtime import processes, storage, temporary, untrusted
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Batch, Outputs, Predictor
 
@@ -97,7 +97,7 @@ def _windows(
 
 def _row(where: str, line: str, parse: Callable) -> tuple[dict[str, Any], Any]:
     """An input line: its JSON object, and the task's parsed example."""
-    row = outside.parse(line, where)
+    row = untrusted.parse(line, where)
     if not isinstance(row, dict):
         raise UserError(f"{where}: a JSON object is required")
     try:

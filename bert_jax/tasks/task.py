@@ -110,6 +110,7 @@ class Task(abc.ABC):
       config: the whole config; `resolve` fills in its open values.
       model_config: the model's sizes.
       main_score: the name of the score on the first dev split that selects the best.
+      answers_rows: it has a `predictor`.
       facts: what a run learns besides its weights, such as a threshold; JSON, saved in
         the work directory's task.json.
       notices: counts records that were cut, skipped or changed, by split and reason;
@@ -118,6 +119,7 @@ class Task(abc.ABC):
 
     model_config: BertConfig
     main_score: str
+    answers_rows = True
 
     def __init__(self, config: ConfigDict):
         self.config = config

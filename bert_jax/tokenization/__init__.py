@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, normalizers
 
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import outside, storage
+from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.tokenization import checks
 from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
@@ -103,8 +103,8 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
     if path is None:
         return None
     fields: dict[str, Any] = {}
-    if outside.inside(folder, "tokenizer_config.json") is not None:
-        fields = outside.read_json(folder, "tokenizer_config.json")
+    if untrusted.inside(folder, "tokenizer_config.json") is not None:
+        fields = untrusted.read_json(folder, "tokenizer_config.json")
     tokenizer = load(path)
     if path.suffix != ".json":
         checks.folder(folder, fields, tokenizer)
@@ -218,17 +218,18 @@ def _others(name: str = "") -> list[Kind]:
 
 def kinds() -> list[Kind]:
     """Every family's kind of vocabulary, WordPieces first."""
-    return list(dict.fromkeys(family.vocabulary for family in FAMILIES.values()))
+    every = (family.vocabulary for family in FAMILIES.values())
+    return list(dict.fromkeys(kind for kind in every if kind is not None))
 
 
 def _beside(folder: Path) -> Path | None:
     """A folder's tokenizer.json, or else its vocabulary."""
-    limit = outside.MAX_VOCABULARY_BYTES
+    limit = untrusted.MAX_VOCABULARY_BYTES
     for name in ("tokenizer.json", *WORDPIECE.files):
-        if path := outside.inside(folder, name, limit):
+        if path := untrusted.inside(folder, name, limit):
             return path
     for kind in _others():
-        paths = [outside.inside(folder, name, limit) for name in kind.files]
+        paths = [untrusted.inside(folder, name, limit) for name in kind.files]
         if paths[0]:
             return paths[0]
     return None

@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
 
 # Classes of `transformers` that cut texts as BERT does, given a vocab.txt.
@@ -65,17 +65,17 @@ def folder(path: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
     named = fields.get("tokenizer_class")
     if isinstance(named, str) and not _CLASSES.fullmatch(named):
         raise UserError(
-            f"{where}: tokenizer_class={outside.shown(named)} cuts texts by rules of "
+            f"{where}: tokenizer_class={untrusted.shown(named)} cuts texts by rules of "
             f"its own, which a vocab.txt does not have; {_SAVE}, if it can"
         )
     added = [token["content"] for token in _added(fields)]
-    if outside.inside(path, "added_tokens.json") is not None:
-        added += outside.read_json(path, "added_tokens.json")
+    if untrusted.inside(path, "added_tokens.json") is not None:
+        added += untrusted.read_json(path, "added_tokens.json")
     for token in added:
         if tokenizer.token_to_id(token) is None:
             raise UserError(
-                f"{path}: {outside.shown(token)} is added to the pieces of vocab.txt; "
-                f"such tokens are read from a tokenizer.json: {_SAVE}"
+                f"{path}: {untrusted.shown(token)} is added to the pieces of vocab.txt"
+                f"; such tokens are read from a tokenizer.json: {_SAVE}"
             )
 
 

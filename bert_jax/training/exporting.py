@@ -4,11 +4,11 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from bert_jax.convert import weights
+from bert_jax import family
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
-from bert_jax.training import asked
+from bert_jax.training import run_config
 from bert_jax.workdir.checkpoint import checkpoint_name, has_checkpoint
 
 
@@ -30,25 +30,11 @@ def export(
     if name:
         hub.check_new(name)
     is_run = has_checkpoint(folder)
-    source = folder if is_run else asked.source(folder, config)
+    source = folder if is_run else run_config.source(folder, config)
     checkpoint = checkpoint_name(config) if is_run else ""
-    if config.task.name == "elmo":
-        if dtype != "float32":
-            raise UserError(f"--dtype={dtype}: an ELMo's weights are float32")
-        _elmo(source, target, name, checkpoint)
-        return
     title = name.removeprefix(hub.PREFIX)
-    length = weights.export(source, pathlib.Path(target), checkpoint, title, dtype)
-    print(f"exported: {target} ({length})")
+    own = family.of(config).weights
+    written = own.export(source, pathlib.Path(target), checkpoint, title, dtype)
+    print(f"exported: {target} ({written})")
     if name:
         print(f"pushed: {hub.push(pathlib.Path(target), name)}")
-
-
-def _elmo(source: Path, target: str, name: str, checkpoint: str) -> None:
-    """Writes options.json and weights.hdf5, as bilm does; and the vocabulary."""
-    if name:
-        raise UserError(f"--push={name}: an ELMo is written to --output only")
-    from bert_jax.convert import elmo
-
-    elmo.export(source, pathlib.Path(target).absolute(), checkpoint)
-    print(f"exported: {target}")

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
+from bert_jax import family
 from bert_jax.errors import UserError
 
 
@@ -33,9 +34,7 @@ def require(config: ConfigDict, *, trains: bool) -> None:
     """
     model, train = config.model, config.train
     hidden, inner = model.hidden_size, model.intermediate_size
-    tables = model.vocab_size + model.max_position_embeddings + model.type_vocab_size
-    if model.architecture == "elmo":
-        tables = 0  # reads characters; only pre-training has a table of words
+    tables = family.of(config).table_rows(config)
     layers = model.num_hidden_layers * (4 * hidden * hidden + 2 * hidden * inner)
     seeds = train.seeds if trains else 1
     moments = trains and not config.optimizer.frozen

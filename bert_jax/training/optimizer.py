@@ -1,9 +1,9 @@
-"""Adam as BERT uses it (google-research/bert, optimization.py), and LAMB (You et al.
-2020, arXiv:1904.00962v5): schedule, clipping, decay by name."""
+"""Adam as BERT uses it (google-research/bert, optimization.py): schedule, clipping,
+decay by name."""
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,10 +20,7 @@ from bert_jax.training import frozen, rates
 
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
 # stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
-_NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
-
-# Parameters of all layers in one array, [layers, ...] (`model.scan_layers`).
-_STACKED = re.compile(r"\['encoder'\]\['layers'\]")
+NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
 
 
 def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
@@ -38,8 +35,9 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
     Raises:
       UserError: an unknown name; see also `polynomial`.
     """
-    name = config.optimizer.schedule
-    return _named(SCHEDULES, "schedule", name)(config)
+    make = SCHEDULES.of("optimizer.schedule", config.optimizer.schedule)
+    schedule: optax.Schedule = make(config)
+    return schedule
 
 
 def learning_rates(config: ConfigDict) -> Float[np.ndarray, " steps"]:
@@ -133,7 +131,7 @@ def decay_mask(params: PyTree, unused: Sequence[str] = ()) -> PyTree[bool]:
     def decays(path: tuple, _: Any) -> bool:
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         return not (
-            _NOT_DECAYED.search(name)
+            NOT_DECAYED.search(name)
             or any(f"{name}/".startswith(f"{part}/") for part in unused)
         )
 
@@ -172,37 +170,6 @@ def scale_by_bert_adam(
     return optax.GradientTransformation(init, update)
 
 
-def scale_by_trust_ratio() -> optax.GradientTransformation:
-    """LAMB's layerwise step: each update times (parameter norm / update norm).
-
-    The paper's phi is the identity, as in its experiments. Its "layer" is a parameter
-    array; for stacked arrays, each layer's slice. As in the authors' code
-    (tensorflow/addons, optimizers/lamb.py), the ratio is 1 for biases and LayerNorm,
-    which do not decay, and if one of the norms is 0.
-    """
-
-    def update(
-        updates: optax.Updates,
-        state: optax.EmptyState,
-        params: optax.Params | None = None,
-    ) -> tuple[optax.Updates, optax.EmptyState]:
-        def scale(path: tuple, update: jax.Array, param: jax.Array) -> jax.Array:
-            name = jax.tree_util.keystr(path)
-            if _NOT_DECAYED.search(name):
-                return update
-            axes = tuple(range(1 if _STACKED.search(name) else 0, update.ndim))
-            param_norm, update_norm = (
-                jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True))
-                for x in (param, update)
-            )
-            both = (param_norm > 0) & (update_norm > 0)
-            return update * jnp.where(both, param_norm / update_norm, 1.0)
-
-        return jax.tree_util.tree_map_with_path(scale, updates, params), state
-
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
-
-
 def make(
     config: ConfigDict,
     unused: Sequence[str] = (),
@@ -224,7 +191,7 @@ def make(
       UserError: an unknown name, or a number outside its range.
     """
     optimizer = config.optimizer
-    maker = _named(OPTIMIZERS, "name", optimizer.name)
+    maker = OPTIMIZERS.of("optimizer.name", optimizer.name)
     for field in ("beta1", "beta2"):
         rates.number(config, field, below=1.0)
     for field in ("eps", "weight_decay"):
@@ -263,17 +230,6 @@ def _adamw(
     )
 
 
-def _lamb(
-    optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
-) -> optax.GradientTransformation:
-    return optax.chain(
-        optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.eps),
-        optax.add_decayed_weights(optimizer.weight_decay, mask),
-        scale_by_trust_ratio(),
-        optax.scale_by_learning_rate(schedule),
-    )
-
-
 def _adagrad(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
@@ -289,7 +245,7 @@ OPTIMIZERS = Registry(
     {
         "bert_adam": bert_adam,
         "adamw": _adamw,
-        "lamb": _lamb,
+        "lamb": "bert_jax.training.lamb:lamb",
         "muon": "bert_jax.training.muon:muon",
         "adagrad": _adagrad,
         "openai_adam": "families.gpt.optimizer:openai_adam",
@@ -302,11 +258,3 @@ SCHEDULES = Registry(
         "openai_cosine": "families.gpt.optimizer:warmup_cosine",
     }
 )
-
-
-def _named(registry: Mapping[str, Any], field: str, name: str) -> Any:
-    if name not in registry:
-        raise UserError(
-            f"config.optimizer.{field}={name}: choose one of {', '.join(registry)}"
-        )
-    return registry[name]

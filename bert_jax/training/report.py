@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from bert_jax import tokenization
+from bert_jax import family, tokenization
 from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.family import FAMILIES
 from bert_jax.models.heads import count_parameters
@@ -120,28 +120,23 @@ def close(
 def _what_next(task: Task, folder: Path) -> str:
     """Commands to try with a trained model."""
     run, place = f"  {_python()} -m bert_jax.main", shlex.quote(str(folder))
-    export = f"{run} --workdir={place} --mode=export --output=FOLDER"
-    if task.config.task.name == "elmo":  # bert_jax.elmo.load opens what it writes
-        return f"\ntry next:\n{export}"
-    rows, finetune = "ROWS.jsonl", []
+    files = workdir.defined_in(task.config).values()
+    asks = f"{run} --workdir={place}"
+    asks += f" --config={shlex.quote(next(iter(files)))}" if files else ""
+    export = f"{asks} --mode=export --output=FOLDER"
+    rows, finetune, own = "ROWS.jsonl", [], task.config.task
     if task.config.task.name == "pretraining":
         config = "configs/finetune/glue.py:task=mrpc"
-        family = task.model_config.architecture
-        config += f",model={family}" if family != "bert" else ""
+        kind = task.model_config.architecture
+        config += f",model={kind}" if kind != "bert" else ""
         rows = "TEXTS.txt"
         finetune = [f"{run} --config={config} --config.init_from={place}"]
-    lines = [
-        "\ntry next:",
-        f"{run} --workdir={place} --mode=predict --input={rows}",
-        *finetune,
-    ]
-    own = task.config.task
-    # Hugging Face has no such models.
-    family = FAMILIES[task.config.model.architecture]
-    ours = not family.model_type or (getattr(task, "head", ""),) in (
-        family.layout.OURS.values()
-    )
-    if not (ours or own.get("bilstm", False) or family.unexported(own)):
+    predict = f"{asks} --mode=predict --input={rows}"
+    lines = ["\ntry next:", *([predict] if task.answers_rows else []), *finetune]
+    its = family.of(task.config)
+    head = getattr(task, "head", "")
+    ours = head and (head,) in its.layout.OURS.values()
+    if not (ours or own.get("bilstm", False) or its.unexported(own)):
         lines.append(export)
     return "\n".join(lines)
 
@@ -187,18 +182,15 @@ def _asking_few(function: Step, params: Any, mesh: Mesh) -> Ask:
 
 def _tokenizer_line(task: Task, fit: Fit) -> str:
     """Describes the tokenizer; warns if much of the text is [UNK] or letters."""
-    if task.config.model.architecture == "elmo":
-        cased = "uncased" if task.config.tokenizer.lowercase else "cased"
-        return (
-            f"words: read by their characters, cut at {task.config.task.words}, {cased}"
-        )
+    if FAMILIES[task.config.model.architecture].vocabulary is None:
+        return f"words: {family.of(task.config).words(task.config)}"
     summary = tokenization.summary(task.tokenizer)
     line = f"tokenizer: {summary}; {fit.unknown_share:.2%} [UNK]"
     texts = task.config.task.get("train_file") or task.config.task.get("data_dir")
     if fault := fit.fault(texts or ", ".join(task.config.corpus.sources)):
         return f"{line}\nwarning: {fault}"
-    # Rare words are read by their characters.
-    if fit.unknown_share <= MANY_UNKNOWN or task.config.task.name == "elmo":
+    reads_all = family.of(task.config).vocabulary is None  # rare words, too
+    if fit.unknown_share <= MANY_UNKNOWN or reads_all:
         return line
     return (
         f"{line}\nwarning: that is a lot; check that the vocabulary and its case fit "

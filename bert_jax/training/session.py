@@ -10,7 +10,6 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from bert_jax.convert import merge
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, signals, storage
@@ -23,9 +22,9 @@ from bert_jax.training import (
     anomaly,
     compilation,
     evaluator,
-    initial,
     memory,
     report,
+    setup,
     sharding,
     state_shardings,
     step,
@@ -195,8 +194,8 @@ class Session:
         )
         return baseline, step_taken
 
-    def _read_weights(self) -> tuple[Any, merge.Report] | None:
-        return initial.read(self.task, self._abstract.params)
+    def _read_weights(self) -> tuple[Any, Any] | None:
+        return setup.init_weights(self.task, self._abstract.params)
 
     def _claim(self, is_new: bool) -> None:
         """Prepares the data, and claims the folder for this run."""
@@ -301,13 +300,15 @@ class Session:
         found = self._checkpoints.restore(abstract.items())
         return found and (abstract.restored(*found), found[1])
 
-    def _first_state(self, weights: tuple[Any, merge.Report] | None) -> step.TrainState:
+    def _first_state(self, weights: tuple[Any, Any] | None) -> step.TrainState:
         """The state before the first step, of all seeds."""
         state = compilation.first_state(
             self.task, self.seeds, self._optimizer, self._abstract
         )
         if weights is None:
             return state._replace(params=self.task.start(state.params))
+        from bert_jax.convert import merge
+
         return state._replace(params=merge.fill(weights[0], state.params))
 
     def _trace(

@@ -22,14 +22,14 @@ from orbax.checkpoint import checkpoint_managers as policies
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
-from bert_jax.workdir import quiet
+from bert_jax.workdir import silence_orbax
 
 log = logging.getLogger(__name__)
 
 # Orbax cuts an array that is on several devices into slices, and each device saves one.
 # The training loop waits for the cutting, so slices of less than 1 MB cost too much.
 _HANDLER = ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=2**20)
-with quiet.quietly():  # Orbax warns that this replaces its default
+with silence_orbax.quietly():  # Orbax warns that this replaces its default
     ocp.type_handlers.register_type_handler(jax.Array, _HANDLER, override=True)
 
 Result = TypeVar("Result")
@@ -78,7 +78,7 @@ class Checkpoints:
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
         if keep_every:
             kept.append(policies.EveryNSteps(keep_every))
-        with quiet.quietly():  # Orbax warns about read_only
+        with silence_orbax.quietly():  # Orbax warns about read_only
             options = ocp.CheckpointManagerOptions(
                 preservation_policy=policies.AnyPreservationPolicy(kept),
                 read_only=read_only,
@@ -110,7 +110,9 @@ class Checkpoints:
 
     def __enter__(self) -> "Checkpoints":
         self._hook = sys.unraisablehook
-        sys.unraisablehook = functools.partial(quiet.but_closed_loops, self._hook)
+        sys.unraisablehook = functools.partial(
+            silence_orbax.but_closed_loops, self._hook
+        )
         return self
 
     def __exit__(
@@ -188,7 +190,7 @@ class Checkpoints:
         try:
             yield
         except (OSError, RuntimeError, ValueError) as error:
-            why = quiet.first_line(error)
+            why = silence_orbax.first_line(error)
             raise UserError(
                 f"{self._folder}: a checkpoint cannot be written: {why}"
             ) from error
@@ -276,7 +278,7 @@ class Checkpoints:
         """A checkpoint's items; or None in every process if one failed, and why."""
         items, reason = None, "another process could not read it"
         try:
-            with quiet.reported_once():
+            with silence_orbax.reported_once():
                 trees = abstract(step).items()
                 args = {k: ocp.args.StandardRestore(v) for k, v in trees}
                 found = self._manager.restore(step, args=ocp.args.Composite(**args))
@@ -286,7 +288,7 @@ class Checkpoints:
         # A damaged file can make Orbax or TensorStore raise anything. If no checkpoint
         # can be read, the error message has the first reason.
         except Exception as error:
-            reason = quiet.first_line(error)
+            reason = silence_orbax.first_line(error)
         return (items if processes.all_true(items is not None) else None), reason
 
     def _set_aside(self, step: int) -> None:

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
+from bert_jax import registry, tokenization
 from bert_jax.config import configuration
+from bert_jax.config.fields import each
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, storage
+from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path, write_atomically
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ FREE_FIELDS = (
     *("corpus.runner", "corpus.beam_options"),
     *("checkpoint.", "train.on_anomaly", "train.spike_factor"),
     *("train.log_every", "train.trackers", "train.stall_seconds", "train.extend"),
-    "train.budget",  # num_steps has its result; training/budget.py compares it
+    "train.budget",  # num_steps has its result; bert_jax.budget compares it
 )
 # What runs of a user's own task did before these fields of shipped tasks were there.
 _NEWER = {"task.texts_per_row": 1}
@@ -66,7 +67,9 @@ def claim(
                 "there; all processes need the same shared folder"
             )
         return
-    resolved = json.dumps(config.to_dict(), indent=2) + "\n"
+    own = unflatten_dict(defined_in(config), sep=".")
+    record = config.to_dict() | ({configuration.DEFINED_IN: own} if own else {})
+    resolved = json.dumps(record, indent=2) + "\n"
     try:
         for name, text in tokenization.files(tokenizer).items():
             write_atomically(workdir / name, text)
@@ -75,6 +78,12 @@ def claim(
         write_atomically(workdir / "config.json", resolved)
     except OSError as error:
         raise UserError(f"--workdir={workdir}: {error.strerror or error}") from error
+
+
+def defined_in(config: ConfigDict) -> dict[str, str]:
+    """The config file that defined a field's value, for each that one did."""
+    added = {name: registry.ADDED.get(str(value)) for name, value in each(config)}
+    return {name: file for name, file in added.items() if file}
 
 
 def _check_data(workdir: Path, data: Mapping[str, Any]) -> None:
@@ -114,6 +123,12 @@ def read_config(workdir: Path) -> dict[str, Any]:
     return fields
 
 
+def recorded(workdir: Path, *, code: bool = True) -> ConfigDict:
+    """The run's config, complete; arguments as in `configuration.complete`."""
+    path = workdir / "config.json"
+    return configuration.complete(read_config(workdir), path, code=code)
+
+
 def check(workdir: Path, config: ConfigDict) -> int:
     """Compares config.json with `config`.
 
@@ -129,8 +144,8 @@ def check(workdir: Path, config: ConfigDict) -> int:
         raise UserError(f"--workdir={workdir}: not a folder")
     if not has_config(workdir):
         return config.train.num_steps
-    recorded = configuration.complete(read_config(workdir), workdir / "config.json")
-    theirs = flatten_dict(json.loads(json.dumps(recorded.to_dict())), sep=".")
+    before = recorded(workdir, code=False).to_dict()
+    theirs = flatten_dict(json.loads(json.dumps(before)), sep=".")
     ours = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
     theirs = {f: value for f, value in _NEWER.items() if f in ours} | theirs
     fields = sorted(
@@ -237,7 +252,7 @@ def drop_best(workdir: Path, after: int = -1) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    return outside.read_object(path, "; is this a work directory?")
+    return untrusted.read_object(path, "; is this a work directory?")
 
 
 def check_vocabulary(workdir: Path, tokenizer: Tokenizer) -> None:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import environment, outside, storage, temporary
+from bert_jax.runtime import environment, storage, temporary, untrusted
 from bert_jax.runtime.storage import Path
 
 NAME = ".lock"
@@ -104,7 +104,7 @@ def _content(path: pathlib.Path) -> bytes:
 def _holder(content: bytes) -> dict[str, Any]:
     """The holder's fields from the lock file; empty if it is damaged."""
     try:
-        found = outside.loads(content)
+        found = untrusted.loads(content)
     except (ValueError, RecursionError):  # half written, or not ours
         return {}
     return found if isinstance(found, dict) else {}

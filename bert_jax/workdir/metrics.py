@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path, in_bucket, put, require_file
 
 COPY_SECONDS = 60  # between two copies to a bucket
@@ -165,7 +165,7 @@ def _lines_until(path: Path, last: int | float) -> dict[bytes, dict[str, Any]]:
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else ()
     for number, line in enumerate(lines, start=1):
         try:
-            values = outside.loads(line)
+            values = untrusted.loads(line)
         except ValueError:  # half a line
             continue
         except RecursionError:

@@ -25,7 +25,7 @@ from jaxtyping import Int
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.data.packed_rows import grouped, row_length
+from bert_jax.data.packing.rows import grouped, row_length
 from bert_jax.data.rows import padded_length
 from bert_jax.errors import UserError
 from bert_jax.models.config import encoder_flops

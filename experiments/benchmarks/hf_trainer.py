@@ -18,7 +18,7 @@ import transformers
 from torch.utils.data import SequentialSampler
 
 from bert_jax.config import configuration
-from bert_jax.training import initial
+from bert_jax.training import setup
 from experiments.benchmarks.torch_step import device, synchronize
 
 MODULE = "experiments.benchmarks.hf_trainer"
@@ -73,7 +73,7 @@ def train(case: dict[str, Any]) -> dict[str, Any]:
     and the last step's `loss`."""
     config = configuration.load(case["config"], case["fields"])
     with tempfile.TemporaryDirectory() as folder:
-        task = initial.resolve(config, Path(folder), from_data=True)
+        task = setup.build_task(config, Path(folder), from_data=True)
         config, steps = task.config, task.config.train.num_steps
         size = config.train.batch_size
         task.training_data()

@@ -24,7 +24,7 @@ class Ours:
         import bert_jax
         from bert_jax.config import configuration
         from bert_jax.runtime import compilation_cache, storage
-        from bert_jax.training import asked, initial
+        from bert_jax.training import run_config, setup
         from bert_jax.training.inference import submitting
 
         compilation_cache.keep()
@@ -34,9 +34,9 @@ class Ours:
         text = measuring.ROOT / "configs" / "finetune" / "text.py"
         given = configuration.load(str(text), overrides)
         nowhere = storage.path(str(folder / "run"))
-        config = asked.config(nowhere, given, overrides, asks=True)
-        task = initial.resolve(config, nowhere, from_data=False)
-        with initial.restored(task, nowhere, task.unused(predicts=True)) as found:
+        config = run_config.config_of(nowhere, given, overrides, asks=True)
+        task = setup.build_task(config, nowhere, from_data=False)
+        with setup.restored_params(task, nowhere, task.unused(predicts=True)) as found:
             self._predictor = task.predictor(found.missing)
             self._size = batch
             self._submit = submitting(

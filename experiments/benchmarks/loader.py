@@ -51,17 +51,17 @@ def parts(config: ConfigDict, batch: int) -> dict[str, float]:
     pairs = [records.parse(some) for some in raw]
     whole = [loader.assemble(some, batch, length, special) for some in pairs]
 
-    def draw(number: int) -> masking.Draws:
-        epochs = np.zeros(batch, int)
-        return masking.draw(0, epochs, rows[number], length, predictions)
+    def draw(number: int) -> np.ndarray:
+        epochs, count = np.zeros(batch, int), length + 2 * predictions
+        return masking.uniform(0, b"mask", epochs, rows[number], count)
 
     draws = [draw(number) for number in range(ROUNDS)]
 
     def apply(number: int) -> masking.Masked:
         ids, mask, _, candidates = whole[number]
         return masking.apply(
-            *(ids, mask, candidates, draws[number], config.masking),
-            *(special.mask, source._continuation),
+            *(ids, mask, candidates, lambda count: draws[number], config.masking),
+            *(predictions, special.mask, source._continuation),
         )
 
     cases: dict[str, Callable[[int], object]] = {

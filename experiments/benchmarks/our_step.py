@@ -16,7 +16,7 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from bert_jax import tasks
-from bert_jax.data import packing
+from bert_jax.data.packing import pairs as packing
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch

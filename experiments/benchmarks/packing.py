@@ -19,7 +19,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.config.phases import phases
-from bert_jax.data import loader, packing, prepare
+from bert_jax.data import loader, prepare
+from bert_jax.data.packing import pairs as packing
 from bert_jax.data.prepare import Prepared
 from bert_jax.runtime.terminal import table
 from experiments.benchmarks import measuring, our_step

@@ -48,7 +48,7 @@ def traced(arguments: list[str]) -> dict[str, float]:
     ends = {"Python": time.monotonic()}
     from bert_jax import main, train  # noqa: F401  (timed)
     from bert_jax.runtime import environment
-    from bert_jax.training import compilation, initial, session
+    from bert_jax.training import compilation, session, setup
 
     def mark(owner: Any, name: str, part: str) -> None:
         function: Callable = getattr(owner, name)
@@ -63,7 +63,7 @@ def traced(arguments: list[str]) -> dict[str, float]:
 
     ends["imports"] = time.monotonic()
     mark(environment, "require_devices", "devices")
-    mark(initial, "resolve", "task")
+    mark(setup, "build_task", "task")
     mark(session.Session, "__init__", "session")
     mark(session.Session, "__enter__", "state")
     mark(session.Session, "next_batch", "batch")

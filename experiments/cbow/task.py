@@ -16,15 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from bert_jax.config import rules
 from bert_jax.errors import UserError
 from bert_jax.family import Family
 from bert_jax.models.config import BertConfig
-from bert_jax.models.elmo_systems import Linear
 from bert_jax.models.layers import dropout
 from bert_jax.tasks.classification import Classification
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.task import Data, Shapes
 from bert_jax.tokenization import SPECIAL_TOKENS
+from families.elmo.systems import Linear
 
 
 class Cbow(nn.Module):
@@ -170,8 +171,14 @@ class CbowFamily(Family):
     name = "cbow"
     title = "a bag of words"
     model_type = ""
+    trunk_name = "embeddings"
     attends = has_segments = False
     extractor = None
+    rules: Mapping[str, Any] = {
+        "task.vector_size": rules.whole(1, rules.SIZE),
+        "task.classifier_size": rules.whole(1, rules.SIZE),
+        "task.dropout": rules.number("[0, 1)"),
+    }
 
     def task(self, name: str, task: Any) -> type[CbowTask]:
         """The task as a bag of words does it.

@@ -33,7 +33,7 @@ from bert_jax.data.words import Words
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage, terminal
 from bert_jax.tasks.pretraining import Pretraining
-from bert_jax.training import asked, initial
+from bert_jax.training import run_config, setup
 from bert_jax.workdir import folder as workdir
 
 # 05-encyclopedia-2.jsonl.gz is of the kind encyclopedia.
@@ -78,13 +78,13 @@ def opened(path: str, overrides: list[str]) -> Iterator[Opened]:
       UserError: no pre-training run of masked LM wrote these weights.
     """
     nowhere = storage.path(tempfile.gettempdir()) / "no-run-here"
-    config = asked.config(
+    config = run_config.config_of(
         nowhere, None, [f"--config.init_from={path}", *overrides], asks=True
     )
-    task = initial.resolve(config, nowhere, from_data=False)
+    task = setup.build_task(config, nowhere, from_data=False)
     if not isinstance(task, Pretraining) or config.task.objective != "mlm":
         raise UserError(f"{path}: not a model that was pre-trained on masked text")
-    with initial.restored(task, nowhere, (), uses=("evaluate",)) as found:
+    with setup.restored_params(task, nowhere, (), uses=("evaluate",)) as found:
         yield Opened(task, found.mesh, found.params, found.step)
 
 

@@ -22,7 +22,7 @@ from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, storage, terminal
+from bert_jax.runtime import storage, terminal, untrusted
 from bert_jax.workdir import metrics
 from experiments import by_size, command_line, ending
 from experiments.english import rows
@@ -149,7 +149,7 @@ def _official(source: str) -> dict[str, Any]:
     """The file of sizes beside weights that no run of ours wrote."""
     for name in ("config.json", "bert_config.json"):
         if (storage.path(source) / name).exists():
-            return outside.read_json(storage.path(source), name)
+            return untrusted.read_json(storage.path(source), name)
     raise UserError(f"{source}: has no config.json and no bert_config.json")
 
 

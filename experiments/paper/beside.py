@@ -8,8 +8,8 @@ vectors are word2vec's or random (experiments/cbow).
 import itertools
 from collections.abc import Sequence
 
-from bert_jax.data.glue import TASKS as GLUE
 from bert_jax.errors import UserError
+from bert_jax.tasks.glue.data import TASKS as GLUE
 from experiments import published
 from experiments.paper import tables, whole
 from experiments.paper.systems import Column, Pretraining, System, Table

@@ -84,10 +84,10 @@ def of(spec: str, fields: Sequence[str], words: int) -> Budget:
 
     from bert_jax.config import configuration
     from bert_jax.models.heads import count_parameters
-    from bert_jax.training import initial
+    from bert_jax.training import setup
 
     config = configuration.load(spec, fields)
-    task = initial.resolve(config, Path(), from_data=True)
+    task = setup.build_task(config, Path(), from_data=True)
     a_step = _words_a_step(task)
     config.train.num_steps = steps = math.ceil(words / a_step)
     if steps <= config.optimizer.warmup_steps:
@@ -96,7 +96,7 @@ def of(spec: str, fields: Sequence[str], words: int) -> Budget:
             "warm-up; set --config.optimizer.warmup_steps as well, now "
             f"{config.optimizer.warmup_steps:,}, or give more words"
         )
-    task = initial.resolve(config, Path(), from_data=True)
+    task = setup.build_task(config, Path(), from_data=True)
     params = jax.eval_shape(task.init_params, jax.random.key(0))
     trunk = params.get("bert") or params["elmo"]
     phases = [(phase.steps, phase.shapes) for phase in task.phases()]

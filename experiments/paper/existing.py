@@ -7,10 +7,11 @@ import argparse
 from collections.abc import Sequence
 
 from bert_jax.config.configuration import field_of
-from bert_jax.convert import weights
+from bert_jax.convert import origins, weights
 from bert_jax.errors import UserError
 from experiments.paper import beside, tables, whole
 from experiments.paper.systems import Pretraining, System, Table
+from families.elmo import sources
 
 # Those that compare no kinds of pre-training; the last two take one row's weights.
 _OF_ONE = ("table7", "features")
@@ -98,11 +99,11 @@ def _pretraining(source: str, size: str) -> tuple[Pretraining, str]:
         for want of h5py.
     """
     weights.check(source)
-    shape = weights.read_shape(source)
-    model = shape.get("architecture", "bert")
+    family = origins.family_of(source)
+    shape, model = family.weights.shape(source), family.name
     if model == "elmo":
-        weights.read_elmo(source)  # whole: its turn comes last, after hours
-    given = shape.get("num_hidden_layers"), shape.get("hidden_size")
+        sources.read(source)  # whole: its turn comes last, after hours
+    given = shape["model.num_hidden_layers"], shape["model.hidden_size"]
     known = [name for name, own in tables.SIZES.items() if own[:2] == given]
     named = known[0] if known and model == "bert" else ""
     own = Pretraining(source, size=named or size, model=model, weights=source)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 from bert_jax.workdir import metrics
 from experiments import kept
 from experiments.paper import runs
@@ -86,7 +86,7 @@ def read_json(path: Path, *keys: str, hint: str = "delete it") -> dict[str, Any]
     Raises:
       UserError: it is damaged, or lacks one of the keys.
     """
-    found = outside.read_object(path, f"; {hint}")
+    found = untrusted.read_object(path, f"; {hint}")
     for key in keys:
         if key not in found:
             raise UserError(f"{path}: damaged: it has no {key}; {hint}")

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax.data.glue import TASKS as GLUE
 from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
+from bert_jax.tasks.glue.data import TASKS as GLUE
 from experiments import glue
 
 

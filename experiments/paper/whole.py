@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from bert_jax.data.glue import TASKS as GLUE
+from bert_jax.tasks.glue.data import TASKS as GLUE
 from experiments import published
 from experiments.paper.systems import Column, Pretraining, System, Table
 from experiments.paper.verdicts import Claim, Pair

@@ -1,23 +1,56 @@
 """ELMo (Peters et al. 2018): language models of both directions; docs/elmo.md."""
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from bert_jax.family import Family, Part
+
+if TYPE_CHECKING:
+    from families.elmo.loading import Elmo as Frozen
+
+
+def load(folder: str | Path) -> "Frozen":
+    """Opens an ELMo: a folder with options.json and weights.hdf5, released or exported;
+    or a run of configs/elmo.py or with an ELMo, its checkpoint.
+
+    Raises:
+      UserError: a file is missing or damaged, the two do not fit together, or h5py,
+        which weights.hdf5 needs, is not installed.
+    """
+    from families.elmo import loading
+
+    return loading.load(folder)
 
 
 class Elmo(Family):
     """What an ELMo does otherwise than BERT."""
 
     name, title = "elmo", "an ELMo"
-    model_type = ""  # Hugging Face has no such models
+    vocabulary = None  # words are read by their characters
+    weights = Part("families.elmo.sources")
+    released = "options.json"
+    model_type = ""
     attends = has_segments = False
     trunk_name = "elmo"
+    pretraining = Part("families.elmo.pretraining:Elmo")
+    rules = Part("families.elmo.fields:RULES")
     extractor = Part("families.elmo.extractor:ElmoExtractor")
 
     def task(self, name: str, task: Any) -> Any:
-        from bert_jax.tasks import elmo_tasks
+        from families.elmo import tasks
 
-        return elmo_tasks.of(name, task)
+        return tasks.of(name, task)
+
+    def words(self, config: Any) -> str:
+        cased = "uncased" if config.tokenizer.lowercase else "cased"
+        return f"read by their characters, cut at {config.task.words}, {cased}"
+
+    def table_rows(self, config: Any) -> int:
+        # Only pre-training has a table of words.
+        return config.model.vocab_size if config.task.name == self.name else 0
+
+    def unexported(self, task: Any) -> str:
+        return "" if task["name"] == self.name else super().unexported(task)
 
 
-ELMO = Elmo()
+FAMILY = Elmo()

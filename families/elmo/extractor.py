@@ -8,12 +8,13 @@ from jaxtyping import Array, Float, Int32
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data import characters, word_rows
 from bert_jax.data.rows import power_of_two
 from bert_jax.errors import UserError
-from bert_jax.models.elmo import Elmo
-from bert_jax.models.elmo_config import ElmoConfig
-from bert_jax.tasks.extractor import NONE, Extractor
+from bert_jax.extract.extractor import NONE, Extractor
+from families.elmo import characters
+from families.elmo.config import ElmoConfig
+from families.elmo.model import Elmo
+from families.elmo.rows import Words, rule
 
 
 class Parsed(NamedTuple):
@@ -27,7 +28,7 @@ class Parsed(NamedTuple):
 
 class ElmoExtractor(Extractor):
     """`{"text"}` or `{"words"}` -> the vectors of its words; a row is read by itself,
-    as `bert_jax.elmo` does."""
+    as `families.elmo.load` does."""
 
     def __init__(self, config: ConfigDict, model: ElmoConfig, tokenizer: Tokenizer):  # type: ignore[override]
         """Reads `config.task.words`, which says where words end.
@@ -44,7 +45,7 @@ class ElmoExtractor(Extractor):
             )
         self._model = Elmo(model)  # type: ignore[assignment]
         self._length = model.max_characters
-        self._words = word_rows.Words(word_rows.rule(config), model.max_characters)
+        self._words = Words(rule(config), model.max_characters)
 
     def warn(self) -> None:
         """Nothing: a text of any length is read whole."""

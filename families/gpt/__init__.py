@@ -20,6 +20,7 @@ class Gpt(Family):
     huggingface = Part("families.gpt.huggingface")
     model_type = "openai-gpt"
     has_segments = False
+    rules = Part("families.gpt.fields:RULES")
     bare_heads = ("masked_lm",)  # the language model's matrix is the embeddings'
 
     def check(self, config: Any) -> None:
@@ -50,4 +51,4 @@ class Gpt(Family):
         config.corpus.nsp = False
 
 
-GPT = Gpt()
+FAMILY = Gpt()

@@ -28,10 +28,10 @@ from bert_jax.models.config import encoder_flops
 from bert_jax.tasks.classification import Classification
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.finetuning import Finetuning
-from bert_jax.tasks.ner import Ner
+from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.pretraining import Pretraining
-from bert_jax.tasks.squad import Squad
-from bert_jax.tasks.swag import Swag
+from bert_jax.tasks.squad.task import Squad
+from bert_jax.tasks.swag.task import Swag
 from bert_jax.tasks.task import Shapes, Task
 from bert_jax.types import Scalars
 from families.gpt.pretraining import GptPretraining

@@ -15,7 +15,7 @@ from bert_jax.convert.bert import DIALECT, named
 from bert_jax.convert.config import bert_config
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import outside
+from bert_jax.runtime import untrusted
 from families.gpt import vocabulary as byte_pairs
 from families.gpt.layout import ARCHITECTURES, PREFIX, TABLE, parameters
 
@@ -161,7 +161,8 @@ def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
     act = fields.get("afn", "gelu")
     if not isinstance(act, str) or act not in _ACTIVATIONS:
         raise UserError(
-            f"{path}: afn={outside.shown(act)}; supported are {', '.join(_ACTIVATIONS)}"
+            f"{path}: afn={untrusted.shown(act)}; supported are "
+            f"{', '.join(_ACTIVATIONS)}"
         )
     size, rows = ours["hidden_size"], ours["vocab_size"]
     ours["intermediate_size"] = 4 * size if isinstance(size, int) else size

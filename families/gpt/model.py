@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from bert_jax.models import positions
 from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
 from bert_jax.models.attention import Seen
 from bert_jax.models.config import BertConfig
@@ -21,7 +22,7 @@ from bert_jax.models.encoder import (
     constrain,
 )
 from bert_jax.models.layers import Embedding, dropout
-from bert_jax.models.products import product
+from bert_jax.models.matmul import product
 
 
 class GptEmbeddings(nn.Module):
@@ -35,21 +36,16 @@ class GptEmbeddings(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        positions = config.max_position_embeddings
         self.word_embeddings = Embedding(config, config.vocab_size, "vocab")
-        self.position_embeddings = Embedding(config, positions, "position")
+        if (added := positions.of(config).added) is not None:
+            self.position_embeddings = added(config)
 
     def __call__(
         self, input_ids: Int[Array, "batch length"], key: Key[Array, ""] | None
     ) -> Float[Array, "batch length hidden"]:
-        length = input_ids.shape[1]
-        if length > self.config.max_position_embeddings:
-            raise ValueError(
-                f"{length} tokens, but max_position_embeddings="
-                f"{self.config.max_position_embeddings}"
-            )
-        positions = self.position_embeddings.table[:length]
-        total = self.word_embeddings(input_ids) + positions
+        total = self.word_embeddings(input_ids)
+        if positions.of(self.config).added is not None:
+            total += self.position_embeddings.at(input_ids.shape[1], None)
         # As LayerNorm does in BERT: what follows is in this type.
         total = total.astype(self.config.dtype)
         return dropout(total, self.config.hidden_dropout_prob, key)
@@ -118,9 +114,11 @@ class GptWithHeads(BertWithHeads):
     scored_positions: int = 0
 
     def _masked_lm(self, bert: nn.Module, encoded: Encoded) -> Float[Array, "..."]:
-        positions = bert.embeddings.position_embeddings.table[: self.scored_positions]
-        words = bert.embeddings.word_embeddings.table
-        return language_model(encoded.sequence, jnp.concatenate([words, positions]))
+        matrix = bert.embeddings.word_embeddings.table
+        if self.config.positions == "learnt":
+            places = bert.embeddings.position_embeddings.table
+            matrix = jnp.concatenate([matrix, places[: self.scored_positions]])
+        return language_model(encoded.sequence, matrix)
 
     def _linear(
         self,

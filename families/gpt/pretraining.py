@@ -13,7 +13,8 @@ from bert_jax import tokenization
 from bert_jax.data import records
 from bert_jax.data.loader import Unmasked
 from bert_jax.errors import UserError
-from bert_jax.tasks.fill_mask import Continue, FillMask, Parsed, Row
+from bert_jax.tasks.fill_mask import FillMask, Parsed, Row
+from bert_jax.tasks.left_to_right import Continue
 from bert_jax.tasks.pretraining import Pretraining
 from families.gpt import vocabulary as byte_pairs
 

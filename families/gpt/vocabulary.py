@@ -20,7 +20,7 @@ from tokenizers import (
 
 from bert_jax.data import vocabulary
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, storage
+from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.tokenization.wordpiece import Kind, SpecialIds, bert_normalizer
 
@@ -139,7 +139,7 @@ class BytePairs(Kind):
         Raises:
           UserError: a file is missing or damaged, or one does not fit the other.
         """
-        vocabulary = outside.parse(content, str(path))
+        vocabulary = untrusted.parse(content, str(path))
         if not isinstance(vocabulary, dict) or not all(
             type(index) is int and 0 <= index < 2**32 for index in vocabulary.values()
         ):

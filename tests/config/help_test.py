@@ -50,7 +50,7 @@ def test_help_imports_no_jax():
     ("flag", "meant"),
     [
         ("--config.optimizer.learning_rte=1", "--config.optimizer.learning_rate?"),
-        ("--config.eval_every=1", "--config.train.eval_every?"),
+        ("--config.eval_every=1", "--config.train.eval_every or "),
         ("--config.train.sedes=1", "--config.train.seeds?"),
     ],
 )

@@ -13,8 +13,8 @@ from ml_collections import ConfigDict
 from safetensors.numpy import load_file
 
 from bert_jax import pretrained
+from bert_jax.extract.extractor import Extractor
 from bert_jax.family import FAMILIES
-from bert_jax.tasks.extractor import Extractor
 
 ROWS = [
     {"text": "cab bed"},

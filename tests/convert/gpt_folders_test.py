@@ -14,7 +14,7 @@ from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import export, weights
 from bert_jax.errors import UserError
-from bert_jax.training import asked, initial, sharding
+from bert_jax.training import run_config, setup, sharding
 from bert_jax.workdir import folder as workdir
 from families.gpt import huggingface as gpt
 from families.gpt.model import GptWithHeads
@@ -212,7 +212,7 @@ def test_the_weights_of_the_other_model_are_one_line(make, tmp_path, make_folder
         given = configuration.load(spec, [field])
         for asks in (False, True):
             with pytest.raises(UserError) as error:
-                asked.config(tmp_path / "none", given, [field], asks=asks)
+                run_config.config_of(tmp_path / "none", given, [field], asks=asks)
             assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -226,13 +226,13 @@ def test_a_run_starts_from_a_released_folder(make, tmp_path):
     ]
     spec = "configs/finetune/text.py:model=gpt"
     given = configuration.load(spec, overrides)
-    config = asked.config(tmp_path / "run", given, overrides, asks=False)
+    config = run_config.config_of(tmp_path / "run", given, overrides, asks=False)
     assert config.model.vocab_size == 100 and config.model.hidden_size == 32
-    task = initial.resolve(config, tmp_path / "run", from_data=True)
+    task = setup.build_task(config, tmp_path / "run", from_data=True)
     assert not workdir.has_config(tmp_path / "run")
     mesh = sharding.make_mesh(task.config, ())
     abstract = sharding.abstract_params(task.init_params, mesh)
-    params, report = initial.read(task, abstract)
+    params, report = setup.init_weights(task, abstract)
     assert report.left_over == ()
     assert report.missing == ("sequence_classification",)
     kernel = params["bert"]["encoder"]["layer_1"]["attention"]["key"]["kernel"]

@@ -75,6 +75,7 @@ def no_weights(folder):
     [
         *(3, "run", [], {"config": 3}, {"config": {}}, {"config": {"task": 3}}),
         *({"config": {"task": {"name": 3}}}, {"task": []}, {"config": None}),
+        *({"scores": {"dev": {"f1": 10**400}}}, {"max_seq_length": 0}),
     ],
 )
 def test_what_an_export_says_of_its_run_is_of_the_right_types(make_folder, own):

@@ -7,8 +7,8 @@ import tensorflow_datasets as tfds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax.data.conll import Sentence, read_columns, with_column
 from bert_jax.errors import UserError
+from bert_jax.tasks.ner.conll import Sentence, read_columns, with_column
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 

@@ -9,8 +9,8 @@ from concurrent import futures
 import numpy as np
 import pytest
 
-from bert_jax.data import glue
 from bert_jax.errors import UserError
+from bert_jax.tasks.glue import data as glue
 
 FOLDERS = {
     "cola": "CoLA",

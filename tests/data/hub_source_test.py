@@ -10,10 +10,15 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from bert_jax.data import conll, corpus, glue, hub_source, squad, swag
+from bert_jax.data import corpus
 from bert_jax.data.columns import Wanted
+from bert_jax.data.sources import hub as hub_source
 from bert_jax.data.tables import read_table
 from bert_jax.errors import UserError
+from bert_jax.tasks.glue import data as glue
+from bert_jax.tasks.ner import conll
+from bert_jax.tasks.squad import data as squad
+from bert_jax.tasks.swag import data as swag
 
 NAME = "people/glue"
 CLASSES = {
@@ -122,6 +127,29 @@ def test_classes_are_named_and_no_label_is_none(fake_hub):
     (path,) = hub_source.files(f"hf:{NAME}", "test")
     assert [row["label"] for row in hub_source.rows(path)] == ["yes", "no", None]
     assert list(hub_source.rows(path, named=False)) == rows
+
+
+@pytest.mark.parametrize(
+    "about",
+    [b"{", b"[]", b"null", b'{"info": 3}', b'{"info": {"features": [1]}}', b"[" * 10**5]
+    + [
+        b'{"info": {"features": {"a": {"_type": "ClassLabel"%b}}}}' % names
+        for names in (b"", b', "names": 7', b', "names": ["\\ud800"]')
+    ],
+)
+def test_what_a_file_says_wrongly_of_its_columns_is_one_line(tmp_path, about):
+    table = pyarrow.table({"a": [0]}).replace_schema_metadata({"huggingface": about})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: .*`huggingface`") as caught:
+        list(hub_source.rows(tmp_path / "a.parquet"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["no", 0.5, {"b": 1}])
+def test_what_is_no_number_of_a_class_stays(tmp_path, value):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(as_parquet([{"label": value}], label=["no", "yes"]))
+    assert list(hub_source.rows(path)) == [{"label": value}]
 
 
 def test_text_beside_classes_is_read_alone(tmp_path):

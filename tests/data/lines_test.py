@@ -11,7 +11,7 @@ import pytest
 from bert_jax import main, tokenization
 from bert_jax.data import lines
 from bert_jax.errors import UserError
-from bert_jax.runtime import outside, signals, storage
+from bert_jax.runtime import signals, storage, untrusted
 from bert_jax.workdir import metrics
 
 
@@ -30,7 +30,7 @@ def pipe(tmp_path):
     "read",
     [
         lambda path: list(lines.read_lines(path)),
-        lambda path: outside.read_object(path),
+        lambda path: untrusted.read_object(path),
         lambda path: tokenization.load(path),
     ],
     ids=["lines", "json", "vocabulary"],

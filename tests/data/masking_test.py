@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
 from bert_jax.data import masking
+from bert_jax.errors import UserError
 
 VOCAB, PAD, CLS, SEP, MASK = 2000, 0, 2, 3, 4
 CONTINUATION = np.zeros(VOCAB, bool)
@@ -17,6 +18,7 @@ CONTINUATION[1000:] = True  # pieces "##..."
 
 def config(**changes):
     fields = dict(
+        name="bert",
         masked_lm_prob=0.15,
         max_predictions_per_seq=20,
         whole_word=False,
@@ -45,17 +47,16 @@ def batch(rows, length, seed=0):
 
 
 def apply(ids, mask, candidates, masking_config, seed=0, epoch=0):
-    rows, length = ids.shape
-    draws = masking.draw(
-        seed,
-        np.full(rows, epoch),
-        np.arange(rows),
-        length,
-        masking_config.max_predictions_per_seq,
-    )
-    return masking.apply(
-        ids, mask, candidates, draws, masking_config, MASK, CONTINUATION
-    ), draws
+    rows, columns = len(ids), masking_config.max_predictions_per_seq
+    drawn = []
+
+    def numbers(count):
+        key = (seed, b"mask", np.full(rows, epoch), np.arange(rows))
+        drawn.append(masking.uniform(*key, count))
+        return drawn[-1]
+
+    given = (ids, mask, candidates, numbers, masking_config, columns)
+    return masking.apply(*given, MASK, CONTINUATION), drawn[0]
 
 
 def within(successes, trials, share, sigmas=5):
@@ -151,19 +152,20 @@ def test_whole_words_equal_a_slow_transcription(seed, epoch):
     masked, draws = apply(ids, mask, candidates, config(whole_word=True), seed, epoch)
     for row in range(len(ids)):
         budget = min(20, max(1, round(int(mask[row].sum()) * 0.15)))
-        wanted = slow_whole_words(ids[row], candidates[row], draws.order[row], budget)
+        wanted = slow_whole_words(ids[row], candidates[row], draws[row, :40], budget)
         used = masked.masked_lm_weights[row] > 0
         assert masked.masked_lm_positions[row][used].tolist() == wanted
 
 
 def test_a_record_is_masked_alone_as_in_its_batch_and_anew_each_epoch():
-    one = masking.draw(3, np.array([2]), np.array([17]), 30, 5)
-    many = masking.draw(3, np.full(4, 2), np.array([5, 17, 1, 0]), 30, 5)
-    later = masking.draw(3, np.array([3]), np.array([17]), 30, 5)
-    for alone, among, next_epoch in zip(one, many, later, strict=True):
-        assert (alone[0] == among[1]).all()
-        assert (alone[0] != next_epoch[0]).all()
-        assert (among[0] != among[1]).all()
+    def drawn(epochs, records):
+        return masking.uniform(3, b"mask", np.array(epochs), np.array(records), 40)
+
+    (alone,) = drawn([2], [17])
+    among = drawn([2] * 4, [5, 17, 1, 0])
+    assert (alone == among[1]).all()
+    assert (alone != drawn([3], [17])[0]).all()
+    assert (among[0] != among[1]).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -174,21 +176,18 @@ def test_a_record_is_masked_alone_as_in_its_batch_and_anew_each_epoch():
         min_size=1,
         max_size=5,
     ),
-    length=st.integers(0, 70),
-    predictions=st.integers(0, 20),
+    count=st.integers(0, 110),
 )
-def test_a_row_has_the_numbers_of_a_generator_of_its_own(
-    seed, rows, length, predictions
-):
+def test_a_row_has_the_numbers_of_a_generator_of_its_own(seed, rows, count):
     epochs, records = np.array(rows).T
-    draws = masking.draw(seed, epochs, records, length, predictions)
+    drawn = masking.uniform(seed, b"mask", epochs, records, count)
     for row, (epoch, record) in enumerate(rows):
         philox = np.random.Philox(
             key=np.array([seed, 0x6D61736B], np.uint64),
             counter=np.array([0, 0, epoch, record], np.uint64),
         )
-        wanted = np.random.Generator(philox).random(length + 2 * predictions)
-        assert np.concatenate([part[row] for part in draws]).tolist() == wanted.tolist()
+        wanted = np.random.Generator(philox).random(count)
+        assert drawn[row].tolist() == wanted.tolist()
 
 
 @settings(max_examples=100, deadline=None)
@@ -203,8 +202,9 @@ def test_of_equal_numbers_the_first_is_chosen(order, real, budget):
         np.full((1, 12), 7, np.int32),
         np.ones((1, 12), np.int32),
         (places < real)[None],
-        masking.Draws(np.array([order]), np.zeros((1, 5)), np.zeros((1, 5))),
-        config(masked_lm_prob=budget / 12, max_predictions_per_seq=5),
+        lambda count: np.array([order + [0.0] * 10]),
+        config(masked_lm_prob=budget / 12),
+        5,
         MASK,
         CONTINUATION,
     )
@@ -221,3 +221,38 @@ def test_nothing_is_predicted_in_an_empty_row():
         )
         assert not masked.masked_lm_weights.any()
         assert not masked.input_ids.any()
+
+
+def test_a_masking_of_a_config_file_stays_within_the_budget():
+    ids, mask, candidates = batch(4, 40)
+    masking.MASKINGS["all"] = lambda texts, *_: (texts.candidates, texts.input_ids)
+    with pytest.raises(UserError, match=r"masking\.name=all: chooses more positions"):
+        masking.apply(
+            *(
+                ids,
+                mask,
+                candidates,
+                lambda count: None,
+                config(name="all"),
+                20,
+                MASK,
+                CONTINUATION,
+            )
+        )
+    first = candidates & (np.cumsum(candidates, axis=1) == 1)
+    masking.MASKINGS["first"] = lambda texts, *_: (first, np.where(first, 9, ids))
+    masked = masking.apply(
+        *(
+            ids,
+            mask,
+            candidates,
+            lambda count: None,
+            config(name="first"),
+            20,
+            MASK,
+            CONTINUATION,
+        )
+    )
+    assert masked.masked_lm_weights.sum(axis=1).tolist() == [1] * 4
+    assert (masked.masked_lm_ids[:, 0] == ids[first]).all()
+    assert (masked.input_ids == np.where(first, 9, ids)).all()

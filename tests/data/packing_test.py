@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.data import loader, packing, prepare, workers
+from bert_jax.data import loader, prepare, workers
+from bert_jax.data.packing import pairs as packing
 from bert_jax.errors import UserError
 from bert_jax.runtime import temporary
 from configs import tiny
@@ -271,6 +272,13 @@ def test_a_damaged_file_is_one_line(copied, cut):
         packing.rows(copied, LENGTH)
 
 
+@pytest.mark.parametrize("rows", [np.zeros((9, 3), np.int32), np.zeros((9, 4)), 5])
+def test_a_file_of_something_else_is_one_line(copied, rows):
+    np.save(copied / FILE, rows)
+    with pytest.raises(UserError, match=f"{FILE}: damaged .*delete it"):
+        packing.rows(copied, LENGTH)
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(copied, monkeypatch):
     def full(path):
         raise OSError(28, "No space left on device")
@@ -285,7 +293,7 @@ def test_a_killed_process_leaves_nothing_half_written(copied):
     """It dies while the file is written; the next one finishes the work."""
     program = (
         "import os, signal, pathlib, sys\n"
-        "from bert_jax.data import packing\n"
+        "from bert_jax.data.packing import pairs as packing\n"
         "from bert_jax.runtime import temporary\n"
         "replace = pathlib.Path.replace\n"
         "pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import tokenization
-from bert_jax.data import corpus, pieces, prepare
+from bert_jax.data import corpus, prepare, segments
 from bert_jax.data.corpus import Document
 from configs import common
 
@@ -45,7 +45,7 @@ PARAGRAPHS = st.lists(
 def test_nothing_is_lost_and_pieces_are_no_longer_than_asked(form, paragraphs, most):
     separator = "\n\n" if form == "wrapped" else "\n"
     document = Document(separator.join(map(" ".join, paragraphs)), form)
-    found = pieces.cut(document, most, "en")
+    found = segments.cut(document, most, "en")
     assert [word for piece in found for word in piece.text.split()] == (
         document.text.split()
     )
@@ -59,12 +59,12 @@ def test_nothing_is_lost_and_pieces_are_no_longer_than_asked(form, paragraphs, m
             assert len(piece.text.encode()) <= most
     if len(document.text.encode()) <= most:
         assert found == [document]
-    assert pieces.cut(document, 0, "en") == [document]
+    assert segments.cut(document, 0, "en") == [document]
 
 
 def test_a_book_is_cut_at_paragraphs_into_even_pieces(shared_data):
     (book,) = corpus.documents((f"text:{shared_data(BOOK)}",), Path())
-    found = pieces.cut(book, 30_000, "en")
+    found = segments.cut(book, 30_000, "en")
     paragraphs = [" ".join(p.split()) for p in book.text.split("\n\n")]
     assert [
         " ".join(p.split()) for piece in found for p in piece.text.split("\n\n")

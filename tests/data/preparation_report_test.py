@@ -9,8 +9,10 @@ import pytest
 import tensorflow_datasets as tfds
 from preparing import made, make_config, read, write_corpus
 
-from bert_jax.data import preparation_page, preparation_report, prepare
+from bert_jax.data import prepare
 from bert_jax.data.cleaning import cleaned
+from bert_jax.data.report import page as preparation_page
+from bert_jax.data.report import summary as preparation_report
 from bert_jax.errors import UserError
 from configs import common
 

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from preparing import made, make_config, names, read, write_corpus
 
 from bert_jax.data import chunks, prepare, shards, writing
+from bert_jax.data.report import summary
 from bert_jax.errors import Interrupted, UserError
 
 
@@ -152,3 +154,19 @@ def test_the_slower_of_two_leaves_its_own(config, monkeypatch):
     monkeypatch.setattr(writing, "_write_metadata", while_the_other_finishes)
     assert made(config) == folder
     assert len(names(config.corpus.data_dir)) == 2
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x93NUMPY", b"PK\x03\x04", b"\x80\x04N.", None]
+)
+def test_damaged_counts_are_one_line(config, content):
+    found = prepare.open_folder(made(config))
+    path = found.folder / "token_counts.npy"
+    np.save(path, np.arange(3)) if content is None else path.write_bytes(content)
+    for read_counts in (
+        found.token_counts,
+        lambda: summary.text(path.parent),
+    ):
+        with pytest.raises(UserError, match="prepare the data again") as raised:
+            read_counts()
+        assert str(path.parent) in str(raised.value)

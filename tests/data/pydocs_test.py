@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from bert_jax.data import pydocs
+from bert_jax.data.sources import pydocs
 
 
 def test_english_leaves_out_code_and_rules():

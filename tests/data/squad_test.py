@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.data import squad
-from bert_jax.data.squad import Example, Gold
 from bert_jax.errors import UserError
+from bert_jax.tasks.squad import data as squad
+from bert_jax.tasks.squad.data import Example, Gold
 
 GOOD = {
     "data": [

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from bert_jax.data.swag import Choices, read_choices
 from bert_jax.errors import UserError
+from bert_jax.tasks.swag.data import Choices, read_choices
 
 HEADER = ["", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source"]
 ENDINGS = ["ending0", "ending1", "ending2", "ending3"]

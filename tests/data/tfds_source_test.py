@@ -7,8 +7,10 @@ from collections import Counter
 import pytest
 import tensorflow_datasets as tfds
 
-from bert_jax.data import glue, squad, tfds_source
+from bert_jax.data.sources import tfds as tfds_source
 from bert_jax.errors import UserError
+from bert_jax.tasks.glue import data as glue
+from bert_jax.tasks.squad import data as squad
 
 Downloads = tfds.download.DownloadManager
 
@@ -107,3 +109,15 @@ def test_what_tfds_cannot_have_is_one_line(home, monkeypatch):
         with pytest.raises(UserError, match=words) as caught:
             tfds_source.prepared(name)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["dataset_info.json", "features.json"])
+@pytest.mark.parametrize("content", ["", "{", "{}", "7"])
+def test_a_folder_with_a_damaged_description_is_one_line(tmp_path, name, content):
+    (tmp_path / "dataset_info.json").write_text('{"name": "a", "version": "1.0.0"}')
+    (tmp_path / name).write_text(content)
+    with pytest.raises(
+        UserError, match=r"json is damaged .*prepare it again"
+    ) as raised:
+        tfds_source.prepared(str(tmp_path))
+    assert "\n" not in str(raised.value)

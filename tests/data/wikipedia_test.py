@@ -3,7 +3,8 @@
 import pytest
 import tensorflow_datasets as tfds
 
-from bert_jax.data import corpus, wikipedia
+from bert_jax.data import corpus
+from bert_jax.data.sources import wikipedia
 
 # An article as tensorflow_datasets/text/wikipedia.py leaves it (mwparserfromhell's
 # strip_code): sections with an empty line between them, "== History ==" as "History ",

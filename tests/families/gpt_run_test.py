@@ -189,7 +189,7 @@ def test_what_does_not_fit_a_gpt_is_one_line(micro_gpt, tmp_path):
         ("corpus.nsp=True", "a GPT reads running text"),
         ("corpus.packing=True", "running text fills the rows"),
         ("model.causal=False", "config.model.causal must be True"),
-        ("model.architecture=rnn", "choose one of bert, gpt"),
+        ("model.architecture=rnn", "choose one of bert, elmo, gpt"),
         ("task.objective=mlm", "predicts each piece from those before it"),
     ):
         _, err = runs.run(micro_gpt, tmp_path / "run", f"--config.{field}", status=2)

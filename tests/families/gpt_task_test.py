@@ -11,13 +11,13 @@ from scipy import special
 from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import layout
-from bert_jax.data import squad
 from bert_jax.data.rows import Rows
-from bert_jax.data.squad import Example, Gold
-from bert_jax.data.swag import Choices
 from bert_jax.errors import UserError
-from bert_jax.tasks import squad_features
 from bert_jax.tasks.classification import TextExample
+from bert_jax.tasks.squad import data as squad
+from bert_jax.tasks.squad import features as squad_features
+from bert_jax.tasks.squad.data import Example, Gold
+from bert_jax.tasks.swag.data import Choices
 from bert_jax.tasks.task import Task
 from families.gpt import finetuning as gpt_tasks
 from families.gpt import huggingface as gpt

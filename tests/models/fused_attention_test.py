@@ -1,7 +1,6 @@
 """The fused kernel, interpreted, beside the einsum attention."""
 
 import dataclasses
-from functools import partial
 
 import flax.linen as nn
 import jax
@@ -16,7 +15,9 @@ from bert_jax.models.attention import Seen, einsum_attention
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
 from bert_jax.models.kernels.fused import fused_attention
 
-interpreted = partial(fused_attention, interpret=True)
+
+def interpreted(query, keys, value, seen, *rest):
+    return fused_attention(query, keys, value, seen[:2], *rest, interpret=True)
 
 
 def values(shape: tuple[int, ...], dtype: str) -> list[jax.Array]:

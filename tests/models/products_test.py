@@ -13,7 +13,7 @@ import pytest
 from micro import bert_config
 
 from bert_jax.models.heads import BertForPreTraining, init_pretraining
-from bert_jax.models.products import linear, product
+from bert_jax.models.matmul import linear, product
 
 SPECS = {
     "ri,oi->ro": ((6, 8), (5, 8)),

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from bert_jax.errors import Interrupted
-from bert_jax.runtime import agreement
+from bert_jax.runtime.cluster import agreement
 
 
 class Service:

@@ -6,7 +6,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from bert_jax.data import corpus as corpora
-from bert_jax.data import folders, lines, tfds_source
+from bert_jax.data import folders, lines
+from bert_jax.data.sources import tfds as tfds_source
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 

@@ -187,6 +187,34 @@ def test_an_export_is_uploaded(fake_hub, plain, tmp_path):
     assert "is for --mode=export" in err
 
 
+@pytest.mark.parametrize("answer", [b"\xff<", b"[]", b"{}", b'{"files": 3, "url": 7}'])
+def test_answers_that_no_hub_gives_are_one_line(fake_hub, plain, tmp_path, answer):
+    fake_hub.models[NAME] = {"main": {}}
+    fake_hub.spoilt = {f"/api/models/{NAME}/revision": answer}
+    with pytest.raises(UserError, match=r"is not what a Hub answers \(.*HF_ENDPOINT"):
+        hub.path(f"hf:{NAME}")
+    command = (f"--workdir={plain}", "--mode=export", f"--output={tmp_path / 'model'}")
+    for stage in ("/api/repos/create", "/preupload/", "/commit/"):
+        fake_hub.spoilt = {stage: answer}
+        _, err = here(*command, "--push=hf:people/new", status=2)
+        assert err.count("error: ") == 1 and "is not what a Hub answers" in err
+
+
+def test_a_hub_that_does_not_answer_is_not_waited_for(fake_hub, exported, monkeypatch):
+    monkeypatch.setattr(hub, "PATIENCE", 0.05)
+    fake_hub.models[NAME] = {"main": exported}
+    fake_hub.seconds = 0.5
+    with pytest.raises(UserError, match=r"ReadTimeout|timed out"):
+        hub.path(f"hf:{NAME}")
+
+
+def test_why_the_hub_cannot_be_reached_is_told(fake_hub, exported):
+    fake_hub.models[NAME] = {"main": exported}
+    fake_hub.refused[NAME] = "Unknown"
+    with pytest.raises(UserError, match=r"cannot be reached .*404"):
+        hub.path(f"hf:{NAME}")
+
+
 def test_links_elsewhere_are_refused_still(exported, tmp_path):
     folder = tmp_path / "model" / "snapshots" / "1"
     folder.mkdir(parents=True)

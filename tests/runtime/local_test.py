@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from bert_jax.runtime import local
+from bert_jax.runtime.cluster import local
 
 
 def program(*each):

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from runs import LIMIT, run
 
-from bert_jax.runtime import notice
+from bert_jax.runtime.cluster import preemption as notice
 from bert_jax.workdir import metrics
 
 LONG = ["--config.train.num_steps=100000"]

@@ -9,8 +9,9 @@ import pytest
 from runs import finish, finish_all, losses, start, start_together
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import failures, launchers, processes
-from bert_jax.runtime.agreement import Stop
+from bert_jax.runtime import failures, processes
+from bert_jax.runtime.cluster import launchers
+from bert_jax.runtime.cluster.agreement import Stop
 from bert_jax.workdir import metrics
 from experiments import equal_runs
 

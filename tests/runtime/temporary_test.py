@@ -6,7 +6,7 @@ import signal
 import pytest
 from runs import ready
 
-from bert_jax.data import whole
+from bert_jax.data import atomic_folder
 from bert_jax.runtime import temporary
 
 WRITER = """
@@ -94,7 +94,7 @@ def test_prepared_data_of_a_killed_preparation_is_deleted(tmp_path):
     with ready(WRITER, "folder", target):
         pass
     assert len(leftovers(tmp_path)) == 1
-    with whole.made_whole(target, "last") as new:
+    with atomic_folder.made_whole(target, "last") as new:
         (new / "last").write_text("all")
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
     assert target.stat().st_mode & 0o700 == 0o700

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax.scores.entities import (
+from bert_jax.tasks.ner.scores import (
     Entity,
     entities,
     entity_scores,

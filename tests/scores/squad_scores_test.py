@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bert_jax.scores import squad
+from bert_jax.tasks.squad import scores as squad
 
 
 def plain(text):

@@ -35,7 +35,7 @@ def test_a_slice_of_the_campaign():
 
 def test_every_task_has_data():
     found = {cases_fields.config_of(kind).task.name for kind in KINDS}
-    assert found == set(TASKS) - {"elmo"}  # tests/elmo_run_test.py has its own
+    assert found == set(TASKS) - {"elmo"}  # tests/families/elmo_run_test.py has its own
 
 
 class Inputs:

@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bert_jax.runtime import local
+from bert_jax.runtime.cluster import local
 from bert_jax.runtime.terminal import table
 from experiments import compare, glue, sweep
 from experiments.paper import execution

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from bert_jax.data.glue import TASKS as GLUE
+from bert_jax.tasks.glue.data import TASKS as GLUE
 
 NAMES = [f"{a}{b}" for a in "bdfglmnr" for b in ("an", "el", "ir", "os")]
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]

@@ -6,9 +6,11 @@ A server answers with the weights of pretrained/mini. So many honest clients eac
 one row after another, with `--pause` seconds between; alone, then beside the hostile
 ones (tests/system/hostile.py, each kind but what is right), and so on in turn,
 `--rounds` times. The rows of both are drawn alike, and what they need is compiled
-before. The hostile ones run in processes of the lowest priority, so that the server is
-measured, not the machine. Prints the percentiles, and how many times as long the 99th
-is beside them.
+before. The hostile ones are on other machines in real life, so here they run in
+processes of their own, of the lowest priority (nice 19). Prints the percentiles, and
+how many times as long the 99th is beside them; and the load average before the server
+starts. Where other programs take the processors, the hostile ones try little and the
+ratio says nothing.
 """
 
 import argparse
@@ -131,7 +133,8 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     given = ["python", "-m", "tests.system.service_load", *argv]
     print(f"$ {shlex.join(given)}")
-    print(f"{date.today()}, {processor()}, {os.cpu_count()} cores", flush=True)
+    machine = f"{processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    print(f"{date.today()}, {machine}", flush=True)
     server = Server()
     alone, beside, tries = [], [], 0
     ask = functools.partial(

@@ -10,8 +10,9 @@ import pytest
 from micro import initial_params
 
 from bert_jax import tasks
+from bert_jax.attentions import keep as attentions
 from bert_jax.models.encoder import Bert
-from bert_jax.tasks import attentions, streaming
+from bert_jax.tasks import streaming
 from bert_jax.training import sharding
 from bert_jax.training.inference import submitting
 from configs import common

@@ -6,6 +6,7 @@ import errno
 import functools
 import html.parser
 import json
+import resource
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +17,13 @@ from safetensors import safe_open
 from tokenizers import Tokenizer, models
 
 import bert_jax
+from bert_jax.attentions import files as attention_files
+from bert_jax.attentions import keep as attentions
+from bert_jax.attentions.keep import WithAttentions
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.models.encoder import stack_layers
-from bert_jax.tasks import attention_files, attentions
-from bert_jax.tasks.attentions import WithAttentions
 from bert_jax.tasks.task import Predictor, Questions
 from tests.micro import bert_config, initial_params
 
@@ -176,6 +178,16 @@ def test_a_full_disk_leaves_neither_file(tmp_path, monkeypatch):
     ):
         kept.add(0, 0, one, one, np.ones((1, 1, 2, 2), np.float16))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_told_of_what_fills_it(tmp_path):
+    limits, one = resource.getrlimit(resource.RLIMIT_FSIZE), np.zeros(2, int)
+    with (tmp_path / "probabilities").open("w+b", buffering=0) as file:
+        kept = attention_files.Attentions(file, Tokenizer(models.WordLevel()))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        with pytest.raises(OSError, match=r"config\.predict\.attentions"):
+            kept.add(0, 0, one, one, np.ones((1, 1, 2, 2), np.float16))
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_header_longer_than_readers_allow_is_refused(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from tokenization_test import Rules
 from bert_jax import tokenization
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import TextExample
-from bert_jax.tasks.glue import Glue
+from bert_jax.tasks.glue.task import Glue
 from configs.finetune import glue as glue_config
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"

@@ -6,13 +6,13 @@ import pytest
 from small_squad import small_config
 from small_texts import shrunk
 
+from bert_jax.extract.extractor import Extractor
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.tasks import predictor
 from bert_jax.tasks.classification import TextExample
-from bert_jax.tasks.extractor import Extractor
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.predictor import TaskPredictor
-from bert_jax.tasks.squad import Squad
+from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.text import Text
 from bert_jax.tokenization.long_texts import LIMIT
 from configs.finetune import text

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from ner_tasks import TRAIN, encoded, pieces, task_in
 
 from bert_jax import tokenization
-from bert_jax.data.ner_windows import parts, widen
 from bert_jax.errors import UserError
+from bert_jax.tasks.ner.windows import parts, widen
 
 
 @pytest.fixture

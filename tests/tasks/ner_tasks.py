@@ -1,6 +1,6 @@
 """Tasks of tagged words, of a few letters each."""
 
-from bert_jax.tasks.ner import Ner
+from bert_jax.tasks.ner.task import Ner
 from configs.finetune import ner
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -12,9 +12,9 @@ from micro import initial_params
 from scipy import special
 from small_squad import every, small_config
 
-from bert_jax.data.squad_windows import Span, Window
-from bert_jax.tasks import squad_answers
-from bert_jax.tasks.squad import Squad
+from bert_jax.tasks.squad import answers as squad_answers
+from bert_jax.tasks.squad.task import Squad
+from bert_jax.tasks.squad.windows import Span, Window
 from configs.finetune import squad
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"

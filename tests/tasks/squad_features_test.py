@@ -20,10 +20,10 @@ from small_squad import every
 from tokenization_test import Rules
 
 from bert_jax import tokenization
-from bert_jax.data import squad_windows
-from bert_jax.data.squad_windows import Span, Window
-from bert_jax.tasks import squad_features
-from bert_jax.tasks.squad import Squad
+from bert_jax.tasks.squad import features as squad_features
+from bert_jax.tasks.squad import windows as squad_windows
+from bert_jax.tasks.squad.task import Squad
+from bert_jax.tasks.squad.windows import Span, Window
 from configs.finetune import squad
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"

@@ -12,8 +12,7 @@ from small_squad import small_config
 
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
-from bert_jax.scores import squad as scores
-from bert_jax.tasks.squad import Squad
+from bert_jax.tasks.squad.task import Squad, scores
 from configs.finetune import squad
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from micro import initial_params
 from scipy import special
 
-from bert_jax.data.swag import Choices
-from bert_jax.tasks.swag import Swag
+from bert_jax.tasks.swag.data import Choices
+from bert_jax.tasks.swag.task import Swag
 from configs.finetune import swag
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##a", "##b"]

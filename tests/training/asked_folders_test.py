@@ -9,7 +9,7 @@ from runs import here as bert
 
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
-from bert_jax.training import asked
+from bert_jax.training import run_config
 
 TEXTS = ["He went to the [MASK] .", "the [MASK] of the city was [MASK] in 1066"]
 
@@ -223,7 +223,7 @@ def test_the_run_of_an_elmo_is_named_as_one(tmp_path, model, ours):
     given = configuration.load(f"configs/finetune/text.py:size=tiny,model={model}", [])
     given.init_from = str(tmp_path)
     with pytest.raises(UserError, match=f"are an ELMo's, and the config is for {ours}"):
-        asked.config(tmp_path, given, [], asks=False)
+        run_config.config_of(tmp_path, given, [], asks=False)
 
 
 @pytest.mark.parametrize("field", ["hidden", "attention_probs"])
@@ -234,8 +234,12 @@ def test_dropout_is_not_for_a_model_that_is_asked(tmp_path, field):
     config = configuration.load("configs/finetune/text.py:size=tiny", [flag])
     weights = "--config.init_from=somewhere"
     for ask in (
-        lambda: asked.config(tmp_path / "new", config, [weights, flag], asks=True),
-        lambda: asked.config(tmp_path / "new", None, [weights, flag], asks=True),
+        lambda: run_config.config_of(
+            tmp_path / "new", config, [weights, flag], asks=True
+        ),
+        lambda: run_config.config_of(
+            tmp_path / "new", None, [weights, flag], asks=True
+        ),
     ):
         with pytest.raises(UserError) as error:
             ask()
@@ -243,7 +247,7 @@ def test_dropout_is_not_for_a_model_that_is_asked(tmp_path, field):
         assert message.startswith(f"{flag}: nothing is dropped where nothing is ")
         assert "\n" not in message
     with pytest.raises(UserError, match="this mode must use the run's value"):
-        asked.of_run(tmp_path, None, [flag])
+        run_config.of_run(tmp_path, None, [flag])
     own = given.model[f"{field}_dropout_prob"]
     same = f"--config.model.{field}_dropout_prob={own}"
-    assert asked.of_run(tmp_path, None, [same]) is not None
+    assert run_config.of_run(tmp_path, None, [same]) is not None

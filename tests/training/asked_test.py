@@ -15,7 +15,7 @@ from answers import by_files, encoded, expected, same, varied
 from asking import DATA, FINETUNE, MODEL, TRAINING, contents, make_model
 from runs import here as bert
 
-from bert_jax.training import asked
+from bert_jax.training import run_config
 from bert_jax.workdir import metrics
 
 
@@ -215,8 +215,8 @@ def test_other_data_and_another_checkpoint_have_a_folder_of_their_own(runs):
     workdir = runs("squad").workdir
 
     def beside(*given):
-        own = asked.of_run(workdir, None, [f"--config.{text}" for text in given])
-        return asked.beside(workdir, own)
+        own = run_config.of_run(workdir, None, [f"--config.{text}" for text in given])
+        return run_config.beside(workdir, own)
 
     assert beside() == ""
     one, two = (beside(f"task.dev_file={name}/dev.json") for name in "ab")

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import tasks
+from bert_jax.budget import pace
+from bert_jax.budget import plan as budget
+from bert_jax.budget.pace import Pace
 from bert_jax.config import configuration, durations, rules
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
-from bert_jax.training import asked, budget, pace
-from bert_jax.training.pace import Pace
+from bert_jax.training import run_config
 from bert_jax.workdir import folder
 
 
@@ -136,8 +138,8 @@ def test_a_planned_run_gets_longer_when_asked(tmp_path):
     (tmp_path / "config.json").write_text(config.to_json())
     more = ["--config.train.num_steps=18"]
     with pytest.raises(UserError, match=r"num_steps \(16 there, 18 now\)"):
-        folder.check(tmp_path, asked.again(tmp_path, more))
-    extended = asked.again(tmp_path, [*more, "--config.train.extend=True"])
+        folder.check(tmp_path, run_config.to_resume(tmp_path, more))
+    extended = run_config.to_resume(tmp_path, [*more, "--config.train.extend=True"])
     assert (extended.train.num_steps, extended.train.budget) == (18, "")
     assert folder.check(tmp_path, extended) == 16
     # The budget itself keeps its plan, and says so.

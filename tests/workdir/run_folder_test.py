@@ -38,7 +38,7 @@ def test_a_recorded_config_of_impossible_values(micro, plain, tmp_path, capfd, m
     flags = [f"--workdir={folder}", f"--mode={mode}", f"--output={tmp_path / 'out'}"]
     assert main.main(flags) == 2
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"error: {path}: damaged: config.train.seeds=None: ")
+    assert line.startswith(f"error: {path}: config.train.seeds=None: ")
 
 
 def test_an_export_whose_config_is_of_another_model(plain, tmp_path, capfd):

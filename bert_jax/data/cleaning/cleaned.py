@@ -23,7 +23,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from bert_jax.data import corpus, whole, workers
+from bert_jax.data import atomic_folder, corpus, workers
 from bert_jax.data.cleaning import (
     duplicates,
     evaluation,
@@ -85,9 +85,9 @@ def clean(config: ConfigDict) -> storage.Path:
         identity["against"] = evaluation.identity(against, place)
     if "language" in chosen.stages:
         identity["library"] = languages.version()
-    folder = place / f"cleaned-{whole.fingerprint(identity)}"
-    if not whole.is_whole(folder, _REPORT):
-        with whole.made_whole(folder, _REPORT) as temporary:
+    folder = place / f"cleaned-{atomic_folder.fingerprint(identity)}"
+    if not atomic_folder.is_whole(folder, _REPORT):
+        with atomic_folder.made_whole(folder, _REPORT) as temporary:
             _write(config, chosen, identity, temporary)
     _tell(folder)
     return folder

@@ -1,0 +1,1 @@
+"""`predict.attentions`: who attends to whom, in files and on a page."""

@@ -1,0 +1,1 @@
+"""`train.budget`: as many steps as fit into a time."""

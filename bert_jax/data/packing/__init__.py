@@ -1,0 +1,1 @@
+"""Several texts in a row."""

@@ -1,0 +1,1 @@
+"""What a prepared folder holds: a summary, and a page for a browser."""

@@ -1,0 +1,1 @@
+"""Documents and rows from the Hub, TFDS, Wikipedia, Python's documentation."""

@@ -1,0 +1,151 @@
+"""Data sets on the Hugging Face Hub, by their parquet files.
+
+    hf:OWNER/NAME[@REVISION][:CONFIG]
+
+A split's files are CONFIG/SPLIT-*.parquet or CONFIG/SPLIT/*.parquet. Without a CONFIG
+it is `data`, `default`, `plain_text` or no folder. Where the revision has none, the
+Hub's own conversion has (refs/convert/parquet).
+"""
+
+import contextlib
+import math
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bert_jax.errors import UserError, first_line
+from bert_jax.runtime import hub, storage, untrusted
+from bert_jax.runtime.storage import Path
+
+_CONVERTED = "refs/convert/parquet"
+_ROWS = 256  # read at a time
+
+
+def files(source: str, split: str) -> list[pathlib.Path]:
+    """The parquet files of a split, in order; downloaded unless they are in the cache.
+
+    Empty if the data set has none.
+
+    Raises:
+      UserError: see `hub.snapshot`.
+    """
+    name, _, config = source.removeprefix(hub.PREFIX).partition(":")
+    name = hub.PREFIX + name
+    homes = (config,) if config else ("data", "default", "plain_text", "")
+    patterns = tuple(
+        f"{home}/{split}{end}".lstrip("/")
+        for home in homes
+        for end in ("-*.parquet", "/*.parquet")
+    )
+    folder = hub.snapshot(name, "dataset", patterns)
+    found = _matching(folder, patterns)
+    if not found and "@" not in name:
+        converted = f"{name}@{_CONVERTED}"
+        with contextlib.suppress(hub.NoRevision):
+            found = _matching(hub.snapshot(converted, "dataset", patterns), patterns)
+    return found
+
+
+def required(source: str, split: str) -> list[pathlib.Path]:
+    """As `files`; raises UserError if there are none."""
+    found = files(source, split)
+    if not found:
+        raise UserError(
+            f"{source}: no parquet files of a split {split}; its page on the Hub shows "
+            "its configs (hf:OWNER/NAME:CONFIG) and splits"
+        )
+    return found
+
+
+def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.Path]:
+    """Those of the first folder that has any: another's may be the same rows."""
+    for pattern in patterns:
+        if found := sorted(folder.glob(pattern)):
+            return found
+    return []
+
+
+def split_rows(source: str) -> Iterator[dict[str, Any]]:
+    """The rows of hf:OWNER/NAME[:CONFIG]:SPLIT.
+
+    Raises:
+      UserError: it is not written so; see also `required` and `rows`.
+    """
+    name, _, split = source.removeprefix(hub.PREFIX).rpartition(":")
+    if not name or not split:
+        raise UserError(
+            f"{source}: write hf:OWNER/NAME:SPLIT or hf:OWNER/NAME:CONFIG:SPLIT, such "
+            "as hf:stanfordnlp/imdb:train"
+        )
+    for path in required(f"{hub.PREFIX}{name}", split):
+        yield from rows(path)
+
+
+def rows(
+    path: str | Path, *, named: bool = True, columns: Sequence[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """The rows of a parquet file, one at a time. Bytes are UTF-8 text.
+
+    Args:
+      named: give classes by their names, and -1 as None; else as their numbers.
+      columns: read these only; each must be there.
+
+    Raises:
+      UserError: it cannot be read, or is damaged; a column is missing.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with storage.reading(storage.path(path)) as file:
+            table = parquet.ParquetFile(file)
+            metadata = table.schema_arrow.metadata or {}
+            names = _class_names(metadata, path) if named else {}
+            for column in columns or ():
+                if column not in table.schema_arrow.names:
+                    there = ", ".join(table.schema_arrow.names)
+                    raise UserError(f"{path}: no column {column}; there are: {there}")
+            for batch in table.iter_batches(_ROWS, columns=columns):
+                for row in batch.to_pylist():
+                    for column in names.keys() & row.keys():
+                        row[column] = _class_name(row[column], names[column])
+                    yield {key: _decoded(value) for key, value in row.items()}
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
+        reason = first_line(error)
+        raise UserError(f"{path}: cannot be read as parquet ({reason})") from error
+
+
+def _class_name(value: Any, classes: list[str]) -> Any:
+    if isinstance(value, list):
+        return [_class_name(one, classes) for one in value]
+    if not isinstance(value, int):
+        return value
+    return classes[value] if 0 <= value < len(classes) else None
+
+
+def _decoded(value: Any) -> Any:
+    """As JSON has it: text for bytes, and nothing for a number that is not one."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return value.decode("utf-8") if isinstance(value, bytes) else value
+
+
+def _class_names(
+    metadata: dict[bytes, bytes], path: str | Path
+) -> dict[str, list[str]]:
+    """The names of each column of classes, or of lists of them, from what `datasets`
+    writes; raises UserError if it has not written that."""
+    where = f"{path}: what it says about its columns (metadata `huggingface`)"
+    about = untrusted.parse(metadata.get(b"huggingface", b"{}"), where)
+    found = {}
+    try:
+        for column, feature in about.get("info", {}).get("features", {}).items():
+            if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):
+                feature = feature["feature"]
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
+                found[column] = [str(name) for name in feature["names"]]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{where} is not what `datasets` writes; write the file again without it"
+        ) from error
+    return found

@@ -1,0 +1,1 @@
+"""`--mode=extract`: vectors of texts and words."""

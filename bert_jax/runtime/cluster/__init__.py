@@ -1,0 +1,1 @@
+"""Processes that find each other, agree, and are told to end."""

@@ -1,0 +1,1 @@
+"""GLUE (section 4.1): data and the tasks."""

@@ -1,0 +1,320 @@
+"""SQuAD 1.1 and 2.0 (sections 4.2 and 4.3; google-research/bert, run_squad.py)."""
+
+import functools
+import itertools
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax import tokenization
+from bert_jax.data.rows import Feature
+from bert_jax.errors import UserError
+from bert_jax.runtime.storage import Path, write_atomically
+from bert_jax.tasks.cross_entropy import of_classes
+from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.tasks.squad import answers as squad_answers
+from bert_jax.tasks.squad import data, scores
+from bert_jax.tasks.squad import features as squad_features
+from bert_jax.tasks.squad import windows as squad_windows
+from bert_jax.tasks.squad.answers import Prediction
+from bert_jax.tasks.squad.data import Example
+
+log = logging.getLogger(__name__)
+
+
+class Squad(Finetuning[Example, Prediction]):
+    """The answer is a span of the context; in 2.0 there may be no answer.
+
+    Answers a question if the log odds of "no answer" are at most
+    `facts["null_threshold"]`.
+    """
+
+    head, loss_name, main_score = "question_answering", "span_loss", "f1"
+    in_windows = ("context",)
+    causal = False  # a token's vector has seen what is before it only
+
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+        super().__init__(config, tokenizer)
+        task = config.task
+        for field in ("doc_stride", "n_best_size", "max_answer_length"):
+            if (value := task[field]) < 1:
+                raise UserError(f"config.task.{field}={value}: must be at least 1")
+        room = task.max_seq_length - self.marks.number - 1
+        if not 0 <= task.max_query_length <= room:
+            raise UserError(
+                f"config.task.max_query_length={task.max_query_length}: must be from 0 "
+                f"to config.task.max_seq_length - {self.marks.number + 1} = {room}, to "
+                "leave room for the context"
+            )
+
+    @functools.cached_property
+    def marks(self) -> squad_windows.Marks:
+        """What stands around a question and its context."""
+        special, last = self.special, tokenization.last_id(self.tokenizer)
+        return squad_windows.Marks(special.cls, (special.sep,), last, self.causal)
+
+    def read(self, split: str) -> Sequence[Example] | None:
+        path = self.config.task.get(f"{split}_file", "")
+        if not path:
+            return None
+        examples, counts = data.read(path)
+        for what, count in counts.items():
+            self.notices[f"{split}: {what}"] += count
+        if split != "train" and not self.config.task.null_answers:
+            bare = sum(example.answers == () for example in examples)
+            if bare:
+                what = f"{split}: questions without an answer, not scored"
+                self.notices[what] += bare
+        return examples
+
+    def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
+        """The windows of each example.
+
+        A training question has no features if its answer cannot be found or, without
+        `null_answers`, if it has none; `notices` counts these questions.
+        """
+        task, training = self.config.task, split == "train"
+        tokens = squad_features.tokens(examples, self.tokenize, answers=training)
+        features: list[Feature] = []
+        for number, (example, (question, ids, offsets, gold)) in enumerate(
+            zip(examples, tokens, strict=True)
+        ):
+            if len(question) > task.max_query_length:
+                self.notices[f"{split}: questions cut to max_query_length"] += 1
+                question = question[: task.max_query_length]
+            rows = squad_windows.rows(
+                question,
+                ids,
+                offsets,
+                marks=self.marks,
+                max_seq_length=task.max_seq_length,
+                stride=task.doc_stride,
+            )
+            answer = None
+            if training:
+                found = squad_features.answer(
+                    example, ids, offsets, gold, null_answers=task.null_answers
+                )
+                self.notices.update(f"train: {what}" for what in found.notices)
+                if found.left_out:
+                    continue
+                answer = found.tokens
+            for inputs, segments, window in rows:
+                columns: dict[str, Any] = {"input_ids": inputs, "segment_ids": segments}
+                if training:
+                    start, end = squad_windows.positions(window, answer)
+                    columns |= {"start_positions": start, "end_positions": end}
+                features.append(Feature(number, columns, window))
+        if not features:
+            why = "; ".join(f"{what}: {n}" for what, n in self.notices.items())
+            raise UserError(
+                f"{task.train_file}: no question has an answer that can be trained on "
+                f"({why}); for SQuAD 2.0 set config.task.null_answers"
+            )
+        return features
+
+    def losses(
+        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
+    ) -> Float[Array, "batch"]:
+        """The mean of the start's and the end's cross entropy.
+
+        Google's code includes padding in the softmax; without it the loss does not
+        depend on the batch's length.
+        """
+        start, end = (
+            _cross_entropy(
+                logits[f"{side}_logits"],
+                batch["input_mask"],
+                batch[f"{side}_positions"],
+            )
+            for side in ("start", "end")
+        )
+        return (start + end) / 2
+
+    def answers(
+        self,
+        examples: Sequence[Example],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
+    ) -> list[Prediction]:
+        task = self.config.task
+        grouped = itertools.groupby(
+            zip(features, outputs, strict=True), key=lambda pair: pair[0].example
+        )
+        predictions = []
+        for number, group in grouped:
+            windows, logits = [], []
+            for feature, output in group:
+                length = len(feature.columns["input_ids"])
+                windows.append(feature.info)
+                logits.append(
+                    (output["start_logits"][:length], output["end_logits"][:length])
+                )
+            predictions.append(
+                squad_answers.predict(
+                    examples[number].context,
+                    windows,
+                    logits,
+                    n_best_size=task.n_best_size,
+                    max_answer_length=task.max_answer_length,
+                    null_answers=task.null_answers,
+                )
+            )
+        return predictions
+
+    def learn(self, split: str, answers: Sequence[Prediction]) -> None:
+        """Fits `null_threshold` for the best F1 (section 4.3)."""
+        pairs = list(zip(self.examples(split), answers, strict=True))
+        golds = self._golds([example for example, _ in pairs])
+        if golds and self.config.task.null_answers:
+            best = {example.id: answer.best.text for example, answer in pairs}
+            odds = {example.id: answer.null_odds for example, answer in pairs}
+            _, threshold = scores.best_threshold(best, golds, odds)
+            self.facts["null_threshold"] = threshold
+
+    def scores(
+        self, split: str, examples: Sequence[Example], answers: Sequence[Prediction]
+    ) -> dict[str, float]:
+        """Percentages, as in the official scripts.
+
+        For 2.0 they score the answers at `null_threshold`; `best_exact` and `best_f1`
+        each use the threshold that is best on these questions.
+        """
+        golds = self._golds(examples)
+        if not golds:
+            return {}
+        if not self.config.task.null_answers:
+            return scores.version1(self._texts(examples, answers), golds)
+        pairs = list(zip(examples, answers, strict=True))
+        best = {example.id: answer.best.text for example, answer in pairs}
+        odds = {example.id: answer.null_odds for example, answer in pairs}
+        best_f1, _ = scores.best_threshold(best, golds, odds)
+        best_exact, _ = scores.best_threshold(best, golds, odds, scores.exact_match)
+        return {
+            **scores.version2(self._texts(examples, answers), golds),
+            "best_exact": best_exact,
+            "best_f1": best_f1,
+            "null_threshold": self._threshold,
+        }
+
+    def baseline(self, split: str, examples: Sequence[Example]) -> dict[str, float]:
+        """The scores of never answering; only for 2.0."""
+        golds = self._golds(examples)
+        if not golds or not self.config.task.null_answers:
+            return {}
+        return scores.version2({name: "" for name, _ in golds}, golds)
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[Example],
+        answers: Sequence[Prediction],
+    ) -> None:
+        """predictions.json, nbest_predictions.json and, for 2.0, null_odds.json."""
+        del split
+        nbest = {
+            example.id: [
+                {
+                    "text": guess.text,
+                    "probability": guess.probability,
+                    "start_logit": guess.start_logit,
+                    "end_logit": guess.end_logit,
+                }
+                for guess in answer.guesses
+            ]
+            for example, answer in zip(examples, answers, strict=True)
+        }
+        files: dict[str, Any] = {
+            "predictions.json": self._texts(examples, answers),
+            "nbest_predictions.json": nbest,
+        }
+        if self.config.task.null_answers:
+            files["null_odds.json"] = {
+                example.id: answer.null_odds
+                for example, answer in zip(examples, answers, strict=True)
+            }
+        for name, content in files.items():
+            text = json.dumps(content, indent=4) + "\n"
+            write_atomically(folder / name, text)
+
+    def parse(self, row: dict[str, Any]) -> Example:
+        texts = []
+        for key in ("question", "context"):
+            if key not in row:
+                raise ValueError(f'has no "{key}"')
+            try:
+                texts.append(data.check_text(row[key]))
+            except ValueError as error:
+                raise ValueError(f'"{key}" {error}') from error
+        return Example("", texts[0], texts[1])
+
+    def result(self, example: Example, answer: Prediction) -> dict[str, Any]:
+        """`start` and `end` are characters of the context, null without an answer;
+        `score` is the answer's probability among the n best."""
+        guess = self._chosen(answer)
+        return {
+            "answer": guess.text,
+            "start": guess.start,
+            "end": guess.end,
+            "score": guess.probability,
+            "null_score": answer.null_score,
+        }
+
+    @property
+    def _threshold(self) -> float:
+        if "null_threshold" not in self.facts:
+            return self._default_threshold
+        kept = self.facts["null_threshold"]
+        if not isinstance(kept, int | float) or math.isnan(kept):
+            raise UserError(
+                f"null_threshold={kept!r:.80}, kept beside the weights (task.json, or "
+                "bert_jax in an export's config.json), is not a number; remove it there"
+            )
+        return kept
+
+    @functools.cached_property
+    def _default_threshold(self) -> float:
+        """run_squad.py's null_score_diff_threshold."""
+        log.warning(
+            "no null_threshold was fitted for these weights: using 0.0; in a work "
+            "directory --mode=evaluate fits one on the run's dev_file"
+        )
+        return 0.0
+
+    def _chosen(self, answer: Prediction) -> squad_answers.Guess:
+        if self.config.task.null_answers:
+            return answer.chosen(self._threshold)
+        return answer.guesses[0]
+
+    def _texts(
+        self, examples: Sequence[Example], answers: Sequence[Prediction]
+    ) -> dict[str, str]:
+        pairs = zip(examples, answers, strict=True)
+        return {example.id: self._chosen(answer).text for example, answer in pairs}
+
+    def _golds(self, examples: Sequence[Example]) -> list[tuple[str, list[str]]]:
+        """Ids and gold answers of the questions that are scored."""
+        null = self.config.task.null_answers
+        return [
+            (example.id, [gold.text for gold in example.answers or ()])
+            for example in examples
+            if example.answers or (null and example.answers is not None)
+        ]
+
+
+def _cross_entropy(
+    logits: Float[Array, "batch length"],
+    mask: Int[Array, "batch length"],
+    positions: Int[Array, "batch"],
+) -> Float[Array, "batch"]:
+    """In nats, over the positions that are not padding."""
+    masked = jnp.where(mask > 0, logits, jnp.finfo(logits.dtype).min)
+    return of_classes(masked, positions)

@@ -1,0 +1,1 @@
+"""SWAG (section 4.4): data and the task."""

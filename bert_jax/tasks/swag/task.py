@@ -1,0 +1,192 @@
+"""SWAG (section 4.4): chooses the ending that follows a context."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from bert_jax import tokenization
+from bert_jax.data import truncation
+from bert_jax.data.rows import Feature
+from bert_jax.runtime.storage import Path, write_atomically
+from bert_jax.scores import classification as scores
+from bert_jax.scores.probabilities import softmax
+from bert_jax.tasks.cross_entropy import of_classes
+from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.tasks.swag.data import CHOICES, OFFICIAL, Choices, official, read_choices
+
+Pair = tuple[list[int], list[int]]
+# Examples tokenized at a time, to bound the memory of the tokenizer's objects.
+_EXAMPLES_AT_ONCE = 5000
+
+
+class Swag(Finetuning[Choices, np.ndarray]):
+    """Each ending is a sequence: [CLS] context [SEP] ending [SEP].
+
+    The logit of an ending is the dot product of a learned vector with its pooled
+    output; the softmax is over endings. The paper uses [CLS]'s vector C; its released
+    code and Hugging Face's BertForMultipleChoice use the pooler's output.
+
+    Args:
+      config: `config.task.train_file`, `dev_file` and `test_file` are sources as
+        `read_choices` takes them, or empty.
+
+    An answer is the example's logits, one for each ending.
+    """
+
+    head = "multiple_choice"
+    loss_name = "choice_loss"
+    main_score = "accuracy"
+
+    def read(self, split: str) -> list[Choices] | None:
+        """The records of `config.task.SPLIT_file`; `test` may be unlabelled."""
+        source = self.config.task.get(f"{split}_file", "")
+        if not source:
+            return None
+        return read_choices(source, labelled=split != "test")
+
+    def encode(self, examples: Sequence[Choices], split: str) -> list[Feature]:
+        """Features of [endings, length] arrays, padded to the example's longest ending
+        and to the largest number of endings in `examples`.
+
+        Cuts long pairs as run_classifier.py does.
+        """
+        most = max((len(example.endings) for example in examples), default=0)
+        labelled = all(example.label is not None for example in examples)
+        features = []
+        for index, pairs in enumerate(self._pairs(examples)):
+            columns = self._group(pairs, most, split)
+            if labelled:
+                columns["label"] = examples[index].label
+            features.append(Feature(index, columns))
+        return features
+
+    def losses(
+        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
+    ) -> Float[Array, "batch"]:
+        """Cross entropy over the endings, in nats."""
+        return of_classes(logits["logits"], batch["label"])
+
+    def answers(
+        self,
+        examples: Sequence[Choices],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
+    ) -> list[np.ndarray]:
+        """The logits of each example's own endings."""
+        del features
+        return [
+            output["logits"][: len(example.endings)]
+            for example, output in zip(examples, outputs, strict=True)
+        ]
+
+    def scores(
+        self, split: str, examples: Sequence[Choices], answers: Sequence[np.ndarray]
+    ) -> dict[str, float]:
+        """`accuracy`, a fraction; empty if a label is unknown."""
+        del split
+        if not examples or any(example.label is None for example in examples):
+            return {}
+        labels = np.array([example.label for example in examples])
+        guesses = np.array([np.argmax(answer) for answer in answers])
+        return {"accuracy": scores.accuracy(labels, guesses)}
+
+    def baseline(self, split: str, examples: Sequence[Choices]) -> dict[str, float]:
+        """The scores of always choosing this split's most frequent label."""
+        if not examples or any(example.label is None for example in examples):
+            return {}
+        majority = np.argmax(np.bincount(np.array([e.label for e in examples])))
+        return self.scores(split, examples, [np.eye(CHOICES)[majority]] * len(examples))
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[Choices],
+        answers: Sequence[np.ndarray],
+    ) -> None:
+        """`SPLIT.jsonl`: for each example `index` (from 0), `label` (the ending
+        chosen), `scores`, and `gold` if known."""
+        lines = []
+        for index, (example, answer) in enumerate(zip(examples, answers, strict=True)):
+            result = self.result(example, answer)
+            row = {
+                "index": index,
+                "label": result["choice"],
+                "scores": result["scores"],
+            }
+            if example.label is not None:
+                row["gold"] = example.label
+            lines.append(json.dumps(row) + "\n")
+        write_atomically(folder / f"{split}.jsonl", "".join(lines))
+
+    def parse(self, row: dict[str, Any]) -> Choices:
+        """`context`, and `endings`: two or more; or SWAG's own columns."""
+        if "sent1" in row:
+            for name in OFFICIAL:
+                if not isinstance(row.get(name), str):
+                    raise ValueError(f'"{name}" is required, a string')
+            return Choices(*official(row))
+        context, endings = row.get("context"), row.get("endings")
+        if not isinstance(context, str):
+            raise ValueError('"context" is required, a string')
+        if (
+            not isinstance(endings, list)
+            or len(endings) < 2
+            or not all(isinstance(ending, str) for ending in endings)
+        ):
+            raise ValueError('"endings" is required, a list of two or more strings')
+        return Choices(context, tuple(endings))
+
+    def result(self, example: Choices, answer: np.ndarray) -> dict[str, Any]:
+        """`choice`, the ending's index from 0, and `scores`, probabilities."""
+        del example
+        shares = softmax(answer.astype(np.float64))
+        return {"choice": int(np.argmax(answer)), "scores": shares.tolist()}
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """A sequence for each ending."""
+        return (CHOICES, self.config.task.max_seq_length)
+
+    @property
+    def between(self) -> list[int]:
+        """What stands between a context and its ending; its first is the context's."""
+        return [self.special.sep]
+
+    def _pairs(self, examples: Sequence[Choices]) -> Iterator[list[Pair]]:
+        """The pieces of each example's context with those of each ending."""
+        for start in range(0, len(examples), _EXAMPLES_AT_ONCE):
+            part = examples[start : start + _EXAMPLES_AT_ONCE]
+            contexts = self.tokenize([example.context for example in part])
+            endings = iter(
+                self.tokenize([e for example in part for e in example.endings])
+            )
+            for example, context in zip(part, contexts, strict=True):
+                yield [(context.ids, next(endings).ids) for _ in example.endings]
+
+    def _group(self, pairs: Sequence[Pair], most: int, split: str) -> dict[str, Any]:
+        between = self.between
+        longest = self.config.task.max_seq_length - len(between) - 2
+        last = tokenization.last_id(self.tokenizer)
+        sequences = []
+        for a, b in pairs:
+            if not b:
+                self.notices[f"{split}: endings without any piece"] += 1
+            if len(a) + len(b) > longest:
+                self.notices[
+                    f"{split}: endings cut, with their context, to max_seq_length"
+                ] += 1
+            first, second = truncation.pair_lengths(len(a), len(b), longest)
+            ids = [self.special.cls, *a[:first], *between, *b[:second]]
+            sequences.append(([*ids, last], first + 2))
+        length = max(len(ids) for ids, _ in sequences)
+        input_ids = np.full((most, length), self.special.pad, np.int32)
+        mask, segments = np.zeros((2, most, length), np.int32)
+        for row, (ids, second) in enumerate(sequences):
+            input_ids[row, : len(ids)] = ids
+            mask[row, : len(ids)] = 1
+            segments[row, second : len(ids)] = 1
+        return {"input_ids": input_ids, "input_mask": mask, "segment_ids": segments}

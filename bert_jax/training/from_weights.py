@@ -1,0 +1,145 @@
+"""The config of weights: what `init_from` says of its sizes, and of the run behind it.
+
+See `run_config.config_of`, which asks only where a config names weights.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_jax import family
+from bert_jax.config import configuration, fields
+from bert_jax.config.configuration import field_of
+from bert_jax.convert import origins, weights
+from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES, Family
+from bert_jax.models.config import KERNELS
+from bert_jax.runtime import storage
+from bert_jax.runtime.storage import Path
+from bert_jax.workdir import folder as workdir
+
+log = logging.getLogger(__name__)
+
+
+def without_config(overrides: Sequence[str]) -> ConfigDict:
+    """The config that the weights of `init_from` record, to ask on any device."""
+    config = configuration.defaults()
+    for override in overrides:
+        if field_of(override) == "init_from":
+            configuration.override(config, override)
+    own = weights.recorded(config.init_from)
+    storage.check("--config.init_from", config.init_from)
+    there = origins.family_of(config.init_from)
+    if own is None:
+        config.model.update(weights.read_shape(config.init_from))
+    if config.model.causal:
+        config.task.objective = "ltr"
+    there.complete(config)
+    # Nothing is prepared or trained: the length only has to fit.
+    positions = config.model.max_position_embeddings
+    config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
+    if own is not None:
+        recorded = configuration.complete(own, config.init_from)
+        recorded.init_from, recorded.mesh = config.init_from, config.mesh
+        recorded.model.dtype = config.model.dtype
+        if recorded.model.attention in KERNELS:  # other devices may lack it
+            recorded.model.attention = config.model.attention
+        if there.vocabulary is not None:  # else it says how words are cut
+            recorded.tokenizer = config.tokenizer
+        config = recorded
+    for override in overrides:
+        configuration.override(config, override)
+    fields.check(config)
+    return config
+
+
+def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
+    """The config with the model sizes of the `init_from` weights and, if they recorded
+    the same task, the task fields they were trained with; else only what they predict.
+
+    Args:
+      overrides: these fields keep the command line's values.
+    """
+    named = {field_of(override) for override in overrides}
+    asked = config.copy_and_resolve_references()
+    for field, value in _shape(config).items():
+        if field not in named:
+            asked.update_from_flattened_dict({field: value})
+    own = weights.recorded(config.init_from)
+    if own is None:
+        kind = weights.read_kind(config.init_from)
+        if kind and "kind" in asked.task and "task.kind" not in named:
+            asked.task.kind = kind
+        return asked
+    recorded = configuration.complete(own, config.init_from, code=False)
+    if "evaluate.checkpoint" not in named:
+        asked.evaluate.checkpoint = recorded.evaluate.checkpoint
+    if own["task"].get("name") != config.task.name:
+        return asked
+    for name in own["task"]:
+        field, value = f"task.{name}", recorded.task[name]
+        if field in fields.DATA or name not in asked.task or asked.task[name] == value:
+            continue
+        if field in named:
+            log.info(
+                "config.%s=%r, but the weights were trained with %r",
+                *(field, asked.task[name], value),
+            )
+        else:
+            asked.task[name] = value
+    return asked
+
+
+def shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
+    """The config of a run that trains, with the model sizes of the `init_from` weights.
+
+    Raises:
+      UserError: an override contradicts the weights.
+    """
+    resumes = workdir.has_config(folder)  # the weights may be gone
+    if resumes:
+        run = workdir.recorded(folder, code=False)
+        recorded = dict(fields.each(run))
+        ours = _check_family(config, family.of(run))
+        shape = {n: recorded[n] for n in ours.weights.FIELDS}
+    else:
+        shape = _shape(config)
+    named = {field_of(override) for override in overrides}
+    shaped, wrong = config.copy_and_resolve_references(), []
+    values = dict(fields.each(config))
+    for field, value in shape.items():
+        if values[field] == value:
+            continue
+        if field in named:
+            wrong.append(f"{field}={values[field]} (there {value})")
+        shaped.update_from_flattened_dict({field: value})
+    if wrong and not resumes:
+        raise UserError(
+            f"config.{', '.join(wrong)}: {config.init_from} has other sizes; "
+            "leave these flags out"
+        )
+    return config if resumes and wrong else shaped
+
+
+def _shape(config: ConfigDict) -> dict[str, Any]:
+    """The model sizes of the `init_from` weights, by `GROUP.NAME`."""
+    storage.check("--config.init_from", config.init_from)
+    ours = _check_family(config, origins.family_of(config.init_from))
+    return ours.weights.shape(config.init_from)
+
+
+def _check_family(config: ConfigDict, there: Family) -> Family:
+    """The config's family; raises UserError if the weights are of another one."""
+    ours = FAMILIES[config.model.architecture]
+    # A config of a family's own pre-training starts from no weights, and says so.
+    if there is not ours and config.task.name not in FAMILIES:
+        add, leave = f"add model={there.name} to", f"leave model={ours.name} out of"
+        hint = leave if there.name == "bert" else add
+        raise UserError(
+            f"--config.init_from={config.init_from}: these weights are "
+            f"{there.title}'s, and the config is for {ours.title}: "
+            f"{hint} the arguments of --config"
+        )
+    return ours

@@ -1,0 +1,156 @@
+"""What a run starts from: its resolved config, and the weights of `init_from`."""
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax import family, tasks, tokenization
+from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
+from bert_jax.runtime.storage import Path
+from bert_jax.tasks.task import Task
+from bert_jax.training import memory, run_config, sharding
+from bert_jax.workdir import folder as workdir
+from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
+
+
+def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
+    """The task, with every open value of its config filled in.
+
+    An existing run keeps its tokenizer; a new run with `init_from` and no vocabulary of
+    its own uses the checkpoint's.
+
+    Args:
+      folder: the work directory.
+      from_data: False to query a model: its training data may be gone.
+
+    Raises:
+      UserError: see `tasks.create` and `tokenization.of_config`.
+    """
+    resolved = config.copy_and_resolve_references()
+    tokenizer: Tokenizer | None
+    own = folder / "tokenizer.json"
+    # Pre-training prepares its data with the vocabulary trained on the text. With
+    # `init_from` it is the checkpoint's, which the run has kept.
+    pretrains = config.task.name == "pretraining" or config.task.name in FAMILIES
+    trained = pretrains and not config.init_from
+    keeps = not (from_data and trained)
+    if FAMILIES[config.model.architecture].vocabulary is None:  # the task has a rule
+        if not workdir.has_config(folder):
+            _check(config)
+        tokenizer = None
+    elif keeps and workdir.has_config(folder) and own.exists():
+        words = family.of(config).vocabulary is None
+        needs = () if words else tokenization.SPECIAL_TOKENS
+        tokenizer = tokenization.load(own, special=needs)
+    else:
+        _check(config)
+        tokenizer = tokenization.of_config(resolved)
+    if tokenizer is not None and not config.tokenizer.vocab_file:
+        rules = tokenization.normalization(tokenizer)
+        resolved.tokenizer.lowercase = bool(rules.get("lowercase", True))
+    if not from_data:
+        if config.init_from and "labels" in config.task and not config.task.labels:
+            from bert_jax.convert import weights
+
+            resolved.task.labels = weights.read_labels(config.init_from)
+            _check_outputs(resolved)
+        # Does not train, so it need not read the data to count epochs.
+        resolved.train.num_steps = resolved.train.num_steps or 1
+    task = tasks.create(resolved, tokenizer)
+    task.resolve()
+    return task
+
+
+def _check(config: ConfigDict) -> None:
+    """Raises UserError if `init_from` is no folder of weights."""
+    if config.init_from:
+        from bert_jax.convert import weights
+
+        weights.check(config.init_from)
+
+
+def _check_outputs(config: ConfigDict) -> None:
+    """Raises UserError for a choice among one: its probability is always 1."""
+    one = len(config.task.labels) == 1
+    if one and config.task.get("kind") == "classification":
+        raise UserError(
+            f"--config.init_from={config.init_from}: has one output, and "
+            "config.task.kind=classification chooses among several; set "
+            "--config.task.kind=regression for its number, multilabel for its sigmoid"
+        )
+
+
+def init_weights(task: Task, abstract: Any, name: str = "") -> tuple[Any, Any] | None:
+    """Reads `config.init_from`; None if it is empty.
+
+    Args:
+      abstract: shapes and shardings of the task's parameters.
+      name: of a work directory's folder of checkpoints; empty: as its config says.
+
+    Returns:
+      The parameters, placed on the mesh, with the entries of `abstract` for those that
+      the checkpoint lacks; and a `merge.Report` of what was read.
+
+    Raises:
+      UserError: the weights or their vocabulary do not fit this model.
+    """
+    source = task.config.init_from
+    if not source:
+        return None
+    return family.of(task.config).weights.start(task, abstract, name)
+
+
+class Restored(NamedTuple):
+    """Restored weights, for evaluation and prediction."""
+
+    mesh: Mesh
+    params: Any
+    step: int  # 0 for weights of `init_from`
+    missing: tuple[str, ...] = ()  # parts that the weights lack, filled with zeros
+
+
+@contextlib.contextmanager
+def restored_params(
+    task: Task,
+    folder: Path,
+    unused: Collection[str],
+    uses: Sequence[str] = (),
+    *,
+    encoder: bool = False,
+) -> Iterator[Restored]:
+    """The checkpoint's parameters, or those of `init_from`; sets `task.facts`.
+
+    Args:
+      unused: parts of the model that may be missing.
+      uses: see `sharding.make_mesh`.
+      encoder: of `init_from`, only the parameters of the trunk.
+    """
+    mesh = sharding.make_mesh(task.config, uses)
+    memory.require(task.config, trains=False)
+    abstract = sharding.abstract_params(task.init_params, mesh)
+    if not has_checkpoint(folder):
+        trunk = family.of(task.config).trunk_name
+        abstract = {trunk: abstract[trunk]} if encoder else abstract
+        loaded = init_weights(task, abstract, checkpoint_name(task.config))
+        if loaded is None:
+            raise run_config.nothing_to_ask(folder)
+        params, report = loaded
+        task.facts.update(report.facts)
+        from bert_jax.convert.merge import whole
+
+        yield Restored(mesh, whole(params, report, unused), 0, report.missing)
+        return
+    with Checkpoints.of_another(folder, checkpoint_name(task.config)) as saved:
+        found = saved.restore_params(abstract)
+        if found is None:
+            raise UserError(
+                f"--workdir={folder}: the run has no best checkpoint; set "
+                "--config.evaluate.checkpoint=last"
+            )
+        task.facts.update(workdir.read_facts(folder, found[1]))
+        yield Restored(mesh, *found)

@@ -1,0 +1,1 @@
+"""Changes to what is trained, one file each; docs/extending.md."""

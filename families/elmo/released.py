@@ -1,0 +1,318 @@
+"""ELMo's released files, options.json and weights.hdf5 (allenai/bilm-tf): in, out."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from bert_jax.errors import UserError
+from bert_jax.runtime import temporary, untrusted
+from bert_jax.workdir import folder as workdir
+from families.elmo.config import GATES, ElmoConfig
+
+OPTIONS, WEIGHTS = "options.json", "weights.hdf5"
+_RELEASED = 262  # ids of characters; while it trains, bilm has no row for "no word"
+
+Values = dict[str, Float[np.ndarray, "..."]]
+
+
+def read_options(folder: Path) -> ElmoConfig:
+    """The sizes in options.json.
+
+    Raises:
+      UserError: it is missing or damaged, or no model here can be so.
+    """
+    path, fields = folder / OPTIONS, untrusted.read_json(folder, OPTIONS)
+    if "char_cnn" not in fields:
+        raise UserError(f"{path}: has no char_cnn; a model of whole words is not read")
+    lstm, cnn = (_group(fields, name, path) for name in ("lstm", "char_cnn"))
+    ids = _number(cnn, "n_characters", _RELEASED, path)
+    if ids not in (_RELEASED, _RELEASED - 1):
+        raise UserError(f"{path}: n_characters={ids}: bilm's are {_RELEASED}")
+    filters = cnn.get("filters")
+    if not isinstance(filters, list) or not all(map(_is_filter, filters)):
+        raise UserError(f"{path}: filters must be pairs of a width and a number")
+    try:
+        return ElmoConfig(
+            # The released files are without their softmax.
+            vocab_size=max(1, _number(fields, "n_tokens_vocab", 1, path)),
+            hidden_size=_number(lstm, "projection_dim", None, path),
+            intermediate_size=_number(lstm, "dim", None, path),
+            num_hidden_layers=_number(lstm, "n_layers", 1, path),
+            filters=tuple((width, number) for width, number in filters),
+            activation=str(cnn.get("activation")),
+            highways=_number(cnn, "n_highway", 0, path),
+            character_size=_number(_group(cnn, "embedding", path), "dim", None, path),
+            max_characters=_number(cnn, "max_characters_per_token", None, path),
+            cell_clip=float(lstm.get("cell_clip") or 0),
+            projection_clip=float(lstm.get("proj_clip") or 0),
+            skip=bool(lstm.get("use_skip_connections")),
+            dropout=float(fields.get("dropout") or 0),
+        )
+    except (UserError, TypeError, ValueError, OverflowError) as error:
+        text = str(error).removeprefix(f"{path}: ")
+        raise UserError(f"{path}: {text}") from error
+
+
+def read(folder: Path) -> tuple[ElmoConfig, dict[str, Any]]:
+    """The sizes, and the parameters of `families.elmo.model.Elmo`.
+
+    Raises:
+      UserError: a file is missing or damaged, the two do not fit together, or h5py is
+        not installed.
+    """
+    config = read_options(folder)
+    path = untrusted.inside(folder, WEIGHTS)
+    if path is None:
+        raise UserError(f"{folder}: has no {WEIGHTS}")
+    with _opened(path) as file:
+        found = {
+            name: _dataset(file, name, shape, path)
+            for name, shape in _shapes(config).items()
+        }
+    return config, _params(found, config)
+
+
+def write(
+    folder: Path, config: ElmoConfig, params: Mapping[str, Any], *, batch_size: int
+) -> None:
+    """Writes both files into an existing folder.
+
+    Args:
+      params: of `families.elmo.model.Elmo`.
+      batch_size: of the training, for those who go on with bilm.
+
+    Raises:
+      OSError: they cannot be written, such as on a full disk.
+    """
+    # In memory first: HDF5 cannot close a file on a full disk, and says so at length.
+    with _library().File(WEIGHTS, "w", driver="core", backing_store=False) as file:
+        for name, value in _values(params, config).items():
+            file.create_dataset(name, data=np.asarray(value, np.float32))
+        file.flush()
+        (folder / WEIGHTS).write_bytes(file.id.get_file_image())
+    options = {
+        "bidirectional": True,
+        "char_cnn": {
+            "activation": config.activation,
+            "embedding": {"dim": config.character_size},
+            "filters": [list(pair) for pair in config.filters],
+            "max_characters_per_token": config.max_characters,
+            "n_characters": _RELEASED,
+            "n_highway": config.highways,
+        },
+        "dropout": config.dropout,
+        "lstm": {
+            "cell_clip": config.cell_clip,
+            "dim": config.intermediate_size,
+            "n_layers": config.num_hidden_layers,
+            "proj_clip": config.projection_clip,
+            "projection_dim": config.hidden_size,
+            "use_skip_connections": config.skip,
+        },
+        "batch_size": batch_size,
+        "n_tokens_vocab": config.vocab_size,
+    }
+    text = json.dumps(options, indent=2) + "\n"
+    (folder / OPTIONS).write_text(text, encoding="utf-8")
+
+
+def export(run: Path, target: Path, checkpoint: str) -> None:
+    """Writes a run's ELMo as bilm does, with its vocabulary; complete or not at all.
+
+    Args:
+      target: a new or empty folder.
+      checkpoint: the run's folder of checkpoints.
+
+    Raises:
+      UserError: the run has no checkpoint, the folder has files, or h5py is missing.
+    """
+    # Imported here: released weights do not need Orbax.
+    from bert_jax.workdir.checkpoint import Checkpoints
+
+    _library()
+    recorded = workdir.recorded(run)
+    if recorded.train.seeds > 1:
+        raise UserError(
+            f"{run}: a run of {recorded.train.seeds} seeds; name one seed's folder, "
+            f"such as {run / f'seed_{recorded.seed}'}"
+        )
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError(f"--output={target}: is not empty; name a new folder")
+    one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    with Checkpoints.of_another(run, checkpoint) as checkpoints:
+        found = checkpoints.restore_saved(one)
+    if found is None:
+        raise UserError(f"{run}: has no checkpoint yet")
+    params = jax.device_get(found[0]["elmo"])
+    words = (run / "vocab.txt").read_bytes()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.folder(target) as new:
+            config = ElmoConfig.of_run(recorded)
+            write(new, config, params, batch_size=recorded.train.batch_size)
+            (new / "vocab.txt").write_bytes(words)
+            new.rename(target)
+    except OSError as error:
+        raise UserError(f"--output={target}: {error.strerror or error}") from error
+
+
+def _shapes(config: ElmoConfig) -> dict[str, tuple[int, ...]]:
+    """Every array of weights.hdf5, by its name there."""
+    size, wide = config.hidden_size, config.convolved
+    inner = config.intermediate_size
+    shapes: dict[str, tuple[int, ...]] = {
+        "char_embed": (_RELEASED - 1, config.character_size)
+    }
+    for i, (width, number) in enumerate(config.filters):
+        shapes[f"CNN/W_cnn_{i}"] = (1, width, config.character_size, number)
+        shapes[f"CNN/b_cnn_{i}"] = (number,)
+    for i in range(config.highways):
+        for name in ("carry", "transform"):
+            shapes[f"CNN_high_{i}/W_{name}"] = (wide, wide)
+            shapes[f"CNN_high_{i}/b_{name}"] = (wide,)
+    if wide != size:
+        shapes |= {"CNN_proj/W_proj": (wide, size), "CNN_proj/b_proj": (size,)}
+    for direction in (0, 1):
+        for i in range(config.num_hidden_layers):
+            root = _cell(direction, i)
+            shapes[f"{root}/W_0"] = (2 * size, GATES * inner)
+            shapes[f"{root}/B"] = (GATES * inner,)
+            shapes[f"{root}/W_P_0"] = (inner, size)
+    return shapes
+
+
+def _params(found: Values, config: ElmoConfig) -> dict[str, Any]:
+    table = found["char_embed"]
+    # As bilm reads it: a row of zeros for no word comes first.
+    cnn = {"char_embed": np.concatenate([np.zeros_like(table[:1]), table])}
+    cnn |= {ours: found[theirs] for ours, theirs in _same(config).items()}
+    for i in range(len(config.filters)):
+        cnn[f"W_cnn_{i}"] = found[f"CNN/W_cnn_{i}"][0]
+    params: dict[str, Any] = {"cnn": cnn}
+    gates = (GATES, config.intermediate_size)
+    for i in range(config.num_hidden_layers):
+        kernel, bias, down = (
+            np.stack([found[f"{_cell(direction, i)}/{name}"] for direction in (0, 1)])
+            for name in ("W_0", "B", "W_P_0")
+        )
+        params[f"lstm_{i}"] = {
+            "kernel": kernel.reshape(*kernel.shape[:2], *gates),
+            "bias": bias.reshape(2, *gates),
+            "projection": down,
+        }
+    return params
+
+
+def _values(params: Mapping[str, Any], config: ElmoConfig) -> Values:
+    """The inverse of `_params`."""
+    cnn = params["cnn"]
+    values = {"char_embed": cnn["char_embed"][1:]}
+    values |= {theirs: cnn[ours] for ours, theirs in _same(config).items()}
+    for i in range(len(config.filters)):
+        values[f"CNN/W_cnn_{i}"] = cnn[f"W_cnn_{i}"][None]
+    for i in range(config.num_hidden_layers):
+        own = params[f"lstm_{i}"]
+        for direction in (0, 1):
+            root, kernel = _cell(direction, i), own["kernel"][direction]
+            values[f"{root}/W_0"] = kernel.reshape(len(kernel), -1)
+            values[f"{root}/B"] = own["bias"][direction].reshape(-1)
+            values[f"{root}/W_P_0"] = own["projection"][direction]
+    return values
+
+
+def _same(config: ElmoConfig) -> dict[str, str]:
+    """Our names of the arrays that have the same shape there, and theirs."""
+    names = {f"b_cnn_{i}": f"CNN/b_cnn_{i}" for i in range(len(config.filters))}
+    for i in range(config.highways):
+        for kind in ("W", "b"):
+            for name in ("carry", "transform"):
+                names[f"{kind}_high_{i}_{name}"] = f"CNN_high_{i}/{kind}_{name}"
+    if config.convolved != config.hidden_size:
+        names |= {"W_proj": "CNN_proj/W_proj", "b_proj": "CNN_proj/b_proj"}
+    return names
+
+
+def _cell(direction: int, layer: int) -> str:
+    return f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+
+
+def _dataset(
+    file: Any, name: str, shape: tuple[int, ...], path: Path
+) -> Float[np.ndarray, "..."]:
+    h5py, parts = _library(), name.split("/")
+    for end in range(1, len(parts) + 1):
+        # A link may lead to another file.
+        link = file.get("/".join(parts[:end]), getlink=True)
+        if not isinstance(link, h5py.HardLink):
+            raise UserError(f"{path}: has no {name}, which {OPTIONS} asks for")
+    found = file[name]
+    if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+        raise UserError(f"{path}: {name} is no array in this file")
+    if found.shape != shape or found.dtype.kind != "f":
+        raise UserError(
+            f"{path}: {name} is {found.dtype} {found.shape}, but {OPTIONS} asks for "
+            f"{shape}"
+        )
+    # Even zeros do not compress better; what was never written would fill the memory.
+    if found.nbytes > 2000 * found.id.get_storage_size():
+        raise UserError(f"{path}: {name} is in the file in part only; it is damaged")
+    array = found.astype(np.float32)[...]
+    if not np.isfinite(array).all():
+        raise UserError(f"{path}: {name} has NaN or infinity; the file is damaged")
+    return array
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with _library().File(path, "r") as file:
+            yield file
+    except (OSError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        # Whatever h5py makes of a damaged object.
+        why = " ".join(str(error).split())[:200]
+        raise UserError(f"{path}: not an HDF5 file that can be used ({why})") from error
+
+
+def _library() -> ModuleType:
+    try:
+        import h5py
+    except ImportError as error:
+        raise UserError(
+            f"{WEIGHTS}: ELMo's weights need h5py; pip install '.[elmo]'"
+        ) from error
+    return h5py
+
+
+def _group(fields: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
+    value = fields.get(name)
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: {name} must be an object")
+    return value
+
+
+def _number(
+    fields: Mapping[str, Any], name: str, default: int | None, path: Path
+) -> int:
+    value = fields.get(name, default)
+    if value is None and default is not None:
+        value = default
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1e9:
+        raise UserError(
+            f"{path}: {name}={untrusted.shown(value)} is not a valid number"
+        )
+    return value
+
+
+def _is_filter(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(n, int) and 0 < n < 1e6 for n in value)
+    )

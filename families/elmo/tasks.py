@@ -1,0 +1,102 @@
+"""Tasks as ELMo's systems do them: classification of a text or a pair."""
+
+import types
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax.data import truncation
+from bert_jax.errors import UserError
+from bert_jax.tasks.classification import Classification, TextExample
+from bert_jax.tasks.ner.task import Ner
+from bert_jax.tasks.squad.task import Squad
+from bert_jax.tasks.swag.task import Swag
+from bert_jax.tasks.task import Task
+from families.elmo.finetuning import ElmoFinetuning
+from families.elmo.swag import ElmoSwag
+from families.elmo.systems import Classifier
+from families.elmo.word_tasks import ElmoNer, ElmoSquad
+
+
+class ElmoClassification(ElmoFinetuning, Classification):
+    """A text, or a pair whose texts read each other.
+
+    A task of pairs has another model than one of single texts: GLUE's ten say which
+    they are, and of others `config.task.text_b` names the second text.
+    """
+
+    head_module = Classifier
+
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+        super().__init__(config, tokenizer)
+        if self.kind == "regression":
+            # As in src/models.py, build_classifier, for STS-B.
+            config.task.classifier_size = 0
+
+    def parse(self, row: dict[str, Any]) -> TextExample:
+        """As the task's; a model of single texts reads no `text_b`."""
+        found = super().parse(row)
+        if found.text_b and not self.pairs:
+            raise ValueError('"text_b": this model was trained on single texts')
+        return found
+
+    def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
+        """<S> a </S>, or <S> a </S> <S> b </S>."""
+        if b and not self.pairs:
+            raise UserError(
+                f"{split}: a record has a second text, and config.task.text_b is "
+                "empty: name its column, so that the model is one of pairs"
+            )
+        longest = self.config.task.max_seq_length
+        if not a:
+            self.notices[f"{split}: texts without any piece"] += 1
+        marks = 4 if b else 2
+        if len(a) + len(b) > longest - marks:
+            self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
+            if b:
+                first, second = truncation.pair_lengths(len(a), len(b), longest - marks)
+                a, b = a[:first], b[:second]
+            else:
+                a = truncation.truncated(a, longest - marks, self.truncation)
+        begin, end = self.special.cls, self.special.sep
+        one = [begin, *a, end]
+        two = [begin, *b, end] if b else []
+        return {
+            "input_ids": np.array(one + two, np.int32),
+            "segment_ids": np.array([0] * len(one) + [1] * len(two), np.int32),
+        }
+
+
+# The kinds of tasks that there are for ELMo, and what joins them.
+KINDS: tuple[tuple[type, type[ElmoFinetuning]], ...] = (
+    (Classification, ElmoClassification),
+    (Ner, ElmoNer),
+    (Squad, ElmoSquad),
+    (Swag, ElmoSwag),
+)
+
+
+def of(name: str, task: Any) -> type[Task]:
+    """A task as ELMo does it.
+
+    Args:
+      name: of the task, for the error.
+      task: the class that `tasks.TASKS` has.
+
+    Raises:
+      UserError: it is none of those that there are for ELMo.
+    """
+    bases = [
+        ours
+        for kind, ours in KINDS
+        if isinstance(task, type) and issubclass(task, kind)
+    ]
+    if not bases:
+        raise UserError(
+            f"config.task.name={name}: config.model.architecture=elmo classifies texts "
+            "and pairs, tags words, finds answers and chooses among endings (glue.py, "
+            "text.py, imdb.py, ner.py, squad.py, swag.py); take a BERT for this task"
+        )
+    return types.new_class(f"Elmo{task.__name__}", (bases[0], task))

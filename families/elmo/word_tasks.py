@@ -1,0 +1,132 @@
+"""ELMo for names and for answers: its vectors, BiLSTMs, and a CRF or two scores a word.
+
+Names: as AllenNLP's crf_tagger with ELMo (training_config/ner_elmo.jsonnet; Peters et
+al. 2018, section 4). Answers: less than their system, docs/elmo.md says what.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax.data.rows import Feature
+from bert_jax.errors import UserError
+from bert_jax.tasks.finetuning import Outputs
+from bert_jax.tasks.ner.task import Example, Ner
+from bert_jax.tasks.squad.task import Squad
+from bert_jax.tasks.squad.windows import Marks
+from families.elmo import crf, tag_schemes
+from families.elmo.finetuning import ElmoFinetuning
+from families.elmo.heads import Spans, Tagger
+from families.elmo.systems import ATTENTION, END, System
+
+
+class ElmoNer(ElmoFinetuning, Ner):
+    """Tags the words of a sentence by a CRF; each sentence is read by itself.
+
+    Args:
+      config: reads from `config.task` also `tag_scheme`, of `tag_schemes.SCHEMES`; a
+        guess keeps to it. Empty: that of the training data.
+    """
+
+    head_module = Tagger
+    systems = (ATTENTION,)
+
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+        super().__init__(config, tokenizer)
+        if config.task.document_context:
+            raise UserError(
+                "config.task.document_context=True: an ELMo reads each sentence by "
+                "itself; leave it False"
+            )
+
+    def resolve(self) -> None:
+        """Also finds the scheme of the training data's tags."""
+        task = self.config.task
+        if not task.tag_scheme and self.in_entities:
+            tags = [e.sentence.tags or () for e in self.examples("train")]
+            task.tag_scheme = tag_schemes.found_in(tags)
+        super().resolve()
+
+    @functools.cached_property
+    def system(self) -> System:
+        """With dropout between the BiLSTM's layers, too."""
+        found = super().system
+        return dataclasses.replace(found, lstm_dropout=found.dropout)
+
+    def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
+        """As `Ner.encode`; `tagged` is 1 for the words that a row tags."""
+        found = []
+        for feature in super().encode(examples, split):
+            tagged = np.zeros(len(feature.columns["input_ids"]), np.int32)
+            tagged[feature.info] = 1
+            columns = {**feature.columns, "tagged": tagged}
+            found.append(feature._replace(columns=columns))
+        return found
+
+    def losses(
+        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
+    ) -> Float[Array, "batch"]:
+        """Minus the log probability of a row's tags, in nats."""
+        transitions = _transitions(logits)
+        return -crf.log_likelihood(
+            logits["logits"], batch["labels"], batch["tagged"], transitions
+        )
+
+    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch"]:
+        """1 for each row, as in AllenNLP up to their number, which it does not divide
+        by."""
+        return batch["row_weights"]
+
+    def outputs(self, params: object, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """`tags` [batch, words], the most probable ones that the scheme allows.
+
+        The chain has all words of a row, also those around the part that it tags of a
+        sentence that is too long: an entity may go on where the sentence is cut.
+        """
+        found = self.logits(params, batch)
+        scheme = self.config.task.tag_scheme or "none"
+        allowed = tag_schemes.allowed(self.labels, scheme)
+        transitions = _transitions(found).within(allowed)
+        words = jnp.asarray(batch["input_ids"] > END, jnp.int32)
+        return {"tags": crf.viterbi(found["logits"], words, transitions)}
+
+    def best(self, output: Outputs) -> Int[np.ndarray, " words"]:
+        """Those of the most probable path."""
+        return output["tags"]
+
+    def _pieces(self, examples: Sequence[Example], split: str) -> list[list[int]]:
+        """Each word's number, whatever is in it; lower-cased and without accents if
+        the ELMo read such words."""
+        del split
+        words = [word for example in examples for word in example.sentence.words]
+        if self.config.tokenizer.lowercase:
+            words = [self.words.normal(word) for word in words]
+        return [[number] for number in self.word_ids(words)]
+
+
+class ElmoSquad(ElmoFinetuning, Squad):
+    """An answer's two ends among the context's words, which have read the question."""
+
+    head_module = Spans
+    systems = (ATTENTION,)
+
+    @property
+    def pairs(self) -> bool:
+        """The question and its context."""
+        return True
+
+    @functools.cached_property
+    def marks(self) -> Marks:
+        """<S> question </S> <S> context </S>."""
+        begin, end = self.special.cls, self.special.sep
+        return Marks(begin, (end, begin), end)
+
+
+def _transitions(logits: Mapping[str, Array]) -> crf.Transitions:
+    return crf.Transitions(*(logits[name] for name in crf.Transitions._fields))

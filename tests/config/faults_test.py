@@ -1,0 +1,140 @@
+"""One line for a wrong config file, field or flag, which says what was meant."""
+
+from pathlib import Path
+
+import pytest
+
+from bert_jax import main
+from bert_jax.config import command_line, configuration, faults, fields
+from bert_jax.errors import UserError
+
+TINY = "configs/tiny.py"
+DEF = 'extends = "tiny"\n\n\ndef get_config(config):\n    '
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    [
+        ("mask_rate=0.3", "masking.masked_lm_prob?"),
+        ("masking.rate=0.3", "masking.masked_lm_prob? there are mask_fraction, "),
+        ("lr=1", "optimizer.learning_rate or --config.phase2.learning_rate?"),
+        ("train.lr=1", "optimizer.learning_rate or "),
+        ("wd=1", "optimizer.weight_decay?"),
+        ("train.batch=1", "train.batch_size? there are "),
+        ("heads=2", "model.num_attention_heads?"),
+        ("epochs=2", "train.num_epochs?"),
+        ("dropout=0", "model.hidden_dropout_prob or "),
+        ("seq_len=9", "corpus.max_seq_length or "),
+        ("optimiser.learning_rate=1", "optimizer.learning_rate?"),
+        ("model.layers=2", "model.scan_layers or --config.model.num_hidden_layers?"),
+    ],
+)
+def test_a_field_is_looked_for_in_every_group_and_by_each_word(flag, meant):
+    with pytest.raises(UserError) as error:
+        configuration.load(TINY, [f"--config.{flag}"])
+    name = flag.partition("=")[0]
+    said = f"--config.{name}: no such field; did you mean --config.{meant}"
+    assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize("word", ["steps", "batch", "layers", "hidden", "vocab"])
+def test_a_word_of_several_fields(word):
+    names = [name for name, _ in fields.each(configuration.defaults())]
+    found = faults.near(word, names)
+    assert 2 < len(found) <= 4
+    assert all(word in name.rpartition(".")[2] for name in found)
+
+
+def test_a_field_that_is_like_no_other():
+    with pytest.raises(UserError, match="no such field; there are checkpoint, corpus"):
+        configuration.load(TINY, ["--config.zzz=1"])
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        (
+            "--masking.masked_lm_prob=0.3",
+            "no such flag; did you mean --config.masking.masked_lm_prob=0.3?",
+        ),
+        ("--masking.rate=0.3", "did you mean --config.masking.masked_lm_prob=0.3?"),
+        ("--num_steps=4", "no such flag; did you mean --config.train.num_steps=4?"),
+        ("--task.train_file=x", "did you mean --config.task.train_file=x?"),
+        ("--workdri=x", "Unknown command line flag 'workdri'. Did you mean: workdir ?"),
+        ("---seeed=1", "did you mean --config.corpus.seed=1 or --config.seed=1?"),
+        ("--port=x", "flag --port=x: invalid literal"),
+    ],
+)
+def test_a_flag_that_is_a_field(flag, said):
+    with pytest.raises(UserError) as error:
+        command_line.parse([f"--config={TINY}", flag])
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "meant"),
+    [
+        ("tiny", "configs/tiny.py"),
+        ("finetune/glue:task=mnli", "configs/finetune/glue.py"),
+        ("focal", "focal.py"),
+        ("focl.py", "focal.py"),
+    ],
+)
+def test_a_config_file_by_its_name_alone(spec, meant, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(configuration, "CONFIGS", tmp_path / "configs")
+    for name in ("focal.py", "configs/tiny.py", "configs/finetune/glue.py"):
+        path = Path(name)
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text("")
+    with pytest.raises(UserError) as error:
+        configuration.load(spec, [])
+    path = spec.partition(":")[0]
+    assert str(error.value) == f"--config={spec}: no file {path}; did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            f"{DEF}config.masking.masked_lm_probb = 0.3\n",
+            "5: config.masking.masked_lm_probb: no such field; did you mean "
+            "config.masking.masked_lm_prob? there are mask_fraction, ",
+        ),
+        (
+            f"{DEF}config.optimiser.learning_rate = 0.3\n",
+            "5: config.optimiser.learning_rate: no such field; did you mean "
+            "config.optimizer.learning_rate?",
+        ),
+        (
+            f"{DEF}some = config.train\n    some.update(num_stepps=3)\n",
+            "6: config.num_stepps: no such field; did you mean config.train.num_steps?",
+        ),
+        (
+            f"{DEF}print(config['mask_rate'])\n",
+            "5: config.mask_rate: no such field; did you mean "
+            "config.masking.masked_lm_prob?",
+        ),
+        (
+            f"{DEF}config.train.num_steps = 'many'\n",
+            "5: config.train.num_steps takes a value of type int",
+        ),
+        ("import broken_module\n", "broken_module.py:2: SyntaxError: invalid syntax"),
+        ("extends = 'tiny'\n", "1: has no get_config; define get_config(config)"),
+        ("def get_config()\n", "1: SyntaxError: expected ':'"),
+        (f"{DEF}  config.seed = 1\n   x = 1\n", "6: IndentationError: unindent does"),
+        (f"{DEF}config.seed = sed\n", "5: NameError: name 'sed' is not defined"),
+        ("import flux9\n", "1: ModuleNotFoundError: No module named 'flux9'"),
+        (f"{DEF}config.seed = {{}}['x']\n", "5: KeyError: 'x'"),
+    ],
+)
+def test_a_config_file_that_raises(text, said, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("broken_module.py").write_text("x = 1\ny = = 2\n")
+    Path("own.py").write_text(text)
+    assert main.main(["--config=own.py"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    place = "" if said.startswith("broken") else "own.py:"
+    assert line.startswith(f"error: {place}{said}")
+    assert len(line) < 250

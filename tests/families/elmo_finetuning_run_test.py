@@ -1,0 +1,212 @@
+"""ELMo's systems through main: trained, asked. Steps, batches: contract_test.py."""
+
+import json
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+import runs
+from runs import finish, here, losses, run, write_pairs
+
+from bert_jax.workdir import metrics
+from bert_jax.workdir.checkpoint import Checkpoints
+from families.elmo import load, released
+from families.elmo import model as elmo
+from families.elmo.config import ElmoConfig
+
+SIZES = ElmoConfig(
+    vocab_size=1,
+    hidden_size=8,
+    intermediate_size=12,
+    filters=((1, 6), (2, 10)),
+    max_characters=10,
+    dropout=0.1,
+)
+CONFIG = """
+extends = "finetune/text:size=tiny,model=elmo"
+
+def get_config(config):
+    config.init_from = "FOLDER/elmo"
+    config.task.train_file = "FOLDER/train.jsonl"
+    config.task.dev_file = "FOLDER/dev.jsonl"
+    config.task.max_seq_length = 32
+    config.task.lstm_size, config.task.classifier_size = 8, 8
+    config.optimizer.learning_rate = 1e-2
+    config.task.elmo_dropout = config.task.dropout = 0.0
+    config.train.num_steps = 60
+    config.train.batch_size = 16
+    config.train.log_every = 1
+    config.evaluate.batch_size = 16
+    config.checkpoint.save_every = 30
+    return config
+"""
+PAIRS = "--config.task.text_b=text_b"
+FINETUNED = "--config.task.elmo_system=finetuned"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An ELMo in the released layout, pairs of which a word decides, a config."""
+    pytest.importorskip("h5py", reason="needs the elmo extra")
+    folder = tmp_path_factory.mktemp("systems")
+    (folder / "elmo").mkdir()
+    ids = np.zeros((1, 1, SIZES.max_characters), np.int32)
+    shapes = jax.eval_shape(elmo.Elmo(SIZES).init, jax.random.key(0), ids, ids)
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda x: rng.normal(size=x.shape).astype(np.float32),
+        nn.meta.unbox(shapes)["params"],
+    )
+    released.write(folder / "elmo", SIZES, params, batch_size=1)
+    write_pairs(folder, "FOX", "catsandcatsandcats")
+    (folder / "own.py").write_text(CONFIG.replace("FOLDER", str(folder)))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    """A run on pairs, with what it printed."""
+    config, workdir = folder / "own.py", folder / "run"
+    out, err = finish(runs.start(f"--config={config}", f"--workdir={workdir}", PAIRS))
+    return workdir, out, err
+
+
+def restored(workdir, name=""):
+    one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    with Checkpoints.of_another(workdir, name or "checkpoints") as checkpoints:
+        found, step = checkpoints.restore_saved(one)
+    return jax.device_get(found), step
+
+
+def test_it_learns_and_elmo_stays(folder, trained):
+    workdir, out, err = trained
+    assert "words: read by their characters, cut at punctuation, cased" in err
+    assert "distinct words of more than 8 bytes, cut: 1" in err
+    assert "--mode=predict" in out and "--mode=export" not in out
+    assert losses(workdir).min() < 0.1 * losses(workdir)[0]
+    assert max(line["accuracy"] for line in metrics.read(workdir, "dev")) > 0.9
+    params, step = restored(workdir)
+    _, before = released.read(folder / "elmo")
+    jax.tree.map(np.testing.assert_array_equal, params["elmo"], before)
+    assert step == 60 and np.abs(params["mix"]["weights"]).max() > 0
+    config = json.loads((workdir / "config.json").read_text())
+    assert config["optimizer"]["frozen"] == ["elmo"]
+    assert config["model"]["hidden_size"] == 8
+    assert config["task"]["filters"] == ["1:6", "2:10"]
+
+
+def test_it_is_asked_as_evaluation_asks(folder, trained, tmp_path):
+    workdir, _, _ = trained
+    out, _ = here(f"--workdir={workdir}", "--mode=evaluate")
+    assert json.loads(out.splitlines()[-1])["accuracy"] == pytest.approx(
+        metrics.read(workdir, "dev")[-1]["accuracy"]
+    )
+    target = tmp_path / "answers.jsonl"
+    here(f"--workdir={workdir}", "--mode=predict", f"--output={target}",
+         f"--input={folder / 'dev.jsonl'}")  # fmt: skip
+    answers = [json.loads(line) for line in target.read_text().splitlines()]
+    lines = (workdir / "predictions" / "dev.jsonl").read_text().splitlines()
+    for answer, line in zip(answers, map(json.loads, lines), strict=True):
+        assert answer["label"] == line["label"]
+        for name, share in line["scores"].items():
+            assert answer["scores"][name] == pytest.approx(share, abs=1e-5)
+    fields = (f"--config.init_from={workdir}", f"--input={folder / 'dev.jsonl'}")
+    again, _ = here("--mode=predict", *fields, f"--workdir={tmp_path / 'none'}")
+    assert [json.loads(line)["label"] for line in again.splitlines()] == [
+        answer["label"] for answer in answers
+    ]
+    _, error = here(f"--workdir={workdir}", "--mode=predict", fields[1],
+                    f"--config.predict.attentions={tmp_path / 'page'}",
+                    status=2)  # fmt: skip
+    assert "this model is an ELMo" in error and error.count("\n") == 1
+    alone = tmp_path / "alone.jsonl"
+    rows = [{"text": text, "text_b": ""} for text in ("", "go")]
+    alone.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out, _ = here(f"--workdir={workdir}", "--mode=predict", f"--input={alone}")
+    assert out.count('"scores"') == 2
+
+
+def test_all_of_it_is_fine_tuned(folder, trained, tmp_path):
+    """From a run: that of the frozen one, whose ELMo is the released one's."""
+    source = f"--config.init_from={trained[0]}"
+    few = ("--config.train.num_steps=20", FINETUNED, source)
+    _, err = run(folder / "own.py", tmp_path / "run", *few)
+    assert "left over" in err and "taken" in err
+    params, _ = restored(tmp_path / "run")
+    _, before = released.read(folder / "elmo")
+    assert params.keys() == {"elmo", "sequence_classification"}
+    moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), params["elmo"], before)
+    assert min(jax.tree.leaves(moved)) > 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["optimizer"]["frozen"] == []
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"text": "go", "text_b": "a dog"}))
+    _, err = here(f"--workdir={tmp_path / 'run'}", "--mode=predict",
+                  f"--input={rows}", status=2)  # fmt: skip
+    assert "trained on single texts" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "a record has a second text"),
+        (("--config.task.lstm_size=0",), "config.task.lstm_size=0"),
+        (("--config.model.dtype=bfloat16",), "ELMo is float32"),
+        (("--config.model.hidden_size=16",), "(there 8): "),
+        (("--config.task.filters=('1:4',)",), "task.filters=('1:4',) (there "),
+        (("--config.init_from=NONE",), "NONE: no such folder"),
+        (("--config.optimizer.frozen=('x',)", PAIRS), "'x' names no parameter"),
+        (("--config.task.words=letters",), "config.task.words="),
+    ],
+)
+def test_what_it_refuses_is_one_line(folder, tmp_path, arguments, message):
+    if not arguments:  # texts of a task of the user's own have two parts
+        text = (folder / "own.py").read_text().replace("return", """
+    from bert_jax.data.texts import LabelledText
+    from bert_jax.tasks import TASKS
+    from bert_jax.tasks.text import Text
+
+    class Own(Text):
+        def load(self, split):
+            return [LabelledText("x", "a", "b", label) for label in "cd"]
+
+    TASKS["own"] = Own
+    config.task.name = "own"
+    return""")  # fmt: skip
+        (tmp_path / "own.py").write_text(text)
+        folder = tmp_path
+    _, error = run(folder / "own.py", tmp_path / "run", *arguments, status=2)
+    assert message in error and error.count("\n") == 1, error
+
+
+def test_its_vectors_are_extracted(trained, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"text": "the fox"}\n')
+    place = tmp_path / "out.jsonl"
+    here(f"--workdir={trained[0]}", "--mode=extract", f"--output={place}",
+         f"--input={tmp_path / 'rows.jsonl'}", "--config.predict.layers=(0,-1)",
+         "--config.predict.vectors=words")  # fmt: skip
+    (row,) = place.read_text().splitlines()
+    (expected,) = load(trained[0]).encode([["the", "fox"]])
+    for word, feature in enumerate(json.loads(row)["features"]):
+        found = [layer["values"] for layer in feature["layers"]]
+        np.testing.assert_allclose(found, expected[[0, -1], word], atol=1e-5)
+
+
+def test_weights_of_another_architecture_are_one_line(folder, trained, plain, tmp_path):
+    """BERT's to ELMo's config and the other way round; and what cannot be exported."""
+    bert = ("--config=configs/finetune/text.py:size=tiny", f"--workdir={tmp_path}/run")
+    for source in (folder / "elmo", trained[0]):
+        _, error = here(*bert, f"--config.init_from={source}", status=2)
+        assert "these weights are an ELMo's, and the config is for a BERT: add model=" \
+               "elmo to" in error and error.count("\n") == 1  # fmt: skip
+    own = (folder / "own.py", tmp_path / "run")
+    _, error = run(*own, f"--config.init_from={plain}", status=2)
+    assert "these weights are a BERT's, and the config is for an ELMo: leave model=" \
+           "elmo out of" in error and error.count("\n") == 1  # fmt: skip
+    _, error = here(f"--workdir={trained[0]}", "--mode=export",
+                    f"--output={tmp_path / 'out'}", status=2)  # fmt: skip
+    assert "ELMo" in error and error.count("\n") == 1
+    _, error = here("--mode=predict", f"--config.init_from={folder / 'elmo'}",
+                    f"--input={folder / 'dev.jsonl'}", status=2)  # fmt: skip
+    assert "ELMo's weights; families.elmo.load" in error and error.count("\n") == 1

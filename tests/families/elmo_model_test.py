@@ -1,0 +1,223 @@
+"""ELMo's layers against NumPy and torch; what each direction sees."""
+
+import dataclasses
+import functools
+
+import elmo_numpy
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.errors import UserError
+from families.elmo import model as elmo
+from families.elmo.config import ElmoConfig, flops
+
+CONFIG = ElmoConfig(
+    vocab_size=30,
+    hidden_size=6,
+    intermediate_size=10,
+    filters=((1, 4), (2, 5), (3, 3)),
+    character_size=4,
+    max_characters=8,
+    cell_clip=0.3,  # so low that it acts
+    projection_clip=0.2,
+)
+OPEN = dataclasses.replace(CONFIG, cell_clip=0.0, projection_clip=0.0)
+
+
+def random_like(tree, scale=1.0):
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda x: jnp.asarray(rng.normal(size=x.shape) * scale, jnp.float32), tree
+    )
+
+
+def lstm_of(config, inputs=5):
+    module = elmo.Lstm(config)
+    rng = np.random.default_rng(1)
+    x = jnp.asarray(rng.normal(size=(2, 3, 7, inputs)), jnp.float32)
+    state = (jnp.zeros((3, 2, 10)), jnp.zeros((3, 2, 6)))
+    shapes = jax.eval_shape(module.init, jax.random.key(0), x, *state)["params"]
+    params = random_like(nn.meta.unbox(shapes))
+    run = jax.jit(lambda *given: module.apply({"params": params}, *given))
+    return params, x, run, state
+
+
+def model(config=CONFIG, rows=3, words=7):
+    module = elmo.Elmo(config)
+    rng = np.random.default_rng(2)
+    ids = jnp.asarray(rng.integers(1, 262, (rows, words, 8)))
+    shapes = jax.eval_shape(module.init, jax.random.key(0), ids, ids)["params"]
+    params = nn.meta.unbox(shapes)
+    return module, {"params": random_like(params, 0.5)}, ids
+
+
+def numpy_weights(params, direction):
+    kernel, bias = params["kernel"][direction], params["bias"][direction]
+    flat = (np.asarray(kernel).reshape(len(kernel), -1), np.asarray(bias).reshape(-1))
+    return *flat, np.asarray(params["projection"][direction])
+
+
+@pytest.mark.parametrize("config", [CONFIG, OPEN])
+def test_the_lstm_is_a_numpy_loop(config):
+    params, x, run, state = lstm_of(config)
+    y, (cell, hidden) = run(x, *state)
+    bounds = (config.cell_clip, config.projection_clip)
+    for direction in (0, 1):
+        weights = numpy_weights(params, direction)
+        for row in range(3):
+            expected, last = elmo_numpy.lstm(x[direction, row], *weights, *bounds)
+            np.testing.assert_allclose(y[direction, row], expected, atol=1e-5)
+            np.testing.assert_allclose(cell[row, direction], last[0], atol=1e-5)
+            np.testing.assert_allclose(hidden[row, direction], last[1], atol=1e-5)
+            if config is CONFIG:  # the bounds were met
+                assert np.isclose(abs(last[0]), 0.3).any()
+                assert np.isclose(abs(expected), 0.2).any()
+
+
+def test_the_lstm_is_torchs():
+    torch = pytest.importorskip("torch", reason="needs the parity extra")
+    params, x, run, state = lstm_of(OPEN)
+    y, _ = run(x, *state)
+    for direction in (0, 1):
+        kernel, bias, down = numpy_weights(params, direction)
+        theirs = torch.nn.LSTM(5, 10, proj_size=6, batch_first=True)
+        # Ours are i, j, f, o, theirs i, f, g, o; the forget bias of 1 is theirs to add.
+        i, j, f, o = np.split(kernel, 4, axis=1)
+        both = np.concatenate([i, f, j, o], axis=1).T
+        i, j, f, o = np.split(bias, 4)
+        values = {
+            "weight_ih_l0": both[:, :5],
+            "weight_hh_l0": both[:, 5:],
+            "weight_hr_l0": down.T,
+            "bias_ih_l0": np.concatenate([i, f + 1, j, o]),
+            "bias_hh_l0": np.zeros(40),
+        }
+        theirs.load_state_dict({k: torch.tensor(v.copy()) for k, v in values.items()})
+        with torch.no_grad():
+            expected, _ = theirs.float()(torch.tensor(np.asarray(x[direction])))
+        np.testing.assert_allclose(y[direction], expected, atol=1e-5)
+
+
+def test_windows_with_their_carry_are_one_long_text():
+    module, variables, ids = model()
+    run = jax.jit(module.apply)
+    whole, last = run(variables, ids, ids[:, ::-1])
+    carry, parts = None, []
+    for window in (slice(0, 3), slice(3, 5), slice(5, 7)):
+        given = (ids[:, window], ids[:, ::-1][:, window])
+        found, carry = run(variables, *given, carry)
+        parts.append(found)
+    for i, layer in enumerate(whole):
+        together = np.concatenate([part[i] for part in parts], axis=2)
+        np.testing.assert_allclose(together, layer, atol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), carry, last)
+
+
+def test_each_direction_is_blind_to_the_other_side():
+    module, variables, ids = model(rows=1)
+    layers = jax.jit(lambda ids: module.apply(variables, ids, method="layers")[0])
+    before, at = layers(ids)[0], 3
+    after = layers(ids.at[0, at].set(ids[0, at] % 261 + 1))[0]
+    changed = np.abs(before - after) > 1e-7  # [layers, words, 2 x 6]
+    forward, backward = changed[1:, :, :6].any((0, 2)), changed[1:, :, 6:].any((0, 2))
+    assert forward.tolist() == [False] * at + [True] * 4
+    assert backward.tolist() == [True] * (at + 1) + [False] * 3
+    assert changed[0].any(-1).tolist() == [place == at for place in range(7)]
+
+
+def test_padding_changes_nothing():
+    module, variables, ids = model()
+    padded = jnp.concatenate([ids, jnp.zeros((3, 2, 8), ids.dtype)], axis=1)
+    run = jax.jit(functools.partial(module.apply, method="layers"))
+    (one, carry), (two, same) = run(variables, ids), run(variables, padded)
+    np.testing.assert_allclose(two[:, :, :7], one, atol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), carry, same)
+
+
+def test_dropout_is_where_bilm_has_it(monkeypatch):
+    """On each layer's input, residual connection included, and on the last output."""
+
+    def halved(x, rate, key):
+        return x if key is None else x * (1 - rate)
+
+    monkeypatch.setattr(elmo, "dropout", halved)
+    module, variables, ids = model(dataclasses.replace(CONFIG, dropout=0.5), rows=1)
+    found, _ = jax.jit(module.apply)(variables, ids, ids, key=jax.random.key(0))
+    options = {"n_layers": 2, "cell_clip": 0.3, "proj_clip": 0.2}
+    weights = {}
+    for i in range(2):
+        root = f"RNN_0/RNN/MultiRNNCell/Cell{i}/LSTMCell"
+        own = numpy_weights(variables["params"][f"lstm_{i}"], 0)
+        weights |= dict(zip((f"{root}/W_0", f"{root}/B", f"{root}/W_P_0"), own,
+                            strict=True))  # fmt: skip
+    one, two = elmo_numpy.direction(
+        np.asarray(found[0][0, 0]), weights, 0,
+        {**options, "use_skip_connections": True}, drop=lambda x: x * 0.5,
+    )  # fmt: skip
+    np.testing.assert_allclose(found[1][0, 0], one, atol=1e-5)
+    np.testing.assert_allclose(found[2][0, 0], 0.5 * two, atol=1e-5)
+
+
+def test_dropout_drops_the_share_that_is_asked_for():
+    module, variables, ids = model()
+    run = jax.jit(module.apply)
+    with_key = [
+        run(variables, ids, ids, key=jax.random.key(k))[0][-1] for k in (0, 0, 1)
+    ]
+    np.testing.assert_array_equal(with_key[0], with_key[1])
+    assert not np.array_equal(with_key[0], with_key[2])
+    assert 0.02 < float((with_key[0] == 0).mean()) < 0.25
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_the_mix_is_that_of_bilm(layer_norm):
+    rng = np.random.default_rng(3)
+    x = rng.normal(2.0, 3.0, size=(2, 3, 4, 5)).astype(np.float32)
+    mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)
+    weights, gamma = np.array([0.3, -1.0, 2.0]), 1.7
+    share = np.exp(weights) / np.exp(weights).sum()
+    expected = np.zeros((2, 4, 5))
+    for i in range(3):
+        layer = x[:, i].astype(np.float64)
+        if layer_norm:
+            real = layer[mask]
+            layer = (layer - real.mean()) / real.std()
+        expected += gamma * share[i] * layer
+    found = elmo.scalar_mix(
+        *(jnp.asarray(a, jnp.float32) for a in (x,)),
+        jnp.asarray(mask),
+        jnp.asarray(weights, jnp.float32),
+        jnp.float32(gamma),
+        layer_norm=layer_norm,
+    )
+    np.testing.assert_allclose(found[mask], expected[mask], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"hidden_size": 0}, "hidden_size=0: must be at least 1"),
+        ({"intermediate_size": 6}, "must be larger than its projection"),
+        ({"filters": ()}, "filters: one at least"),
+        ({"filters": ((9, 1),)}, "filters: 9:1 must have a width of 1 to the 8"),
+        ({"activation": "gelu"}, "activation=gelu: choose one of relu, tanh"),
+    ],
+)
+def test_sizes_that_do_not_fit(fields, message):
+    with pytest.raises(UserError, match=message):
+        dataclasses.replace(CONFIG, **fields)
+
+
+def test_the_published_size():
+    """The released model has 93.6 million parameters (allenai/bilm-tf's page)."""
+    module = elmo.Elmo(ElmoConfig(vocab_size=1))
+    ids = jax.ShapeDtypeStruct((1, 1, 50), jnp.int32)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), ids, ids)
+    count = sum(x.size for x in jax.tree.leaves(shapes))
+    assert count == pytest.approx(93.6e6, rel=1e-3)
+    # Twice the parameters for each word and direction, three times, and more for what
+    # is convolved at each of a word's characters.
+    assert flops(ElmoConfig(vocab_size=1), 1) > 3 * 2 * 2 * (count - 5e6) / 2

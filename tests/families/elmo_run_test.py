@@ -1,0 +1,147 @@
+"""ELMo through main: trained, asked, exported. Stops, devices: contract_test.py."""
+
+import json
+
+import contract_runs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from runs import here, losses, run
+
+from bert_jax import main
+from bert_jax.workdir import metrics
+from bert_jax.workdir.checkpoint import Checkpoints
+from families.elmo import loading as elmo
+from families.elmo import model as models
+
+ONE = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, once):
+    """A config file, and a finished run on one device: (file, folder)."""
+    _, config, _, workdir, out = contract_runs.elmo(once, corpus)
+    assert "LM perplexity" in out and "--mode=export" in out
+    assert "--mode=predict" not in out
+    return config, workdir
+
+
+def test_it_learns(trained):
+    _, workdir = trained
+    found = losses(workdir)
+    assert len(found) == 20 and found[-5:].mean() < found[:5].mean()
+    (dev,) = metrics.read(workdir, "dev")
+    both = dev["forward_loss"] + dev["backward_loss"]
+    assert dev["lm_loss"] == dev["loss"] == pytest.approx(both / 2, rel=1e-6)
+    assert dev["perplexity"] == pytest.approx(np.exp(dev["loss"]))
+
+
+def test_a_finished_run_is_evaluated(trained):
+    _, workdir = trained
+    out, _ = here(f"--workdir={workdir}", "--mode=evaluate")
+    (dev,) = metrics.read(workdir, "dev")
+    found = json.loads(out.splitlines()[-1])
+    assert found["step"] == 20
+    for name in ("loss", "forward_loss", "unigram_loss", "lm_accuracy"):
+        assert found[name] == pytest.approx(dev[name], rel=1e-5)
+
+
+def test_it_is_described(trained, tmp_path):
+    config, _ = trained
+    target = tmp_path / "facts.json"
+    here(f"--config={config}", "--mode=describe", f"--output={target}")
+    facts = json.loads(target.read_text())
+    assert facts["parameters_with_heads"] - facts["parameters"] == 14 * 9
+    assert facts["flops_per_step"] > 0
+
+
+@pytest.mark.heart
+def test_it_is_exported_and_its_vectors_are_the_models(trained, tmp_path):
+    pytest.importorskip("h5py", reason="needs the elmo extra")
+    _, workdir = trained
+    command = (f"--workdir={workdir}", "--mode=export", f"--output={tmp_path / 'out'}")
+    here(*command)
+    model = elmo.load(tmp_path / "out")
+    assert (tmp_path / "out" / "vocab.txt").read_text().startswith("<S>\n</S>\n<UNK>\n")
+    (found,) = model.encode([["the", "quick", "cats"]])
+    with Checkpoints.of_another(workdir) as checkpoints:
+        params, _ = checkpoints.restore_saved(ONE)
+    sentences = [["the", "quick", "cats"]]
+    ids = jnp.asarray(elmo.characters.of_sentences(sentences, 8))
+    module = models.Elmo(model.config)
+    layers, _ = module.apply({"params": params["elmo"]}, ids, method="layers")
+    np.testing.assert_allclose(found, layers[0, :, 1:4], atol=1e-6)
+    _, error = here(*command, status=2)
+    assert "is not empty" in error and error.count("\n") == 1
+
+
+def test_a_run_s_vectors_are_those_of_python(trained, tmp_path):
+    """Of texts and of words, without an export; `mean` is their mean."""
+    _, workdir = trained
+    texts = ["the quick cats", "a dog", "the quick brown fox jumps"]
+    rows = [{"text": text} for text in texts] + [{"words": ["quick", "dog"]}]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows))
+    given = [f"--workdir={workdir}", "--mode=extract", "--config.predict.layers=(0,-1)"]
+    given.append(f"--input={tmp_path / 'rows.jsonl'}")
+    given.append("--config.predict.batch_size=3")
+    found = {}
+    for vectors in ("words", "mean"):
+        path = tmp_path / f"{vectors}.jsonl"
+        here(*given, f"--config.predict.vectors={vectors}", f"--output={path}")
+        found[vectors] = path.read_text()
+    model = elmo.load(workdir)
+    expected = model.encode([*map(str.split, texts), ["quick", "dog"]])
+    pairs = zip(*(text.splitlines() for text in found.values()), strict=True)
+    for (line, mean), layers in zip(pairs, expected, strict=True):
+        features = json.loads(line)["features"]
+        assert len(features) == layers.shape[1]
+        for place, feature in enumerate(features):
+            for one, layer in zip(feature["layers"], (0, -1), strict=True):
+                np.testing.assert_allclose(
+                    one["values"], layers[layer, place], atol=1e-5
+                )
+        (feature,) = json.loads(mean)["features"]
+        values = [one["values"] for one in feature["layers"]]
+        np.testing.assert_allclose(values, layers[[0, -1]].mean(1), atol=1e-5)
+    assert json.loads(found["words"].splitlines()[1])["features"][0]["token"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--mode=predict", "--input=FILE"), "families.elmo.load"),
+        (("--mode=extract", "--config.predict.layers=(0,)"), "reads whole words"),
+        (("--mode=export", "--output=out", "--push=hf:me/mine"), "--output only"),
+        (("--config.task.unroll=7",), "task.unroll (6 there, 7 now)"),
+    ],
+)
+def test_what_it_refuses_is_one_line(
+    trained, tmp_path, monkeypatch, arguments, message
+):
+    config, workdir = trained
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.txt").write_text("the quick cats\n")
+    arguments = [a.replace("FILE", "rows.txt") for a in arguments]
+    given = [f"--workdir={workdir}", *arguments]
+    if "mode" not in arguments[0]:
+        given.append(f"--config={config}")
+    if "--push" in arguments[-1]:
+        monkeypatch.setattr("bert_jax.runtime.hub.check_new", lambda name: None)
+    _, error = here(*given, status=2)
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_vocabulary_larger_than_the_text(trained, tmp_path):
+    config, _ = trained
+    large = "--config.tokenizer.vocab_size=1000"
+    _, error = run(config, tmp_path / "run", large, status=2)
+    assert "the text has 18 distinct words" in error and error.count("\n") == 1
+
+
+def test_a_file_of_ours_does_not_open_as_bert(trained, tmp_path, capsys):
+    (tmp_path / "options.json").write_text("{}")
+    command = ["--mode=export", f"--config.init_from={tmp_path}", "--output=x"]
+    assert main.main([*command, f"--workdir={tmp_path / 'none'}"]) == 2
+    assert "ELMo's weights; families.elmo.load opens them" in capsys.readouterr().err

@@ -1,0 +1,95 @@
+"""The sampled softmax against NumPy: who is drawn how often, and the loss."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from families.elmo import sampled_softmax
+
+CLASSES, SAMPLES = 40, 12
+
+
+def probabilities():
+    ids = np.arange(CLASSES)
+    return np.log((ids + 2) / (ids + 1)) / np.log(CLASSES + 1)
+
+
+def drawn_with_repetitions(rng):
+    """TensorFlow's: until there are enough; the distinct classes and the draws."""
+    found, draws = [], 0
+    while len(found) < SAMPLES:
+        draws += 1
+        one = rng.choice(CLASSES, p=probabilities())
+        if one not in found:
+            found.append(one)
+    return found, draws
+
+
+def test_classes_are_drawn_as_often_as_tensorflow_draws_them():
+    keys = jax.random.split(jax.random.key(0), 4000)
+    draw = jax.vmap(lambda key: sampled_softmax.draw(key, CLASSES, SAMPLES))
+    sample = draw(keys)
+    ids = np.asarray(sample.ids)
+    assert all(len(set(row)) == SAMPLES for row in ids[:100])
+    ours = np.bincount(ids.ravel(), minlength=CLASSES) / len(ids)
+    rng = np.random.default_rng(0)
+    theirs, expected = np.zeros(CLASSES), np.zeros(CLASSES)
+    for _ in range(1500):
+        found, draws = drawn_with_repetitions(rng)
+        theirs[found] += 1 / 1500
+        expected += -np.expm1(draws * np.log1p(-probabilities())) / 1500
+    np.testing.assert_allclose(ours, theirs, atol=0.05)
+    # What corrects the logits: each class stands for one, in the mean, and is near to
+    # what TensorFlow corrects by.
+    every = jnp.arange(CLASSES)
+    log = jax.vmap(lambda one: one.log_expected(every, CLASSES))(sample)
+    own = np.exp(np.asarray(log))
+    was_drawn = (ids[:, :, None] == np.arange(CLASSES)).any(1)
+    np.testing.assert_allclose((was_drawn / own).mean(0), 1, atol=0.15)
+    np.testing.assert_allclose(own.mean(0), expected, atol=0.05)
+
+
+def test_the_loss_is_that_of_a_numpy_transcription():
+    rng = np.random.default_rng(1)
+    hidden, kernel = rng.normal(size=(5, 3)), rng.normal(size=(CLASSES, 3))
+    bias, targets = rng.normal(size=CLASSES), np.array([0, 1, 7, 39, 7])
+    sample = sampled_softmax.draw(jax.random.key(3), CLASSES, SAMPLES)
+    q = 1 - np.exp(-probabilities() * float(sample.draws))
+    expected = []
+    for vector, target in zip(hidden, targets, strict=True):
+        logits = kernel @ vector + bias - np.log(q)
+        others = [logits[i] for i in np.asarray(sample.ids) if i != target]
+        expected.append(
+            np.log(np.exp([logits[target], *others]).sum()) - logits[target]
+        )
+    found = sampled_softmax.losses(
+        *(jnp.asarray(x, jnp.float32) for x in (hidden,)),
+        jnp.asarray(targets),
+        *(jnp.asarray(x, jnp.float32) for x in (kernel, bias)),
+        sample,
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert set(np.asarray(sample.ids)) & set(targets)  # accidental hits were met
+
+
+def test_the_sampled_gradient_points_where_the_full_one_does():
+    """Of many samples the mean gradient is near that of the whole softmax."""
+    rng = np.random.default_rng(2)
+    kernel = jnp.asarray(rng.normal(size=(CLASSES, 3)), jnp.float32)
+    hidden = jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)
+    targets, bias = jnp.array([0, 3, 11, 30]), jnp.zeros(CLASSES)
+
+    def full(hidden):
+        logits = jax.nn.log_softmax(hidden @ kernel.T + bias)
+        return -logits[jnp.arange(4), targets].sum()
+
+    def sampled(hidden, key):
+        sample = sampled_softmax.draw(key, CLASSES, 30)
+        return sampled_softmax.losses(hidden, targets, kernel, bias, sample).sum()
+
+    keys = jax.random.split(jax.random.key(5), 2000)
+    mean = jax.vmap(jax.grad(sampled), (None, 0))(hidden, keys).mean(0)
+    expected = jax.grad(full)(hidden)
+    cosine = (mean * expected).sum() / jnp.linalg.norm(mean)
+    assert float(cosine / jnp.linalg.norm(expected)) == pytest.approx(1, abs=0.01)

@@ -1,0 +1,117 @@
+"""SWAG with ELMo: rows of words, the four scores, a run, and what is refused."""
+
+import json
+import random
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+from scipy import special
+
+from bert_jax import main, tasks
+from bert_jax.config import configuration
+from bert_jax.errors import UserError
+from bert_jax.tasks.swag.data import Choices
+from families.elmo import esim
+
+SIZES = ("model.hidden_size=4", "model.intermediate_size=8", "task.lstm_size=4")
+SIZES += ("task.filters=('1:4','2:4')", "task.max_characters=12")
+SPEC = "configs/finetune/swag.py:size=tiny,model=elmo"
+EXAMPLES = [
+    Choices("He sat down.", ("He ate.", "The cat is far away.", "", "So!"), 2),
+    Choices("A", ("b", "c d e f g h i j k l m n o p", "q", "r"), 1),
+]
+
+
+def make(*fields):
+    return tasks.create(configuration.load(SPEC, [f"--config.{f}" for f in fields]))
+
+
+def params_of(task):
+    drawn = nn.meta.unbox(jax.jit(task.init_params)(jax.random.key(0)))
+    return jax.tree.map(lambda x: 5 * x, drawn)
+
+
+def test_each_ending_is_a_row_with_its_context():
+    task = make(*SIZES, "task.max_seq_length=12")
+    one, two = (f.columns for f in task.encode(EXAMPLES, "train"))
+    numbers = task.words.ids
+    context, ending = ["He", "sat", "down", "."], ["He", "ate", "."]
+    row = [1, *numbers(context), 2, 1, *numbers(ending), 2]
+    assert list(one["input_ids"][0][: len(row)]) == row
+    assert list(one["segment_ids"][0][: len(row)]) == [0] * 6 + [1] * 5
+    assert list(one["input_ids"][2]) == [*row[:7], 2, *[0] * 4]
+    assert list(one["input_mask"][2]) == [1] * 8 + [0] * 4
+    cut = [1, *numbers("A"), 2, 1, *numbers("cdefghi"), 2]  # four are marks
+    assert list(two["input_ids"][1]) == cut
+    assert task.notices["train: endings cut, with their context, to max_seq_length"]
+
+
+def test_the_loss_is_over_the_endings_and_padding_changes_nothing():
+    task = make(*SIZES)
+    table = task.table(task.encode(EXAMPLES, "train"))
+    params, run = params_of(task), jax.jit(task.logits)
+    batch = table.batch(np.arange(3), 24)
+    found = np.asarray(run(params, batch)["logits"])
+    assert found.shape == (3, 4) and np.isfinite(found).all()
+    longer = np.asarray(run(params, table.batch(np.arange(2), 40))["logits"])
+    np.testing.assert_allclose(longer, found[:2], atol=1e-6)
+    expected = [
+        special.logsumexp(own) - own[e.label]
+        for own, e in zip(found, EXAMPLES, strict=False)
+    ]
+    losses = jax.jit(task.losses)({"logits": found}, batch)[:2]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
+
+def test_flops_are_those_of_the_readers_products():
+    """Each of its parameters but the biases is in one product a word."""
+    task = make(*SIZES)
+    leaves = jax.tree.leaves_with_path(params_of(task)["reader"])
+    sizes = [x.size for path, x in leaves if path[-1].key != "bias"]
+    ours = esim.flops(task.model_config, task.system, 40)
+    assert ours == 3 * 2 * 40 * sum(sizes)
+    assert task.flops({"input_ids": (1, 4, 10)}) > ours
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("task.elmo_system=finetuned", "choose one of attention"),
+        ("model.dtype=bfloat16", "ELMo is float32"),
+        ("tokenizer.vocab_file=x", "reads words by their characters"),
+        ("task.bilstm=True", "it reads BERT's vectors"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(field, message):
+    with pytest.raises(UserError, match=message) as error:
+        make(field)
+    assert "\n" not in str(error.value)
+
+
+def test_a_run_is_trained_scored_and_asked(tmp_path):
+    """Asked about a choice of three, by weights that were trained on four."""
+    rng, words = random.Random(0), ["ban", "dog", "sea", "hut", "owl", "pie"]
+    for split in ("train", "dev"):
+        records = []
+        for label in (0, 1, 2, 3):
+            endings = rng.sample(words, 4)
+            own = {"context": endings[label], "endings": endings, "label": label}
+            records.append(json.dumps(own) + "\n")
+        (tmp_path / f"{split}.jsonl").write_text("".join(records))
+    fields = [f"task.{s}_file={tmp_path}/{s}.jsonl" for s in ("train", "dev")]
+    fields += [*SIZES, "task.max_seq_length=8", "task.pad_to_max=True"]
+    fields += ["train.num_steps=2", "train.batch_size=8", "evaluate.batch_size=8"]
+    run = f"--workdir={tmp_path / 'run'}"
+    given = [f"--config={SPEC}", run, *(f"--config.{f}" for f in fields)]
+    assert main.main(given) == 0
+    rows = (tmp_path / "run" / "predictions" / "dev.jsonl").read_text().splitlines()
+    assert [len(json.loads(row)["scores"]) for row in rows] == [4] * 4
+    row = {"context": "owl", "endings": ["sea", "pie", "owl"]}
+    (tmp_path / "in.jsonl").write_text(json.dumps(row) + "\n")
+    output = tmp_path / "out.jsonl"
+    asked = [f"--input={tmp_path / 'in.jsonl'}", f"--output={output}"]
+    assert main.main([run, "--mode=predict", *asked]) == 0
+    found = json.loads(output.read_text())
+    assert len(found["scores"]) == 3 and sum(found["scores"]) == pytest.approx(1)

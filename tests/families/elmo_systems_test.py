@@ -1,0 +1,243 @@
+"""GLUE's baseline over ELMo against NumPy, from nyu-mll/GLUE-baselines' models.py."""
+
+import elmo_numpy
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special
+
+from families.elmo import characters
+from families.elmo import loading as public
+from families.elmo import released as weights
+from families.elmo import systems as elmo_systems
+from families.elmo.config import ElmoConfig
+from families.elmo.model import Elmo
+from families.elmo.systems import Classifier, ElmoSystem, Marks, System
+
+CONFIG = ElmoConfig(
+    vocab_size=30,
+    hidden_size=6,
+    intermediate_size=10,
+    filters=((1, 4), (2, 5)),
+    character_size=4,
+    max_characters=8,
+    dropout=0.1,
+)
+OPTIONS = {
+    "char_cnn": {"filters": [(1, 4), (2, 5)], "n_highway": 2, "activation": "relu"},
+    "lstm": {
+        **{"n_layers": 2, "cell_clip": 3.0, "proj_clip": 3.0},
+        "use_skip_connections": True,
+    },
+}
+# Pairs of texts; of the last one there is no second.
+PAIRS = (
+    (("the", "bank", "was", "closed"), ("a", "river", "bank", "is", "wide", "here")),
+    (("he", "sat"), ("by", "the", "bank")),
+    (("alone", "he", "stood", ".") * 2, ()),
+)
+
+
+def rows(pairs=PAIRS, length=14):
+    """Characters, ids, mask and segments of `<S> a </S> <S> b </S>`."""
+    chars = np.zeros((len(pairs), length, 8), np.int32)
+    ids, mask, segments = np.zeros((3, len(pairs), length), np.int32)
+    for i, pair in enumerate(pairs):
+        words, owners = [], []
+        for segment, text in enumerate(pair):
+            if text:
+                words += ["<S>", *text, "</S>"]
+                owners += [segment] * (len(text) + 2)
+        chars[i, : len(words)] = characters.of_words(words, 8)
+        ids[i, : len(words)] = [
+            {"<S>": 1, "</S>": 2}.get(word, 5 + place)
+            for place, word in enumerate(words)
+        ]
+        mask[i, : len(words)], segments[i, : len(words)] = 1, owners
+    return tuple(map(jnp.asarray, (chars, ids, mask, segments)))
+
+
+def random_like(tree, scale=0.5):
+    rng = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda x: jnp.asarray(rng.normal(size=x.shape) * scale, jnp.float32),
+        nn.meta.unbox(tree),
+    )
+
+
+def made(**fields):
+    system = System(**{"lstm_size": 5, "classifier_size": 7, "pairs": True, **fields})
+    model = ElmoSystem(CONFIG, system, Classifier, "sequence_classification", labels=3)
+    shapes = jax.eval_shape(lambda: elmo_systems.init_system(model, jax.random.key(0)))
+    params = random_like(shapes)
+    run = jax.jit(lambda *given: model.apply({"params": params}, *given)["logits"])
+    return params, run
+
+
+def own_layers(params, text):
+    """ELMo's layers of a text alone, in NumPy."""
+    values = weights._values(jax.device_get(params["elmo"]), CONFIG)
+    ids = characters.of_words(["<S>", *text, "</S>"], 8)
+    values = {name: np.asarray(value, np.float64) for name, value in values.items()}
+    return elmo_numpy.layers(ids, values, OPTIONS)[:, 1:-1]
+
+
+def lstm(x, params, suffix, direction):
+    """torch.nn.LSTM, in one direction."""
+    kernel, recurrent, bias = (
+        np.asarray(params[f"{name}{suffix}"], np.float64)[direction]
+        for name in ("kernel", "recurrent_kernel", "bias")
+    )
+    hidden = cell = np.zeros(bias.shape[-1])
+    found = []
+    for vector in x if direction == 0 else x[::-1]:
+        gates = np.einsum("i,igh->gh", vector, kernel) + bias
+        gates += np.einsum("h,hgk->gk", hidden, recurrent)
+        i, f, o = (special.expit(gates[gate]) for gate in (0, 1, 3))
+        cell = f * cell + i * np.tanh(gates[2])
+        hidden = o * np.tanh(cell)
+        found.append(hidden)
+    return np.array(found if direction == 0 else found[::-1])
+
+
+def bilstm(x, params, suffixes):
+    for suffix in suffixes:
+        x = np.concatenate([lstm(x, params, suffix, d) for d in (0, 1)], axis=-1)
+    return x
+
+
+def published(params, a, b):
+    """HeadlessPairAttnEncoder.forward, or HeadlessSentEncoder's without `b`."""
+    share = special.softmax(np.asarray(params["mix"]["weights"], np.float64))
+    gamma = float(params["mix"]["gamma"])
+    reader = params["reader"]
+
+    def phrase(text):
+        x = gamma * np.einsum("l,lwd->wd", share, own_layers(params, text))
+        return bilstm(x, reader["bilstm"], ("_0", "_1"))
+
+    s1 = phrase(a)
+    if b is None:
+        pooled = s1.max(0)
+    else:
+        s2 = phrase(b)
+        similarity = s2 @ s1.T
+        s2_s1 = special.softmax(similarity, axis=-1) @ s1
+        s1_s2 = special.softmax(similarity.T, axis=-1) @ s2
+        u, v = (
+            bilstm(np.concatenate(both, axis=1), reader["modeling"], ("",)).max(0)
+            for both in ((s1, s1_s2), (s2, s2_s1))
+        )
+        pooled = np.concatenate([u, v, np.abs(u - v), u * v])
+    return mlp(params["sequence_classification"], pooled)
+
+
+def mlp(head, x):
+    for name, activation in (("hidden", np.tanh), ("output", lambda y: y)):
+        if name in head:
+            kernel, bias = (
+                np.asarray(head[name][part], np.float64) for part in ("kernel", "bias")
+            )
+            x = activation(x @ kernel + bias)
+    return x
+
+
+def test_pairs_are_classified_as_published():
+    params, run = made()
+    found = run(*rows(PAIRS[:2]))
+    for row, (a, b) in enumerate(PAIRS[:2]):
+        np.testing.assert_allclose(found[row], published(params, a, b), atol=1e-5)
+
+
+def test_single_texts_are_classified_as_published():
+    params, run = made(pairs=False)
+    assert "modeling" not in params["reader"]
+    texts = tuple((a, ()) for a, _ in PAIRS)
+    found = run(*rows(texts))
+    for row, (a, _) in enumerate(texts):
+        np.testing.assert_allclose(found[row], published(params, a, None), atol=1e-5)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_fine_tuned_it_reads_the_top_layer(pairs):
+    """[last; largest; mean], Howard and Ruder 2018, section 3.3."""
+    params, run = made(name="finetuned", pairs=pairs)
+    assert params.keys() == {"elmo", "sequence_classification"}
+    used = PAIRS[:2] if pairs else tuple((a, ()) for a, _ in PAIRS)
+    found = run(*rows(used))
+
+    def pooled(text):
+        x = own_layers(params, text)[-1]
+        last = np.concatenate([x[-1, :6], x[0, 6:]])
+        return np.concatenate([last, x.max(0), x.mean(0)])
+
+    for row, (a, b) in enumerate(used):
+        u = pooled(a)
+        if pairs:
+            v = pooled(b)
+            u = np.concatenate([u, v, np.abs(u - v), u * v])
+        expected = mlp(params["sequence_classification"], u)
+        np.testing.assert_allclose(found[row], expected, atol=1e-5)
+
+
+def test_each_texts_vectors_are_those_that_it_has_alone():
+    params, _ = made()
+    given = rows()
+    fresh = Marks.of(*given[1:]).fresh
+    module = Elmo(CONFIG)
+    run = jax.jit(
+        lambda chars: module.apply(
+            {"params": params["elmo"]}, chars, None, fresh, method="layers"
+        )[0]
+    )
+    found = run(given[0])
+    alone = public.Elmo(CONFIG, params["elmo"])
+    for row, (a, b) in enumerate(PAIRS):
+        both = alone.encode([a, b])
+        start = len(a) + 3
+        np.testing.assert_allclose(found[row, :, 1 : len(a) + 1], both[0], atol=1e-6)
+        there = found[row, :, start : start + len(b)]
+        np.testing.assert_allclose(there, both[1], atol=1e-6)
+
+
+def test_the_second_text_changes_nothing_in_the_firsts_vectors():
+    params, _ = made()
+    pairs = [(("the", "bank"), b) for b in (("a", "river"), ("zzz", "?!"))]
+    chars, *rest = rows(pairs, length=8)
+    fresh = Marks.of(*rest).fresh
+    module = Elmo(CONFIG)
+    layers, _ = jax.jit(
+        lambda p: module.apply({"params": p}, chars, None, fresh, method="layers")
+    )(params["elmo"])
+    found = np.asarray(layers)
+    np.testing.assert_array_equal(found[0, :, :4], found[1, :, :4])
+    assert np.abs(found[0, :, 5:7] - found[1, :, 5:7]).max() > 0.01
+
+
+def test_padding_and_texts_without_words_change_nothing():
+    _, run = made()
+    wide, narrow = run(*rows(length=20)), run(*rows())
+    np.testing.assert_allclose(wide, narrow, atol=1e-6)
+    assert np.isfinite(wide).all()
+
+
+def test_gradients_are_finite_and_reach_everything():
+    system = System(lstm_size=5, classifier_size=7, pairs=True)
+    model = ElmoSystem(CONFIG, system, Classifier, "head", labels=3)
+    shapes = jax.eval_shape(lambda: elmo_systems.init_system(model, jax.random.key(0)))
+    params, given = random_like(shapes), rows()
+
+    @jax.jit
+    def gradient(params):
+        key = jax.random.key(3)
+        return jax.grad(
+            lambda p: jnp.square(
+                model.apply({"params": p}, *given, key)["logits"]
+            ).sum()
+        )(params)
+
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient(params)):
+        assert np.isfinite(leaf).all(), path
+        assert np.abs(leaf).max() > 0, path

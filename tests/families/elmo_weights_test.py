@@ -1,0 +1,242 @@
+"""ELMo's released files: written here, read, mixed as NumPy does; and damaged."""
+
+import builtins
+import contextlib
+import json
+import resource
+
+import elmo_numpy
+import numpy as np
+import pytest
+
+from bert_jax.errors import UserError
+from families.elmo import characters
+from families.elmo import loading as elmo
+from families.elmo import released as weights
+
+h5py = pytest.importorskip("h5py", reason="needs the elmo extra")
+
+OPTIONS = {
+    "lstm": {
+        "cell_clip": 3,
+        "use_skip_connections": True,
+        "n_layers": 2,
+        "proj_clip": 3,
+        "projection_dim": 6,
+        "dim": 9,
+    },
+    "char_cnn": {
+        "embedding": {"dim": 4},
+        "filters": [[1, 3], [2, 4], [3, 5]],
+        "n_highway": 2,
+        "n_characters": 262,
+        "max_characters_per_token": 50,
+        "activation": "relu",
+    },
+}
+
+
+def random_weights():
+    """The names and shapes of the released file, for these options."""
+    wide, rng = 12, np.random.default_rng(0)
+    shapes = {"char_embed": (261, 4)}
+    for i, (width, number) in enumerate(OPTIONS["char_cnn"]["filters"]):
+        shapes |= {f"CNN/W_cnn_{i}": (1, width, 4, number), f"CNN/b_cnn_{i}": (number,)}
+    for i in range(2):
+        for name in ("carry", "transform"):
+            shapes[f"CNN_high_{i}/W_{name}"] = (wide, wide)
+            shapes[f"CNN_high_{i}/b_{name}"] = (wide,)
+    shapes |= {"CNN_proj/W_proj": (wide, 6), "CNN_proj/b_proj": (6,)}
+    for direction in range(2):
+        for i in range(2):
+            root = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
+            shapes |= {f"{root}/W_0": (12, 36), f"{root}/B": (36,)}
+            shapes[f"{root}/W_P_0"] = (9, 6)
+    return {k: rng.normal(size=s).astype(np.float32) * 0.5 for k, s in shapes.items()}
+
+
+@pytest.fixture
+def released(tmp_path):
+    arrays = random_weights()
+    with h5py.File(tmp_path / "weights.hdf5", "w") as file:
+        for name, value in arrays.items():
+            file[name] = value
+    (tmp_path / "options.json").write_text(json.dumps(OPTIONS))
+    return tmp_path, arrays
+
+
+SENTENCES = [["The", "cat", "sat", "."], [], ["x" * 10_000, "é" * 30, "한국", ""]]
+
+
+def test_what_comes_out_is_the_mix_of_a_numpy_transcription(released):
+    folder, arrays = released
+    model = elmo.load(folder)
+    chosen = [0.2, -0.7, 1.1]
+    found = model.mix(SENTENCES, chosen, 1.3)
+    share = np.exp(chosen) / np.exp(chosen).sum()
+    for sentence, vectors in zip(SENTENCES, found, strict=True):
+        ids = characters.of_words(["<S>", *sentence, "</S>"])
+        layers = elmo_numpy.layers(ids, arrays, OPTIONS)[:, 1:-1]
+        expected = 1.3 * np.einsum("l,lwd->wd", share, layers)
+        assert vectors.shape == (len(sentence), 12)
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    assert model.cut == 2  # words of more than 48 bytes
+    even = model.mix(SENTENCES)[0]
+    np.testing.assert_allclose(even, model.encode(SENTENCES)[0].mean(0), atol=1e-6)
+
+
+def test_a_sentence_does_not_depend_on_the_others(released):
+    model = elmo.load(released[0])
+    rng = np.random.default_rng(1)
+    many = [["w" * n for n in rng.integers(1, 9, size)] for size in range(40)]
+    together = model.encode(many)
+    for i in (0, 3, 33):
+        np.testing.assert_allclose(model.encode([many[i]])[0], together[i], atol=1e-6)
+    assert model.encode([]) == []
+
+
+def test_wrong_arguments(released):
+    model = elmo.load(released[0])
+    with pytest.raises(TypeError, match=r"must be words, such as \['The', 'cat'\]"):
+        model.encode(["The cat"])
+    with pytest.raises(ValueError, match="3 are needed"):
+        model.mix([["a"]], [1.0])
+
+
+def test_what_is_written_is_read_again(released, tmp_path):
+    folder, arrays = released
+    config, params = weights.read(folder)
+    again = tmp_path / "again"
+    again.mkdir()
+    weights.write(again, config, params, batch_size=3)
+    with h5py.File(again / "weights.hdf5") as file:
+        names: list[str] = []
+        file.visititems(lambda n, x: names.append(n) if hasattr(x, "shape") else None)
+        assert sorted(names) == sorted(arrays)
+        for name, value in arrays.items():
+            np.testing.assert_array_equal(file[name][...], value)
+    options = json.loads((again / "options.json").read_text())
+    for group in ("lstm", "char_cnn"):
+        assert options[group] == OPTIONS[group]
+    assert weights.read(again)[0] == config
+
+
+@pytest.mark.parametrize("room", [0, 3000, 30_000])
+def test_a_full_disk_is_an_error_without_more(released, tmp_path, room, capfd):
+    config, params = weights.read(released[0])
+    again = tmp_path / "again"
+    again.mkdir()
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, unlimited[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            weights.write(again, config, params, batch_size=3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("group", "field", "value", "message"),
+    [
+        ("lstm", "dim", 10, r"W_0 is float32 \(12, 36\).* asks for \(12, 40\)"),
+        ("lstm", "n_layers", 3, "has no RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/W_0"),
+        ("lstm", "dim", "9", "dim='9' is not a valid number"),
+        ("lstm", "dim", 5, "the cell must be larger than its projection"),
+        ("lstm", "n_layers", 10**9, "num_hidden_layers=1000000000: at most 1,000"),
+        ("lstm", "cell_clip", [3], "float"),
+        ("lstm", "cell_clip", float("nan"), "cell_clip=nan: must be 0 to"),
+        ("lstm", "proj_clip", 10**400, "too large"),
+        ("char_cnn", "n_highway", 10**9, "highways=1000000000: at most 100"),
+        ("char_cnn", "max_characters_per_token", 10**9, "at most 10,000"),
+        ("char_cnn", "n_highway", 3, "has no CNN_high_2/W_carry"),
+        ("char_cnn", "n_characters", 300, "n_characters=300: bilm's are 262"),
+        ("char_cnn", "filters", "1:3", "filters must be pairs"),
+        ("char_cnn", "activation", "gelu", "choose one of relu, tanh"),
+        ("char_cnn", "embedding", 4, "embedding must be an object"),
+    ],
+)
+def test_options_that_do_not_fit(released, group, field, value, message):
+    folder, _ = released
+    changed = {**OPTIONS, group: {**OPTIONS[group], field: value}}
+    (folder / "options.json").write_text(json.dumps(changed))
+    with pytest.raises(UserError, match=message) as caught:
+        elmo.load(folder)
+    assert str(caught.value).count(str(folder)) == 1
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_numbers_that_are_none(released, value):
+    folder, arrays = released
+    with h5py.File(folder / "weights.hdf5", "a") as file:
+        del file["CNN/b_cnn_1"]
+        file["CNN/b_cnn_1"] = np.append(arrays["CNN/b_cnn_1"][1:].astype(float), value)
+    with pytest.raises(UserError, match="b_cnn_1 has NaN or infinity"):
+        elmo.load(folder)
+
+
+def test_files_that_are_missing_or_damaged(released, tmp_path, monkeypatch):
+    folder, _ = released
+    with pytest.raises(UserError, match=r"has no options\.json"):
+        elmo.load(tmp_path / "nothing")
+    (folder / "weights.hdf5").write_bytes(b"no HDF5")
+    with pytest.raises(UserError, match="not an HDF5 file"):
+        elmo.load(folder)
+    (folder / "weights.hdf5").unlink()
+    with pytest.raises(UserError, match=r"has no weights\.hdf5"):
+        elmo.load(folder)
+    (folder / "options.json").write_text('{"lstm": {}}')
+    with pytest.raises(UserError, match="a model of whole words"):
+        elmo.load(folder)
+
+
+def test_bytes_that_are_damaged_within(released):
+    folder, _ = released
+    path = folder / "weights.hdf5"
+    whole, places = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(150):
+        damaged = bytearray(whole)
+        for at in places.integers(0, len(whole), 20):
+            damaged[at] = places.integers(256)
+        path.write_bytes(damaged)
+        with contextlib.suppress(UserError):
+            weights.read(folder)
+
+
+def test_an_array_that_was_never_written(released):
+    folder, _ = released
+    name = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
+    size = OPTIONS["lstm"] | {"dim": 10**8}
+    (folder / "options.json").write_text(json.dumps({**OPTIONS, "lstm": size}))
+    with h5py.File(folder / "weights.hdf5", "a") as file:
+        del file[name]
+        file.create_dataset(name, (12, 4 * 10**8), "f4", chunks=(12, 10**4))
+    with pytest.raises(UserError, match="W_0 is in the file in part only"):
+        elmo.load(folder)
+
+
+def test_weights_elsewhere_are_not_followed(released, tmp_path):
+    folder, _ = released
+    with h5py.File(tmp_path / "other.hdf5", "w") as file:
+        file["char_embed"] = np.zeros((261, 4), np.float32)
+    with h5py.File(folder / "weights.hdf5", "a") as file:
+        del file["char_embed"]
+        file["char_embed"] = h5py.ExternalLink(
+            str(tmp_path / "other.hdf5"), "/char_embed"
+        )
+    with pytest.raises(UserError, match="has no char_embed"):
+        elmo.load(folder)
+
+
+def test_without_h5py(released, monkeypatch):
+    own = builtins.__import__
+
+    def without(name, *more):
+        if name == "h5py":
+            raise ImportError(name)
+        return own(name, *more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UserError, match=r"need h5py; pip install '\.\[elmo\]'"):
+        elmo.load(released[0])
