@@ -16,6 +16,7 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.positions import POSITIONS, Positions
 
 extends = "tiny"
+NAME = "rotary"  # as other config files name it
 BASE = 10_000.0
 
 Heads = Float[Array, "batch length heads head_dim"]
@@ -42,10 +43,10 @@ def turned(
     return turn(queries), turn(keys)
 
 
-POSITIONS["rotary"] = Positions(turned=turned)
+POSITIONS[NAME] = Positions(turned=turned)
 
 
 def get_config(config: ConfigDict) -> ConfigDict:
-    config.model.positions = "rotary"
+    config.model.positions = NAME
     config.model.position_initializer = "normal"  # there is nothing to initialise
     return config

@@ -17,8 +17,27 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         super().__init__(prog, None, description, epilog, allow_abbrev=False)
 
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
+        for text in args or ():
+            if text.endswith("=--"):  # argparse takes the value away
+                self.error(f"{text}: no value")
+        found, rest = super().parse_known_args(args, namespace)
+        output = str(getattr(found, "output", None))
+        if output.partition("/")[0].endswith(":"):  # a folder of this name, to Path
+            raise UserError(f"--output={output}: a bucket; name a local place")
+        return found, rest
+
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see --help")
+
+
+def check_counts(options: argparse.Namespace, *names: str) -> None:
+    """Raises UserError where an option is not from 1 to 10,000: what is repeated so
+    often would fill the memory before it begins."""
+    for name in names:
+        if not 1 <= getattr(options, name) <= 10_000:
+            value = getattr(options, name)
+            raise UserError(f"--{name}={value}: must be from 1 to 10,000")
 
 
 def require(module: str, extra: str, what: str) -> None:

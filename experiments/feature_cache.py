@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int
 from bert_jax.data.rows import Feature, Rows, padded_length
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
-from bert_jax.runtime import terminal
+from bert_jax.runtime import temporary, terminal
 from bert_jax.runtime.storage import write_atomically
 from experiments.kept import read
 
@@ -104,7 +104,8 @@ def vectors(
     kept = found is not None
     if found is None:
         folder.mkdir(parents=True, exist_ok=True)
-        _fill(bert, split, reading, path, shape, batch_size)
+        with temporary.naming(path):
+            _fill(bert, split, reading, path, shape, batch_size)
         found = _whole(path, shape)
         assert found is not None
     seconds = read(about, _ABOUT)["seconds"] if about.exists() else 0.0

@@ -103,11 +103,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
                 f"{field}: changes nothing here, or an option sets it (see --help); "
                 f"there are {', '.join(_FIELDS)}"
             )
-    if options.output.parts[:1] == ("gs:",):
-        raise UserError(f"--output={options.output}: a local folder is required")
-    for name in ("seeds", "size"):
-        if getattr(options, name) < 1:
-            raise UserError(f"--{name}={getattr(options, name)}: must be at least 1")
+    command_line.check_counts(options, "seeds", "size")
     return options, fields
 
 

@@ -46,7 +46,8 @@ def vectors(
     if path.exists():
         with contextlib.suppress(ValueError, EOFError):  # cut off, or not NumPy's
             found = np.load(path, allow_pickle=False)
-            if found.shape == shape and found.dtype == np.float32:
+            fits = found.shape == shape and found.dtype == np.float32
+            if fits and np.isfinite(found).all():
                 return found
         terminal.say(f"{path}: damaged; computing it again")
     terminal.say(f"vectors of {len(features):,} texts ({split})")

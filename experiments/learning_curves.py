@@ -99,9 +99,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--output", default="runs/learning_curves", type=Path)
     parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
     options, fields = command_line.with_fields(parser, argv, _SET)
-    for option, least in (("draws", 1), ("seeds", 1), ("epochs", 1)):
-        if not getattr(options, option) >= least:
-            raise UserError(f"--{option}={getattr(options, option)}: at least {least}")
+    command_line.check_counts(options, "draws", "seeds", "epochs")
     for option, causal in (("init_from", False), ("ltr", True)):
         path = getattr(options, option)
         if path or not causal:

@@ -51,6 +51,7 @@ class Probe(NamedTuple):
     Attributes:
       unit: of the vectors; see `Reader`.
       most: training vectors of a part.
+      files: of train and of dev, as an error names them.
     """
 
     title: str
@@ -58,6 +59,7 @@ class Probe(NamedTuple):
     train: Sequence[Example]
     dev: Sequence[Example]
     most: int
+    files: tuple[str, str]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -125,11 +127,13 @@ def read(options: argparse.Namespace) -> Iterator[Probe]:
     """
     if options.train:
         train, dev = (tagged(path, options) for path in (options.train, options.dev))
-        yield Probe("tags of words", "words", train, dev, options.words)
+        files = options.train, options.dev
+        yield Probe("tags of words", "words", train, dev, options.words, files)
     if options.sst2:
         train, dev = (sentiment(options.sst2, split) for split in ("train", "dev"))
+        files = f"{options.sst2}/train.tsv", f"{options.sst2}/dev.tsv"
         for unit, title in _UNITS.items():
-            yield Probe(title, unit, train, dev, options.sentences)
+            yield Probe(title, unit, train, dev, options.sentences, files)
 
 
 def tagged(path: str, options: argparse.Namespace) -> list[Example]:
@@ -167,6 +171,12 @@ def finish(bert: Bert, probe: Probe, parts: int, folder: Path) -> dict[str, Any]
     """
     reader = Reader(bert, probe.unit)
     model = weights_digest(bert)
+    for file, examples in zip(probe.files, (probe.train, probe.dev), strict=True):
+        if len(examples) < parts:
+            raise UserError(
+                f"{file}: {len(examples)} sentences cannot make --parts={parts}; name "
+                "a larger file, or fewer parts"
+            )
     dealt = deal(probe.train, parts, probe.most), deal(probe.dev, parts)
     scored = []
     each = (float,) * (bert.config.num_hidden_layers + 1)
@@ -184,7 +194,10 @@ def finish(bert: Bert, probe: Probe, parts: int, folder: Path) -> dict[str, Any]
         terminal.say(f"{where}, from before" if there else where)
         if not there:
             sets = vectors(reader.read, train), vectors(reader.read, dev)
-            found = probe_fits.part(sets[0], sets[1], number)
+            try:
+                found = probe_fits.part(sets[0], sets[1], number)
+            except UserError as error:
+                raise UserError(f"{probe.files[0]}: {error}") from error
             storage.write_atomically(path, json.dumps(found) + "\n")
         scored.append(kept.read(path, kind))
     return probe_fits.summary(scored)
@@ -197,14 +210,7 @@ def deal(
 
     Args:
       most: labels of a part; the example that would pass it ends the part.
-
-    Raises:
-      UserError: there are fewer examples than parts.
     """
-    if len(examples) < parts:
-        raise UserError(
-            f"{len(examples)} sentences cannot make --parts={parts}; name larger files"
-        )
     order = np.random.default_rng(0).permutation(len(examples))
     found = []
     for indices in np.array_split(order, parts):

@@ -70,13 +70,20 @@ def wait(
     # It writes the file itself: a pipe would break when this process dies.
     with log.open("ab") as file, log.open("rb") as said:
         said.seek(0, os.SEEK_END)
+        last = b"\n"
 
         def copy() -> None:
-            sys.stderr.buffer.write(said.read())
+            nonlocal last
+            text = said.read()
+            last = text[-1:] or last
+            sys.stderr.buffer.write(text)
             sys.stderr.flush()
 
         process = subprocess.Popen(command, stdout=file, stderr=file, **given)
-        return _finish(process, copy)
+        status = _finish(process, copy)
+        if last != b"\n":  # a full disk cut it off; what follows begins a line
+            sys.stderr.write("\n")
+        return status
 
 
 def _finish(process: subprocess.Popen, copy: Callable[[], None]) -> int:

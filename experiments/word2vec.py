@@ -13,7 +13,7 @@ from jaxtyping import Float
 from tokenizers import Tokenizer
 
 from bert_jax.data import corpus
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import temporary, terminal
 from bert_jax.tokenization import normalization
 from experiments import command_line
@@ -61,7 +61,7 @@ def trained(
         terminal.say(f"word2vec: {kept}, trained before")
     else:
         started = time.monotonic()
-        with temporary.folder(kept) as new:
+        with temporary.folder(kept) as new, temporary.naming(kept):
             most = -(-to_read // SETTINGS["epochs"])
             total = _write(sources, tokenizer, folder, new / "text", most)
             epochs = max(SETTINGS["epochs"], round(to_read / max(total, 1)))
@@ -83,7 +83,15 @@ def trained(
         seconds = time.monotonic() - started
         terminal.say(f"word2vec: {len(model.wv):,} words, {seconds:.0f} s; {kept}")
     # Not gensim's own format, which is Python's pickle: this one holds only numbers.
-    return KeyedVectors.load_word2vec_format(str(kept), binary=True)
+    try:
+        vectors = KeyedVectors.load_word2vec_format(str(kept), binary=True)
+        if not np.isfinite(vectors.vectors).all():
+            raise ValueError("numbers that are not finite")
+    except (ValueError, EOFError, OSError) as error:
+        why = first_line(error)
+        hint = "delete it, and the same command makes it again"
+        raise UserError(f"{kept}: damaged ({why}); {hint}") from error
+    return vectors
 
 
 def _write(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import started
+from bert_jax.errors import UserError
+from experiments import command_line, started
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = (
@@ -28,6 +29,15 @@ def test_a_wrong_option_gives_one_line(name, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert "required" in line or "--nothing" in line
+
+
+def test_a_value_that_argparse_takes_away_is_refused():
+    parser = command_line.Parser("x")
+    parser.add_argument("--output")
+    with pytest.raises(UserError, match="--output=--: no value; see --help"):
+        parser.parse_args(["--output=--"])
+    with pytest.raises(UserError, match="s3:/a: a bucket; name a local place"):
+        parser.parse_args(["--output", "s3:/a"])
 
 
 def test_a_module_that_is_no_command_says_so():

@@ -1,6 +1,7 @@
 """Feature-based tagging killed and started again, and what it finds on the disk."""
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -191,6 +192,15 @@ def test_no_room_on_the_disk(command, data, capsys, monkeypatch):
     line = capsys.readouterr().err.splitlines()[-1]
     assert "need 0.00 GB, and 0.00 GB are free; take another --output" in line
     assert not list((data / "out" / "vectors").glob("*.part"))
+    monkeypatch.undo()
+
+    def none_left(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(feature_cache.os, "posix_fallocate", none_left)
+    assert features.main(command()) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"error: {data / 'out' / 'vectors'}/train-")
 
 
 def test_what_was_left_unfinished_of_other_settings(command, data, capsys):

@@ -173,9 +173,9 @@ def test_errors(command, data, capsys):
     assert "empty: the file is empty" in error(dev=data / "empty")
     (data / "empty").write_text("\n\n")
     assert "empty: has no sentence" in error(dev=data / "empty")
-    assert "a local folder is required" in error(output="gs://bucket/out")
-    assert "--seeds=0: must be at least 1" in error(seeds=0)
-    assert "--size=-1: must be at least 1" in error(size=-1)
+    assert "a bucket; name a local place" in error(output="gs://bucket/out")
+    assert "--seeds=0: must be from 1 to 10,000" in error(seeds=0)
+    assert "--size=99999: must be from 1 to 10,000" in error(size=99999)
     assert "num_epochs=1.5: must be 1, 2, 3" in error(
         **{"config.train.num_epochs": 1.5}
     )

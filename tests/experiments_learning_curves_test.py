@@ -212,6 +212,11 @@ def test_runs_report_and_second_start(command, reading):
     assert (status, ran) == (0, [])
     table = out[out.index("Test accuracy") :]
     assert again[again.index("Test accuracy") :] == table
+    for path in (output / "vectors").iterdir():
+        np.save(path, np.full_like(np.load(path), np.nan))
+    *_, again, err = command(*args)
+    assert err.count("damaged; computing it again") == 2
+    assert again[again.index("Test accuracy") :] == table
     assert len(command(*args, "--draws=3")[1]) == 4
 
 
@@ -247,7 +252,8 @@ def test_the_table_and_the_plan(command):
         (["--ltr=PLAIN"], "this model reads both ways"),
         (["--config.train.seeds=3"], "train.seeds is set here"),
         (["--config.nothing=3"], "no such field"),
-        (["--draws=0"], "--draws=0: at least 1"),
+        (["--draws=0"], "--draws=0: must be from 1 to 10,000"),
+        (["--epochs=nan"], "--epochs=nan: must be from 1 to 10,000"),
         (["--epoch=3"], "--epoch=3: no such option"),
     ],
 )

@@ -132,7 +132,10 @@ def test_a_budget_that_cannot_be_made_is_the_runs_error(command, monkeypatch):
 def test_a_damaged_budget_is_one_line(command):
     command("table1", "--systems=gpt", "--tasks=sst2", "--seeds=2")
     (path,) = (command.output / "pretraining").glob("*.budget.json")
-    for content, said in (("{", "delete it"), ("{}", "it has other fields")):
+    whole = json.loads(path.read_text())
+    wrong = json.dumps({**whole, "steps": "x"})
+    faults = {"{": "delete it", "{}": "it has no ", wrong: "steps is 'x', not a whole"}
+    for content, said in faults.items():
         path.write_text(content)
         *_, err = command("table1", "--systems=gpt", "--tasks=sst2", "--seeds=2")
         assert err.splitlines()[-1].startswith("error: ") and said in err

@@ -249,11 +249,11 @@ def test_the_picture_is_grey(data, plain):
         (("--token_column=9",), "--token_column=9 does not exist"),
         (("--parts=1",), "--parts=1: must be at least 2"),
         (("--words=0",), "--words=0: must be at least 1"),
-        (("--parts=31",), "30 sentences cannot make --parts=31"),
+        (("--parts=31",), "/dev: 30 sentences cannot make --parts=31"),
         (("--sst2=nowhere",), "nowhere/train.tsv: no such file"),
         (("--init_from=nowhere",), "nowhere"),
         (("--train=empty",), "empty: the file is empty"),
-        (("--train=one",), "have the label 'N' only"),
+        (("--train=one",), "one: a part's training sentences have the label 'N' only"),
     ],
 )
 def test_wrong_options_are_one_line(flags, said, data, plain, capsys, monkeypatch):

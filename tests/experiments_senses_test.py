@@ -1,8 +1,10 @@
 """Senses: scores beside other ways to them, where the word is, one-line errors."""
 
+import errno
 import io
 import itertools
 import json
+import os
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -203,6 +205,28 @@ def test_word2vec_is_kept(tmp_path, plain, capsys):
     assert senses.CONTEXT in outputs[0]
     left = {path.suffix for path in (tmp_path / "out").iterdir()}
     assert left == {".json", ".bin"}
+    (kept,) = (tmp_path / "out").glob("*.bin")
+    whole = kept.read_bytes()
+    nans = whole[:-401] + b"\xff" * 400 + whole[-1:]
+    for content in (b"", whole[:-9], b"\xff" + whole, nans):
+        kept.write_bytes(content)
+        assert senses.main(command(tmp_path, plain)) == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert line.startswith(f"error: {kept}: damaged (") and "delete it" in line
+
+
+def test_a_full_disk_is_named(tmp_path, plain, capsys, monkeypatch):
+    pytest.importorskip("gensim", reason="needs the senses extra")
+    (tmp_path / "uses").write_text(USES)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(word2vec, "_write", full)
+    assert senses.main(command(tmp_path, plain)) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"error: {tmp_path / 'out'}/word2vec-")
+    assert "No space left on device; make room there" in line
 
 
 def test_word2vec_reads_the_other_words(plain):

@@ -138,6 +138,9 @@ def _import() -> None:
     for module in pkgutil.walk_packages(bert_jax.__path__, "bert_jax."):
         if module.name not in NOT_IMPORTED:
             importlib.import_module(module.name)
+    for name in os.environ.get("ALSO_IMPORT", "").split():
+        with contextlib.suppress(ImportError):  # of an extra
+            importlib.import_module(name)
     environment.check()
     shared_cache.write_whole()
 

@@ -92,6 +92,8 @@ def check_architecture(weights: layout.Weights) -> None:
 
 def check_target(folder: Path) -> None:
     """Raises UserError if an export may not replace the folder."""
+    if any(place.is_file() for place in folder.parents):
+        raise UserError(f"--output={folder}: is below a file; name another folder")
     if not folder.exists() and not folder.is_symlink():
         return
     if folder.is_symlink() or not folder.is_dir():

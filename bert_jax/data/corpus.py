@@ -248,9 +248,10 @@ def _read_articles(path: str | Path) -> Iterator[Document]:
 def _read_parquet(path: str | Path) -> Iterator[Document]:
     from bert_jax.data.sources import hub as hub_source
 
-    for row in hub_source.rows(path, columns=("text",)):
-        if isinstance(row["text"], str):  # null: an empty document
-            yield Document(row["text"], "wrapped")
+    for text in (row["text"] for row in hub_source.rows(path, columns=("text",))):
+        if not isinstance(text, str | None):
+            raise UserError(f"{path}: column text has {type(text).__name__}, not text")
+        yield Document(text or "", "wrapped")
 
 
 def _read_text(path: str | Path) -> Iterator[Document]:

@@ -16,10 +16,10 @@ def describe(error: Exception) -> tuple[int | None, str]:
                 "application-default login)"
             )
         case OSError():  # a full disk, a read-only folder
-            place = error.filename or "writing"
+            what = f"{error.filename or 'writing'}: {error.strerror or error}"
             full = error.errno in temporary.FULL
-            then = "; make room there and run the same command again" if full else ""
-            return 2, f"{place}: {error.strerror or error}{then}"
+            then = "make room there" if full else "name another place"
+            return 2, f"{what}; {then} and run the same command again"
         case MemoryError():
             return 2, (
                 "out of memory on this machine: lower the batch size or the size of "

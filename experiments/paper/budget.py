@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import write_atomically
-from experiments import command_line, ending
+from experiments import command_line, ending, kept
 
 
 class Budget(NamedTuple):
@@ -48,11 +47,9 @@ def read(path: Path) -> Budget:
     Raises:
       UserError: the file is damaged.
     """
-    found = untrusted.read_object(path, "; delete it")
-    try:
-        return Budget(**found)
-    except TypeError:
-        raise UserError(f"{path}: damaged: it has other fields; delete it") from None
+    kinds = dict.fromkeys(("steps", "positions", "parameters"), int)
+    found = kept.read(path, {**kinds, "words": float, "flops": float})
+    return Budget(**{name: found[name] for name in Budget._fields})
 
 
 def main(argv: Sequence[str]) -> int:
@@ -133,7 +130,8 @@ def _words_a_step(task: Any) -> float:
 
 
 def _totals(folder: Path) -> dict[str, int]:
-    report = untrusted.read_object(folder / "preparation.json", "; delete its folder")
+    kind = {"totals": {"train": {str: float}}}
+    report = kept.read(folder / "preparation.json", kind, "delete its folder")
     return report["totals"]["train"]
 
 

@@ -102,10 +102,7 @@ def parse(argv: Sequence[str]) -> Options:
         "--finetuning": _SET_FINETUNING + _LENGTH * bool(table.axis and given.epochs),
     }
     fields, finetuning = _fields(rest, set_by_table)
-    if given.seeds < 1:
-        raise UserError(f"--seeds={given.seeds}: at least 1 is required")
-    if given.output.parts[:1] == ("gs:",):
-        raise UserError(f"--output={given.output}: a local folder is required")
+    command_line.check_counts(given, "seeds")
     found, missing = _data(table, given.tasks, given.data)
     table = _possible(table, given, found, missing)
     if given.config and given.size == "large":

@@ -11,8 +11,10 @@ from ml_collections import ConfigDict
 
 from bert_jax.config import configuration
 from bert_jax.config.phases import phases
+from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.runtime import terminal
+from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
 from experiments import kept
 from experiments.paper import budget
@@ -174,10 +176,12 @@ def seconds(run: Run) -> float | None:
     took = kept.read(done, {"seconds": float})["seconds"] if done.exists() else None
     if config is None:
         return took
+    lines = metrics.read(run.folder, "train")
+    ends = [(line["time"], _work(config, line["step"])) for line in lines]
     paces = [
-        (b["time"] - a["time"]) / (_work(config, b["step"]) - _work(config, a["step"]))
-        for a, b in itertools.pairwise(metrics.read(run.folder, "train"))
-        if b["step"] > a["step"]
+        (b - a) / (done - before)
+        for (a, before), (b, done) in itertools.pairwise(ends)
+        if done > before
     ]
     steps = config.train.num_steps
     by_pace = statistics.median(paces) * _work(config, steps) if paces else None
@@ -191,7 +195,8 @@ def _share(run: Run) -> float:
     lines = metrics.read(run.folder, "train") if config is not None else []
     if config is None or not lines:
         return 0.0
-    return _work(config, lines[-1]["step"]) / _work(config, config.train.num_steps)
+    total = _work(config, config.train.num_steps)
+    return _work(config, lines[-1]["step"]) / total if total else 0.0
 
 
 def _config(run: Run) -> ConfigDict | None:
@@ -200,8 +205,17 @@ def _config(run: Run) -> ConfigDict | None:
     if not path.exists():
         return None
     found = kept.read(path, _CONFIG, _AGAIN)
-    kept.check(found.get("phase2", {"fraction": 0}), {"fraction": float}, path, _AGAIN)
-    return ConfigDict(found)
+    second = found.get("phase2", {"fraction": 0})
+    kept.check(second, {"fraction": float}, path, _AGAIN)
+    if not second["fraction"]:
+        return ConfigDict(found)
+    config = configuration.complete(workdir.read_config(run.folder), path)
+    try:  # what `_flops` reads of it
+        BertConfig.create(config.model, config.tokenizer.vocab_size)
+        phases(config)
+    except UserError as error:
+        raise UserError(f"{path}: {error}; {_AGAIN}") from error
+    return config
 
 
 def _work(config: ConfigDict, end: float) -> float:

@@ -103,6 +103,8 @@ def test_parquet(tmp_path):
     assert "cannot be read as parquet" in error(f"parquet:{path}")
     parquet.write_table(table.drop_columns("text"), path)
     assert "no column text; there are: id" in error(f"parquet:{path}")
+    parquet.write_table(pyarrow.table({"text": [None, 3]}), path)
+    assert "part-0.parquet: column text has int, not text" in error(f"parquet:{path}")
 
 
 ARTICLES = """<doc id="1" url="?curid=1" title="A">

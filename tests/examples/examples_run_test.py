@@ -1,6 +1,7 @@
 """The files of examples/, run: what they save and answer, and what they refuse."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -75,17 +76,34 @@ def test_weights_of_another_model_are_refused(name, corpus, plain, tmp_path):
     assert f"config.model.{field}='{name}', but" in error and error.count("\n") == 1
 
 
-def test_fine_tuning_takes_the_discriminator(corpus, tmp_path):
-    given = toys.flags(corpus, tmp_path / "data", train__num_steps=1)
-    run(toys.path("replaced"), tmp_path / "run", *given)
+def fine_tune(config, folder, status=0):
+    """Starts from the run in `folder`; gives the error."""
     rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 8]
-    data = tmp_path / "data.jsonl"
+    data = folder / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = [f"--config.task.{name}_file={data}" for name in ("train", "dev")]
     more = ("--config.task.max_seq_length=16", "--config.train.num_steps=1")
-    source = f"--config.init_from={tmp_path / 'run'}"
-    tuned = tmp_path / "tuned"
-    run(toys.path("layerwise"), tuned, source, *files, *more)
-    report = json.loads((tuned / "init_from.json").read_text())
+    source = f"--config.init_from={folder / 'run'}"
+    return run(config, folder / "tuned", source, *files, *more, status=status)[1]
+
+
+def test_fine_tuning_takes_the_discriminator(corpus, tmp_path):
+    given = toys.flags(corpus, tmp_path / "data", train__num_steps=1)
+    run(toys.path("replaced"), tmp_path / "run", *given)
+    fine_tune(toys.path("layerwise"), tmp_path)
+    report = json.loads((tmp_path / "tuned" / "init_from.json").read_text())
     parts = {name.partition("/")[0] for name in report["taken"]}
     assert parts == {"bert"} and "generator" in report["left_over"]
+
+
+def test_fine_tuning_keeps_the_positions(corpus, tmp_path):
+    given = toys.flags(corpus, tmp_path / "data", train__num_steps=1)
+    run(toys.path("rotary"), tmp_path / "run", *given)
+    error = fine_tune(toys.path("layerwise"), tmp_path, status=2)
+    assert "config.model.positions='learnt', but" in error
+    page = (ROOT / "docs" / "extending.md").read_text()
+    (text,) = re.findall(r"```python\n# tuned.py\n(.*?)```", page, re.S)
+    (tmp_path / "tuned.py").write_text(text)
+    fine_tune(tmp_path / "tuned.py", tmp_path)
+    recorded = json.loads((tmp_path / "tuned" / "config.json").read_text())
+    assert recorded["model"]["positions"] == "rotary"

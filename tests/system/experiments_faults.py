@@ -35,14 +35,9 @@ from experiments import compare, glue, sweep
 from experiments.paper import execution
 from launch import tpu
 from tests.system import malformed_files
+from tests.system.experiments_commands import PROGRAM
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = (
-    sys.executable,
-    "-I",
-    "-S",
-    str(ROOT / "tests/system/experiments_program.py"),
-)
 # Of ten trials: a damaged file is the cheapest.
 KINDS = ("damaged",) * 6 + ("arguments",) * 2 + ("killed", "together")
 _START = """
@@ -106,16 +101,24 @@ def ended(work: Callable[[], int]) -> tuple[int, str, str, str]:
         except BaseException:
             fault = traceback.format_exc(limit=-2)
     said, told = (x.buffer.getvalue().decode(errors="replace") for x in (out, err))  # type: ignore[attr-defined]
+    return status, said, told, fault or judged(status, told)
+
+
+def judged(status: int, told: str) -> str:
+    """What is wrong with a command's end: it must be 0, or 2 after one line of error.
+
+    Args:
+      told: on standard error.
+    """
+    if status not in (0, 2):
+        return f"status {status}"
     lines = told.splitlines()
-    if not fault and status not in (0, 2):
-        fault = f"status {status}"
-    if not fault and status == 2:
-        errors = [line for line in lines if line.startswith("error: ")]
-        if len(errors) != 1 or lines[-1] != errors[0]:
-            fault = f"{len(errors)} lines of error, the last line {lines[-1:]}"
-        elif len(errors[0]) > 1500:
-            fault = f"a line of {len(errors[0])} characters"
-    return status, said, told, fault
+    errors = [line for line in lines if line.startswith("error: ")]
+    if status == 2 and (len(errors) != 1 or lines[-1] != errors[0]):
+        return f"{len(errors)} lines of error, the last line {lines[-1:]}"
+    if status == 2 and len(errors[0]) > 1500:
+        return f"a line of {len(errors[0])} characters"
+    return ""
 
 
 def finished(folder: Path, command: str) -> str:
@@ -261,7 +264,11 @@ def run(numbers: Sequence[int], seed: int) -> list[tuple[int, str, str, str]]:
     return found
 
 
-def report(found: Sequence[tuple[int, str, str, str]], seed: int) -> str:
+def report(
+    found: Sequence[tuple[int, str, str, str]],
+    seed: int,
+    module: str = "experiments_faults",
+) -> str:
     """How many of each kind; and each failure, with the command that makes it again."""
     tried, wrong = (
         Counter(kind for _, kind, _, fault in found if fault or not only)
@@ -273,7 +280,7 @@ def report(found: Sequence[tuple[int, str, str, str]], seed: int) -> str:
         if fault:
             blocks.append(
                 f"{kind}: {said}\n  {fault}\n  python -m "
-                f"tests.system.experiments_faults --only={number} --seed={seed}"
+                f"tests.system.{module} --only={number} --seed={seed}"
             )
     return "\n\n".join([*blocks, f"{sum(wrong.values())} failed"])
 

@@ -1,0 +1,270 @@
+"""The arithmetic of examples/, beside NumPy's by hand and other libraries'."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from micro import bert_config, initial_params
+
+from bert_jax import tasks
+from bert_jax.data import loader, packing
+from bert_jax.models.encoder import Bert, Packed, stack_layers
+from bert_jax.training import optimizer
+from examples import layerwise, pre_norm, rotary
+from tests.examples import toys
+
+SMALL = dict(
+    **dict(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4),
+    **dict(intermediate_size=48, max_position_embeddings=40),
+)
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    """What the files add when they are imported is gone after the first test."""
+    pre_norm.LAYERS["pre_norm"] = pre_norm.PreNorm
+    rotary.POSITIONS["rotary"] = rotary.Positions(turned=rotary.turned)
+
+
+def encode(config, params, *given):
+    return jax.jit(Bert(config).apply)({"params": params}, *given)
+
+
+def spread(model, seed=0):
+    """Parameters that tell layers and positions apart."""
+    ids = jnp.zeros((1, 4), jnp.int32)
+    params = initial_params(lambda key: model.init(key, ids, ids, ids)["params"], seed)
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda x: x + 0.1 * rng.normal(size=x.shape), params)
+
+
+def test_pre_norm_is_robertas_of_transformers():
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config = bert_config(**SMALL, layer="pre_norm")
+    params = spread(Bert(config))
+    theirs = transformers.RobertaPreLayerNormModel(
+        transformers.RobertaPreLayerNormConfig(
+            **{name: getattr(config, name) for name in SMALL},
+            **dict(type_vocab_size=2, pad_token_id=0, attn_implementation="eager"),
+            layer_norm_eps=config.layer_norm_eps,
+        )
+    ).eval()
+    tensors = {}
+
+    def put(name, part, kernel=None):
+        leaf = {k: np.asarray(v) for k, v in part.items()}
+        if "scale" in leaf:
+            tensors[f"{name}.weight"] = leaf["scale"]
+        elif "embedding" in leaf:
+            tensors[f"{name}.weight"] = leaf["embedding"]
+        else:
+            matrix = leaf["kernel"].reshape(kernel or leaf["kernel"].shape)
+            tensors[f"{name}.weight"] = matrix.T
+        if "bias" in leaf:
+            tensors[f"{name}.bias"] = leaf["bias"].reshape(-1)
+
+    embeddings = params["embeddings"]
+    for name in ("word_embeddings", "token_type_embeddings", "position_embeddings"):
+        put(f"embeddings.{name}", embeddings[name])
+    put("embeddings.LayerNorm", embeddings["layer_norm"])
+    put("LayerNorm", params["encoder"]["after"])
+    put("pooler.dense", params["pooler"])
+    for index in range(2):
+        layer, name = params["encoder"][f"layer_{index}"], f"encoder.layer.{index}"
+        put(f"{name}.attention.LayerNorm", layer["attention_layer_norm"])
+        for part in ("query", "key", "value"):
+            where = f"{name}.attention.self.{part}"
+            put(where, layer["attention"][part], (32, 32))
+        put(f"{name}.attention.output.dense", layer["attention"]["output"], (32, 32))
+        put(f"{name}.intermediate.LayerNorm", layer["layer_norm"])
+        put(f"{name}.intermediate.dense", layer["intermediate"])
+        put(f"{name}.output.dense", layer["output"])
+    known = theirs.state_dict()
+    assert not known.keys() - tensors.keys() - {"embeddings.position_ids"}
+    theirs.load_state_dict(
+        {k: torch.tensor(np.array(v, np.float32)) for k, v in tensors.items()},
+        strict=False,
+    )
+    ids = np.random.default_rng(1).integers(5, 50, (3, 12))
+    mask = (np.arange(12) < np.array([[12], [7], [9]])).astype(np.int32)
+    segments = (np.arange(12) > 5).astype(np.int32) * mask
+    ours = encode(config, params, ids, mask, segments)
+    with torch.no_grad():
+        positions = torch.arange(12)[None]  # Roberta's own begin after the padding's
+        wanted = theirs(
+            *map(torch.tensor, (ids, mask, segments)),
+            position_ids=positions,
+            output_hidden_states=True,
+        )
+    real = mask[..., None] == 1
+    for one, other in (
+        (ours.sequence, wanted.last_hidden_state),
+        (ours.hidden_states[1], wanted.hidden_states[1]),
+    ):
+        np.testing.assert_allclose(one * real, other.numpy() * real, atol=2e-5)
+    np.testing.assert_allclose(ours.pooled, wanted.pooler_output.numpy(), atol=2e-5)
+    np.testing.assert_array_equal(ours.hidden_states[-1], ours.sequence)
+    for more in ({"scan_layers": True}, {"scan_layers": True, "remat": "full"}):
+        stacked = stack_layers({"bert": params}, 2)["bert"]
+        other = encode(
+            *(dataclasses.replace(config, **more), stacked, ids, mask, segments)
+        )
+        np.testing.assert_allclose(other.sequence, ours.sequence, atol=1e-5)
+        np.testing.assert_allclose(other.hidden_states[-1], ours.sequence, atol=1e-5)
+
+
+def test_rotary_positions_turn_by_the_distance():
+    """Pairs of numbers as complex ones, turned by e^(i position rate)."""
+    config = bert_config(**SMALL)  # heads of 8
+    query, keys = np.random.default_rng(0).normal(size=(2, 2, 6, 4, 8))
+    ids = np.array([[0, 1, 2, 3, 4, 5], [3, 4, 0, 1, 2, 0]])
+    found = rotary.turned(config, *map(jnp.float32, (query, keys)), jnp.asarray(ids))
+    turns = np.exp(1j * ids[..., None] * 10_000.0 ** (-np.arange(4) / 4))[:, :, None]
+    for one, given in zip(found, (query, keys), strict=True):
+        both = (given[..., :4] + 1j * given[..., 4:]) * turns
+        wanted = np.concatenate([both.real, both.imag], axis=-1)
+        np.testing.assert_allclose(one, wanted, atol=1e-5)
+    later = rotary.turned(
+        config, *map(jnp.float32, (query, keys)), jnp.asarray(ids + 7)
+    )
+    before, after = (jnp.einsum("bqhd,bkhd->bhqk", *x) for x in (found, later))
+    np.testing.assert_allclose(before, after, atol=1e-4)
+
+
+def test_rotary_positions_are_those_of_transformers():
+    torch = pytest.importorskip("torch")
+    neox = pytest.importorskip("transformers.models.gpt_neox.modeling_gpt_neox")
+    config = bert_config(**SMALL)
+    query, keys = np.random.default_rng(0).normal(size=(2, 1, 6, 4, 8))
+    angles = np.arange(6)[:, None] * 10_000.0 ** (-np.arange(0, 8, 2) / 8)
+    angles = torch.tensor(np.concatenate([angles, angles], axis=-1))[None]
+    heads_first = [torch.tensor(x).transpose(1, 2) for x in (query, keys)]
+    wanted = neox.apply_rotary_pos_emb(*heads_first, angles.cos(), angles.sin())
+    given = (*map(jnp.float32, (query, keys)), jnp.arange(6)[None])
+    for one, other in zip(rotary.turned(config, *given), wanted, strict=True):
+        np.testing.assert_allclose(one, other.transpose(1, 2).numpy(), atol=1e-5)
+
+
+def by_place(config, queries, keys, ids):
+    """Unlike rotary ones, these tell a sequence's own positions from the row's."""
+    return queries * (1 + ids[:, :, None, None]), keys
+
+
+@pytest.mark.parametrize(("name", "shift"), [("rotary", 0), ("rotary", 9), ("own", 0)])
+def test_rows_that_are_packed_are_as_alone(name, shift):
+    rotary.POSITIONS["own"] = rotary.Positions(turned=by_place)
+    config = bert_config(**SMALL, positions=name)
+    params = spread(Bert(config))
+    assert "position_embeddings" not in params["embeddings"]
+    rng = np.random.default_rng(0)
+    lengths = np.array([9, 14, 5, 11])
+    mask = (np.arange(16) < lengths[:, None]).astype(np.int32)
+    ids = rng.integers(5, 50, mask.shape).astype(np.int32) * mask
+    alone = encode(config, params, ids, mask, 0 * ids).sequence
+    batch = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
+    wide = {k: np.pad(v, ((0, 0), (0, 16))) for k, v in batch.items()}
+    shared = packing.share_rows(wide, np.array([[True, True], [True, True]]), 0)
+    shared["position_ids"] = shared["position_ids"] + shift
+    packed = Packed.of({name: jnp.asarray(x) for name, x in shared.items()})
+    names = ("input_ids", "input_mask", "segment_ids")
+    given = (*(shared[name] for name in names), None, packed)
+    found = encode(config, params, *given).sequence
+    for index, length in enumerate(lengths):
+        row, second = divmod(index, 2)
+        first = lengths[index - 1] if second else 0
+        own = found[row, first : first + length]
+        np.testing.assert_allclose(own, alone[index, :length], atol=1e-5)
+    ordered = encode(config, params, ids[:, ::-1], mask[:, ::-1], 0 * ids).sequence
+    moved = np.abs(ordered[1, ::-1][:14] - alone[1, :14]).max()
+    assert moved > 1e-2  # the order matters
+
+
+def test_replaced_tokens(corpus, tmp_path):
+    """The losses of a loop over pieces; the tied table learns from both."""
+    task = tasks.create(toys.config("replaced", corpus, tmp_path / "data"))
+    task.resolve()
+    task.training_data()
+    batch = {k: jnp.asarray(v) for k, v in loader.batch_at(task.config, 1).items()}
+    params = initial_params(task.init_params)
+    params = jax.tree.map(lambda x: 3 * x, params)
+    bias = params["generator_output"]["bias"]  # so that it is right now and then
+    common = np.bincount(np.asarray(batch["masked_lm_ids"]).ravel())[1:].argmax() + 1
+    params["generator_output"]["bias"] = bias.at[common].set(4.0)
+    key = jax.random.key(4)
+    outputs = task.objective.apply(params, batch, key)
+    ids, real = np.asarray(batch["input_ids"]), np.asarray(batch["input_mask"])
+    used = np.asarray(batch["masked_lm_weights"]) > 0
+    text = ids.copy()
+    generator, count = 0.0, 0
+    for row, column in zip(*np.nonzero(used), strict=True):
+        place = int(batch["masked_lm_positions"][row, column])
+        wanted = int(batch["masked_lm_ids"][row, column])
+        assert ids[row, place] == task._data.tokenizer.token_to_id("[MASK]")
+        text[row, place] = wanted
+        scores = np.float64(outputs["masked_lm_logits"][row, column])
+        generator += np.log(np.exp(scores).sum()) - scores[wanted]
+        count += 1
+    seen = np.asarray(outputs["ids"])
+    labels = seen != text
+    assert 0 < labels.sum() < used.sum() and not (labels & (ids == text)).any()
+    logits = np.float64(outputs["replaced_logits"])
+    chance = 1 / (1 + np.exp(-logits))
+    each = -np.where(labels, np.log(chance), np.log(1 - chance))
+    sums = jax.jit(task.loss)(params, batch, key)
+    weights = task.loss_weights(batch)
+    assert sums["generator_loss"] == pytest.approx(generator, rel=1e-4)
+    assert sums["replaced_loss"] == pytest.approx(50 * (each * real).sum(), rel=1e-4)
+    assert weights == {"generator_loss": count, "replaced_loss": real.sum()}
+    ((right, total),) = task.objective.scores(outputs, batch).values()
+    assert (
+        float(right) == (((logits > 0) == labels) * real).sum() and total == real.sum()
+    )
+
+    def gradients(name):
+        return jax.grad(lambda p: task.loss(p, batch, key)[name])(params)
+
+    both = [gradients(name) for name in ("generator_loss", "replaced_loss")]
+    for grads in both:
+        table = grads["bert"]["embeddings"]["word_embeddings"]["embedding"]
+        assert np.abs(table).max() > 0
+    # The choice of a piece has no gradient: the generator learns from its own loss.
+    assert not any(np.any(x) for x in jax.tree.leaves(both[1]["generator"]))
+    assert not any(np.any(x) for x in jax.tree.leaves(both[0]["bert"]["encoder"]))
+    small = params["generator"]["layer_0"]["attention"]["query"]["kernel"]
+    assert small.shape == (16, 1, 16)  # half of 32, with half of the two heads
+
+
+def test_each_layer_learns_less_than_the_one_above(corpus, tmp_path):
+    """A step of Adam by hand, times 0.9 for each layer from the top."""
+    config = toys.configuration.defaults()
+    config.optimizer.name = "bert_adam"
+    model = Bert(bert_config(**SMALL))
+    params = {"bert": spread(model), "head": {"kernel": jnp.ones((3, 2))}}
+    rng = np.random.default_rng(2)
+    gradients = jax.tree.map(lambda x: jnp.float32(rng.normal(size=x.shape)), params)
+    fields, rate = config.optimizer, 0.01
+    made = layerwise.layerwise(fields, lambda step: rate, optimizer.decay_mask)
+    step, _ = made.update(gradients, made.init(params), params)
+    powers = {"embeddings": 3, "layer_0": 2, "layer_1": 1, "pooler": 0, "head": 0}
+
+    def check(path, update, gradient, param):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        (power,) = (p for part, p in powers.items() if part in name.split("/"))
+        g = np.float64(gradient)
+        mean, square = (1 - fields.beta1) * g, (1 - fields.beta2) * g * g
+        wanted = mean / (np.sqrt(square) + fields.eps)
+        if not ("bias" in name or "layer_norm" in name):
+            wanted = wanted + fields.weight_decay * np.float64(param)
+        wanted = -rate * 0.9**power * wanted
+        np.testing.assert_allclose(update, wanted, rtol=1e-4, atol=1e-8, err_msg=name)
+
+    jax.tree_util.tree_map_with_path(check, step, gradients, params)
+    pack, unpack = (stack_layers(x, 2) for x in (params, gradients))
+    stacked, _ = made.update(unpack, made.init(pack), pack)
+    for one, other in zip(
+        jax.tree.leaves(stacked), jax.tree.leaves(stack_layers(step, 2)), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
