@@ -48,7 +48,7 @@ def commands() -> list[str]:
 def nearest(name: str, known: Sequence[str]) -> list[str]:
     """The commands around a module or in it; else those that import it, or import what
     does, and so on; else those beside it."""
-    around = [c for c in known if f"{name}.".startswith(f"{c}.") or _inside(c, name)]
+    around = [c for c in known if _inside(name, c) or _inside(c, name)]
     if around:
         return around
     imported = {each: _imports(path) for each, path in modules().items()}
@@ -61,7 +61,7 @@ def nearest(name: str, known: Sequence[str]) -> list[str]:
 
 
 def _inside(name: str, folder: str) -> bool:
-    return name.rpartition(".")[0] == folder
+    return name.startswith(f"{folder}.")
 
 
 def _imports(path: Path) -> set[str]:

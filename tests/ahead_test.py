@@ -15,9 +15,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.training import memory, sharding
-from experiments import compile_report, compiled, described, hlo, programs
-from experiments.benchmarks.kernels import kernels as kernels_of
-from experiments.devices import DEVICES
+from experiments.capacity import compile_report, compiled, described, hlo
+from experiments.capacity.devices import DEVICES
+from experiments.capacity.kernels import kernels as kernels_of
+from experiments.lib import programs
 
 SLICE, GPU = "v5e:4x4", "h100"
 SMALL = (

@@ -5,7 +5,7 @@ import pytest
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from experiments import columns
+from experiments.lib import columns
 from tests.system.micro_data import KINDS
 from tests.system.micro_runs import write_inputs
 

@@ -1,4 +1,4 @@
-"""Finished runs for experiments.compare: a config and scores, without training."""
+"""Finished runs for experiments.sweeps.compare: config and scores, untrained."""
 
 import json
 

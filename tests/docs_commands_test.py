@@ -22,6 +22,7 @@ import pytest
 from bert_jax.config import command_line, configuration, fields, help
 from bert_jax.runtime.cluster import local
 from bert_jax.training import run_config
+from experiments import started
 from launch import arguments as tpu_arguments
 from tests import documented
 from tests.documented import MODULES, OTHERS, OURS, PAGES, ROOT
@@ -31,10 +32,10 @@ COMMANDS += [c for path in MODULES for c in documented.of_docstring(path)]
 # Words that stand for a value, where the value's type or its file matters.
 EXAMPLES = {"TABLE": "table5", "N": "1", "X": "1", "FILE": "configs/tiny.py"}
 # Experiments that hand what they do not know on to another's parser.
-HANDS_ON = {"experiments.grid_spread": "experiments.glue"}
+HANDS_ON = {"experiments.claims.grid_spread": "experiments.paper.glue"}
 NOT_PARSED = {
-    "experiments.recorded_run": "other experiments start it, users do not",
-    "experiments.beside_transformers": "imports torch, which takes seconds",
+    "experiments.sameness.recorded_run": "other experiments start it, users do not",
+    "experiments.sameness.beside_transformers": "imports torch, which takes seconds",
 }
 # Flags on the pages that are other programs'.
 THEIR_FLAGS = {"--constraint", "--logdir", "--accelerator-type", "--version", "--spot"}
@@ -137,7 +138,7 @@ def check_experiment(module: str, words: Sequence[str], monkeypatch) -> None:
     if not words or module in NOT_PARSED:  # only named
         assert importlib.util.find_spec(module)
         return
-    if module == "experiments.config_page":
+    if module == "experiments.pages.config_page":
         raise AssertionError("it takes no options")
     if "--help" in words:
         words = [word for word in words if word != "--help"]
@@ -257,9 +258,10 @@ def test_a_flag_in_the_text_exists(page, monkeypatch):
     known = {f"--{name}" for name in command_line.CommandLine._fields}
     known |= {"--quick", "--all", "--measure", "--devices", *THEIR_FLAGS}
     known |= set(re.findall(r"--[a-z-]+", tpu_arguments.USAGE))
-    modules = r"(?:experiments(?:\.english)?|tests\.system)\.\w+"
+    commands = {*started.commands()} - {"experiments.pages.config_page"}
+    modules = r"(?:experiments(?:\.\w+)?|tests\.system)\.\w+"
     for module in set(re.findall(modules, text)):
-        if importlib.util.find_spec(module) and module != "experiments.config_page":
+        if module in commands or module.startswith("tests."):
             parser = options_of(module, [], monkeypatch)[0]
             known |= {*parser._option_string_actions}
     for _, span in documented.inline(text):

@@ -8,7 +8,8 @@ import pytest
 
 from bert_jax.config import help
 from bert_jax.errors import UserError
-from experiments import config_page, started
+from experiments import started
+from experiments.pages import config_page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -34,7 +35,7 @@ def test_links_lead_somewhere(page):
 
 def test_the_page_of_fields_is_fresh():
     written = config_page.PAGE.read_text("utf-8")
-    assert written == config_page.page(), "run: python -m experiments.config_page"
+    assert written == config_page.page(), "run: python -m experiments.pages.config_page"
 
 
 def test_a_field_without_a_comment_is_named(monkeypatch):
@@ -60,8 +61,20 @@ def test_the_page_names_the_commands_that_need_matplotlib():
     }
     page = (ROOT / "docs" / "paper.md").read_text("utf-8")
     (paragraph,) = re.findall(r"(?m)^Plots need matplotlib(?:.+\n)+", page)
-    named = set(re.findall(r"`(experiments\.\w+)`", paragraph))
+    named = set(re.findall(r"`(experiments\.[\w.]+)`", paragraph))
     assert named == need.intersection(started.commands())
+
+
+def test_the_experiments_page_names_commands_that_are_there():
+    text = (ROOT / "experiments" / "README.md").read_text("utf-8")
+    named = re.findall(r"`(\w+\.\w+)`", text)
+    commands = [name for name in named if not name.endswith(".txt")]
+    assert len(commands) > 20
+    known = {*started.commands(), *started.modules()}
+    assert {f"experiments.{name}" for name in commands} <= known
+    results = ROOT / "experiments" / "results"
+    files = [name for name in named if name.endswith(".txt")]
+    assert not [name for name in files if not (results / name).exists()]
 
 
 def test_a_command_has_one_answer_on_all_pages():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from experiments import attention_plot
+from experiments.insight import attention_plot
 
 TOKENS = ["[CLS]", "the", "$x^2$", "<b>", "fox", "[SEP]"]
 

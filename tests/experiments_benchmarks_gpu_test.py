@@ -13,8 +13,8 @@ from bert_jax.data import loader
 from bert_jax.models import attention
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime import environment
-from experiments import hlo
-from experiments.benchmarks import gpu, gpu_cases, kernels, our_step
+from experiments.capacity import hlo, kernels
+from experiments.speed import gpu, gpu_cases, our_step
 
 # As XLA prints a program for a GPU: a matrix product with scratch memory, a loop that
 # runs three times, a fusion with integers and one with a product.

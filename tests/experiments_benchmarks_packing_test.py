@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_jax.errors import UserError
-from experiments.benchmarks import packing
+from experiments.speed import packing
 
 LENGTH = 32
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import runs
 
-from experiments.benchmarks import (
+from experiments.speed import (
     finetuning,
     google_preparation,
     gpu,
@@ -72,9 +72,9 @@ def test_a_case_that_fails_or_takes_too_long_is_told(tmp_path):
 
 def test_facts_name_command_versions_and_environment(monkeypatch):
     monkeypatch.setenv("GLIBC_TUNABLES", "x=1")
-    found = measuring.facts("experiments.benchmarks.gpu", ["--flags=a b"])
+    found = measuring.facts("experiments.speed.gpu", ["--flags=a b"])
     text = measuring.introduction(found)
-    assert text.startswith("$ python -m experiments.benchmarks.gpu '--flags=a b'\n")
+    assert text.startswith("$ python -m experiments.speed.gpu '--flags=a b'\n")
     assert f"jax {jax.__version__}" in text and "GLIBC_TUNABLES=x=1" in text
 
 
@@ -125,7 +125,7 @@ def test_cases_of_the_training_step():
 
 def test_torch_labels_stand_at_the_predicted_positions():
     pytest.importorskip("torch", reason="needs the parity extra")
-    from experiments.benchmarks import torch_step
+    from experiments.speed import torch_step
 
     batch = our_step.random_batch(our_step.sized_config("2/128", 16, 3))
     batch["masked_lm_weights"][1, 1] = 0.0
@@ -171,10 +171,10 @@ def test_a_quick_run_of_the_training_step(tmp_path, in_this_process, capsys):
 # The libraries of data and checkpoints are stood in for even where they are installed.
 DRY = """
 import sys
-from experiments.benchmarks import absent
+from experiments.speed import absent
 
 sys.meta_path.insert(0, absent.Finder())
-from experiments.benchmarks import gpu
+from experiments.speed import gpu
 
 gpu.main(sys.argv[1:])
 assert not hasattr(sys.modules["orbax"], "__file__")
@@ -287,7 +287,7 @@ def test_a_table_of_finetuning_is_against_our_default():
 
 def test_the_trainer_gets_our_rows_without_padding():
     pytest.importorskip("transformers", reason="needs the parity extra")
-    from experiments.benchmarks import hf_trainer
+    from experiments.speed import hf_trainer
 
     batch = {
         "input_ids": np.array([[5, 6, 7], [8, 9, 0]]),

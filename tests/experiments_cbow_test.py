@@ -12,9 +12,9 @@ from runs import here
 from bert_jax import tokenization
 from bert_jax.errors import UserError
 from bert_jax.tasks.squad.task import Squad
-from experiments import word2vec
 from experiments.cbow import task as cbow
 from experiments.cbow import vectors
+from experiments.insight import word2vec
 
 WORDS = ["cats", "dogs", "the", "fox", "watch"]
 

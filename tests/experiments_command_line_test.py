@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 
 from bert_jax.errors import UserError
-from experiments import command_line, started
+from experiments import started
+from experiments.lib import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = (
-    *("architecture_diagrams", "attention_plot", "compare", "docstrings", "features"),
-    *("glue", "grid_spread", "leak", "learning_curves", "paper.__main__"),
-    *("paper.budget", "probes", "senses", "squad_ensemble", "sweep", "triviaqa"),
-    *("english.by_kind", "english.cloze", "english.rounding"),
-    "english.table",
+    *("pages.architecture_diagrams", "insight.attention_plot", "insight.probes"),
+    *("insight.senses", "sweeps.compare", "sweeps.sweep", "english.docstrings"),
+    *("paper.features", "paper.glue", "paper.__main__", "paper.budget"),
+    *("paper.squad_ensemble", "paper.triviaqa", "claims.grid_spread", "claims.leak"),
+    *("claims.learning_curves", "english.by_kind", "english.cloze"),
+    *("english.rounding", "english.table"),
 )
 
 
@@ -42,24 +44,24 @@ def test_a_value_that_argparse_takes_away_is_refused():
 
 def test_a_module_that_is_no_command_says_so():
     """It printed nothing and ended with 0."""
-    command = [sys.executable, "-m", "experiments.estimate", "--help"]
+    command = [sys.executable, "-m", "experiments.capacity.estimate", "--help"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (found.returncode, found.stdout) == (2, "")
     assert found.stderr == (
-        "error: experiments.estimate is no command; near it: experiments.fits, "
-        "experiments.plan\n"
+        "error: experiments.capacity.estimate is no command; near it: "
+        "experiments.capacity.fits, experiments.capacity.plan\n"
     )
 
 
 @pytest.mark.parametrize(
     ("name", "near"),
     [
-        ("experiments.spread_report", "experiments.grid_spread"),
+        ("experiments.claims.spread_report", "experiments.claims.grid_spread"),
         ("experiments.paper.tables", "experiments.paper"),
         ("experiments.cbow", "experiments.cbow.vectors"),
-        ("experiments.benchmarks", "experiments.benchmarks.cleaning, "),
-        ("experiments", "experiments.architecture_diagrams, "),
-        ("experiments.ending", "experiments.architecture_diagrams, "),
+        ("experiments.speed", "experiments.speed.cleaning, "),
+        ("experiments", "experiments.capacity.compiled, "),
+        ("experiments.lib.ending", "experiments.capacity.plan, "),
     ],
 )
 def test_the_commands_near_a_module_are_named(name, near, capsys):
@@ -83,10 +85,19 @@ def test_commands_start():
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("attention_plot", "--input=a.safetensors --layer=0 --head=0 --output=a.png"),
-        ("learning_curves", "--data=DATA --init_from=PLAIN --examples=4 --output=OUT"),
-        ("probes", "--init_from=none --sst2=none --output=OUT --plot"),
-        ("senses", "--init_from=none --word=a --sentences=none --output=OUT --plot"),
+        (
+            "insight.attention_plot",
+            "--input=a.safetensors --layer=0 --head=0 --output=a.png",
+        ),
+        (
+            "claims.learning_curves",
+            "--data=DATA --init_from=PLAIN --examples=4 --output=OUT",
+        ),
+        ("insight.probes", "--init_from=none --sst2=none --output=OUT --plot"),
+        (
+            "insight.senses",
+            "--init_from=none --word=a --sentences=none --output=OUT --plot",
+        ),
     ],
 )
 def test_without_matplotlib_nothing_begins(

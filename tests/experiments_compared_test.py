@@ -1,4 +1,4 @@
-"""experiments.compare: differences, names, and runs that are still growing."""
+"""experiments.sweeps.compare: differences, names, and runs that are still growing."""
 
 import json
 import math
@@ -10,7 +10,7 @@ import pytest
 from compared_runs import a_run, edit
 from scipy import stats
 
-from experiments import compare, compared
+from experiments.sweeps import compare, compared
 
 
 def scored(fields, scores):
@@ -83,7 +83,7 @@ def test_many_differences_are_shortened_and_stand_below(tmp_path, capsys):
     )
     pytest.importorskip("matplotlib", reason="needs the report extra")
     found = compare.groups(compare.find([str(tmp_path / "[ab]")], "dev"), "accuracy")
-    from experiments import compare_page
+    from experiments.sweeps import compare_page
 
     drawn = compare_page.curves(found, "dev accuracy", "accuracy")
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == [

@@ -7,7 +7,8 @@ import pytest
 
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import terminal
-from experiments import architecture_diagrams, leak
+from experiments.claims import leak
+from experiments.pages import architecture_diagrams
 
 DOCS = Path(architecture_diagrams.__file__).parents[1] / "docs"
 IMAGES = DOCS / "images"
@@ -92,7 +93,7 @@ def test_what_it_does_not_take(tmp_path, capfd):
 @pytest.mark.parametrize("name", architecture_diagrams.NAMES)
 def test_the_diagrams_are_those_of_the_code(name):
     kept = (IMAGES / f"{name}.svg").read_text("utf-8")
-    said = "run: python -m experiments.architecture_diagrams"
+    said = "run: python -m experiments.pages.architecture_diagrams"
     assert kept == architecture_diagrams.svg(name), said
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import by_size, curves_report
+from experiments.claims import curves_report
+from experiments.lib import by_size
 
 
 def test_means_and_intervals():

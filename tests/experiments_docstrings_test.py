@@ -6,7 +6,7 @@ import pytest
 
 from bert_jax.data.sources import pydocs
 from bert_jax.errors import UserError
-from experiments import docstrings
+from experiments.english import docstrings
 
 SHARED = "All packages say this about what they return to you."
 

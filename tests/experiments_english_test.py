@@ -18,7 +18,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.workdir import metrics
 from experiments.english import by_kind, cloze, held_out, rounding, table
-from experiments.paper import execution
+from experiments.lib import execution
 
 
 def main_run(arguments):

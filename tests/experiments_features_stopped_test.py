@@ -13,7 +13,7 @@ import pytest
 from feature_runs import SENTENCES, columns, command_of, opened, results, write_data
 from runs import finish, start
 
-from experiments import feature_cache, feature_training, features
+from experiments.paper import feature_cache, feature_training, features
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,8 @@ def assert_same(choice, *folders):
 # The command, which ends itself once it has saved the first epoch.
 KILLED = """
 import os, signal, sys
-from experiments import feature_training, features
+from experiments.paper import feature_training
+from experiments.paper import features
 
 save = feature_training.Taggers._save
 

@@ -7,8 +7,8 @@ import pytest
 from feature_runs import SENTENCES, command_of, opened, results, write_data
 
 from bert_jax.models.tagger import FeatureTagger
-from experiments import feature_training, features
-from experiments.feature_choices import CHOICES, chosen
+from experiments.paper import feature_training, features
+from experiments.paper.feature_choices import CHOICES, chosen
 
 
 @pytest.fixture

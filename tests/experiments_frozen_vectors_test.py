@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from experiments import frozen_vectors
+from experiments.claims import frozen_vectors
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -14,8 +14,8 @@ import stand_ins
 from runs import taken
 
 from bert_jax.errors import UserError
-from experiments import glue, glue_table
-from experiments.glue_table import Result
+from experiments.paper import glue, glue_table
+from experiments.paper.glue_table import Result
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -227,7 +227,7 @@ def test_sigterm_reaches_the_run(tmp_path):
     )
     start = f"""
 import sys
-from experiments import glue
+from experiments.paper import glue
 glue.PROGRAM = (sys.executable, {str(program)!r})
 sys.exit(glue.main(["--data={tmp_path}", "--tasks=rte", "--output={tmp_path}"]))
 """

@@ -10,8 +10,8 @@ import pytest
 import stand_ins
 from runs import taken
 
-from experiments import by_size, grid_spread, spread_report
-from experiments.paper import execution
+from experiments.claims import grid_spread, spread_report
+from experiments.lib import by_size, execution
 
 
 def main_run(arguments):

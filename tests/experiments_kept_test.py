@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from bert_jax.errors import UserError
-from experiments import glue, kept
+from experiments.lib import kept
+from experiments.paper import glue
 
 GOOD = {"arguments": [], "scores": {"dev": {"accuracy": 0.5}}}
 KIND = glue.kind("rte")

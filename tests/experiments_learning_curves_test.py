@@ -18,15 +18,9 @@ from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import TextExample
-from experiments import (
-    both_losses,
-    by_size,
-    curves_report,
-    frozen_vectors,
-    review_sets,
-)
-from experiments import learning_curves as curves
-from experiments.paper import execution
+from experiments.claims import both_losses, curves_report, frozen_vectors, review_sets
+from experiments.claims import learning_curves as curves
+from experiments.lib import by_size, execution
 
 WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
 

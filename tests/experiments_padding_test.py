@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_jax.errors import UserError
-from experiments.benchmarks import finetuning_padding
+from experiments.speed import finetuning_padding
 
 SST2 = "sentence\tlabel\n" + 40 * "one\t0\ntwo words here\t1\n"
 

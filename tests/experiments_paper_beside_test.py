@@ -10,8 +10,9 @@ from paper_runs import command, data, kinds, planned
 
 from bert_jax.config import configuration
 from bert_jax.data import loader
+from experiments.lib import progress
 from experiments.paper import __main__ as paper
-from experiments.paper import beside, budget, options, progress, results, text
+from experiments.paper import beside, budget, options, results, text
 from families.elmo import streams
 
 __all__ = ["command", "data"]  # fixtures

@@ -7,7 +7,8 @@ import pytest
 from paper_runs import command, data
 
 from bert_jax.errors import UserError
-from experiments.paper import options, progress, runs
+from experiments.lib import progress, runs
+from experiments.paper import options
 
 __all__ = ["command", "data"]  # fixtures
 

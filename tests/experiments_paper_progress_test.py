@@ -7,8 +7,7 @@ import pytest
 
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
-from experiments import running
-from experiments.paper import progress, runs
+from experiments.lib import progress, running, runs
 
 
 def test_what_follows_a_program_begins_a_line(tmp_path, capfd):

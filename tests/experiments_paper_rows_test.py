@@ -6,8 +6,9 @@ import re
 import pytest
 from paper_runs import command, data, kinds, planned
 
+from experiments.lib import runs
 from experiments.paper import __main__ as paper
-from experiments.paper import options, runs
+from experiments.paper import options
 
 __all__ = ["command", "data"]  # fixtures
 

@@ -11,9 +11,8 @@ from paper_runs import command, data, main_run
 from runs import here
 
 from bert_jax.errors import UserError
-from experiments import running
+from experiments.lib import execution, progress, running, runs
 from experiments.paper import __main__ as paper
-from experiments.paper import execution, progress, runs
 
 __all__ = ["command", "data"]  # fixtures
 
@@ -172,8 +171,8 @@ time.sleep(60)
 PARENT = """
 import sys
 from pathlib import Path
-from experiments import running
-from experiments.paper import execution
+from experiments.lib import running
+from experiments.lib import execution
 with execution.alone(Path(sys.argv[1])) as lock:
     program = [sys.executable, "-c", sys.argv[2]]
     running.wait(program, Path(sys.argv[1]) / "log", [lock])

@@ -4,9 +4,10 @@ import pytest
 from paper_runs import command, data, kinds, planned
 
 from bert_jax.errors import UserError
+from experiments.lib import progress
+from experiments.lib.published import TABLE_6
 from experiments.paper import __main__ as paper
-from experiments.paper import options, progress, tables, tasks
-from experiments.published import TABLE_6
+from experiments.paper import options, tables, tasks
 
 __all__ = ["command", "data"]  # fixtures
 

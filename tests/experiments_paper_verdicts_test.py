@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.paper import verdicts
-from experiments.paper.verdicts import Claim, Pair
+from experiments.lib import verdicts
+from experiments.lib.verdicts import Claim, Pair
 
 
 def measured(**systems):

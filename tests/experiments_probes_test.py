@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 import bert_jax
-from experiments import probe_fits, probes
-from experiments.probe_fits import Set
-from experiments.vectors import Reader
+from experiments.insight import probe_fits, probes
+from experiments.insight.probe_fits import Set
+from experiments.lib.vectors import Reader
 
 # All are pieces of the run's small vocabulary.
 WORDS = ("the", "watch", "cats", "seven", "it", "go", "while", "a", "la", "se")

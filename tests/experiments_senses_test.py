@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import bert_jax
-from experiments import layer_plots, sense_scores, senses, word2vec
+from experiments.insight import sense_scores, senses, word2vec
+from experiments.lib import layer_plots
 
 SENTENCES = Path(senses.__file__).parent / "data" / "senses"
 WORDS = {"bank": "bank", "bat": "bat", "spring": "spring", "sagwa": "사과", "bae": "배"}

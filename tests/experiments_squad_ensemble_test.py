@@ -15,7 +15,7 @@ from bert_jax.training.step import init_state
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
 from configs.finetune import squad
-from experiments import squad_ensemble
+from experiments.paper import squad_ensemble
 from families.gpt.vocabulary import BYTE_PAIRS
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##a", "##b", "?"]

@@ -1,4 +1,4 @@
-"""experiments.sweep over config files of one's own."""
+"""experiments.sweeps.sweep over config files of one's own."""
 
 import re
 from pathlib import Path
@@ -8,8 +8,8 @@ import stand_ins
 from compared_runs import a_run
 from runs import here
 
-from experiments import compare, sweep
-from experiments.paper import execution
+from experiments.lib import execution
+from experiments.sweeps import compare, sweep
 
 OWN = """from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import Pretraining

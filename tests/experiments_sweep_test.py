@@ -1,4 +1,4 @@
-"""experiments.sweep and experiments.compare."""
+"""experiments.sweeps.sweep and experiments.sweeps.compare."""
 
 import json
 import re
@@ -9,8 +9,8 @@ from compared_runs import a_run, edit
 from runs import here
 
 from bert_jax.workdir import metrics
-from experiments import compare, sweep
-from experiments.paper import execution
+from experiments.lib import execution
+from experiments.sweeps import compare, sweep
 
 
 @pytest.fixture

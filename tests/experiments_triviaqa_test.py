@@ -6,7 +6,7 @@ import random
 import pytest
 
 from bert_jax.tasks.squad import data as squad
-from experiments import triviaqa
+from experiments.paper import triviaqa
 
 PAGES = {
     "wikipedia/Sunset.txt": "The film  Sunset\nBoulevard is of 1950.\n\nSunset Blvd.",

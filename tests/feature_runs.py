@@ -1,9 +1,9 @@
-"""Small commands of experiments.features, and what they leave."""
+"""Small commands of experiments.paper.features, and what they leave."""
 
 import json
 
 import bert_jax
-from experiments import features
+from experiments.paper import features
 
 # Of the corpus's words, all in the vocabulary: cats and dogs are entities, and so is
 # what stands between "over" and "dog".

@@ -247,7 +247,7 @@ def test_training_takes_the_steps_of_torch(folder, finished, tmp_path):
     pytest.importorskip("transformers", reason="the parity extra")
     from bert_jax.config import configuration
     from bert_jax.training import setup
-    from experiments import beside_transformers
+    from experiments.sameness import beside_transformers
 
     model = tmp_path / "model"
     run(folder, finished[0], "--mode=export", f"--output={model}")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from experiments import compiled, described, estimate, fits, plan
+from experiments.capacity import compiled, described, estimate, fits, plan
 
 SPEC = "configs/base.py"
 

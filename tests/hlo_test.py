@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments import hlo
+from experiments.capacity import hlo
 
 SIZES = {"data": 2, "fsdp": 2, "tensor": 4}  # 16 devices
 

@@ -253,7 +253,7 @@ EXAMPLE = dict.fromkeys(
         ("bert_jax/train.py", "import orbax.checkpoint", "orbax.checkpoint"),
         ("bert_jax/train.py", "from tensorboardX import x", "tensorboardX"),
         ("bert_jax/main.py", "from configs import common", "configs"),
-        ("bert_jax/main.py", "import experiments.glue", "experiments.glue"),
+        ("bert_jax/main.py", "import experiments.paper.glue", "experiments.paper.glue"),
         ("bert_jax/main.py", "from families.elmo import model", "families.elmo"),
         ("bert_jax/train.py", "import families", "families"),
         (

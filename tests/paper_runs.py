@@ -11,8 +11,9 @@ import stand_ins
 from runs import taken
 
 from bert_jax.config import configuration
+from experiments.lib import execution, runs
 from experiments.paper import __main__ as paper
-from experiments.paper import execution, options, runs
+from experiments.paper import options
 
 BASES = {"/ltr-": 0.5, "/gpt-": 0.6, "/elmo-": 0.4}
 
@@ -85,7 +86,7 @@ def budget_run(arguments):
 
 
 def features_run(arguments):
-    """In the place of experiments.features."""
+    """In the place of experiments.paper.features."""
     given = stand_ins.options(arguments)
     folder = Path(given["output"])
     folder.mkdir(parents=True, exist_ok=True)

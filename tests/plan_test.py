@@ -16,8 +16,9 @@ import pytest
 from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.training import memory, optimizer, sharding, step
-from experiments import columns, estimate, plan
-from experiments.devices import DEVICES
+from experiments.capacity import estimate, plan
+from experiments.capacity.devices import DEVICES
+from experiments.lib import columns
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -253,7 +254,7 @@ def test_on_devices_that_are_not_there(small):
     environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "experiments.plan", f"--config={small}"),
+            *(sys.executable, "-m", "experiments.capacity.plan", f"--config={small}"),
             *("--devices=512", "--device=h100", "--config.mesh.tensor=4"),
             *("--config.train.batch_size=1024", "--config.evaluate.batch_size=1024"),
         ],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import running
+from experiments.lib import running
 
 # Gets the arguments; what it prints is the program's output, and it ends with a status
 # as a program does, by sys.exit.

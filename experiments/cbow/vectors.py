@@ -18,7 +18,8 @@ import numpy as np
 
 from bert_jax import tokenization
 from bert_jax.runtime.storage import make_folder, write_atomically
-from experiments import command_line, ending, word2vec
+from experiments.insight import word2vec
+from experiments.lib import command_line, ending
 
 
 def main(argv: Sequence[str]) -> int:

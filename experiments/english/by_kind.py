@@ -23,9 +23,9 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.training import compilation, sharding
-from experiments import by_size, command_line, ending
 from experiments.english import held_out
 from experiments.english.held_out import HeldOut, Opened
+from experiments.lib import by_size, command_line, ending
 
 ALL = "all"
 

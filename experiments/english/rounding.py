@@ -16,7 +16,7 @@ import bert_jax
 from bert_jax import tokenization
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
-from experiments import command_line, ending
+from experiments.lib import command_line, ending
 
 _LENGTH = 64  # pieces of a line that are read
 

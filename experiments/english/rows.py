@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from experiments.lib.verdicts import interval
 from experiments.paper.systems import Column
-from experiments.paper.verdicts import interval
 
 COLUMNS = {
     column.task: column

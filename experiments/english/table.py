@@ -24,15 +24,15 @@ from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage, terminal, untrusted
 from bert_jax.workdir import metrics
-from experiments import by_size, command_line, ending
 from experiments.english import rows
 from experiments.english.rows import COLUMNS, NOTE, RANDOM, TRAINED, Score
-from experiments.paper import execution, progress, tasks
+from experiments.lib import by_size, command_line, ending, execution, progress
+from experiments.lib.running import ROOT
+from experiments.lib.runs import Run, digest
+from experiments.paper import tasks
 from experiments.paper.recorded import read_json
-from experiments.paper.runs import Run, digest
 from experiments.paper.sizes import SIZES
 from experiments.paper.systems import Column
-from experiments.running import ROOT
 
 _SET = (
     *("init_from", "seed", "train.seeds", "task.name", "task.data_dir"),

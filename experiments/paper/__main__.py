@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax.runtime.storage import write_atomically
-from experiments import command_line, ending
-from experiments.paper import execution, progress, results, runs, text
+from experiments.lib import command_line, ending, execution, progress, runs
+from experiments.paper import results, text
 from experiments.paper.options import Options, parse
 
 

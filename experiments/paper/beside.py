@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.glue.data import TASKS as GLUE
-from experiments import published
+from experiments.lib import published
+from experiments.lib.published import Published
+from experiments.lib.verdicts import Claim, Pair
 from experiments.paper import tables, whole
 from experiments.paper.systems import Column, Pretraining, System, Table
-from experiments.paper.verdicts import Claim, Pair
 from experiments.paper.whole import against
-from experiments.published import Published
 
 # Each system's name, and its row of table 1 and of table 4; BERT's is by its size.
 SYSTEMS = {

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
-from experiments import command_line, ending, kept
+from experiments.lib import command_line, ending, kept
 
 
 class Budget(NamedTuple):

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from bert_jax.errors import UserError
+from experiments.lib.verdicts import Claim, Pair
 from experiments.paper.systems import Table
-from experiments.paper.verdicts import Claim, Pair
 
 TABLES = ("imdb",)
 # Published figures of IMDb are after four (Sun et al. 2019).

@@ -10,10 +10,10 @@ from ml_collections import ConfigDict
 from bert_jax.config import configuration
 from bert_jax.config.configuration import field_of
 from bert_jax.errors import UserError
-from experiments import command_line
+from experiments.lib import command_line
+from experiments.lib.running import ROOT
 from experiments.paper import beside, checks, epochs, existing, tables, tasks, whole
 from experiments.paper.systems import Table
-from experiments.running import ROOT
 
 # What the tables set themselves; names that end in a full stop are whole groups.
 _SET = (

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from experiments.paper import plots
-from experiments.paper.progress import duration
+from experiments.lib import plots
+from experiments.lib.progress import duration
+from experiments.lib.verdicts import CONTRADICTED, REPRODUCED, Verdict
 from experiments.paper.results import Results
 from experiments.paper.text import (
     COSTS,
@@ -17,7 +18,6 @@ from experiments.paper.text import (
     published_rows,
     score_rows,
 )
-from experiments.paper.verdicts import CONTRADICTED, REPRODUCED, Verdict
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #111; max-width: 72rem;

@@ -6,10 +6,9 @@ from typing import Any
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 from bert_jax.workdir import metrics
-from experiments import kept
-from experiments.paper import runs
+from experiments.lib import kept, runs
+from experiments.lib.runs import Run
 from experiments.paper.options import Options
-from experiments.paper.runs import Run
 from experiments.paper.systems import Column, System
 
 

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments import kept
-from experiments.paper import budget, execution, progress, recorded, runs
+from experiments.lib import execution, kept, progress, runs
+from experiments.lib.runs import Run
+from experiments.lib.verdicts import Scores, Verdict, interval, judge
+from experiments.paper import budget, recorded
 from experiments.paper.options import Options
-from experiments.paper.runs import Run
 from experiments.paper.systems import AVERAGE, Column, System, Table
-from experiments.paper.verdicts import Scores, Verdict, interval, judge
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "tokenizers", "bert-jax")
 

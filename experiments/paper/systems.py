@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
+from experiments.lib.published import Published
+from experiments.lib.verdicts import Claim
 from experiments.paper.tasks import TASKS
-from experiments.paper.verdicts import Claim
-from experiments.published import Published
 
 # Scores as they are shown.
 _SCORES = {
@@ -44,7 +44,7 @@ class System(NamedTuple):
       paper: the row of the paper's table; empty: the paper has none.
       fields: of the fine-tuning config.
       share: percent of the pre-training steps that it starts from.
-      choice: of experiments.features, where the row is not fine-tuned.
+      choice: of experiments.paper.features, where the row is not fine-tuned.
       line: of a plot along `Table.axis`, whose point it is; `at`: where.
       tasks: those that it can do; empty: all of the table.
       after: the task that it is fine-tuned on first, if not empty.

@@ -3,11 +3,11 @@
 import itertools
 
 from bert_jax.errors import UserError
-from experiments import published
+from experiments.lib import published
+from experiments.lib.verdicts import Claim, Pair
 from experiments.paper import whole
 from experiments.paper.sizes import SIZES, shapes
 from experiments.paper.systems import Column, Pretraining, System, Table
-from experiments.paper.verdicts import Claim, Pair
 from experiments.paper.whole import MLM, against, column
 
 # Figure 5 is fine-tuned from checkpoints after these shares of the steps, in percent.
@@ -110,7 +110,7 @@ def _table6(name: str, size: str) -> Table:
     return Table(name, published.TABLE_6, tuple(systems), columns, claims, note=note)
 
 
-# Choices of experiments.features, as table 7 names them.
+# Choices of experiments.paper.features, as table 7 names them.
 CHOICES = {
     "embeddings": "Embeddings",
     "second_to_last": "Second-to-last hidden",

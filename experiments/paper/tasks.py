@@ -7,7 +7,7 @@ from typing import NamedTuple
 from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
 from bert_jax.tasks.glue.data import TASKS as GLUE
-from experiments import glue
+from experiments.paper import glue
 
 
 class Task(NamedTuple):
@@ -77,14 +77,14 @@ TASKS = {
         {"task.train_file": ("train.csv",), "task.dev_file": ("val.csv",)},
     ),
     "ner": Task("NER", ("ner.py",), _NER_FOLDERS, _NER),
-    # Its release, which experiments.triviaqa reads.
+    # Its release, which experiments.paper.triviaqa reads.
     "triviaqa": Task(
         "TriviaQA",
         (),
         ("TriviaQA", "triviaqa"),
         {"qa": ("qa/wikipedia-train.json",), "evidence": ("evidence",)},
     ),
-    # By experiments.features, not by bert_jax.main: the columns are the same files.
+    # By experiments.paper.features, not bert_jax.main: the columns are the same files.
     "features": Task("NER, features", (), _NER_FOLDERS, _NER),
     "imdb": Task(
         "IMDb",

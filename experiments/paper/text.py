@@ -3,10 +3,10 @@
 import math
 
 from bert_jax.runtime import terminal
-from experiments import published
-from experiments.paper.progress import duration
+from experiments.lib import published
+from experiments.lib.progress import duration
+from experiments.lib.verdicts import Part
 from experiments.paper.results import Cell, Results
-from experiments.paper.verdicts import Part
 
 
 def report(found: Results) -> str:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from bert_jax.tasks.glue.data import TASKS as GLUE
-from experiments import published
+from experiments.lib import published
+from experiments.lib.published import Published
+from experiments.lib.verdicts import Claim, Pair
 from experiments.paper.systems import Column, Pretraining, System, Table
-from experiments.paper.verdicts import Claim, Pair
-from experiments.published import Published
 
 MLM = Pretraining("mlm", kept=True)
 # Of systems that are fine-tuned on it first (section 4.2).

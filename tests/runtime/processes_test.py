@@ -13,7 +13,7 @@ from bert_jax.runtime import failures, processes
 from bert_jax.runtime.cluster import launchers
 from bert_jax.runtime.cluster.agreement import Stop
 from bert_jax.workdir import metrics
-from experiments import equal_runs
+from experiments.sameness import equal_runs
 
 
 def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopped(
@@ -23,7 +23,7 @@ def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopp
     record.mkdir()
     arguments = [f"--config={micro}", f"--workdir={workdir}"]
     mesh = ["--config.mesh.data=2", "--config.mesh.tensor=2"]
-    program = ["-m", "experiments.recorded_run", str(record)]
+    program = ["-m", "experiments.sameness.recorded_run", str(record)]
     # The second process signals itself when it has the batch of step 13.
     stopped = start_together(
         2, *arguments, *mesh, devices=2, program=[*program, "13", "--"]

@@ -45,9 +45,17 @@ if "READ_ONLY" in os.environ:
 sys.exit(main(sys.argv[2:]))
 """
 _IMPORTED = (
-    *("experiments.features", "experiments.probes", "experiments.senses"),
-    *("experiments.learning_curves", "experiments.squad_ensemble"),
-    *("experiments.triviaqa", "experiments.paper.__main__", "experiments.paper.page"),
+    *(
+        "experiments.paper.features",
+        "experiments.insight.probes",
+        "experiments.insight.senses",
+    ),
+    *("experiments.claims.learning_curves", "experiments.paper.squad_ensemble"),
+    *(
+        "experiments.paper.triviaqa",
+        "experiments.paper.__main__",
+        "experiments.paper.page",
+    ),
     *("sklearn.linear_model", "gensim.models", "matplotlib.figure"),
 )
 # What differs from start to start.
@@ -157,7 +165,7 @@ def main_of(name: str) -> Callable[[Sequence[str]], int]:
     """A command's main; what it would start is PROGRAM from now on."""
     import importlib
 
-    from experiments.paper import execution, runs
+    from experiments.lib import execution, runs
 
     execution.MAIN = PROGRAM
     execution.BUDGET = (*PROGRAM, "--kind=budget")

@@ -4,9 +4,9 @@
     python -m tests.system.experiments_faults --only=17 --seed=0
 
 Each trial is drawn from the seed and its number. `damaged`: a file that
-experiments.compare, glue or sweep reads is spoiled by rule; it must end well or with
-status 2 and one line, and as before once the file is whole again. `killed`: glue or
-sweep gets SIGKILL, SIGTERM or SIGINT at a random moment and is started again: all that
+experiments.sweeps.compare, glue or sweep reads is spoiled by rule; it must end well
+or with status 2 and one line, and as before once the file is whole again. `killed`: glue
+or sweep gets SIGKILL, SIGTERM or SIGINT at a random moment and is started again: all that
 it leaves must be as of an undisturbed one. `together`: two at once. `arguments`: of
 launch.sh tpu and local. experiments_program.py stands for the runs.
 
@@ -31,8 +31,9 @@ from pathlib import Path
 
 from bert_jax.runtime.cluster import local
 from bert_jax.runtime.terminal import table
-from experiments import compare, glue, sweep
-from experiments.paper import execution
+from experiments.lib import execution
+from experiments.paper import glue
+from experiments.sweeps import compare, sweep
 from launch import tpu
 from tests.system import malformed_files
 from tests.system.experiments_commands import PROGRAM

@@ -5,7 +5,7 @@ import functools
 import jax
 import pytest
 
-from experiments import programs
+from experiments.lib import programs
 
 
 @functools.cache

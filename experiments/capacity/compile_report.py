@@ -1,0 +1,133 @@
+"""Prints what the vendor's compiler says of a config's steps, beside the formulas."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_jax.errors import UserError
+from experiments.capacity import compiled, described, estimate
+from experiments.capacity.devices import DEVICES, USABLE
+from experiments.lib import programs
+
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A config for a described device."""
+
+    config: str
+    fields: list[str]
+    device: str
+    effort: str
+
+    def compile(self, index: int, changes: Sequence[str] = ()) -> dict[str, Any]:
+        """The training step of a phase; `changes` are more fields.
+
+        Raises:
+          UserError: the compiler's process failed.
+        """
+        case = {**dataclasses.asdict(self), "fields": [*self.fields, *changes]}
+        found = compiled.compile_case({**case, "mode": "train", "phase": index})
+        if "error" in found:
+            raise UserError(found["error"])
+        return found
+
+
+def show(asked: Asked, config: ConfigDict, changes: Sequence[list[str]]) -> bool:
+    """Compiles every phase and prints it; if one does not fit, the changes in turn.
+
+    Returns:
+      Whether the config fits as it is.
+    """
+    count = len(programs.task_of(config).phases())
+    fits = True
+    for index in range(count):
+        fits = _print(asked, config, index, ()) and fits
+    if fits:
+        return True
+    for change in changes:
+        print(f"\nwith {' '.join(change)}:")
+        changed = programs.load(asked.config, [*asked.fields, *change])
+        changed = programs.task_of(changed).config
+        if all([_print(asked, changed, index, change) for index in range(count)]):
+            return False
+    print("\nno change that is known fits: more devices or a smaller batch are needed")
+    return False
+
+
+def _print(asked: Asked, config: ConfigDict, index: int, change: Sequence[str]) -> bool:
+    found = asked.compile(index, change)
+    kind = DEVICES[described.family(asked.device)].compiler
+    formulas = estimate.needed(config, index, kind)
+    print(f"\n{lines(found, formulas)}", flush=True)
+    return fits(found)
+
+
+def total(found: Mapping[str, Any]) -> int:
+    """Bytes that a compiled program takes of a device."""
+    return sum(found["bytes"].values())
+
+
+def fits(found: Mapping[str, Any]) -> bool:
+    """Whether a device has the memory; a TPU's compiler knows it exactly."""
+    if "exhausted" in found:
+        return False
+    device = DEVICES[described.family(found["device"])]
+    # JAX cannot have all of a GPU's.
+    share = USABLE if device.compiler == "cuda" else GIB / 1e9
+    return total(found) <= share * device.memory
+
+
+def lines(found: Mapping[str, Any], formulas: float) -> str:
+    """A compiled step in words."""
+    axes = " ".join(f"{axis}={size}" for axis, size in found["mesh"].items())
+    text = [
+        f"{found['device']} ({axes}): a step of {found['rows']:,} rows of "
+        f"{found['length']}, traced in {found['seconds_to_trace']:.1f} s"
+    ]
+    if "exhausted" in found:
+        return "\n".join(
+            [*text, f"  does not fit: {found['exhausted']}", _formulas(formulas)]
+        )
+    parts = ", ".join(f"{name} {n / 1e9:.3f}" for name, n in found["bytes"].items())
+    whole, state = total(found), found["state"] / 1e9
+    said = "fits" if fits(found) else "does not fit"
+    memory = DEVICES[described.family(found["device"])].memory / 1e9
+    text += [
+        f"  compiled in {found['seconds_to_compile']:.1f} s (effort {found['effort']})",
+        f"  {whole / 1e9:.3f} GB of a device's {memory:g}: {said} ({parts}; the "
+        f"state's {state:.3f} is updated in place)",
+        f"{_formulas(formulas)}, {formulas / whole - 1:+.1%}",
+    ]
+    if "model" in found:
+        text.append(_model(found))
+    for name, (number, sent) in found["collectives"].items():
+        text.append(f"  {name}: {number}, {sent / 1e6:,.1f} MB sent by a device")
+    if found["unknown_loops"]:
+        text.append(
+            f"  {found['unknown_loops']} loop(s) of unknown length counted once"
+        )
+    products = ", ".join(f"{dtype} {n}" for dtype, n in found["products"].items())
+    text.append(f"  matrix products: {products}")
+    if found["products"].get("bfloat16"):
+        text += [f"    float32: {where}" for where in found["float32"]]
+    return "\n".join(text)
+
+
+def _model(found: Mapping[str, Any]) -> str:
+    times = found["model"]["ms"]
+    whole = sum(times.values())
+    parts = ", ".join(f"{name} {ms:.1f}" for name, ms in times.items())
+    return (
+        f"  a model of its {found['model']['kernels']:,} kernels: {whole:.1f} ms "
+        f"({parts}), {1e3 * found['rows'] / whole:,.0f} rows/s; not measured, without "
+        f"gaps, at {compiled.FLOPS:.0%} of the sheet's FLOP/s and "
+        f"{compiled.BANDWIDTH:.0%} of its bandwidth"
+    )
+
+
+def _formulas(bytes_: float) -> str:
+    return f"  by the formulas {bytes_ / 1e9:.3f} GB"

@@ -1,0 +1,286 @@
+"""Bytes and traffic of a training step, from shapes alone.
+
+What autodiff keeps for the backward pass is traced (`jax.eval_shape` of `jax.vjp`), for
+one and two layers and for two numbers of rows, and multiplied out; no array is made.
+"""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from bert_jax.models import attention
+from bert_jax.training import optimizer, sharding, state_shardings
+from bert_jax.training.memory import bytes_per_device
+from bert_jax.training.step import TrainState
+from experiments.capacity import described
+from experiments.lib import columns, programs
+
+# Values of config.model.remat.
+NO_REMAT, FULL_REMAT = "none", "full"
+
+
+# Arrays of a layer that autodiff keeps and the compiler does not, found by compiling
+# (`plan --compile`): dropout's masks, each LayerNorm's three in float32, and of the
+# attention's two of length x length in float32 one or both. (Without dropout there is
+# one; it stays where one of two does.) In a loop over the layers the compiler sees one
+# layer at a time.
+_COMPUTED_AGAIN: dict[str, dict[str, int]] = {
+    "tpu": {"masks": 3, "norms": 6, "scores": 2},
+    "tpu, scanned": {"scores": 1},
+    "cuda": {"masks": 3, "norms": 6, "scores": 1},
+    "cuda, scanned": {"scores": 1},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A number, and the formula that it is from."""
+
+    name: str
+    value: float
+    formula: str
+
+
+def mesh_of(config: ConfigDict, kind: str) -> Mesh:
+    """The config's mesh of the devices at hand, which stand for those of a kind.
+
+    Raises:
+      UserError: it does not fit them, or they do not have the config's attention.
+    """
+    own = config.copy_and_resolve_references()
+    platform = "gpu" if kind == "cuda" else kind
+    packed, seeds = own.corpus.packing, own.train.seeds
+    attention.check(own.model, platform, trains=True, packed=packed, seeds=seeds)
+    if kind == "cuda":
+        described.trace_without_cudnn()
+    own.model.attention = "einsum"  # the simulated devices are of another kind
+    return sharding.make_mesh(own)
+
+
+def state(config: ConfigDict, mesh: Mesh) -> TrainState:
+    """Shapes and shardings of parameters and optimizer state."""
+    return _state(config.to_json(), mesh)
+
+
+@functools.cache
+def _state(config: str, mesh: Mesh) -> TrainState:
+    own = ConfigDict(json.loads(config))
+    task = programs.task_of(own)
+    moments = own.mesh.optimizer
+    return state_shardings.abstract_state(
+        task.init_params, optimizer.make(own), mesh, moments
+    )
+
+
+def _split_bytes(params: Any) -> int:
+    """Bytes of one device's part of the parameters that fsdp splits."""
+    leaves = jax.tree.leaves(params)
+    return bytes_per_device([x for x in leaves if "fsdp" in x.sharding.spec])
+
+
+def memory(config: ConfigDict, mesh: Mesh, index: int, kind: str = "") -> list[Line]:
+    """Bytes of each device while a step of a phase runs.
+
+    Args:
+      index: of the training's phases.
+      kind: of the device, as in `devices`; empty: all that is traced is kept.
+    """
+    phase = programs.task_of(config).phases()[index]
+    own = state(config, mesh)
+    fsdp, tensor = mesh.shape["fsdp"], mesh.shape["tensor"]
+    params = bytes_per_device(own.params)
+    rows = phase.batch_size // (mesh.shape["data"] * fsdp) // phase.micro_batches
+    lines = [
+        Line("parameters", params, "4 bytes each / fsdp / tensor, where they divide"),
+        Line("optimizer", bytes_per_device(own.opt_state), "4 bytes for each moment"),
+        Line(
+            "gradients",
+            params * (1 if phase.micro_batches == 1 else 3 if kind else 2),
+            "as the parameters; with micro-batches their sum too"
+            + (", before and after" if kind else ""),
+        ),
+        Line(
+            "activations",
+            rows * activations(config, index, tensor, kind),
+            f"{rows} rows x what autodiff keeps of one (traced)"
+            + (", less what the compiler computes again" if kind else ""),
+        ),
+    ]
+    if kind == "tpu" and config.model.scan_layers and _share(config) < 1:
+        layers = config.model.num_hidden_layers * layer_parameters(config)
+        formula = "2 bytes each, copied before the loop over the layers, / tensor"
+        lines.append(Line("kernels", layers * _share(config) / fsdp / tensor, formula))
+    if fsdp > 1:
+        table = 4 * config.model.vocab_size * config.model.hidden_size
+        held = (table + 2 * _share(config) * layer_parameters(config)) / tensor
+        formula = "put together for use: the embeddings and two layers, / tensor"
+        if not config.model.scan_layers:
+            held = _split_bytes(own.params) * (fsdp - 1) * _share(config)
+            formula = "all parameters, put together once (with scan_layers: by layer)"
+        lines.append(Line("gathered", held, formula))
+    return lines
+
+
+def needed(config: ConfigDict, index: int, kind: str) -> float:
+    """Bytes of each device while a step of a phase runs: `memory`, added up.
+
+    Raises:
+      UserError: see `mesh_of`.
+    """
+    return sum(x.value for x in memory(config, mesh_of(config, kind), index, kind))
+
+
+def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> float:
+    """Bytes that one row of a batch takes on each device until the backward pass.
+
+    With `remat`, and on a TPU in a loop over the layers, one layer's are there for a
+    while besides. The compilers for accelerators compute some arrays again rather than
+    keep them.
+    """
+    remat = config.model.remat
+    scanned = bool(kind and config.model.scan_layers)
+    again = _COMPUTED_AGAIN.get(f"{kind}, scanned" if scanned else kind, {})
+    if remat != NO_REMAT:
+        again = {}
+    if again.get("scores") == 1 and not config.model.attention_probs_dropout_prob:
+        again = again | {"scores": 0}
+
+    def kept(layers: int, remat: Any) -> float:
+        left = {what: count * layers for what, count in again.items()}
+        total = 0.0
+        for shape, dtype, size in _kept(_small(config, layers, remat), index):
+            what = _what(shape, dtype, config)
+            if left.get(what, 0) > 0:
+                left[what] -= 1
+                continue
+            total += size / (tensor if _is_split(shape, config, tensor) else 1)
+        return total
+
+    one, two = kept(1, remat), kept(2, remat)
+    total = one + (config.model.num_hidden_layers - 1) * (two - one)
+    if remat != NO_REMAT or (scanned and kind == "tpu"):
+        total += kept(2, NO_REMAT) - kept(1, NO_REMAT)
+    return total
+
+
+def _small(config: ConfigDict, layers: int, remat: Any) -> str:
+    own = config.copy_and_resolve_references()
+    own.model.num_hidden_layers = layers
+    own.model.scan_layers = False
+    own.model.remat = remat
+    # What one row takes does not depend on these: traced once for all.
+    own.train.micro_batches = own.phase2.micro_batches = 1
+    own.mesh.data, own.mesh.fsdp, own.mesh.tensor = -1, 1, 1
+    return own.to_json()
+
+
+@functools.cache
+def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
+    """Shapes, dtypes, bytes for each row, of what the backward pass of a model needs.
+
+    Args:
+      index: of the training's phases.
+    """
+    task = programs.task_of(ConfigDict(json.loads(config)))
+    params = jax.eval_shape(lambda: nn.meta.unbox(task.init_params(jax.random.key(0))))
+    phase = task.phases()[index]
+
+    def pullback(params: Any, batch: Mapping[str, Any], key: Any) -> Any:
+        def loss(params: Any) -> Any:
+            return sum(task.loss(params, batch, key).values())
+
+        return jax.vjp(loss, params)[1]
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    two, three = (
+        jax.tree.leaves(
+            jax.eval_shape(pullback, params, columns.columns(task, phase, n), key)
+        )
+        for n in (2, 3)
+    )
+    # What does not grow with the rows is the parameters'.
+    return [
+        (less.shape, str(less.dtype), (more.size - less.size) * less.dtype.itemsize)
+        for less, more in zip(two, three, strict=True)
+        if more.size > less.size
+    ]
+
+
+def _what(shape: tuple[int, ...], dtype: str, config: ConfigDict) -> str:
+    """The kind of an array, as in `_COMPUTED_AGAIN`."""
+    if dtype == "bool":
+        return "masks"
+    if dtype == "float32" and len(shape) == 4 and shape[-1] == shape[-2]:
+        return "scores"
+    if dtype == "float32" and shape[-1] == config.model.hidden_size:
+        return "norms"
+    return ""
+
+
+def _is_split(shape: tuple[int, ...], config: ConfigDict, tensor: int) -> bool:
+    """Whether the tensor axis splits an array: by heads, inner size or vocabulary."""
+    model = config.model
+    heads = len(shape) == 4 and model.num_attention_heads in shape[1:3]
+    inner = shape[-1] == model.intermediate_size != model.hidden_size
+    vocabulary = shape[-1] == model.vocab_size and model.vocab_size % tensor == 0
+    return heads or inner or vocabulary
+
+
+def _share(config: ConfigDict) -> float:
+    """Of a parameter's four bytes, those in which it is put together."""
+    return jnp.dtype(config.model.dtype).itemsize / 4
+
+
+def layer_parameters(config: ConfigDict) -> int:
+    """Bytes of one layer's."""
+    hidden, inner = config.model.hidden_size, config.model.intermediate_size
+    return 4 * (4 * hidden * hidden + 2 * hidden * inner + 9 * hidden + inner)
+
+
+def traffic(config: ConfigDict, mesh: Mesh, index: int) -> list[Line]:
+    """Bytes that each device sends in a step of a phase over each axis, by rings.
+
+    Without what Muon puts together of its matrices: they are the encoder's alone.
+    """
+    phase = programs.task_of(config).phases()[index]
+    parts = phase.micro_batches
+    own = state(config, mesh)
+    data, fsdp, tensor = (mesh.shape[axis] for axis in sharding.AXES)
+    split = _split_bytes(own.params)
+    rest = bytes_per_device(own.params) - split
+    again = config.model.remat != NO_REMAT
+    # Unrolled layers' parameters are put together once, before the first part.
+    gathers = (2 + again) * parts if config.model.scan_layers else 1
+    rows = phase.batch_size // (data * fsdp)
+    itemsize = jnp.dtype(config.model.dtype).itemsize
+    hidden = rows * phase.shapes["input_ids"][-1] * config.model.hidden_size * itemsize
+    # Forward after attention and feed-forward; backward before their first products,
+    # of which attention has three.
+    sums = (2 + 4 + 2 * again) * config.model.num_hidden_layers + 2
+    return [
+        Line(
+            "data",
+            2 * (data - 1) / data * parts * bytes_per_device(own.params),
+            "2 (n-1)/n x gradients x parts",
+        ),
+        Line(
+            "fsdp",
+            (fsdp - 1) * (gathers * _share(config) + parts) * split
+            + 2 * (fsdp - 1) / fsdp * parts * rest,
+            f"(n-1)/n x parameters x {gathers + parts}: gathered {gathers} x in "
+            f"{config.model.dtype}, their gradients reduced and scattered {parts} x",
+        ),
+        Line(
+            "tensor",
+            2 * (tensor - 1) / tensor * hidden * sums,
+            f"2 (n-1)/n x rows x length x hidden x {itemsize} bytes x {sums} sums",
+        ),
+    ]

@@ -1,0 +1,236 @@
+"""A compiled program's kernels: what each should cost, and what a profile says it did.
+
+The model: a kernel takes the longest of its bytes at the memory's speed, its matrix
+products at their peak and its integer operations (random bits) at theirs. Bytes are
+those of its operands and results, once, so a look-up counts its whole table. An
+attention kernel (our own or cuDNN's) multiplies each query with each key, whatever it
+skips. It knows no gaps between kernels, and no FLOPs of other kernels that are opaque
+to XLA.
+"""
+
+import collections
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.capacity import hlo
+
+# They move no data, or their operands' kernels have done so.
+_FREE = frozenset(
+    (
+        *("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "iota"),
+        *("after-all", "partition-id", "replica-id", "copy-done", "async-done"),
+        *("opt-barrier", "async-update"),
+    )
+)
+_INTEGER = frozenset(
+    (
+        *("add", "subtract", "multiply", "and", "or", "xor", "not", "shift-left"),
+        *("shift-right-logical", "shift-right-arithmetic"),
+    )
+)
+# 32-bit integer operations a second of an H100 or H200: 64 a clock in each of 132
+# processors (CUDA C++ programming guide, table of arithmetic throughput) at 1.98 GHz.
+INTEGER = 132 * 64 * 1.98e9
+# Matrix products of the attention kernels of models/kernels/fused.py and cuDNN.
+_ATTENTION = {
+    **{"attention_forward": 2, "attention_backward": 5},
+    **{"dot_product_attention_fwd": 2, "dot_product_attention_bwd": 5},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Peaks:
+    """What a device does in a second."""
+
+    flops: Mapping[str, float]  # of matrix products, by dtype
+    bytes: float
+    integer: float  # operations
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """An instruction that the device runs, with what it reads, writes and computes."""
+
+    name: str
+    what: str  # the operation, or what a custom call calls
+    where: str  # its path in the program
+    bytes: int
+    flops: int
+    dtype: str  # of the matrix product's left side
+    integer: int  # operations on integers, which draw random bits
+    times: int = 1  # in a run of the program
+
+    def seconds(self, peaks: Peaks) -> float:
+        """By the model, of one run of the program."""
+        known = peaks.flops.get(self.dtype, max(peaks.flops.values()))
+        return self.times * max(
+            self.bytes / peaks.bytes, self.flops / known, self.integer / peaks.integer
+        )
+
+
+def kernels(program: hlo.Program) -> list[Kernel]:
+    """The kernels of a compiled program."""
+    return list(_kernels(program, program.entry, 1))
+
+
+def _kernels(program: hlo.Program, computation: str, times: int) -> Iterator[Kernel]:
+    """The kernels of a computation that runs so many times."""
+    others = program.computations[computation]
+    for own in others.values():
+        if own.op == "while":
+            body = own.attribute(r"body=%([^\s,]+)")
+            yield from _kernels(program, body, times * program.trips(own))
+        elif own.op == "call":
+            yield from _kernels(program, own.attribute(r"to_apply=%([^\s,]+)"), times)
+        elif own.op not in _FREE:
+            yield _kernel(program, own, others, times)
+
+
+def _kernel(
+    program: hlo.Program,
+    own: hlo.Instruction,
+    others: Mapping[str, hlo.Instruction],
+    times: int,
+) -> Kernel:
+    moved = sum(hlo.size(others[o].shape) for o in own.operands if o in others)
+    flops, dtype, integer = _work(program, own, others)
+    return Kernel(
+        name=own.name,
+        what=own.attribute(r'custom_call_target="([^"]*)"') or own.op,
+        where=own.where,
+        bytes=moved + hlo.size(_without_workspace(own)),
+        flops=flops,
+        dtype=dtype,
+        integer=integer,
+        times=times,
+    )
+
+
+def _work(
+    program: hlo.Program, own: hlo.Instruction, others: Mapping[str, hlo.Instruction]
+) -> tuple[int, str, int]:
+    """FLOPs of matrix products, the dtype of a left side, integer operations."""
+    if own.op == "fusion":
+        inner = program.computations[own.attribute(r"calls=%([^\s,]+)")]
+        parts = [_work(program, one, inner) for one in inner.values()]
+        dtypes = [dtype for _, dtype, _ in parts if dtype]
+        flops = sum(part[0] for part in parts)
+        integer = sum(part[2] for part in parts)
+        return flops, dtypes[0] if dtypes else "", integer
+    if flops := _attention(own, others):
+        return flops, "bfloat16", 0
+    contracted = own.attribute(r"lhs_contracting_dims=\{([\d,]*)\}")
+    if own.op == "custom-call":
+        contracted = own.attribute(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
+    if contracted and own.operands and own.operands[0] in others:
+        dtype, sizes = hlo.arrays(others[own.operands[0]].shape)[0]
+        _, result = hlo.arrays(own.shape)[0]
+        summed = math.prod(sizes[int(i)] for i in re.findall(r"\d+", contracted))
+        return 2 * math.prod(result) * summed, hlo.dtype_of(dtype), 0
+    arrays = hlo.arrays(own.shape)
+    if own.op in _INTEGER and arrays and arrays[0][0] in ("u32", "s32"):
+        return 0, "", math.prod(arrays[0][1])
+    return 0, "", 0
+
+
+def _attention(own: hlo.Instruction, others: Mapping[str, hlo.Instruction]) -> int:
+    """FLOPs of an attention kernel; 0 of any other."""
+    names = own.where.split("/") if own.op == "custom-call" else ()
+    products = sum(_ATTENTION.get(name, 0) for name in names)
+    if not products:
+        return 0
+    (_, query), (_, keys) = (hlo.arrays(others[o].shape)[0] for o in own.operands[:2])
+    batch, length, heads, size = query
+    return 2 * products * batch * heads * length * keys[1] * size
+
+
+def _without_workspace(own: hlo.Instruction) -> str:
+    """A custom call's result without the bytes that it uses as scratch memory."""
+    if own.op != "custom-call" or not own.shape.startswith("("):
+        return own.shape
+    return re.sub(r"[su]8\[\d+\]", "", own.shape)
+
+
+def measured(folder: Path) -> dict[str, float]:
+    """Seconds by kernel's name, added over a profile that `jax.profiler` wrote.
+
+    On a GPU a kernel that no instruction claims (a CUDA graph's) has its own name.
+    """
+    import jax
+
+    seconds: collections.Counter[str] = collections.Counter()
+    for path in folder.rglob("*.xplane.pb"):
+        planes = list(jax.profiler.ProfileData.from_file(str(path)).planes)
+        devices = [p for p in planes if p.name.startswith("/device:GPU")]
+        for plane in devices or planes:
+            for line in plane.lines:
+                if devices and not line.name.startswith("Stream"):
+                    continue
+                for event in line.events:
+                    name = dict(event.stats).get("hlo_op")
+                    if name or devices:
+                        seconds[str(name or event.name)] += event.duration_ns / 1e9
+    return dict(seconds)
+
+
+def beside(
+    program: Sequence[Kernel],
+    profile: Mapping[str, float],
+    peaks: Peaks,
+    steps: int,
+    top: int = 30,
+) -> dict[str, Any]:
+    """The model and the profile of `steps` runs of a program, side by side.
+
+    Returns:
+      `model_ms` and `measured_ms` of a run, by kind too; `kernels`: of the longest by
+      either, the model's and the measured milliseconds and what they move and compute.
+    """
+    known = {kernel.name: kernel for kernel in program}
+    containers = {"while", "call", "conditional"}
+    rows = []
+    kinds: dict[str, list[float]] = {}
+    for name in {*known, *profile}:
+        kernel = known.get(name)
+        if kernel is None and name.partition(".")[0] in containers:
+            continue  # its own kernels are listed
+        model = 1e3 * kernel.seconds(peaks) if kernel else 0.0
+        real = 1e3 * profile.get(name, 0.0) / steps
+        kind = "not in the program"
+        if kernel:
+            kind = "matrix products" if kernel.flops else "everything else"
+        for index, value in enumerate((model, real)):
+            kinds.setdefault(kind, [0.0, 0.0])[index] += value
+        more = dataclasses.asdict(kernel) if kernel else {"name": name}
+        rows.append({**more, "model_ms": model, "measured_ms": real})
+    rows.sort(key=lambda row: -max(row["model_ms"], row["measured_ms"]))
+    return {
+        "model_ms": sum(model for model, _ in kinds.values()),
+        "measured_ms": sum(real for _, real in kinds.values()),
+        "kinds": kinds,
+        "kernels": rows[:top],
+    }
+
+
+def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """`beside`'s kernels as rows of a table, under `HEADER`."""
+    return [
+        (
+            f"{row['measured_ms']:.3f}",
+            f"{row['model_ms']:.3f}",
+            f"{row.get('bytes', 0) * row.get('times', 1) / 1e6:,.1f}",
+            f"{row.get('flops', 0) * row.get('times', 1) / 1e9:,.1f}",
+            f"{row.get('integer', 0) * row.get('times', 1) / 1e9:,.2f}",
+            row.get("what", "")[:20],
+            row["name"][:32],
+            row.get("where", "")[-60:],
+        )
+        for row in found["kernels"]
+    ]
+
+
+HEADER = ("ms", "model ms", "MB", "GFLOP", "G int", "what", "kernel", "where")

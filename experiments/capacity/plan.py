@@ -1,0 +1,313 @@
+"""What a training run needs of N devices, and how long it takes on them.
+
+    python -m experiments.capacity.plan --config=configs/large.py --device=v5e:4x4 \
+        [--efficiency=0.4] [--config.FIELD=VALUE ...]
+    python -m experiments.capacity.plan --config=configs/large.py \
+        --device=v5e:4x4 --compile [--effort=full] [--config.FIELD=VALUE ...]
+
+A TPU slice is named by its topology, as in v5e:4x4, v5p:4x4x4 and v6e:8x8; of GPUs,
+--devices says how many (1). Nothing is computed or allocated, and no data is read.
+
+By itself it works with formulas, anywhere. Memory is parameters, optimizer, gradients
+and what autodiff keeps. Time is model FLOPs at a share of the peak that has to be
+assumed (--efficiency; a run's `mfu` is the measured one), the reading and writing of
+parameters and moments, and the traffic between devices, which overlaps with computing
+wholly (the lower figure) or not at all (the higher one).
+
+With --compile the vendor's compiler (the extra `ahead`; it needs no device) compiles
+the run's own step for a slice, or for one h100 or h200: bytes by the compiler beside
+the formulas', whether they fit, what devices send each other, matrix products by dtype,
+and of a GPU a model of the step's time. Where it does not fit, the cheapest change that
+does is compiled too.
+--effort=quick, the default, searches less for fast code: four times sooner, and memory
+within some percent of --effort=full, with which a run compiles.
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from flax.traverse_util import flatten_dict
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from bert_jax.errors import UserError
+from bert_jax.models.heads import count_parameters
+from bert_jax.runtime.terminal import table
+from bert_jax.training.memory import bytes_per_device
+from experiments.capacity import compile_report, compiled, described, estimate
+from experiments.capacity.devices import DEVICES, USABLE, Device
+from experiments.lib import ending, programs
+from experiments.lib.command_line import Parser, with_fields
+
+MOST_DEVICES = 65536  # that JAX can simulate here in seconds
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints the plan; gives the exit status, 2 where it does not fit."""
+    return ending.status(lambda: _main(argv), "stopped")
+
+
+def _main(argv: Sequence[str]) -> int:
+    options, fields = parse(argv)
+    simulate(options.devices)
+    config = programs.task_of(programs.load(options.config, fields)).config
+    name = described.family(options.device)
+    told = advice(config, DEVICES[name])
+    if options.compile:
+        found = compile_report.Asked(
+            options.config, fields, options.device, options.effort
+        )
+        return 0 if compile_report.show(found, config, told.changes) else 2
+    print(report(config, name, options.efficiency))
+    if not told.fits:
+        raise UserError(told.line)
+    return 0
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and the config's fields.
+
+    Raises:
+      UserError: an option that is missing, unknown or out of its range.
+    """
+    parser = Parser("experiments.capacity.plan")
+    parser.add_argument("--config", required=True, help="a config file")
+    parser.add_argument(
+        "--device",
+        help=f"required: a slice, as v5e:4x4, or one of {', '.join(DEVICES)}",
+    )
+    parser.add_argument(
+        "--devices", type=int, help="how many (1); a slice says it itself"
+    )
+    parser.add_argument(
+        "--efficiency", type=float, default=0.4, help="share of the peak, in (0, 1]"
+    )
+    parser.add_argument(
+        "--compile", action="store_true", help="with the vendor's compiler"
+    )
+    parser.add_argument("--effort", choices=compiled.EFFORTS, default="quick")
+    options, fields = with_fields(parser, argv)
+    programs.load(options.config, fields)  # a typo in it is reported first
+    if not (device := options.device):
+        parser.error("the following arguments are required: --device")
+    count = described.count(device)
+    if described.family(device) not in DEVICES or (":" in device and not count):
+        known = ", ".join(DEVICES)
+        raise UserError(f"--device={device}: one of {known}; a slice as v5e:4x4")
+    if options.compile and DEVICES[described.family(device)].compiler == "cuda":
+        count = 1  # a card
+    if count and options.devices not in (None, count):
+        raise UserError(f"--devices={options.devices}: {device} has {count}")
+    if options.compile:
+        described.kind(device)
+    options.devices = count or (1 if options.devices is None else options.devices)
+    if not 1 <= options.devices <= MOST_DEVICES:
+        raise UserError(
+            f"--devices={options.devices}: a number from 1 to {MOST_DEVICES:,}"
+        )
+    if not 0 < options.efficiency <= 1:
+        raise UserError(f"--efficiency={options.efficiency:g}: in (0, 1]")
+    return options, fields
+
+
+def simulate(count: int) -> None:
+    """Makes JAX believe in so many devices; before it is used."""
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", count)
+
+
+def report(config: ConfigDict, name: str, efficiency: float) -> str:
+    """Memory, FLOPs, traffic and time, with the formulas."""
+    device = DEVICES[name]
+    mesh = estimate.mesh_of(config, device.compiler)
+    task, model = programs.task_of(config), config.model
+    params = count_parameters(estimate.state(config, mesh).params)
+    axes = " ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
+    text = [
+        f"{mesh.size} x {name} ({axes}): {params:,} parameters with heads; "
+        f"{model.dtype} matmuls, remat {model.remat}, scan_layers {model.scan_layers}",
+        f"{name}: {device.bfloat16 / 1e12:g} TFLOP/s in bfloat16, "
+        f"{device.float32 / 1e12:g} in float32, {device.memory / 1e9:g} GB at "
+        f"{device.bandwidth / 1e9:g} GB/s, {device.link / 1e9:g} GB/s to the "
+        f"{device.node} of its node, {device.network / 1e9:g} GB/s beyond",
+        f"  ({device.source})",
+    ]
+    lower = higher = 0.0
+    for index, phase in enumerate(task.phases()):
+        flops = task.flops(phase.shapes)
+        times = seconds(config, device, mesh, index, flops, efficiency)
+        fast, slow = bounds(times)
+        lower, higher = lower + phase.steps * fast, higher + phase.steps * slow
+        length = phase.shapes["input_ids"][-1]
+        text += [
+            f"\n{phase.steps:,} steps of {phase.batch_size:,} at length {length}: "
+            f"{flops:.4g} FLOPs a step (3 x forward, matrix products)\n",
+            *_tables(config, name, mesh, index),
+            table(
+                [
+                    *((x.name, f"{x.value * 1e3:.2f} ms", x.formula) for x in times),
+                    ("step", f"{fast * 1e3:.2f} ms", "traffic overlaps wholly"),
+                    ("step", f"{slow * 1e3:.2f} ms", "traffic does not overlap"),
+                ],
+                ("time of a step", "", ""),
+            ),
+        ]
+    recipe = f"{duration(lower)} to {duration(higher)}, evaluation and saving apart"
+    return "\n".join([*text, f"\nthe recipe: {recipe}"])
+
+
+def _tables(config: ConfigDict, name: str, mesh: Mesh, index: int) -> list[str]:
+    """A phase's memory and traffic."""
+    device = DEVICES[name]
+    held = estimate.memory(config, mesh, index, device.compiler)
+    sent = estimate.traffic(config, mesh, index)
+    total = sum(line.value for line in held)
+    whole = f"of {device.memory / 1e9:g} GB; {1 - USABLE:.0%} is left to XLA"
+    return [
+        table(
+            [
+                *((x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in held),
+                ("together", f"{total / 1e9:.3f} GB", whole),
+            ],
+            ("memory of a device", "", ""),
+        ),
+        "",
+        table(
+            [(x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in sent],
+            ("sent by a device in a step", "", ""),
+        ),
+        "",
+    ]
+
+
+def seconds(
+    config: ConfigDict,
+    device: Device,
+    mesh: Mesh,
+    index: int,
+    flops: float,
+    efficiency: float,
+) -> list[estimate.Line]:
+    """Where the time of a step goes: two lines of computing, three of traffic."""
+    peak = device.bfloat16 if config.model.dtype == "bfloat16" else device.float32
+    again = 1 if config.model.remat == estimate.NO_REMAT else 4 / 3
+    own = estimate.state(config, mesh)
+    # Parameters and moments are read and written, gradients read.
+    moved = 2 * bytes_per_device(own) + bytes_per_device(own.params)
+    lines = [
+        estimate.Line(
+            "matrix products",
+            flops * again / (mesh.size * peak * efficiency),
+            f"FLOPs{' x 4/3' if again > 1 else ''} / {mesh.size} / "
+            f"{peak / 1e12:g} TFLOP/s / {efficiency:g}",
+        ),
+        estimate.Line(
+            "optimizer",
+            moved / device.bandwidth,
+            f"{moved / 1e9:.3f} GB / {device.bandwidth / 1e9:g} GB/s",
+        ),
+    ]
+    inner = mesh.size
+    for line in estimate.traffic(config, mesh, index):
+        # The tensor axis is the innermost: its devices stand side by side.
+        within = inner <= device.node or mesh.shape[line.name] == 1
+        rate = device.link if within else device.network
+        formula = f"{line.value / 1e9:.3f} GB / {rate / 1e9:g} GB/s"
+        lines.append(estimate.Line(line.name, line.value / rate, formula))
+        inner //= mesh.shape[line.name]
+    return lines
+
+
+def bounds(times: Sequence[estimate.Line]) -> tuple[float, float]:
+    """The time of a step from `seconds`, if traffic overlaps wholly and not at all."""
+    computing, sending = (sum(x.value for x in part) for part in (times[:2], times[2:]))
+    return max(computing, sending), computing + sending
+
+
+def duration(time: float) -> str:
+    """A time in words, from seconds."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if time > 2 * size:
+            return f"{time / size:.1f} {unit}"
+    return f"{time:.1f} s"
+
+
+def needed(config: ConfigDict, device: Device) -> float:
+    """Bytes of a device in the phase that needs most.
+
+    Raises:
+      UserError: the mesh does not fit the devices, or the batch the mesh.
+    """
+    count = len(programs.task_of(config).phases())
+    return max(estimate.needed(config, i, device.compiler) for i in range(count))
+
+
+class Advice(NamedTuple):
+    """Whether a config fits by the formulas, and else what would."""
+
+    fits: bool
+    line: str
+    changes: list[list[str]]  # flags, the cheapest change first
+
+
+def advice(config: ConfigDict, device: Device) -> Advice:
+    """Compares with what a device has; tries changes that do not change results."""
+    room = device.memory * USABLE
+    need = needed(config, device)
+    if need <= room:
+        return Advice(True, "", [])
+    found: dict[str, tuple[list[str], float]] = {}
+    for kind, fields in candidates(config):
+        if kind in found or (kind == "all" and found):
+            continue
+        changed = config.copy_and_resolve_references()
+        changed.update_from_flattened_dict(fields)
+        try:
+            less = needed(changed, device)
+        except UserError:
+            continue
+        if less <= room:
+            now = flatten_dict(config.to_dict(), sep=".")
+            new = [f"--config.{k}={v}" for k, v in fields.items() if now[k] != v]
+            found[kind] = new, less
+    start = (
+        f"does not fit: {need / 1e9:.1f} GB of each device's "
+        f"{device.memory / 1e9:g} GB, of which {room / 1e9:.1f} can be used"
+    )
+    if not found:
+        more = "more devices or a smaller train.batch_size are needed"
+        return Advice(False, f"{start}; {more}", [])
+    ways = [f"{' '.join(new)} ({less / 1e9:.1f} GB)" for new, less in found.values()]
+    line = f"{start}; it would with {', or with '.join(ways)}"
+    return Advice(False, line, [new for new, _ in found.values()])
+
+
+def candidates(config: ConfigDict) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Changes that save memory without changing the results, cheapest first."""
+    count = jax.device_count()
+    rows = max(phase.batch_size for phase in programs.task_of(config).phases())
+    remat = {"model.remat": estimate.FULL_REMAT, "model.scan_layers": True}
+    parts = [2**i for i in range(1, 1 + int(math.log2(rows)))]
+    for part in parts:
+        cut = part * max(config.train.micro_batches, 1)
+        yield "parts", {"train.micro_batches": cut}
+    for part in parts if config.phase2.fraction else ():
+        both = {"train.micro_batches": max(part // 4, 1), "phase2.micro_batches": part}
+        yield "parts", both
+    if config.model.remat == estimate.NO_REMAT:
+        yield "remat", remat
+    for size in (2**i for i in range(1, 1 + int(math.log2(count)))):
+        if size > config.mesh.fsdp:
+            yield "fsdp", {"mesh.data": -1, "mesh.fsdp": size}
+    for part in parts:
+        cut = {"train.micro_batches": part, "phase2.micro_batches": part}
+        yield "all", {**cut, **remat}
+        yield "all", {**cut, **remat, "mesh.data": -1, "mesh.fsdp": count}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,181 @@
+"""What learning_curves writes: tables, verdicts, plots, results.json."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from bert_jax.runtime import terminal
+from experiments.lib import by_size
+from experiments.lib.verdicts import Claim, Pair, Verdict, interval, judge
+from experiments.speed import measuring
+
+FINE, LTR = "fine-tuned", "left to right, fine-tuned"
+MEAN, CLS = "features, mean of pieces", "features, [CLS]"
+SYSTEMS = (FINE, LTR, MEAN, CLS)
+Key: TypeAlias = tuple[str, int, int]  # system, number of examples, draw
+# Of each epoch (features: once): step, epoch, and train_ and test_ accuracy and loss.
+Series: TypeAlias = list[dict[str, float]]
+Found: TypeAlias = Mapping[Key, Series]
+
+
+def claims(counts: Sequence[int], systems: Sequence[str]) -> list[Claim]:
+    """What the paper says of other tasks, asked of each number of examples."""
+    others = [name for name in (MEAN, CLS) if name in systems]
+    found = [
+        Claim(
+            "Fine-tuning is better than a classifier on frozen vectors",
+            "table 7, on named entities with a BiLSTM on top",
+            tuple(Pair(FINE, name, f"{n}") for n in counts for name in others),
+        )
+    ]
+    if LTR in systems:
+        pairs = tuple(Pair(FINE, LTR, f"{count}") for count in counts)
+        text = "Masked LM is better than left to right"
+        found.append(Claim(text, "section 5.1, on other tasks", pairs))
+    return found
+
+
+def write(output: Path, found: Found, facts: Mapping[str, Any], draws: int) -> str:
+    """Writes report.txt, results.json and the plots; returns the report."""
+    counts = sorted({key[1] for key in found})
+    systems = [name for name in SYSTEMS if any(key[0] == name for key in found)]
+    scores = {
+        (name, f"{count}"): {
+            draw: 100 * found[name, count, draw][-1]["test_accuracy"]
+            for draw in range(draws)
+        }
+        for name in systems
+        for count in counts
+    }
+    columns = [f"{count}" for count in counts]
+    judged = [judge(claim, scores, columns, draws) for claim in claims(counts, systems)]
+    parts = [
+        measuring.introduction(facts),
+        "Test accuracy in percent after the last epoch: mean over draws, +- half of "
+        "the 95% interval\n"
+        + terminal.table(
+            [(name, *(_cell(scores[name, n]) for n in columns)) for name in systems],
+            ("", *(f"{count:,}" for count in counts)),
+        ),
+        *map(_verdict, judged),
+        "By epochs: where the test loss (nats) is lowest, and the last epoch\n"
+        + _epochs(found, counts, [name for name in (FINE, LTR) if name in systems]),
+    ]
+    text = "\n\n".join(parts)
+    _draw(output, found, counts, systems, scores)
+    results = {
+        **facts,
+        "runs": [dict(zip(("system", "examples", "draw"), key, strict=True))
+                 | {"epochs": epochs} for key, epochs in found.items()],
+        "claims": [_plain(verdict) for verdict in judged],
+    }  # fmt: skip
+    by_size.write(output, results, text)
+    return f"{text}\n\nwritten: {output}/report.txt, results.json, *.png"
+
+
+def _cell(values: Mapping[int, float]) -> str:
+    mean, reach = _mean(list(values.values()))
+    is_known = len(values) > 1 and math.isfinite(reach)
+    return f"{mean:.1f} +- {reach:.1f}" if is_known else f"{mean:.1f}"
+
+
+def _mean(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and half of its interval; 0 where one value has none."""
+    if len(values) < 2:
+        return values[0], 0.0
+    low, high = interval(values)
+    return statistics.fmean(values), (high - low) / 2
+
+
+def _verdict(verdict: Verdict) -> str:
+    """The claim, its word, and each comparison's difference by number of examples."""
+    rows = [
+        (f"{part.pair.first} less {part.pair.second}", f"{int(part.pair.column):,}",
+         f"{part.mean:+.1f}", by_size.between(part.low, part.high, 1),
+         part.word + (f" ({part.why})" if part.why else ""))
+        for part in verdict.parts
+    ]  # fmt: skip
+    header = ("points", "examples", "mean", "95% interval", "")
+    said = f"{verdict.claim.text} ({verdict.claim.source}): {verdict.word}"
+    return f"{said}; {verdict.why}\n{terminal.table(rows, header)}"
+
+
+def _plain(verdict: Verdict) -> dict[str, Any]:
+    comparisons = [
+        {**part.pair._asdict(), "differences": part.differences, "verdict": part.word}
+        for part in verdict.parts
+    ]
+    return {
+        "claim": verdict.claim.text,
+        "verdict": verdict.word,
+        "comparisons": comparisons,
+    }
+
+
+def by_epoch(found: Found, system: str, count: int, name: str) -> by_size.Points:
+    """A number after each epoch: mean over draws, half of the interval."""
+    draws = [each for key, each in found.items() if key[:2] == (system, count)]
+    points = []
+    for lines in zip(*draws, strict=True):
+        points.append((lines[0]["epoch"], *_mean([line[name] for line in lines])))
+    return points
+
+
+def epochs_a_step(found: Found, count: int) -> float:
+    """More than 1 where the examples are fewer than a batch: no epoch ends there."""
+    first = found[FINE, count, 0][0]
+    return first["epoch"] / first["step"]
+
+
+def _epochs(found: Found, counts: Sequence[int], systems: Sequence[str]) -> str:
+    rows = []
+    for system in systems:
+        for count in counts:
+            test = by_epoch(found, system, count, "test_loss")
+            best = min(test, key=lambda point: (math.isnan(point[1]), point[1]))
+            a_step = epochs_a_step(found, count)
+            at = f"step {best[0] / a_step:.0f}" if a_step > 1 else f"{best[0]:.1f}"
+            last = [
+                by_epoch(found, system, count, name)[-1][1]
+                for name in ("train_loss", "test_accuracy", "train_accuracy")
+            ]
+            accuracies = (f"{100 * value:.1f}" for value in last[1:])
+            begin = (system, f"{count:,}", at, best[1])
+            rows.append((*begin, test[-1][1], last[0], *accuracies))
+    header = ("", "examples", "lowest at", "loss", "test at the end", "training",
+              "test accuracy", "training")  # fmt: skip
+    notes = [
+        f"{count:,} examples are fewer than a batch: a step is {a_step:.1f} epochs"
+        for count in counts
+        if (a_step := epochs_a_step(found, count)) > 1
+    ]
+    return "\n".join([terminal.table(rows, header), *notes])
+
+
+def _draw(
+    output: Path,
+    found: Found,
+    counts: Sequence[int],
+    systems: Sequence[str],
+    scores: Mapping[tuple[str, str], Mapping[int, float]],
+) -> None:
+    lines = {
+        name: [(n, *_mean(list(scores[name, f"{n}"].values()))) for n in counts]
+        for name in systems
+    }
+    panel = ("Test accuracy after the last epoch", "%", lines)
+    by_size.draw(output / "examples.png", [panel], x="training examples", examples=True)
+    panels = []
+    for count in dict.fromkeys((counts[0], counts[-1])):
+        curves = {
+            f"{side}, {system}": by_epoch(found, system, count, f"{side}_loss")
+            for system in (FINE, LTR)
+            if system in systems
+            for side in ("test", "train")
+        }
+        a_step = epochs_a_step(found, count)
+        more = f", {a_step:.1f} epochs a step" if a_step > 1 else ""
+        panels.append((f"{count:,} examples{more}", "loss (nats)", curves))
+    by_size.draw(output / "epochs.png", panels, x="epochs", examples=False)

@@ -1,0 +1,292 @@
+"""A bidirectional language model without masks sees the answer (section 3.1).
+
+    python -m experiments.claims.leak [--text=text:BOOK.txt] [--steps=600]
+
+trains small models on the same text, some seconds each, and prints their loss on text
+held out, as they learn:
+
+    left to right             guesses the next token; attention looks back only
+    both sides, no masks      the same, but attention looks both ways
+    masked LM                 both ways; guesses the tokens that [MASK] stands for
+    joined at the end         two LSTMs, one from each side, neither of which has read
+                              the token that they guess together (ELMo, figure 3)
+    joined after each layer   the same with a second layer, whose LSTMs read both: the
+                              one on the left of a token gets what has come from its
+                              right, and so the token itself
+
+"Bidirectional conditioning would allow each word to indirectly see itself, and the
+model could trivially predict the target word in a multi-layered context." For each the
+table also says by how much its guess for a token changes where that very token is
+changed in the text.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+
+from bert_jax import tokenization
+from bert_jax.config import configuration
+from bert_jax.data import corpus, vocabulary
+from bert_jax.errors import UserError
+from bert_jax.models.config import BertConfig
+from bert_jax.models.heads import BertForPreTraining
+from bert_jax.models.lstm import BiLstm
+from bert_jax.runtime import terminal
+from bert_jax.tasks.cross_entropy import cross_entropy
+from experiments.lib import command_line, ending
+from experiments.lib.running import ROOT
+
+PIECES, LENGTH, ROWS, HIDDEN = 1000, 32, 16, 128
+MASKED = 5  # of a row's tokens: 15%
+SHOWN = 6  # losses of each model
+_BYTES = 2_000_000  # of the text are enough
+_HELD_OUT = 10  # every tenth row, so that beginning and end of a book are in both
+_RATE = 2e-3
+
+Rows = Int[np.ndarray, "rows length"]
+
+
+class Guess(NamedTuple):
+    """What a model says, and what it should have said."""
+
+    logits: Float[Array, "rows guesses pieces"]
+    targets: Int[Array, "rows guesses"]
+
+
+class Transformer(nn.Module):
+    """BERT's encoder and its output layer, at every position or at masked ones."""
+
+    config: BertConfig
+    mask: int = -1  # the id of [MASK]; -1: guess the next token everywhere
+
+    @nn.compact
+    def __call__(
+        self, ids: Int[Array, "rows length"], places: Int[Array, "rows masked"]
+    ) -> Guess:
+        ones = jnp.ones_like(ids)
+        model = BertForPreTraining(self.config, name="model")
+        if self.mask < 0:
+            found = model(ids, ones, 0 * ids, None)
+            return Guess(found["lm_logits"], ids[:, 1:])
+        hidden = jax.vmap(lambda row, at: row.at[at].set(self.mask))(ids, places)
+        found = model(hidden, ones, 0 * ids, places)
+        targets = jnp.take_along_axis(ids, places, axis=1)
+        return Guess(found["masked_lm_logits"], targets)
+
+
+class Lstms(nn.Module):
+    """Guesses a token from the LSTM that ends before it and the one that ends behind
+    it; from the second layer on both read what both said."""
+
+    layers: int
+
+    @nn.compact
+    def __call__(
+        self, ids: Int[Array, "rows length"], places: Int[Array, "rows masked"]
+    ) -> Guess:
+        del places
+        x = nn.Embed(PIECES, HIDDEN, name="embeddings")(ids)
+        size = HIDDEN // 2
+        both = BiLstm(size, self.layers, name="lstms")(x, jnp.ones_like(ids))
+        before, behind = both[:, :-2, :size], both[:, 2:, size:]
+        joined = jnp.concatenate([before, behind], axis=-1)
+        return Guess(nn.Dense(PIECES, name="output")(joined), ids[:, 1:-1])
+
+
+class Result(NamedTuple):
+    """What a model has learnt.
+
+    Attributes:
+      losses: by step, on held-out text, in nats.
+      change: of the guess for a token, the largest difference of the logits where that
+        token is changed.
+    """
+
+    losses: dict[int, float]
+    change: float
+
+
+def models(mask: int) -> dict[str, nn.Module]:
+    """The five, by name.
+
+    Args:
+      mask: the id of [MASK].
+    """
+    spec = f"{ROOT / 'configs' / 'tiny.py'}:recipe=plain"
+    fields = configuration.load(spec, []).model
+    one = BertConfig.create(fields, PIECES)
+    causal = BertConfig.create({**fields.to_dict(), "causal": True}, PIECES)
+    return {
+        "left to right": Transformer(causal),
+        "both sides, no masks": Transformer(one),
+        "masked LM": Transformer(one, mask),
+        "joined at the end": Lstms(1),
+        "joined after each layer": Lstms(2),
+    }
+
+
+def read(source: str) -> tuple[Rows, Rows, int]:
+    """Rows of a text to train on and rows held out, and the id of [MASK].
+
+    Raises:
+      UserError: the text cannot be read, or is too short.
+    """
+    texts, size = [], 0
+    for document in corpus.documents((source,), Path("data")):
+        texts.append(document.text)
+        size += len(document.text)
+        if size > _BYTES:
+            break
+    tokenizer = vocabulary.train(texts, PIECES, lowercase=True)
+    encoded = [tokenizer.encode(t[:_BYTES], add_special_tokens=False) for t in texts]
+    ids = [i for one in encoded for i in one.ids]
+    rows = np.array(ids[: len(ids) // LENGTH * LENGTH], np.int32).reshape(-1, LENGTH)
+    if len(rows) < 2 * ROWS:
+        raise UserError(
+            f"--text={source}: {len(ids):,} pieces; at least {2 * ROWS * LENGTH:,} are "
+            "needed, some ten pages"
+        )
+    held = np.arange(len(rows)) % _HELD_OUT == 0
+    return rows[~held], rows[held], tokenization.special_ids(tokenizer).mask
+
+
+def train(
+    model: nn.Module,
+    learnt: Rows,
+    held_out: Rows,
+    steps: int,
+    taken: Callable[[int], None] = lambda step: None,
+) -> Result:
+    """Trains a model, and asks it.
+
+    Args:
+      taken: is called after each step with the number of steps.
+    """
+    rng, every = np.random.default_rng(0), max(1, steps // (SHOWN - 1))
+    asked = (held_out, _places(np.random.default_rng(1), len(held_out)))
+    params = initial(model)
+    rate = optax.linear_schedule(0.0, _RATE, max(1, steps // 10))
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
+    state = optimizer.init(params)
+
+    def loss(params: Any, ids: Any, places: Any) -> Float[Array, ""]:
+        return jnp.mean(cross_entropy(*_asked(model, params, ids, places)))
+
+    @jax.jit
+    def step(params: Any, state: Any, ids: Any, places: Any) -> tuple[Any, Any]:
+        gradient = jax.grad(loss)(params, ids, places)
+        change, state = optimizer.update(gradient, state)
+        return optax.apply_updates(params, change), state
+
+    judge, losses = jax.jit(loss), {}
+    for number, (ids, places) in zip(
+        range(steps + 1), _batches(learnt, rng), strict=False
+    ):
+        if number % every == 0 or number == steps:
+            losses[number] = float(judge(params, *asked))
+        if number < steps:
+            params, state = step(params, state, ids, places)
+            taken(number + 1)
+    return Result(losses, change(model, params, held_out[:ROWS]))
+
+
+def initial(model: nn.Module) -> Any:
+    """Random parameters."""
+    ids, places = (jnp.zeros((1, n), jnp.int32) for n in (LENGTH, MASKED))
+    return jax.jit(model.init)(jax.random.key(0), ids, places)
+
+
+def change(model: nn.Module, params: Any, rows: Rows) -> float:
+    """The largest change of the logits for a token where it is another one."""
+    middle = LENGTH // 2
+    others = rows.copy()
+    others[:, middle] = (rows[:, middle] + 1) % PIECES
+    places = np.full((len(rows), 1), middle, np.int32)
+    one, other = (_asked(model, params, ids, places) for ids in (rows, others))
+    at = _guess_of(middle, one.logits.shape[1])
+    return float(jnp.abs(one.logits[:, at] - other.logits[:, at]).max())
+
+
+def _guess_of(place: int, guesses: int) -> int:
+    """Which guess is that for a place: of masked models the only one; the others begin
+    with the second token."""
+    return 0 if guesses == 1 else place - 1
+
+
+def _asked(model: nn.Module, params: Any, ids: Any, places: Any) -> Guess:
+    found = model.apply(params, jnp.asarray(ids), jnp.asarray(places))
+    assert isinstance(found, Guess)
+    return found
+
+
+def _batches(rows: Rows, rng: np.random.Generator) -> Iterator[tuple[Rows, Rows]]:
+    while True:
+        order = rng.permutation(len(rows))
+        for start in range(0, len(rows) - ROWS + 1, ROWS):
+            yield rows[order[start : start + ROWS]], _places(rng, ROWS)
+
+
+def _places(rng: np.random.Generator, rows: int) -> Rows:
+    """The places to mask in each row."""
+    drawn = rng.permuted(np.tile(np.arange(LENGTH, dtype=np.int32), (rows, 1)), axis=1)
+    return drawn[:, :MASKED]
+
+
+def run(source: str, steps: int) -> str:
+    """The table."""
+    learnt, held_out, mask = read(source)
+    counts = np.bincount(learnt.ravel(), minlength=PIECES) + 1.0
+    unigram = -np.log(counts / counts.sum())[held_out].mean()
+    rows, shown, asked = [], [], models(mask)
+    progress = terminal.Progress(len(asked) * steps)
+    for number, (name, model) in enumerate(asked.items()):
+        progress.note(f"{name}: training, {number + 1} of {len(asked)}")
+
+        def taken(step: int, before: int = number * steps) -> None:
+            progress.update(before + step)
+
+        result = train(model, learnt, held_out, steps, taken)
+        shown = list(result.losses)
+        rows.append(
+            (name, *(f"{loss:.2f}" for loss in result.losses.values()),
+             f"{result.change:.2g}")
+        )  # fmt: skip
+    progress.close()
+    header = ("loss after steps", *map(str, shown), "change")
+    return "\n".join(
+        [
+            f"{learnt.size:,} pieces of {source} to learn from, {held_out.size:,} held "
+            f"out; nats a piece on these, {unigram:.2f} by counts alone",
+            terminal.table(rows, header),
+            "change: of the guess for a token, where that token is another one",
+        ]
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    return ending.printed(lambda: _main(argv))
+
+
+def _main(argv: Sequence[str]) -> str:
+    parser = command_line.Parser("experiments.claims.leak")
+    parser.add_argument(
+        "--text", default="pydocs", help="a source, as in corpus.sources"
+    )
+    parser.add_argument("--steps", type=int, default=600, help="of each model")
+    given = parser.parse_args(argv)
+    if given.steps < SHOWN:
+        raise UserError(f"--steps={given.steps}: at least {SHOWN} are needed")
+    return run(given.text, given.steps)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,200 @@
+"""Fine-tuning, features and left to right by number of training examples and epochs.
+
+    python -m experiments.claims.learning_curves --data=aclImdb --init_from=MLM \
+        --ltr=LTR --size=base --examples=50,100,200,500,1000 --draws=5 --seeds=2 \
+        --epochs=10 --output=runs/learning_curves [--plan] [--config.FIELD=VALUE ...]
+
+MLM and LTR are runs or model folders, the second of task.objective=ltr. Each draw takes
+other examples, the smaller sets within the larger; on each set all systems are trained,
+the fine-tuned ones with `seeds` restarts in one program. The same command goes on where
+it stopped. docs/paper.md says how to read what it writes.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from absl import logging as absl_logging
+
+import bert_jax
+from bert_jax.config import configuration
+from bert_jax.convert import weights
+from bert_jax.errors import UserError
+from bert_jax.runtime.storage import write_atomically
+from bert_jax.workdir import metrics
+from experiments.claims import both_losses, curves_report, frozen_vectors, review_sets
+from experiments.claims.curves_report import CLS, FINE, LTR, MEAN, Key, Series
+from experiments.claims.review_sets import Data
+from experiments.lib import by_size, command_line, ending, execution, kept, progress
+from experiments.lib.runs import Run, digest
+from experiments.paper.tables import SIZES
+
+CONFIG = Path(both_losses.__file__)
+_SET = (
+    *("init_from", "seed", "train.seeds", "train.num_epochs", "train.num_steps"),
+    *("train.restarts", "train.early_stop", "evaluate.splits", "evaluate.checkpoint"),
+    *("task.name", "task.labels", "task.train_file", "task.dev_file"),
+    *("task.dev_train_file", "task.test_file", "task.dev_fraction"),
+    *("task.text", "task.text_b", "task.label", "task.kind"),
+)
+_FITTED = dict.fromkeys(
+    ("penalty", "train_accuracy", "train_loss", "test_accuracy", "test_loss"), float
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    return ending.status(lambda: _main(argv), "stopped; the same command goes on")
+
+
+def _main(argv: Sequence[str]) -> int:
+    options, fields = parse(argv)
+    data = review_sets.read(options)
+    runs = plan(options, fields, data)
+    execution.check(list(runs.values()))
+    print(progress.overview(list(runs.values())))
+    if options.plan:
+        return 0
+    command_line.require("matplotlib", "report", "the plots need matplotlib")
+    data.write(options)
+
+    def report() -> str:
+        found = {key: series(run, key[1]) for key, run in runs.items()}
+        found |= frozen(options, fields, data)
+        facts = by_size.facts("experiments.claims.learning_curves", argv)
+        return curves_report.write(options.output, found, facts, options.draws)
+
+    return by_size.finish(list(runs.values()), options.output, report)
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and the fields of all fine-tuning runs.
+
+    Raises:
+      UserError: an option or field that does not exist or that this sets itself;
+        weights that are missing, or of the other direction.
+    """
+    parser = command_line.Parser("experiments.claims.learning_curves")
+    parser.add_argument("--data", required=True, help="aclImdb, or {train,test}.jsonl")
+    parser.add_argument("--init_from", required=True, help="masked LM")
+    parser.add_argument("--ltr", default="", help="left to right; empty: left out")
+    parser.add_argument("--size", default="base", choices=tuple(SIZES))
+    parser.add_argument("--examples", default="50,100,200,500,1000")
+    parser.add_argument("--draws", default=5, type=int, help="of the examples")
+    parser.add_argument("--seeds", default=2, type=int, help="restarts on each set")
+    parser.add_argument("--epochs", default=10.0, type=float)
+    parser.add_argument("--output", default="runs/learning_curves", type=Path)
+    parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
+    options, fields = command_line.with_fields(parser, argv, _SET)
+    command_line.check_counts(options, "draws", "seeds", "epochs")
+    for option, causal in (("init_from", False), ("ltr", True)):
+        path = getattr(options, option)
+        if path or not causal:
+            weights.check(path)
+            if weights.read_shape(path).get("causal", False) != causal:
+                kind = "reads both ways" if causal else "is left to right"
+                raise UserError(f"--{option}={path}: this model {kind}")
+    configuration.load(f"{CONFIG}:size={options.size}", fields)
+    return options, fields
+
+
+def plan(
+    options: argparse.Namespace, fields: Sequence[str], data: Data
+) -> dict[Key, Run]:
+    """The fine-tuning runs, by system, number of examples and draw."""
+    runs = {}
+    systems = {FINE: options.init_from} | ({LTR: options.ltr} if options.ltr else {})
+    for draw in range(options.draws):
+        for count in options.examples:
+            for system, source in systems.items():
+                own = (
+                    f"--config.init_from={source}",
+                    f"--config.train.num_epochs={options.epochs!r}",
+                    f"--config.seed={draw * options.seeds}",
+                    f"--config.train.seeds={options.seeds}",
+                    f"--config.task.labels={data.labels!r}",
+                    *fields,
+                )
+                part = f"draw{draw}-{count}"
+                given = {"train": part, "dev": "test", "dev_train": part}
+                files = [f"--config.task.{split}_file={data.file(options.output, name)}"
+                         for split, name in given.items()]  # fmt: skip
+                start = f"--config={CONFIG}:size={options.size}"
+                name = f"{part}-{digest(data.name, options.size, *own)}"
+                place = system.partition(",")[0].replace(" ", "-")
+                folder = options.output / place / name
+                run = Run(
+                    f"{count} examples", folder, (start, *own, *files), options.size
+                )
+                runs[system, count, draw] = run
+    return runs
+
+
+def series(run: Run, count: int) -> Series:
+    """A run's scores after each epoch: means over its restarts."""
+    path, kind = run.folder / "config.json", {"train": {"batch_size": int}}
+    again = f"delete {run.folder}, and the same command trains it again"
+    batch = kept.read(path, kind, again)["train"]["batch_size"]
+    found: dict[int, dict[str, list[float]]] = {}
+    for folder in sorted(run.folder.glob("seed_*")) or [run.folder]:
+        for split, name in (("dev", "test"), ("dev_train", "train")):
+            for line in metrics.read(folder, split):
+                if not {"accuracy", "cross_entropy"} <= line.keys():
+                    raise UserError(
+                        f"{folder / 'metrics.jsonl'}: damaged: a line of {split} has "
+                        f"no accuracy or no cross_entropy; {again}"
+                    )
+                values = found.setdefault(int(line["step"]), {})
+                values.setdefault(f"{name}_accuracy", []).append(line["accuracy"])
+                values.setdefault(f"{name}_loss", []).append(line["cross_entropy"])
+    return [
+        {"step": step, "epoch": step * batch / count}
+        | {name: float(np.mean(each)) for name, each in found[step].items()}
+        for step in sorted(found)
+    ]
+
+
+def frozen(
+    options: argparse.Namespace, fields: Sequence[str], data: Data
+) -> Mapping[Key, Series]:
+    """The linear classifiers on the frozen vectors; each is fitted once."""
+    files = [f"--config.task.{split}_file={data.file(options.output, name)}"
+             for split, name in (("train", "train"), ("dev", "test"))]  # fmt: skip
+    config = configuration.load(f"{CONFIG}:size={options.size}", [*fields, *files])
+    config.model.update(weights.read_shape(options.init_from))
+    config.task.labels = data.labels
+    absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
+    bert = bert_jax.load(options.init_from)
+    task = both_losses.TextWithLosses(config, bert.tokenizer)
+    place = options.output / "vectors"
+    train, test = (
+        frozen_vectors.vectors(bert, task, split, place) for split in ("train", "dev")
+    )
+    y, y_test = data.codes(data.train), data.codes(data.test)
+    of_vectors = (hashlib.sha256(each.tobytes()).hexdigest() for each in (train, test))
+    name = digest(data.name, *of_vectors)
+    found: dict[Key, Series] = {}
+    for draw, order in enumerate(data.orders):
+        for count in options.examples:
+            for which, system in enumerate((CLS, MEAN)):
+                place = options.output / "features" / name
+                path = place / f"{('cls', 'mean')[which]}-draw{draw}-{count}.json"
+                if not path.exists():
+                    some = order[:count]
+                    fitted = frozen_vectors.classified(
+                        (train[which][some], y[some]),
+                        (test[which], y_test),
+                        len(data.labels),
+                        draw,
+                    )
+                    write_atomically(path, json.dumps(fitted) + "\n")
+                found[system, count, draw] = [kept.read(path, _FITTED)]
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,93 @@
+"""Labelled texts that every machine has: paragraphs of documentation, by package.
+
+    python -m experiments.english.docstrings --output=docstrings.jsonl [--each=300]
+
+Takes `--each` paragraphs of 6 to 40 words from the documentation strings of each of
+some packages that this project needs, and of the standard library; which ones, a hash
+of the text decides. Lines have `text` and `label`, the package.
+"""
+
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_jax.data.sources import pydocs
+from bert_jax.errors import UserError
+from bert_jax.runtime.storage import write_atomically
+from experiments.lib import command_line, ending
+
+PACKAGES = (
+    *("asyncio", "email", "huggingface_hub", "jax", "numpy", "orbax", "scipy"),
+    "tensorflow_datasets",
+)
+WORDS = (6, 40)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    return ending.status(lambda: _main(argv), "stopped")
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = command_line.Parser("experiments.english.docstrings")
+    parser.add_argument("--output", required=True, type=Path)
+    parser.add_argument("--each", default=300, type=int, help="paragraphs a package")
+    options = parser.parse_args(argv)
+    if options.each < 1:
+        raise UserError(f"--each={options.each}: at least 1 is required")
+    with tempfile.TemporaryDirectory() as folder:
+        path = pydocs.extract(Path(folder), PACKAGES)
+        rows = paragraphs(path, options.each)
+    write_atomically(options.output, "".join(json.dumps(row) + "\n" for row in rows))
+    print(
+        f"written: {options.output}, {len(rows)} paragraphs of {len(PACKAGES)} packages"
+    )
+    return 0
+
+
+def paragraphs(path: Path, each: int) -> list[dict[str, str]]:
+    """`each` paragraphs of each package, as rows with `text` and `label`.
+
+    Args:
+      path: what `pydocs.extract` has written.
+
+    Raises:
+      UserError: a package has fewer; it may not be installed.
+    """
+    found: dict[str, set[str]] = {package: set() for package in PACKAGES}
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        package = record["module"].partition("/")[0]
+        if package in found:
+            texts = (" ".join(text.split()) for text in record["text"].split("\n\n"))
+            found[package] |= {text for text in texts if _is_prose(text)}
+    rows = []
+    for package, own_texts in found.items():
+        # Copied from one package into another: whose it is, nobody can tell.
+        others = set().union(*(found[name] for name in PACKAGES if name != package))
+        own = sorted(own_texts - others, key=_hash)
+        if len(own) < each:
+            raise UserError(
+                f"{package}: has {len(own)} paragraphs of {WORDS[0]} to {WORDS[1]} "
+                f"words; install it, or lower --each={each}"
+            )
+        rows += [{"text": text, "label": package} for text in own[:each]]
+    return sorted(rows, key=lambda row: _hash(row["text"]))
+
+
+def _is_prose(text: str) -> bool:
+    """A sentence or several, no list of names or code."""
+    words = text.split()
+    letters = sum(word.strip(".,;:'\"()").isalpha() for word in words)
+    return WORDS[0] <= len(words) <= WORDS[1] and letters > 0.8 * len(words)
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,137 @@
+"""Traces a config's programs on any devices, without its data."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from bert_jax import tasks, tokenization
+from bert_jax.config import configuration
+from bert_jax.tasks.glue.data import TASKS as GLUE
+from bert_jax.tasks.pretraining import Pretraining
+from bert_jax.tasks.task import Phase, Task
+from bert_jax.training import compilation, optimizer, sharding, state_shardings
+from bert_jax.training.seeds import Seeds
+from experiments.lib import columns
+
+PIECES = 30522  # of bert-base-uncased, where the config names no vocabulary
+STEPS = 1000  # of a run whose length depends on its data
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A traced program, ready to be lowered.
+
+    Attributes:
+      donated: the arguments whose memory the results take.
+      rows: of a batch, over all devices and micro-batches.
+    """
+
+    traced: jax.stages.Traced
+    mesh: Mesh
+    donated: Any
+    rows: int
+    length: int
+
+
+def load(spec: str, fields: Sequence[str]) -> ConfigDict:
+    """A config, with what would come from data set to the usual sizes.
+
+    Raises:
+      UserError: the config is wrong.
+    """
+    config = configuration.load(spec, list(fields))
+    if not config.train.num_steps:
+        config.train.num_steps = STEPS
+    if "labels" in config.task and not config.task.labels:
+        config.task.labels = _labels(config.task)
+    if not config.tokenizer.vocab_size:
+        config.tokenizer.vocab_size = PIECES
+    return config
+
+
+def _labels(task: ConfigDict) -> tuple[str, ...]:
+    """Those of the task's own data; two for one that has none of its own."""
+    if task.name in GLUE:
+        return tuple(GLUE[task.name].labels)
+    if task.get("kind") == "regression":
+        return ("score",)
+    if task.name == "ner":  # CoNLL-2003
+        kinds = ("PER", "ORG", "LOC", "MISC")
+        return ("O", *(f"{first}-{kind}" for kind in kinds for first in "BI"))
+    return ("0", "1")
+
+
+def task_of(config: ConfigDict) -> Task:
+    """The config's task; a vocabulary that it does not name is a stand-in."""
+    own = tokenization.of_config(config)
+    if own is None:
+        pieces = config.model.vocab_size or config.tokenizer.vocab_size
+        own = columns.stand_in(pieces)
+    task = tasks.create(config, own)
+    Task.resolve(task)  # a task's own would read its data
+    if isinstance(task, Pretraining):
+        # Evaluation compares with the corpus's counts of pieces: another constant.
+        vars(task)["_unigram_log_probs"] = np.zeros(task.config.model.vocab_size)
+    return task
+
+
+def trace(
+    config: ConfigDict, devices: Sequence[jax.Device], mode: str, index: int = -1
+) -> Program:
+    """A program of a run: the training step, evaluation or prediction.
+
+    Args:
+      mode: train, evaluate or predict.
+      index: of the training's phases.
+
+    Raises:
+      UserError: the config does not fit the devices.
+    """
+    if mode != "train":
+        config = config.copy_and_resolve_references()
+        config.corpus.packing = False  # of training rows alone
+    task = task_of(config)
+    uses = (mode,) if mode != "predict" else ()
+    mesh = sharding.make_mesh(config, uses, devices)
+    phase = task.phases()[index]
+    if mode == "train":
+        batch = _placed(columns.columns(task, phase), mesh)
+        return _training(task, mesh, phase, batch)
+    rows = sharding.batch_multiple(mesh, config[mode].batch_size)
+    given = columns.columns(task, phase, rows)
+    if mode == "predict":
+        given = columns.inputs(given)
+    params = sharding.abstract_params(task.init_params, mesh)
+    function = task.outputs if mode == "evaluate" else task.predictor().step
+    traced = compilation.trace_outputs(function, mesh, params, _placed(given, mesh))
+    return Program(traced, mesh, (), rows, _length(phase))
+
+
+def _training(task: Task, mesh: Mesh, phase: Phase, batch: columns.Columns) -> Program:
+    config = task.config
+    adam, seeds = optimizer.make(config, task.unused()), Seeds(config, config.seed)
+    state = state_shardings.abstract_state(
+        task.init_params, adam, mesh, config.mesh.optimizer
+    )
+    state, batch = seeds.abstract(state), seeds.abstract(batch)
+    traced = compilation.trace_step(
+        task, seeds, mesh, state, batch, phase.micro_batches
+    )
+    return Program(traced, mesh, state, phase.batch_size, _length(phase))
+
+
+def _length(phase: Phase) -> int:
+    return phase.shapes["input_ids"][-1]
+
+
+def _placed(given: columns.Columns, mesh: Mesh) -> columns.Columns:
+    split = sharding.batch_sharding(mesh)
+    return {
+        name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=split)
+        for name, leaf in given.items()
+    }

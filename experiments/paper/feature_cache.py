@@ -1,0 +1,239 @@
+"""The vectors of every word from all layers of a frozen BERT, kept on disk.
+
+Each split has one file, `<split>-<fingerprint>.npy`: float32 [layers + 1, words,
+hidden], which NumPy opens without reading it (`np.load(..., mmap_mode="r")`). The
+fingerprint is of the weights and of what BERT reads, so other weights, words or
+settings have another file. An unfinished file ends in `.part`, and a process that is
+started again goes on with it.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from bert_jax.data.rows import Feature, Rows, padded_length
+from bert_jax.errors import UserError
+from bert_jax.pretrained import Bert
+from bert_jax.runtime import temporary, terminal
+from bert_jax.runtime.storage import write_atomically
+from experiments.lib.kept import read
+
+SAVE_SECONDS = 20.0  # between two notes of how far a file is
+TELL_SECONDS = 15.0  # between two lines about it
+_ABOUT = {"batches": int, "seconds": float}  # of the note beside a file
+
+
+class Vectors(NamedTuple):
+    """A split's vectors."""
+
+    array: Float[np.ndarray, "states words hidden"]  # 0: the embeddings' output
+    fingerprint: str
+    seconds: float  # that computing them took
+    kept: bool  # they were there already
+
+
+class Reading(NamedTuple):
+    """What BERT reads of a split, and which positions are the words' first pieces."""
+
+    rows: Rows
+    firsts: list[Int[np.ndarray, "words"]]  # positions in each row
+    begins: Int[np.ndarray, "rows"]  # the number of each row's first word
+    words: int
+    limit: int  # the longest row may have so many tokens
+
+    @classmethod
+    def of(cls, features: Sequence[Feature], fill: dict[str, int], limit: int) -> Any:
+        """The words of all features, in order.
+
+        Args:
+          features: `info` has the positions of the first piece of each word.
+          fill: see `Rows`.
+        """
+        firsts = [np.asarray(feature.info) for feature in features]
+        ends = np.cumsum([len(places) for places in firsts])
+        begins = np.concatenate([[0], ends[:-1]])
+        return cls(Rows(features, fill), firsts, begins, int(ends[-1]), limit)
+
+    def fingerprint(self, weights: str, batch_size: int) -> str:
+        """A hash of the weights and of all that decides the vectors, to the bit."""
+        digest = hashlib.sha256(f"1 {weights} {batch_size} {self.limit}".encode())
+        for index, places in enumerate(self.firsts):
+            size = int(self.rows.lengths[index])
+            row = self.rows.batch(np.array([index]), size)
+            for part in (row["input_ids"], row["segment_ids"], places):
+                digest.update(np.asarray(part, np.int64).tobytes() + b"|")
+        return digest.hexdigest()[:16]
+
+
+def weights_digest(bert: Bert) -> str:
+    """A hash of the parameters that the hidden states depend on, and of the config."""
+    digest = hashlib.sha256(repr(bert.config).encode())
+    parts = {k: v for k, v in bert.params["bert"].items() if k != "pooler"}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(parts)[0]:
+        digest.update(f"{jax.tree_util.keystr(path)}{leaf.shape}".encode())
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def vectors(
+    bert: Bert, split: str, reading: Reading, folder: Path, batch_size: int
+) -> Vectors:
+    """A split's vectors: those in `folder`, or else computed and kept there.
+
+    A killed process loses at most SAVE_SECONDS. Only a batch's vectors are in memory.
+
+    Raises:
+      UserError: the disk has too little room.
+      OSError: the folder cannot be written.
+    """
+    fingerprint = reading.fingerprint(weights_digest(bert), batch_size)
+    path = folder / f"{split}-{fingerprint}.npy"
+    states = bert.config.num_hidden_layers + 1
+    shape = (states, reading.words, bert.config.hidden_size)
+    about = path.with_suffix(".json")
+    found = _whole(path, shape)
+    kept = found is not None
+    if found is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with temporary.naming(path):
+            _fill(bert, split, reading, path, shape, batch_size)
+        found = _whole(path, shape)
+        assert found is not None
+    seconds = read(about, _ABOUT)["seconds"] if about.exists() else 0.0
+    return Vectors(found, fingerprint, seconds, kept)
+
+
+def _whole(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
+    """The file's array; None if there is none of this shape."""
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        return None
+    except (ValueError, EOFError):  # cut off, or not NumPy's
+        found = None
+    if found is None or found.shape != shape or found.dtype != np.float32:
+        terminal.say(f"{path}: damaged; computing it again")
+        return None
+    return found
+
+
+def _fill(
+    bert: Bert,
+    split: str,
+    reading: Reading,
+    path: Path,
+    shape: tuple[int, ...],
+    batch_size: int,
+) -> None:
+    """Computes the vectors into `path`, from where a killed process left off."""
+    part, about = path.with_suffix(".part"), path.with_suffix(".json")
+    _sweep(path, split)
+    done, before = _begun(part, about, shape)
+    array = np.lib.format.open_memmap(part, mode="r+")
+    compute = _compute(bert)
+    batches = -(-len(reading.rows) // batch_size)
+    started = saved = told = time.monotonic()
+    for number, indices in enumerate(reading.rows.by_length(batch_size)):
+        if number < done:
+            continue
+        places, words, batch = _batch(reading, indices)
+        found = compute(bert.params, *batch, places)
+        array[:, words] = np.asarray(found)[:, : len(words)]
+        now = time.monotonic()
+        if now - saved >= SAVE_SECONDS:
+            _note(array, about, number + 1, before + now - started)
+            saved = now
+        if now - told >= TELL_SECONDS:
+            left = (now - started) / (number + 1 - done) * (batches - number - 1)
+            place = f"batch {number + 1} of {batches}"
+            terminal.say(f"vectors of {split}: {place}, {left:.0f} s left")
+            told = now
+    _note(array, about, batches, before + time.monotonic() - started)
+    del array
+    part.replace(path)
+
+
+def _compute(bert: Bert) -> Callable[..., Float[Array, "states places hidden"]]:
+    """A function that gives all hidden states of a batch at some of its positions."""
+
+    @jax.jit
+    def compute(
+        params: Any, ids: Array, mask: Array, segments: Array, places: Array
+    ) -> Array:
+        states = bert.forward(params, ids, mask, segments)["hidden_states"]
+        chosen = [state.reshape(-1, state.shape[-1])[places] for state in states]
+        return jnp.stack(chosen).astype(jnp.float32)
+
+    return compute
+
+
+def _batch(
+    reading: Reading, indices: Int[np.ndarray, "rows"]
+) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+    """The batch's words as places in it (padded with 0) and in the file, and inputs."""
+    rows, limit = reading.rows, reading.limit
+    length = rows.length(indices, limit)
+    batch = rows.batch(indices, length)
+    real = [index for index in indices if index < len(rows)]
+    places = np.concatenate(
+        [reading.firsts[index] + row * length for row, index in enumerate(real)]
+    )
+    words = np.concatenate(
+        [reading.begins[i] + np.arange(len(reading.firsts[i])) for i in real]
+    )
+    # Few sizes, few compilations.
+    most = padded_length(-(-len(places) // len(indices)), length) * len(indices)
+    padded = np.zeros(most, np.int32)
+    padded[: len(places)] = places
+    inputs = tuple(batch[k] for k in ("input_ids", "input_mask", "segment_ids"))
+    return padded, words, inputs
+
+
+def _begun(part: Path, about: Path, shape: tuple[int, ...]) -> tuple[int, float]:
+    """Batches that are in the unfinished file, and their seconds; makes a new one."""
+    if part.exists() and about.exists():
+        note = read(about, _ABOUT)
+        if note["batches"]:
+            return note["batches"], note["seconds"]
+    write_atomically(about, _json(shape, 0, 0.0))  # first: a file is never noted fuller
+    needed = 4 * int(np.prod(shape)) + 128  # NumPy's header
+    free = os.statvfs(part.parent)
+    if needed > free.f_bavail * free.f_frsize:
+        room = free.f_bavail * free.f_frsize
+        raise UserError(
+            f"{part.parent}: the vectors of all layers need {needed / 1e9:.2f} GB, and "
+            f"{room / 1e9:.2f} GB are free; take another --output"
+        )
+    array = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=shape)
+    del array
+    with part.open("r+b") as file:  # a full disk would kill a process that maps it
+        os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
+    return 0, 0.0
+
+
+def _note(array: np.memmap, about: Path, batches: int, seconds: float) -> None:
+    array.flush()  # first: what is noted as done is on disk
+    write_atomically(about, _json(array.shape, batches, seconds))
+
+
+def _json(shape: Sequence[int], batches: int, seconds: float) -> str:
+    note = {"shape": list(shape), "batches": batches, "seconds": round(seconds, 3)}
+    return json.dumps(note) + "\n"
+
+
+def _sweep(path: Path, split: str) -> None:
+    """Deletes the split's unfinished files of other weights or settings."""
+    for part in path.parent.glob(f"{split}-*.part"):
+        if part != path.with_suffix(".part"):
+            terminal.say(f"{part}: unfinished and of other settings; deleted")
+            part.with_suffix(".json").unlink(missing_ok=True)
+            part.unlink()

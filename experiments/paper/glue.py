@@ -1,0 +1,216 @@
+"""A grid of GLUE runs: tasks x learning rates x epochs x seeds, picked on dev.
+
+    python -m experiments.paper.glue --data=glue_data --init_from=WEIGHTS --size=base \
+        --tasks=cola,mrpc --learning_rates=5e-5,4e-5,3e-5,2e-5 --epochs=3 \
+        --seeds=0,1,2 --output=runs/glue [--config.FIELD=VALUE ...]
+
+The data folder holds one folder a task, named as GLUE names them (CoLA, SST-2, ...);
+--data=tfds:glue takes them from TFDS, --data=hf:nyu-mll/glue from the Hub.
+Runs go one after the other, each as bert_jax.main in a work directory of its own under
+the output folder; the same command goes on where it stopped. At the end stand a table,
+with the paper's test scores beside it, and OUTPUT/submission.zip: the test predictions
+of each task's best run on dev, under the leaderboard's names.
+"""
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_jax.data.tables import BY_NAME
+from bert_jax.errors import UserError
+from bert_jax.runtime import hub
+from bert_jax.runtime.storage import write_atomically
+from bert_jax.tasks.glue.data import TASKS
+from bert_jax.workdir import metrics
+from configs.base import SIZES
+from experiments.lib import command_line, ending, kept, running
+from experiments.paper import glue_table
+
+ROOT, PROGRAM = running.ROOT, running.PROGRAM
+# The paper's table 1 leaves WNLI out (section 4.1).
+DEFAULT_TASKS = "mnli,qqp,qnli,sst2,cola,stsb,mrpc,rte"
+_SET = (
+    *("init_from", "seed", "train.seeds", "train.num_epochs", "train.num_steps"),
+    *("task.data_dir", "optimizer.learning_rate"),
+)
+_AGAIN = "delete the folder, and the same command trains it again"
+
+
+class Run(NamedTuple):
+    """One run of the grid."""
+
+    task: str
+    learning_rate: float
+    epochs: float
+    seed: int
+
+    def folder(self, output: Path) -> Path:
+        name = f"lr{self.learning_rate:g}-epochs{self.epochs:g}-seed{self.seed}"
+        return output / self.task / name
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs what is left of the grid; gives the exit status."""
+    return ending.status(lambda: _main(argv), "stopped; the same command goes on")
+
+
+def _main(argv: Sequence[str]) -> int:
+    options, fields = parse(argv)
+    runs = [
+        Run(*values)
+        for values in itertools.product(
+            options.tasks, options.learning_rates, options.epochs, options.seeds
+        )
+    ]
+    for run in runs:
+        running.check(arguments(run, options, fields))
+    results = []
+    for number, run in enumerate(runs, 1):
+        folder = run.folder(options.output)
+        print(f"run {number} of {len(runs)}: {folder}", file=sys.stderr)
+        scores, status = finish(run, folder, arguments(run, options, fields))
+        if status:
+            print(
+                f"error: {folder} ended with status {status}; the same command "
+                "goes on there",
+                file=sys.stderr,
+            )
+            return status
+        results.append(glue_table.Result(*run, folder, scores))
+    print(glue_table.table(results))
+    print(glue_table.submission(results, options.output / "submission.zip"))
+    return 0
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The options, and the fields of the config that all runs are given.
+
+    Raises:
+      UserError: a task that GLUE does not have, that has no training set or no folder;
+        a field that the grid sets itself.
+    """
+    parser = command_line.Parser("experiments.paper.glue")
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--tasks", default=DEFAULT_TASKS, type=_list(str))
+    parser.add_argument("--size", default="base", choices=("tiny", *SIZES))
+    parser.add_argument("--init_from", default="")
+    parser.add_argument(
+        "--learning_rates", default="5e-5,4e-5,3e-5,2e-5", type=_list(float)
+    )
+    parser.add_argument("--epochs", default="3", type=_list(float))
+    parser.add_argument("--seeds", default="0", type=_list(int))
+    parser.add_argument("--output", default="runs/glue", type=Path)
+    options, fields = command_line.with_fields(parser, argv, _SET)
+    for task in options.tasks:
+        if task not in TASKS or task == "ax":
+            known = ", ".join(name for name in TASKS if name != "ax")
+            raise UserError(f"--tasks: {task!r} is none of {known}")
+        folder = data_dir(options.data, task)
+        if not folder.startswith(BY_NAME) and not Path(folder).is_dir():
+            raise UserError(f"{folder}: no such folder; --data={options.data}")
+    return options, fields
+
+
+def data_dir(data: str, task: str) -> str:
+    """Where the data of a task are."""
+    if data.startswith(hub.PREFIX):
+        return data
+    if data.startswith("tfds:"):
+        return f"{data}/{task}"
+    return str(Path(data) / TASKS[task].title)
+
+
+def arguments(
+    run: Run, options: argparse.Namespace, fields: Sequence[str]
+) -> list[str]:
+    """What bert_jax.main is given, but for the work directory."""
+    config = ROOT / "configs" / "finetune" / "glue.py"
+    return [
+        f"--config={config}:size={options.size},task={run.task}",
+        f"--config.task.data_dir={data_dir(options.data, run.task)}",
+        f"--config.init_from={options.init_from}",
+        f"--config.optimizer.learning_rate={run.learning_rate!r}",
+        f"--config.train.num_epochs={run.epochs!r}",
+        f"--config.seed={run.seed}",
+        *fields,
+    ]
+
+
+def finish(
+    run: Run, folder: Path, arguments: Sequence[str]
+) -> tuple[dict[str, dict[str, float]], int]:
+    """Brings a run to its end, where it is not there yet.
+
+    Returns:
+      Its scores on each dev split, and the status it ended with, not 0 where it failed.
+
+    Raises:
+      UserError: the folder holds a run of other arguments.
+    """
+    path = folder / "result.json"
+    if path.exists():
+        result = kept.read(path, kind(run.task))
+        if result["arguments"] != list(arguments):
+            differing = set(result["arguments"]) ^ set(arguments)
+            raise UserError(
+                f"{folder} is of other arguments ({', '.join(sorted(differing))}); "
+                "take another --output"
+            )
+        return result["scores"], 0
+    status = running.wait([*PROGRAM, *arguments, f"--workdir={folder}"])
+    if status:
+        return {}, status
+    result = {"arguments": list(arguments), "scores": scores(run, folder)}
+    write_atomically(path, json.dumps(result, indent=2) + "\n")
+    return result["scores"], 0
+
+
+def kind(task: str) -> dict[str, Any]:
+    """What a task's result.json has; MNLI may have no mismatched dev set."""
+    of_one = dict.fromkeys(TASKS[task].scores, float)
+    return {"arguments": [str], "scores": {"dev": of_one, str: of_one}}
+
+
+def scores(run: Run, folder: Path) -> dict[str, dict[str, float]]:
+    """The scores, on each dev split, of the checkpoint that the predictions are of."""
+    checkpoint = {"evaluate": {"checkpoint": str}}
+    config = kept.read(folder / "config.json", checkpoint, _AGAIN)
+    names, main_score = TASKS[run.task].scores, TASKS[run.task].main_score
+    lines = metrics.read(folder, "dev")
+    if not lines or not all(line.keys() >= set(names) for line in lines):
+        raise UserError(
+            f"{folder / 'metrics.jsonl'}: damaged: it has no {' and '.join(names)} on "
+            f"dev; {_AGAIN}"
+        )
+    chosen = lines[-1]
+    if config["evaluate"]["checkpoint"] == "best":
+        chosen = max(lines, key=lambda x: glue_table.order(x[main_score]))
+    found = {}
+    for split in ("dev", "dev_mismatched"):
+        for line in metrics.read(folder, split):
+            if line["step"] == chosen["step"]:
+                found[split] = {name: line[name] for name in names}
+    return found
+
+
+def _list(kind: type) -> Any:
+    """The type of an option that takes values between commas, at least one."""
+
+    def values(text: str) -> list[Any]:
+        found = [kind(part) for part in text.split(",") if part]
+        if not found or len(set(found)) < len(found):
+            raise argparse.ArgumentTypeError(
+                f"{text!r} names {'a value twice' if found else 'none'}; write A,B,..."
+            )
+        return found
+
+    values.__name__ = f"list of {kind.__name__}"
+    return values
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

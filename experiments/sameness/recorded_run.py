@@ -1,0 +1,73 @@
+"""bert_jax.main, and a record of which training rows this process was given when.
+
+    python -m experiments.sameness.recorded_run FOLDER STEP -- ARGUMENTS
+
+FOLDER gets `<process>-<pid>.jsonl`, a line for each batch: `step`, `places` (of the
+rows in the global batch) and `rows` (a hash of what each holds, without its masks).
+With STEP, the last process sends itself SIGTERM once it has that step's batch (-1:
+never).
+"""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax import main
+from bert_jax.runtime import processes
+from bert_jax.training import seeds
+
+
+def record(folder: Path, stop: int) -> None:
+    """From now on every run in this process is recorded."""
+    batches = seeds.Seeds.batches
+
+    def recorded(self: Any, task: Any, step: int, rows: Any) -> Iterator[Any]:
+        index = int(os.environ.get("BERT_JAX_PROCESS_ID", 0))
+        places = np.arange(task.config.train.batch_size)[rows].tolist()
+        with (folder / f"{index}-{os.getpid()}.jsonl").open("w") as file:
+            for now, batch in enumerate(batches(self, task, step, rows), start=step):
+                line = {"step": now, "places": places, "rows": identities(batch)}
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                if now == stop and index == processes.count() - 1:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                yield batch
+
+    seeds.Seeds.batches = recorded  # type: ignore[method-assign]  # on purpose
+
+
+def identities(batch: Mapping[str, np.ndarray]) -> list[str]:
+    """What tells each row of a batch: its tokens as they were before masking."""
+    ids = batch["input_ids"].copy()
+    if "masked_lm_ids" in batch:
+        row, place = np.nonzero(batch["masked_lm_weights"])
+        ids[row, batch["masked_lm_positions"][row, place]] = batch["masked_lm_ids"][
+            row, place
+        ]
+    lengths = batch["input_mask"].sum(axis=-1)
+    return [
+        hashlib.sha256(row[:length].tobytes()).hexdigest()[:16]
+        for row, length in zip(ids, lengths, strict=True)
+    ]
+
+
+def run(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    folder, step, dashes, *arguments = argv
+    assert dashes == "--"
+    record(Path(folder), int(step))
+    return main.main(arguments)
+
+
+if __name__ == "__main__":
+    status = run(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,171 @@
+"""How fast texts of mixed lengths are classified and encoded, beside other libraries.
+
+    python -m experiments.speed.inference --vocabulary=vocab.txt \
+        --texts reviews.jsonl [...] [--layers=4] [--hidden=256] [--output=FILE.json]
+
+The texts are the `text` fields of JSON lines (`text_b`, where there is one, is joined),
+in a random order. All sides have the same random weights and the same batch size; texts
+are cut at 512 tokens; compiling and a first round are not counted. Each library has a
+process of its own, and their sides take turns; a figure is the median of the turns.
+`predict` is beside `transformers`' pipeline `text-classification`, with the texts as
+they come and sorted by the caller, and beside ONNX Runtime (where it and onnx are
+installed) on the exported model, sorted by the caller; `encode` beside the model
+itself, called by a caller who sorts. `one text`: a text of middling length alone."""
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from bert_jax import tokenization
+from bert_jax.runtime.terminal import table
+from experiments.speed import inference_sides, measuring, sides
+from experiments.speed.inference_sides import LIMIT, ONE
+
+MODULE = "experiments.speed.inference"
+PACKAGES = ("jax", "torch", "transformers", "onnxruntime")
+
+
+def make_model(args: argparse.Namespace, folder: Path) -> None:
+    """Writes a classifier with random weights, and a tokenizer."""
+    library: Any = transformers  # its types lack the class
+    tokenizer = library.BertTokenizerFast(args.vocabulary, model_max_length=LIMIT)
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=args.hidden,
+        num_hidden_layers=args.layers,
+        num_attention_heads=args.hidden // 64,
+        intermediate_size=4 * args.hidden,
+        initializer_range=0.05,  # answers that differ from text to text
+    )
+    model: Any = transformers.BertForSequenceClassification(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    if has_onnx():
+        inputs = dict(tokenizer(["one", "two of them"], padding=True))
+        names = list(inputs)
+        torch.onnx.export(
+            model.eval(),
+            tuple(torch.tensor(inputs[name]) for name in _in_order(names)),
+            str(folder / "model.onnx"),
+            input_names=_in_order(names),
+            dynamic_axes={name: {0: "rows", 1: "length"} for name in names},
+            dynamo=False,
+        )
+
+
+def _in_order(names: list[str]) -> list[str]:
+    """As the model's arguments stand."""
+    order = ("input_ids", "attention_mask", "token_type_ids")
+    return [name for name in order if name in names]
+
+
+def has_onnx() -> bool:
+    """Whether ONNX Runtime, and what torch exports with, are installed."""
+    needed = ("onnxruntime", "onnx")
+    return all(importlib.util.find_spec(name) for name in needed)
+
+
+def read_texts(args: argparse.Namespace) -> list[str]:
+    """The texts, cut where the model would be at its limit."""
+    texts = []
+    for name in args.texts:
+        for line in Path(name).read_text(encoding="utf-8").rstrip("\n").split("\n"):
+            row = json.loads(line)
+            texts.append(" ".join(row[x] for x in ("text", "text_b") if x in row))
+    random.Random(0).shuffle(texts)
+    tokenizer = tokenization.load(args.vocabulary)
+    cut = []
+    for text in texts[: args.rows]:
+        offsets = tokenizer.encode(text, add_special_tokens=False).offsets
+        end = offsets[: LIMIT - 2][-1][1] if offsets else 0
+        cut.append(text[:end])
+    return cut
+
+
+def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
+    """The figures of all sides."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        make_model(args, Path(name))
+        file = Path(name) / "texts.json"
+        file.write_text(json.dumps(texts), encoding="utf-8")
+        case = {"folder": name, "texts": str(file), "batch": args.batch}
+        libraries = [k for k in inference_sides.LIBRARIES if k != "onnxruntime"]
+        opened = [
+            stack.enter_context(
+                sides.Process(inference_sides.MODULE, {**case, "library": library})
+            )
+            for library in [*libraries, *(["onnxruntime"] if has_onnx() else [])]
+        ]
+        answers = [process.ask(process.sides[0])["value"] for process in opened]
+        turns = {k: turn for process in opened for k, turn in process.turns().items()}
+        found = measuring.alternate(turns, args.rounds, args.turn)
+    same = [sum(map(str.__eq__, answers[0], other)) for other in answers[1:]]
+    return {
+        "model": f"{args.layers} layers of {args.hidden}",
+        "texts": len(texts),
+        "batch": args.batch,
+        "same_label": min(same) / len(texts),
+        "sides": found,
+    }
+
+
+def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The lines of the table."""
+    found: list[tuple[str, ...]] = []
+    for name, side in figures["sides"].items():
+        alone = name.endswith(ONE)
+        ours = "encode" if name.startswith(("encode", "model")) else "predict"
+        own = figures["sides"][f"{ours}{ONE if alone else ''}"]
+        count = 1 if alone else figures["texts"]
+        ratio = measuring.ratio(side, own)["median"]
+        found.append(
+            (
+                name,
+                f"{count / side['median']:.1f}",
+                f"{1e3 * side['median']:.2f}" if alone else "",
+                "" if side is own else f"{ratio:.2f}",
+            )
+        )
+    return found
+
+
+HEADER = ("side", "texts/s", "milliseconds", "ours / it")
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--vocabulary", required=True)
+    parser.add_argument("--texts", nargs="+", required=True)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--hidden", type=int, default=256, help="a multiple of 64")
+    parser.add_argument("--rows", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turn", type=float, default=2.0, help="least seconds of one")
+    parser.add_argument("--output", default="", help="JSON")
+    args = parser.parse_args(arguments)
+    facts = measuring.begin(MODULE, arguments, PACKAGES)
+    texts = read_texts(args)
+    figures = measure(args, texts)
+    print(
+        f"{figures['model']}, {len(texts)} texts, batches of {args.batch}: the same "
+        f"label for at least {figures['same_label']:.1%}\n"
+    )
+    print(table(rows(figures), HEADER))
+    measuring.write(args.output, {**facts, **figures})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,190 @@
+"""The process of one library for `inference`: its ways of answering the texts."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.speed import measuring, sides
+
+MODULE = "experiments.speed.inference_sides"
+LIMIT = 512  # tokens
+ONE = ", one text"  # ends the name of a side that takes one text at a time
+
+Texts = list[str]
+Answer = Callable[[Texts], Any]
+
+
+class Ours:
+    """`--mode=predict` without its files, and `encode`."""
+
+    def __init__(self, folder: Path, batch: int):
+        import bert_jax
+        from bert_jax.config import configuration
+        from bert_jax.runtime import compilation_cache, storage
+        from bert_jax.training import run_config, setup
+        from bert_jax.training.inference import submitting
+
+        compilation_cache.keep()
+        fields = {"init_from": folder, "predict.batch_size": batch}
+        fields["task.max_seq_length"] = LIMIT
+        overrides = [f"--config.{name}={value}" for name, value in fields.items()]
+        text = measuring.ROOT / "configs" / "finetune" / "text.py"
+        given = configuration.load(str(text), overrides)
+        nowhere = storage.path(str(folder / "run"))
+        config = run_config.config_of(nowhere, given, overrides, asks=True)
+        task = setup.build_task(config, nowhere, from_data=False)
+        with setup.restored_params(task, nowhere, task.unused(predicts=True)) as found:
+            self._predictor = task.predictor(found.missing)
+            self._size = batch
+            self._submit = submitting(
+                self._predictor.step, found.params, found.mesh, batch
+            )
+        self._bert = bert_jax.load(folder)
+
+    def predict(self, texts: Texts) -> list[str]:
+        from bert_jax.tasks import streaming
+
+        lines = [(f"row {n}", json.dumps({"text": t})) for n, t in enumerate(texts)]
+        found = streaming.answered(lines, self._predictor, self._submit, self._size)
+        return [answer["label"] for some in found for _, answer in some]
+
+    def encode(self, texts: Texts) -> None:
+        import jax
+
+        jax.block_until_ready(self._bert.encode(texts)["pooled"])
+
+
+def our_sides(case: dict[str, Any]) -> dict[str, Answer]:
+    folder, batch = Path(case["folder"]), case["batch"]
+    many, one = Ours(folder, batch), Ours(folder, 1)
+    return {
+        "predict": many.predict,
+        "encode": many.encode,
+        f"predict{ONE}": one.predict,
+    }
+
+
+class Theirs:
+    """`transformers`, as its documentation says to use it."""
+
+    def __init__(self, folder: Path, batch: int):
+        import torch
+        import transformers
+
+        torch.set_num_threads(measuring.cores())
+        self._pipeline: Any = transformers.pipeline(
+            "text-classification", str(folder), device="cpu", batch_size=batch
+        )
+        self._tokenizer: Any = self._pipeline.tokenizer
+        self._model: Any = self._pipeline.model
+        self._batch = batch
+
+    def classify(self, texts: Texts) -> list[str]:
+        return [row["label"] for row in self._pipeline(texts, truncation=True)]
+
+    def classify_sorted(self, texts: Texts) -> list[str]:
+        return by_length(texts, self.classify)
+
+    def encode_sorted(self, texts: Texts) -> None:
+        by_length(texts, self._encode)
+
+    def _encode(self, texts: Texts) -> list[Any]:
+        import torch
+
+        found: list[Any] = []
+        with torch.inference_mode():
+            for inputs in batches(texts, self._batch, self._tokenizer, "pt"):
+                found += self._model.bert(**inputs).pooler_output
+        return found
+
+
+def torch_sides(case: dict[str, Any]) -> dict[str, Answer]:
+    folder, batch = Path(case["folder"]), case["batch"]
+    many, one = Theirs(folder, batch), Theirs(folder, 1)
+    return {
+        "pipeline": many.classify,
+        "pipeline, sorted by its caller": many.classify_sorted,
+        "model, sorted by its caller": many.encode_sorted,
+        f"pipeline{ONE}": one.classify,
+    }
+
+
+def onnx_sides(case: dict[str, Any]) -> dict[str, Answer]:
+    """ONNX Runtime with the exported classifier, called by a caller who sorts."""
+    import onnxruntime
+    import transformers
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = measuring.cores()
+    session = onnxruntime.InferenceSession(
+        str(Path(case["folder"]) / "model.onnx"), options
+    )
+    library: Any = transformers  # its types lack the class
+    tokenizer = library.BertTokenizerFast.from_pretrained(case["folder"])
+    names = [f"LABEL_{index}" for index in range(2)]
+
+    def classify(texts: Texts, size: int) -> list[str]:
+        found: list[str] = []
+        for inputs in batches(texts, size, tokenizer, "np"):
+            (logits,) = session.run(None, dict(inputs))
+            found += [names[index] for index in logits.argmax(-1)]
+        return found
+
+    return {
+        "ONNX Runtime, sorted by its caller": lambda texts: by_length(
+            texts, lambda some: classify(some, case["batch"])
+        ),
+        f"ONNX Runtime{ONE}": lambda texts: classify(texts, 1),
+    }
+
+
+def batches(texts: Texts, size: int, tokenizer: Any, tensors: str) -> Any:
+    """The texts in their order, each batch padded to its longest."""
+    for first in range(0, len(texts), size):
+        yield tokenizer(
+            texts[first : first + size],
+            padding=True,
+            truncation=True,
+            max_length=LIMIT,
+            return_tensors=tensors,
+        )
+
+
+def by_length(texts: Texts, function: Callable[[Texts], Sequence[Any]]) -> list[Any]:
+    """The function's answers, asked in order of the texts' lengths."""
+    order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+    answers = function([texts[index] for index in order])
+    found = dict(zip(order, answers, strict=True))
+    return [found[index] for index in range(len(texts))]
+
+
+LIBRARIES = {"jax": our_sides, "torch": torch_sides, "onnxruntime": onnx_sides}
+
+
+def open_sides(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Opens the sides of the case's library; each answers all texts, or one, once
+    before."""
+    texts = json.loads(Path(case["texts"]).read_text(encoding="utf-8"))
+    middling = [sorted(texts, key=len)[len(texts) // 2]]
+
+    def side(name: str, answer: Answer) -> Callable[[int], Any]:
+        own = middling if name.endswith(ONE) else texts
+        answer(own)
+        return lambda times: [answer(own) for _ in range(times)][-1]
+
+    opened = LIBRARIES[case["library"]](case)
+    return {name: side(name, answer) for name, answer in opened.items()}, {}
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--side", required=True, help="the case, in JSON")
+    case = json.loads(parser.parse_args(arguments).side)
+    sides.answer(lambda: open_sides(case))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,114 @@
+"""Sides of a benchmark that live in processes of their own.
+
+Two libraries in one process disturb each other: both keep a pool of threads for each
+core, and share the allocator. So each has a process, and the processes take turns; one
+that waits for its turn sleeps.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from experiments.speed.measuring import ROOT
+
+
+class Process:
+    """Python with one library, which takes its turns when it is asked to.
+
+    Attributes:
+      found: what it said of itself when it was ready.
+      sides: the names that it answers to.
+
+    Raises:
+      RuntimeError: it ended; with the last line of its errors.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        case: Mapping[str, Any],
+        environment: Mapping[str, str] | None = None,
+    ):
+        # Not a pipe: nobody reads it before the end, and it would fill.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, f"--side={json.dumps(case)}"],
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        try:
+            self.found = self._read()
+            self.sides: list[str] = self.found.pop("sides")
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+    def ask(self, name: str, times: int = 1) -> dict[str, Any]:
+        """Has a side work so many times: its `value`, and the `cpu` seconds it took."""
+        assert self._process.stdin
+        # Where it has ended, the missing answer says why.
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps([name, times]), file=self._process.stdin, flush=True)
+        return self._read()
+
+    def turns(self, without: str = "") -> dict[str, Callable[[int], float]]:
+        """The sides as `measuring.alternate` takes them."""
+        return {name: self._turn(name) for name in self.sides if name != without}
+
+    def _turn(self, name: str) -> Callable[[int], float]:
+        def take(times: int) -> float:
+            return float(self.ask(name, times)["cpu"])
+
+        return take
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if line:
+            return json.loads(line)
+        status = self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        raise RuntimeError(lines[-1] if lines else f"status {status}")
+
+
+def answer(
+    open_sides: Callable[[], tuple[Mapping[str, Callable[[int], Any]], Any]],
+) -> None:
+    """What the process does: opens its sides, then works as it is asked to.
+
+    Args:
+      open_sides: returns the sides by name, each a function that works so many times,
+        waits for the end and returns what JSON can hold; and a dict about them.
+    """
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a library prints is no answer
+
+    def say(content: Mapping[str, Any]) -> None:
+        print(json.dumps(content), file=out, flush=True)
+
+    sides, found = open_sides()
+    say({"sides": list(sides), **found})
+    for line in sys.stdin:
+        name, times = json.loads(line)
+        used = time.process_time()
+        value = sides[name](times)
+        say({"value": value, "cpu": time.process_time() - used})

@@ -1,0 +1,218 @@
+"""The speed of a training step, beside torch's on the same work.
+
+    python -m experiments.speed.train_step [--sizes=base,4/768,2/128] \
+        [--lengths=128,512] [--batch=16,4] [--threads=1] [--output=FILE.json]
+
+The work: pre-training of a size on one batch, dropout on, clipping and optimizer
+included, from the host's arrays to the new weights. Ours is the step that a run
+compiles. Torch's is `transformers`' BertForPreTraining, by the names of `--torch`:
+`sdpa` and `eager` are its attention, `compile` is torch.compile (with sdpa); the masked
+LM head computes at every position, as it is in `transformers`, and with `-gathered` at
+the predicted ones alone, as ours does. bfloat16 is torch's autocast there.
+
+JAX and torch have a process each for a size, length and dtype, and their sides take
+turns: in one process their pools of threads disturb each other. First the peaks of
+matrix products and copies are measured, by JAX and by torch; the higher counts. `share`
+is the model's FLOPs (`pretraining_flops`: matrix products alone, the head at the
+predicted positions, for all sides) of the matrix product's peak in the side's dtype.
+`ours / it` is torch's time over ours: above 1 we are faster. Both are of the medians;
+the best turns and the processor times are in the file.
+
+Rows are full (`--rows=full`: random pieces, never padding), or real text
+(`--rows=text`: the loader's first batch of Python's documentation strings, 10% short
+rows as in Google's data; FLOPs are then counted for padded rows).
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from bert_jax.models.attention import ATTENTIONS
+from bert_jax.models.config import DTYPES
+from bert_jax.runtime.terminal import table
+from experiments.speed import measuring, sides, train_sides
+from experiments.speed.train_sides import OURS, PEAKS
+
+MODULE = "experiments.speed.train_step"
+TORCH = "sdpa,sdpa-gathered,eager-gathered,compile,compile-gathered"
+
+
+def measure(case: dict[str, Any]) -> dict[str, Any]:
+    """Measures the sides of a case, each library's in a process of its own.
+
+    Raises:
+      RuntimeError: a process ended, or the numbers of parameters differ.
+    """
+    libraries = ("jax", "torch") if case["torch"] else ("jax",)
+    # JAX takes most of a GPU's memory otherwise, and torch works on the same one.
+    shared = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.45", **os.environ}
+    with contextlib.ExitStack() as stack:
+        opened = {
+            name: stack.enter_context(
+                sides.Process(train_sides.MODULE, {**case, "library": name}, shared)
+            )
+            for name in libraries
+        }
+        turns: dict[str, Callable[[int], float]] = {}
+        figures: dict[str, Any] = {}
+        not_run: dict[str, str] = {}
+        counted: set[int] = set()
+        for process in opened.values():
+            figures |= process.found
+            not_run |= figures.pop("not_run")
+            counted |= set(figures.pop("parameters"))
+            turns |= process.turns(without=PEAKS)
+        if len(counted) != 1:
+            raise RuntimeError(f"the sides' numbers of parameters differ: {counted}")
+        peaks = {k: process.ask(PEAKS)["value"] for k, process in opened.items()}
+        result = measuring.alternate(turns, case["rounds"], case["turn"])
+    return {
+        **figures,
+        "parameters": counted.pop(),
+        "cores_used": case["threads"] or measuring.cores(),
+        "peaks": peaks,
+        "sides": result,
+        "not_run": not_run,
+    }
+
+
+def rows_of(case: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A case's lines of the table."""
+    head = (case["size"], str(case["length"]), str(case["batch"]), case["dtype"])
+    if "error" in case:
+        return [(*head, f"no result: {case['error']}", "", "", "", "", "")]
+    peaks = measuring.higher(*case["peaks"].values())
+    ours = {k: v for k, v in case["sides"].items() if k.startswith(OURS)}
+    best = min(ours.values(), key=lambda side: side["median"], default=None)
+    found: list[tuple[str, ...]] = []
+    for name, side in case["sides"].items():
+        rate = case["flops"] / side["median"]
+        ratio = ""
+        if best and name not in ours:
+            ratio = f"{measuring.ratio(side, best)['median']:.2f}"
+        found.append(
+            (
+                *head,
+                name,
+                f"{case['batch'] / side['median']:.4g}",
+                f"{case['batch'] / side['best']:.4g}",
+                f"{rate / 1e9:,.0f}",
+                f"{rate / peaks[case['dtype']]:.1%}",
+                ratio,
+            )
+        )
+    return found
+
+
+HEADER = (
+    *("size", "length", "batch", "dtype", "side"),
+    *("sequences/s", "best turn", "GFLOP/s", "share", "ours / it"),
+)
+
+
+def notes(case: dict[str, Any]) -> list[str]:
+    """What the table does not say about a case."""
+    if "error" in case:
+        return []
+    peaks = measuring.higher(*case["peaks"].values())
+    reached = ", ".join(
+        f"{name} {peaks[name] / 1e9:,.0f} GFLOP/s" for name in ("float32", "bfloat16")
+    )
+    padding = 1 - case["tokens"] / (case["batch"] * case["length"])
+    lines = [
+        f"{case['size']}, length {case['length']}, {case['dtype']}: {case['device']}, "
+        f"{case['cores_used']} core(s); peaks {reached}, copy "
+        f"{peaks['copy'] / 1e9:.1f} GB/s; {case['flops'] / 1e9:,.1f} GFLOP a step, "
+        f"{case['parameters']:,} parameters, rows {case['rows']} ({padding:.0%} "
+        f"padding), dropout {case['dropout']}"
+        + "".join(
+            f"; torch's {k}: {v}" for k, v in case.get("torch_optimizer", {}).items()
+        )
+    ]
+    return lines + [f"not run: {name}: {why}" for name, why in case["not_run"].items()]
+
+
+def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """One for each size, length and dtype."""
+    lengths = [int(length) for length in options.lengths.split(",")]
+    batches = [int(size) for size in options.batch.split(",")]
+    if len(batches) == 1:
+        batches *= len(lengths)
+    if len(batches) != len(lengths):
+        sys.exit("error: --batch: give one, or one for each of --lengths")
+    return [
+        {
+            "size": size,
+            "length": length,
+            "batch": batch,
+            "dtype": dtype,
+            "attentions": [name for name in options.attentions.split(",") if name],
+            "torch": [name for name in options.torch.split(",") if name],
+            "threads": options.threads,
+            "dropout": options.dropout,
+            "rows": options.rows,
+            "rounds": options.rounds,
+            "turn": options.turn,
+            "peak": [options.peak_size, options.peak_size // 8, options.turn / 2],
+        }
+        for size in options.sizes.split(",")
+        for length, batch in zip(lengths, batches, strict=True)
+        for dtype in options.dtypes.split(",")
+    ]
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", default="base", help="base, large, LAYERS/HIDDEN")
+    parser.add_argument("--lengths", default="128")
+    parser.add_argument("--batch", default="16", help="rows; one for each length")
+    parser.add_argument("--dtypes", default=",".join(DTYPES))
+    parser.add_argument("--attentions", default=",".join(ATTENTIONS))
+    parser.add_argument("--torch", default=TORCH, help="empty: ours alone")
+    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--rows", choices=("full", "text"), default="full")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turn", type=float, default=4.0, help="least seconds of one")
+    parser.add_argument("--peak_size", type=int, default=2048, help="of the products")
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds of a case")
+    parser.add_argument("--output", default="", help="JSON; written after each case")
+    parser.add_argument("--quick", action="store_true", help="only shows that it runs")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.sizes, options.lengths, options.batch = "1/64", "16", "2"
+        options.rounds, options.turn, options.peak_size = 1, 0.0, 64
+        options.torch = (
+            "sdpa,sdpa-gathered" if options.torch == TORCH else options.torch
+        )
+    return options
+
+
+def main(arguments: list[str]) -> None:
+    options = parse(arguments)
+    if options.case:
+        print(json.dumps(measure(json.loads(options.case))))
+        return
+    facts = measuring.begin(MODULE, arguments)
+    finished: list[dict[str, Any]] = []
+    for case in cases(options):
+        finished.append(measuring.in_process(MODULE, case, options.limit))
+        measuring.write(options.output, {**facts, "cases": finished})
+        print(f"\n{table(rows_of(finished[-1]), HEADER)}", flush=True)
+        print("\n".join(notes(finished[-1])), flush=True)
+    if len(finished) > 1:
+        every = [line for case in finished for line in rows_of(case)]
+        print(f"\n{table(every, HEADER)}")
+    if any("error" in case for case in finished):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

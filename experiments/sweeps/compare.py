@@ -1,0 +1,311 @@
+"""Runs side by side: how their configs differ, what they reached, their curves.
+
+    python -m experiments.sweeps.compare runs/a runs/b 'runs/sweep/*' \
+        [--split=dev] [--score=NAME] [--output=compare.html]
+
+Runs that differ by their seed alone share a row: the mean of the score and its 95%
+interval (Student's t). The best stands first; of the others also how much they differ
+from it, with an interval: over the seeds that both have, whose runs saw the data in the
+same order, else over all runs (Welch's t). The score is that of the checkpoint that the
+run's predictions are from: the last one, or the best. With --output also writes a page
+with plots, scores by step and the final ones with their intervals, and the scores by
+step as FILE.png.
+"""
+
+import glob
+import importlib.util
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flax.traverse_util import flatten_dict
+
+from bert_jax.errors import UserError, printable
+from bert_jax.runtime import terminal, untrusted
+from bert_jax.runtime.storage import write_atomically
+from bert_jax.runtime.terminal import say
+from bert_jax.workdir import metrics
+from experiments.lib import command_line, ending
+from experiments.sweeps.compared import Difference, Group, Run, difference, labels
+
+# What a line of metrics.jsonl has besides scores.
+_NO_SCORES = ("step", "split", "time")
+# Fields that say where a run is or how it was queried, not what it is.
+_PLACES = (
+    *("seed", "train.seeds", "corpus.data_dir", "mesh.", "predict.", "checkpoint."),
+    *("train.log_every", "train.trackers", "train.stall_seconds"),
+)
+
+# What every run has, and its type.
+_NEEDED = {"seed": int, "train.num_steps": int, "train.early_stop": int}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    return ending.status(lambda: _main(argv), "stopped")
+
+
+def _main(argv: Sequence[str]) -> int:
+    parser = command_line.Parser("experiments.sweeps.compare")
+    parser.add_argument("runs", nargs="+", help="work directories, or patterns")
+    parser.add_argument("--split", default="dev")
+    parser.add_argument(
+        "--score",
+        default="",
+        help="by default f1 of ner and squad, masked_lm_loss of pre-training",
+    )
+    parser.add_argument("--output", default="", help="a page to write, FILE.html")
+    options = parser.parse_args(argv)
+    if options.output and not options.output.endswith(".html"):
+        raise UserError(f"--output={options.output}: write FILE.html")
+    if options.output and importlib.util.find_spec("matplotlib") is None:
+        raise UserError(
+            f"--output={options.output}: the plots need: pip install '.[report]'"
+        )
+    runs = find(options.runs, options.split)
+    show(runs, options.split, options.score, options.output)
+    return 0
+
+
+def show(
+    runs: Sequence[Run], split: str, score: str, page: str, shown: Sequence[str] = ()
+) -> None:
+    """Prints the table.
+
+    Args:
+      score: empty: see `choose`.
+      page: a file to write, FILE.html, with FILE.png beside it; empty: none.
+      shown: the fields that tell the rows apart; empty: those in which the runs differ.
+
+    Raises:
+      UserError: a run lacks the score.
+    """
+    name = choose(runs, score, split)
+    found = groups(runs, name, shown)
+    print(printable(text(found, f"{split} {name}")))
+    if page:
+        from experiments.sweeps import compare_page  # needs the report extra
+
+        png = Path(page).with_suffix(".png")
+        write_atomically(Path(page), compare_page.page(found, split, name))
+        write_atomically(png, compare_page.png(found, split, name))
+        print(f"written: {page}, {png}")
+
+
+def find(places: Sequence[str], split: str) -> list[Run]:
+    """The runs in these folders that have ended; of several seeds, each seed's.
+
+    Raises:
+      UserError: a folder has no run, or a run has no line of the split; none has ended.
+    """
+    folders: dict[Path, None] = {}
+    for place in places:
+        hits = sorted(map(Path, glob.glob(place))) or [Path(place)]
+        inner = [path for hit in hits for path in _runs_in(hit)]
+        if not inner:
+            raise UserError(f"{place}: has no run (a folder with config.json)")
+        folders |= dict.fromkeys(path.resolve() for path in inner)
+    runs = []
+    for folder in folders:
+        fields = _fields(folder)
+        lines = metrics.read(folder, split)
+        if not lines:
+            raise UserError(
+                f"{folder}: has no scores on {split} yet; let the run end, or leave "
+                "it out"
+            )
+        runs.append(Run(folder, fields, lines))
+    ended = [run for run in runs if _has_ended(run)]
+    if not ended:
+        raise UserError(f"{runs[0].folder}: has not ended yet; let it end")
+    return ended
+
+
+def _fields(folder: Path) -> dict[str, Any]:
+    """The fields of a run's config.json, NAME.FIELD; those that all runs have checked.
+
+    Raises:
+      UserError: one is missing, or no such value.
+    """
+    read = untrusted.read_json(folder, "config.json")
+    fields: dict[str, Any] = flatten_dict(read, sep=".")
+    for name, kind in _NEEDED.items():
+        value = fields.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            has = f"{name}={untrusted.shown(value)}" if name in fields else f"no {name}"
+            raise UserError(
+                f"{folder / 'config.json'}: damaged: it has {has}, where a run has a "
+                "number; restore it, or leave this run out"
+            )
+    return fields
+
+
+def _has_ended(run: Run) -> bool:
+    """Whether a run took its last step; if not, says that it is left out."""
+    lines, steps = metrics.read(run.folder, "train"), _steps(run)
+    step = lines[-1]["step"] if lines else 0
+    early = bool(run.fields["train.early_stop"]) and _has_answered(run.folder, lines)
+    if (step >= steps or early) and not _is_running(run.folder):
+        return True
+    say(f"left out: {run.folder} is at step {step:,} of {steps:,}; let it end")
+    return False
+
+
+def _steps(run: Run) -> int:
+    """Those of the config; of several seeds, whose folders' configs are written at the
+    end, those of the whole run, which may be growing (train.extend)."""
+    steps, whole = run.fields["train.num_steps"], _whole(run.folder)
+    if whole != run.folder:
+        steps = max(
+            steps, untrusted.read_json(whole, "config.json")["train"]["num_steps"]
+        )
+    return steps
+
+
+def _whole(folder: Path) -> Path:
+    """The work directory of the run that a seed's folder is part of."""
+    above = folder.parent
+    is_part = folder.name.startswith("seed_") and (above / "config.json").exists()
+    return above if is_part else folder
+
+
+def _is_running(folder: Path) -> bool:
+    """Whether a run is at work, or was killed: it may be in its last evaluation."""
+    beat = _whole(folder) / "heartbeat.json"
+    return (
+        beat.exists()
+        and untrusted.read_json(beat.parent, beat.name).get("phase") != "ended"
+    )
+
+
+def _has_answered(folder: Path, lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether its predictions are from its end, not from before it was extended."""
+    place = folder / "predictions"
+    if not place.exists():
+        return False
+    last = max((line.get("time", 0.0) for line in lines), default=0.0)
+    return max(path.stat().st_mtime for path in (place, *place.rglob("*"))) >= last
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    seeds = sorted(folder.glob("seed_*/config.json"))
+    if seeds:
+        return [path.parent for path in seeds]
+    if any(folder.glob("seed_*/metrics.jsonl")):
+        raise UserError(f"{folder}: its seeds have not ended yet; let them end")
+    return [folder] if (folder / "config.json").exists() else []
+
+
+def choose(runs: Sequence[Run], asked: str, split: str) -> str:
+    """The score to compare.
+
+    Raises:
+      UserError: a run lacks it.
+    """
+    names = [key for key in runs[0].lines[-1] if key not in _NO_SCORES]
+    # A pre-training's `loss` is whatever it trains; its cross entropy says more.
+    names.sort(
+        key=lambda key: (
+            not all(key in run.lines[-1] for run in runs),
+            key != "masked_lm_loss",
+        )
+    )
+    if not names:
+        raise UserError(
+            f"{runs[0].folder / 'metrics.jsonl'}: its last line on {split} has no "
+            "scores; restore it, or leave this run out"
+        )
+    by_f1 = runs[0].fields.get("task.name") in ("ner", "squad") and "f1" in names
+    name = asked or ("f1" if by_f1 else names[0])
+    for run in runs:
+        if name not in run.lines[-1] or name in _NO_SCORES:
+            there = ", ".join(key for key in run.lines[-1] if key not in _NO_SCORES)
+            raise UserError(
+                f"{run.folder}: has no {name} on {split}; it has {there}: choose one "
+                "with --score that all runs have"
+            )
+    return name
+
+
+def groups(runs: Sequence[Run], score: str, shown: Sequence[str] = ()) -> list[Group]:
+    """Runs that differ by their seed alone, together; the best mean first.
+
+    Args:
+      shown: see `show`.
+    """
+    shown = shown or [
+        name
+        for name in dict.fromkeys(name for run in runs for name in run.fields)
+        if not name.startswith(_PLACES)
+        and len({json.dumps(run.fields.get(name)) for run in runs}) > 1
+    ]
+    together: dict[str, Group] = {}
+    for run in runs:
+        fields = {name: run.fields.get(name) for name in shown}
+        group = together.setdefault(json.dumps(fields), Group(fields, [], []))
+        twin = [one for one in group.runs if one.seed == run.seed]
+        if twin:
+            say(f"left out: {run.folder} has the config and seed of {twin[0].folder}")
+        else:
+            group.runs.append(run)
+            group.scores.append(_final(run, score))
+    sign = 1 if lower_is_better(score) else -1
+
+    def order(group: Group) -> tuple[bool, float]:
+        return math.isnan(group.mean), sign * group.mean
+
+    return sorted(together.values(), key=order)
+
+
+def lower_is_better(score: str) -> bool:
+    return score.endswith(("loss", "perplexity", "entropy"))
+
+
+def _final(run: Run, score: str) -> float:
+    """The score of the checkpoint that the run's predictions are from."""
+    values = {line["step"]: float(line[score]) for line in run.lines if score in line}
+    last = list(values)[-1]
+    if run.fields.get("evaluate.checkpoint") == "best":
+        kept = (path.name for path in (run.folder / "best").glob("[0-9]*"))
+        steps = [int(name) for name in kept if name.isdecimal()]  # whole ones
+        last = next((step for step in steps if step in values), last)
+    return values[last]
+
+
+def text(found: Sequence[Group], title: str) -> str:
+    """The table, and below it the whole of what it shortens."""
+    names, rows = labels(found), []
+    for number, (group, name) in enumerate(zip(found, names, strict=True), 1):
+        reach = f"± {group.reach:.2g}" if math.isfinite(group.reach) else ""
+        row = [str(number), name, f"{group.mean:.4g}", reach, str(len(group.runs))]
+        if len(found) > 1:
+            row += cells(difference(group, found[0])) if number > 1 else ("", "", "")
+        rows.append(row)
+    header = ["", "runs", title, "95%", "seeds"]
+    lines = []
+    if len(found) > 1:
+        header += ["less 1", "95%", "pairs"]
+        lines.append(LESS)
+    if names != [group.name for group in found]:
+        lines += [f"{number}: {group.name}" for number, group in enumerate(found, 1)]
+    return "\n".join([terminal.table(rows, header), *(["", *lines] if lines else [])])
+
+
+LESS = (
+    "less 1: the score less that of row 1, which is first because of its score; pairs: "
+    "the seeds that both have, if it is over these"
+)
+
+
+def cells(found: Difference) -> tuple[str, str, str]:
+    """The mean, the interval and the number of pairs."""
+    is_known = math.isfinite(found.low)
+    ends = f"{found.low:+.2g} to {found.high:+.2g}" if is_known else ""
+    return f"{found.mean:+.3g}", ends, str(found.pairs or "")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

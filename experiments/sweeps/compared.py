@@ -1,0 +1,136 @@
+"""What experiments.sweeps.compare sets side by side."""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scipy import stats
+
+from bert_jax.workdir import folder as workdir
+from experiments.lib.verdicts import LEVEL, interval
+
+_SAME = 1e-6  # scores closer than this are the same but for rounding
+_LABEL, _VALUE = 40, 20  # the most characters of a group's label, and of a value in it
+
+
+class Run(NamedTuple):
+    """A run: its fields, and its lines of one split."""
+
+    folder: Path
+    fields: Mapping[str, Any]
+    lines: Sequence[Mapping[str, Any]]
+
+    @property
+    def seed(self) -> int:
+        """The seed that it was trained with: each restart took the next one."""
+        return self.fields["seed"] + workdir.archived_runs(self.folder)
+
+
+class Group(NamedTuple):
+    """Runs that differ by their seed alone.
+
+    Attributes:
+      fields: those in which the groups differ, and their values here.
+      scores: of each run, in the order of `runs`.
+    """
+
+    fields: Mapping[str, Any]
+    runs: list[Run]
+    scores: list[float]
+
+    @property
+    def name(self) -> str:
+        pairs = (f"{field}={value}" for field, value in self.fields.items())
+        return " ".join(pairs) or "(all alike)"
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.scores)
+
+    @property
+    def reach(self) -> float:
+        """Half of the interval's width; infinite for one run."""
+        low, high = interval(self.scores)
+        return (high - low) / 2
+
+
+class Difference(NamedTuple):
+    """A group's score less another's: the mean and its 95% interval, without bounds
+    where the seeds are too few, or all differ by the same.
+
+    Attributes:
+      pairs: the seeds that both groups have, if it is over these; else 0.
+    """
+
+    mean: float
+    low: float
+    high: float
+    pairs: int
+
+
+def difference(group: Group, other: Group) -> Difference:
+    """Over the seeds that both have, which had the same order of the data; with fewer
+    than two of these over all runs, by Welch's t."""
+    own, others = (
+        {run.seed: score for run, score in zip(each.runs, each.scores, strict=True)}
+        for each in (group, other)
+    )
+    pairs = [own[seed] - others[seed] for seed in own if seed in others]
+    if len(pairs) >= 2:
+        ends = interval(pairs)
+        if max(pairs) - min(pairs) < _SAME:
+            ends = (-math.inf, math.inf)
+        return Difference(statistics.fmean(pairs), *ends, len(pairs))
+    mean, reach = group.mean - other.mean, _welch(group.scores, other.scores)
+    return Difference(mean, mean - reach, mean + reach, 0)
+
+
+def _welch(first: Sequence[float], second: Sequence[float]) -> float:
+    """Half of the 95% interval of a difference of means; infinite where either has one
+    value, or neither has a spread."""
+    if min(len(first), len(second)) < 2 or not all(
+        map(math.isfinite, [*first, *second])
+    ):
+        return math.inf
+    parts = [statistics.variance(each) / len(each) for each in (first, second)]
+    if not sum(parts) > _SAME**2:
+        return math.inf
+    by_count = zip(parts, (first, second), strict=True)
+    freedom = sum(parts) ** 2 / sum(p**2 / (len(each) - 1) for p, each in by_count)
+    return float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(sum(parts))
+
+
+def labels(found: Sequence[Group]) -> list[str]:
+    """A short name of each group: its own, or, where one is too long, its fields
+    by the last part of their names, as many as there is room for."""
+    if all(len(group.name) <= _LABEL for group in found):
+        return [group.name for group in found]
+    fields = list(found[0].fields)
+    ends = Counter(field.rpartition(".")[2] for field in fields)
+    keys = {f: end if ends[end := f.rpartition(".")[2]] == 1 else f for f in fields}
+    return [
+        _fitting([f"{keys[f]}={_cut(v)}" for f, v in group.fields.items()])
+        for group in found
+    ]
+
+
+def _cut(value: object) -> str:
+    """The end of a long text, which tells more of a path; the beginning of others."""
+    text = str(value)
+    if len(text) <= _VALUE:
+        return text
+    end = isinstance(value, str)
+    return f"...{text[3 - _VALUE :]}" if end else f"{text[: _VALUE - 3]}..."
+
+
+def _fitting(parts: Sequence[str]) -> str:
+    """The first parts that fit in a label, at least one; how many more there are."""
+    count, length = 1, len(parts[0])
+    while count < len(parts) and length + 1 + len(parts[count]) <= _LABEL:
+        length += 1 + len(parts[count])
+        count += 1
+    more = f" +{len(parts) - count}" if count < len(parts) else ""
+    return " ".join(parts[:count]) + more

@@ -1,0 +1,184 @@
+"""Config files against each other, and grids over their fields.
+
+    python -m experiments.sweeps.sweep --config=focal.py --config=span.py \
+        --config=plain.py --grid=seed=0,1,2 [--grid=optimizer.learning_rate=5e-5,3e-5] \
+        [--together] [--score=NAME] [--output=runs/sweep] [--plan] \
+        [--config.FIELD=VALUE ...]
+
+Runs go one after the other, each as bert_jax.main in a folder of its own; the same
+command resumes. With --together the seeds of a combination, which must be consecutive,
+train in one program: faster for small models. A config file that defines something of
+its own is read anew: after a change of its text its runs are others. At the end stands
+the table of experiments.sweeps.compare, on dev; and, if matplotlib is installed, the
+scores by step in OUTPUT/compare.png and all plots in OUTPUT/compare.html.
+"""
+
+import argparse
+import importlib.util
+import itertools
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_jax import registry
+from bert_jax.config import configuration
+from bert_jax.errors import UserError
+from bert_jax.runtime import terminal
+from experiments.lib import command_line, ending, execution, progress
+from experiments.lib.runs import Run, digest
+from experiments.sweeps import compare
+
+_SEED, _CONFIG = "seed", "config"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    return ending.status(lambda: _main(argv), "stopped; the same command resumes")
+
+
+def _main(argv: Sequence[str]) -> int:
+    options, fields = parse(argv)
+    runs = plan(options, fields)
+    execution.check(runs)
+    if options.plan:
+        print(progress.overview(runs))
+        return 0
+    errors: dict[Path, str] = {}
+    with execution.alone(options.output) as lock:
+        status = execution.run_all(runs, errors, lock)
+    if status:
+        terminal.say("stopped; the same command resumes")
+        return status
+    if ended := [run for run in runs if run.folder not in errors]:
+        _compare(options, ended)
+    for folder, error in errors.items():
+        terminal.say(f"failed: {folder}: {error}")
+    return 2 if errors else status
+
+
+def _compare(options: argparse.Namespace, ended: Sequence[Run]) -> None:
+    """Prints the table, a row for each config file and point of the grid."""
+    names, runs = _names(options.config), []
+    for run in ended:
+        name = {_CONFIG: names[run.model]}
+        for each in compare.find([str(run.folder)], "dev"):
+            runs.append(each._replace(fields={**each.fields, **name}))
+    shown = [_CONFIG, *(field for field in options.grid if field != _SEED)]
+    page = str(options.output / "compare.html")
+    if importlib.util.find_spec("matplotlib") is None:
+        terminal.say(
+            f"left out: the plots, {page} and compare.png; for them pip install "
+            "-e '.[report]' and start the same command again"
+        )
+        page = ""
+    elif all(len(run.lines) == 1 for run in runs):
+        terminal.say("by step: one point a run; --config.train.eval_every=N gives more")
+    if len(names) == 1 and shown[1:]:
+        shown = shown[1:]
+    compare.show(runs, "dev", options.score, page, shown)
+
+
+def _names(specs: Sequence[str]) -> dict[str, str]:
+    """What the table calls the config files: their names, where these differ."""
+    names = {spec: configuration.name(spec) for spec in specs}
+    return names if len({*names.values()}) == len(names) else {s: s for s in specs}
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The options (`grid`: values by field), and the fields of all runs.
+
+    Raises:
+      UserError: an option that does not exist; a field twice; seeds that cannot train
+        together.
+    """
+    parser = command_line.Parser("experiments.sweeps.sweep")
+    parser.add_argument(
+        "--config", required=True, action="append", help="a config file; several: each"
+    )
+    parser.add_argument("--grid", default=[], action="append", help="FIELD=A,B,...")
+    parser.add_argument(
+        "--score", default="", help="of dev; as in experiments.sweeps.compare"
+    )
+    parser.add_argument("--together", action="store_true", help="seeds in one program")
+    parser.add_argument("--output", default="runs/sweep", type=Path)
+    parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
+    options, fields = command_line.with_fields(parser, argv, ("train.seeds",))
+    grid: dict[str, list[str]] = {}
+    for text in options.grid:
+        field, equals, values = text.partition("=")
+        if not (equals and values) or field in grid:
+            raise UserError(f"--grid={text}: write FIELD=A,B,..., each field once")
+        grid[field] = split(values)
+        if len(set(grid[field])) < len(grid[field]):
+            raise UserError(f"--grid={text}: names a value twice")
+    options.grid = grid
+    if len({*options.config}) < len(options.config):
+        raise UserError("--config: names a config file twice")
+    if len(options.config) == 1 and not grid:
+        raise UserError("one run: name a --grid=FIELD=A,B,... or another --config=FILE")
+    for text in fields:
+        if (field := configuration.field_of(text)) in grid:
+            raise UserError(f"{text}: the grid sets {field}")
+    if options.together:
+        given = grid.get(_SEED, [])
+        # isdigit() is true of "²", which int() refuses.
+        seeds = [int(x) for x in given if x.isdecimal() and len(x) < 10]
+        if len(seeds) < max(2, len(given)) or seeds != [
+            *range(seeds[0], seeds[0] + len(seeds))
+        ]:
+            raise UserError(
+                "--together: --grid=seed=... must be consecutive, such as seed=0,1,2"
+            )
+    return options, fields
+
+
+def split(values: str) -> list[str]:
+    """Splits at commas outside of brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for letter in values:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def plan(options: argparse.Namespace, fields: Sequence[str]) -> list[Run]:
+    """The runs, their configs checked.
+
+    Raises:
+      UserError: a field or value that the config does not allow.
+    """
+    grid = dict(options.grid)
+    seeds = grid.pop(_SEED) if options.together else []
+    runs = []
+    for spec, *values in itertools.product(options.config, *grid.values()):
+        point = dict(zip(grid, values, strict=True))
+        given = [f"--config.{field}={value}" for field, value in point.items()]
+        if seeds:
+            given += [f"--config.seed={seeds[0]}", f"--config.train.seeds={len(seeds)}"]
+        arguments = (f"--config={spec}", *fields, *given)
+        config = configuration.load(spec, list(arguments[1:]))
+        whole = json.dumps(config.to_dict(), sort_keys=True)  # the file may change
+        if spec in registry.ADDED.values():  # what it defines too
+            whole += Path(spec.partition(":")[0]).read_text()
+        parts = [f"{f.split('.')[-1]}={v}" for f, v in point.items()]
+        if len(options.config) > 1:
+            parts.insert(0, configuration.name(spec))
+        name = ",".join(parts)
+        safe = "".join(c if c.isalnum() or c in "=,.-_" else "_" for c in name)[:80]
+        # A file's name has at most 255 bytes, and those beside the folder are longer.
+        safe = safe.encode()[:200].decode(errors="ignore")
+        folder = options.output / f"{safe or 'seeds'}-{digest(*arguments, whole)}"
+        runs.append(Run("run", folder, arguments, spec))
+    return runs
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
