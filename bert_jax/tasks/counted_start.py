@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 
 from bert_jax.data.run_data import RunData
+from bert_jax.errors import UserError
 
 
 def filled(params: Any, data: RunData, config: ConfigDict) -> Any:
@@ -24,6 +25,11 @@ def filled(params: Any, data: RunData, config: ConfigDict) -> Any:
     """
     if not data.counts_words:
         return params
+    if "masked_lm" not in params:
+        raise UserError(
+            f"config.task.word_initializer=counted: the model of config.task.objective="
+            f"{config.task.objective} has no masked LM of BERT's; set it normal"
+        )
     counts = data.of(config.corpus.max_seq_length).token_counts() + 1
     length = config.model.initializer_range * config.model.hidden_size**0.5
     vectors = length * data.word_vectors()

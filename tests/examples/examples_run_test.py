@@ -107,3 +107,11 @@ def test_fine_tuning_keeps_the_positions(corpus, tmp_path):
     fine_tune(tmp_path / "tuned.py", tmp_path)
     recorded = json.loads((tmp_path / "tuned" / "config.json").read_text())
     assert recorded["model"]["positions"] == "rotary"
+
+
+def test_counted_words_need_berts_masked_lm(corpus, tmp_path):
+    fields = {"task__word_initializer": "counted", "model__hidden_size": 8}
+    given = toys.flags(corpus, tmp_path / "data", **fields)
+    _, error = run(toys.path("replaced"), tmp_path / "run", *given, status=2)
+    line = error.splitlines()[-1]
+    assert "config.task.word_initializer=counted" in line and "no masked LM" in line
