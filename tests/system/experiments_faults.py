@@ -4,11 +4,11 @@
     python -m tests.system.experiments_faults --only=17 --seed=0
 
 Each trial is drawn from the seed and its number. `damaged`: a file that
-experiments.sweeps.compare, glue or sweep reads is spoiled by rule; it must end well
-or with status 2 and one line, and as before once the file is whole again. `killed`: glue
-or sweep gets SIGKILL, SIGTERM or SIGINT at a random moment and is started again: all that
-it leaves must be as of an undisturbed one. `together`: two at once. `arguments`: of
-launch.sh tpu and local. experiments_program.py stands for the runs.
+experiments.sweeps.compare, glue or sweep reads is spoiled by rule; it must end well or
+with status 2 and one line, and as before once the file is whole again. `killed`: glue
+or sweep gets SIGKILL, SIGTERM or SIGINT at a random moment and is started again: all
+that it leaves must be as of an undisturbed one. `together`: two at once. `arguments`:
+of launch.sh tpu and local. experiments_program.py stands for the runs.
 
 Prints a table by kind, and for each failure the command that makes it again.
 """
