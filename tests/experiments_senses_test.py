@@ -16,7 +16,7 @@ import bert_jax
 from experiments.insight import sense_scores, senses, word2vec
 from experiments.lib import layer_plots
 
-SENTENCES = Path(senses.__file__).parent / "data" / "senses"
+SENTENCES = Path(senses.__file__).parents[1] / "data" / "senses"
 WORDS = {"bank": "bank", "bat": "bat", "spring": "spring", "sagwa": "사과", "bae": "배"}
 # Of words that the run's small vocabulary has; "thecats" is several pieces.
 USES = "a\tthe cats\na\ta go cats watch\nb\twhile seven it go cats\nb\tit cats\n"
