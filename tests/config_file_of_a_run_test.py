@@ -97,6 +97,17 @@ def test_what_a_config_file_defines_is_recorded(write, field):
         folder.check(storage.path("run"), configuration.load("micro.py", []))
 
 
+def test_a_field_that_names_nothing_added(write):
+    """Its value only equals a name that the file adds to something else."""
+    spec = write("model.attention", "normal")
+    Path(spec).write_text(
+        Path(spec).read_text() + "    config.model.attention = 'einsum'\n"
+    )
+    config = configuration.load(spec, [])
+    assert config.model.position_initializer == "normal"
+    assert not folder.defined_in(config)
+
+
 def test_a_file_that_replaces_what_is_ours(write, monkeypatch):
     field, ours = "model.attention", attention.ATTENTIONS["einsum"]
     monkeypatch.setattr(attention, "ATTENTIONS", registry.Registry({"einsum": ours}))

@@ -12,7 +12,29 @@ from bert_jax.config import languages, rules
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 
+# What a config file of the user's may add to.
+_ADDED_TO: dict[str, rules.Rule] = {
+    "model.attention": rules.registered(
+        "models.attention:ATTENTIONS", *("einsum", "fused", "cudnn")
+    ),
+    "model.layer": rules.registered("models.encoder:LAYERS", "post_norm"),
+    "model.positions": rules.registered("models.positions:POSITIONS", "learnt"),
+    "model.architecture": rules.registered("family:FAMILIES", *FAMILIES),
+    "masking.name": rules.registered("data.masking:MASKINGS", "bert"),
+    "task.name": rules.filled,
+    "task.objective": rules.registered("tasks.objectives:OBJECTIVES", "mlm", "ltr"),
+    "optimizer.name": rules.registered(
+        "training.optimizer:OPTIMIZERS",
+        *("bert_adam", "adamw", "lamb", "muon", "adagrad", "openai_adam"),
+    ),
+    "optimizer.schedule": rules.registered(
+        "training.optimizer:SCHEDULES",
+        *("polynomial", "openai_linear", "openai_cosine"),
+    ),
+}
+
 _TABLE: dict[str, rules.Rule] = {
+    **_ADDED_TO,
     "seed": rules.whole(),
     "init_from": rules.text,
     "model.vocab_size": rules.whole(),
@@ -29,15 +51,9 @@ _TABLE: dict[str, rules.Rule] = {
     "model.position_initializer": rules.one_of("normal", "sinusoidal"),
     "model.layer_norm_eps": rules.number("(0, inf)"),
     "model.dtype": rules.one_of("float32", "bfloat16"),
-    "model.attention": rules.registered(
-        "models.attention:ATTENTIONS", *("einsum", "fused", "cudnn")
-    ),
-    "model.layer": rules.registered("models.encoder:LAYERS", "post_norm"),
-    "model.positions": rules.registered("models.positions:POSITIONS", "learnt"),
     "model.remat": rules.one_of("none", "full", "dots"),
     "model.scan_layers": rules.flag,
     "model.causal": rules.flag,
-    "model.architecture": rules.registered("family:FAMILIES", *FAMILIES),
     "tokenizer.vocab_file": rules.text,
     "tokenizer.vocab_size": rules.whole(1),
     "tokenizer.lowercase": rules.flag,
@@ -67,7 +83,6 @@ _TABLE: dict[str, rules.Rule] = {
     "corpus.packing": rules.flag,
     "corpus.packed_pairs": rules.whole(1, 64),
     "corpus.shift_positions": rules.flag,
-    "masking.name": rules.registered("data.masking:MASKINGS", "bert"),
     "masking.masked_lm_prob": rules.number("(0, 1]"),
     "masking.max_predictions_per_seq": rules.whole(1, rules.SIZE),
     "masking.whole_word": rules.flag,
@@ -80,18 +95,8 @@ _TABLE: dict[str, rules.Rule] = {
     "phase2.batch_size": rules.whole(),
     "phase2.learning_rate": rules.number(),
     "phase2.warmup_steps": rules.whole(),
-    "task.name": rules.filled,
-    "task.objective": rules.registered("tasks.objectives:OBJECTIVES", "mlm", "ltr"),
     "task.nsp_loss": rules.flag,
     "task.word_initializer": rules.one_of("normal", "counted"),
-    "optimizer.name": rules.registered(
-        "training.optimizer:OPTIMIZERS",
-        *("bert_adam", "adamw", "lamb", "muon", "adagrad", "openai_adam"),
-    ),
-    "optimizer.schedule": rules.registered(
-        "training.optimizer:SCHEDULES",
-        *("polynomial", "openai_linear", "openai_cosine"),
-    ),
     "optimizer.learning_rate": rules.number(),
     "optimizer.warmup_steps": rules.whole(),
     "optimizer.warmup_fraction": rules.number("[0, 1]"),
@@ -194,6 +199,11 @@ def each(config: ConfigDict) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}.{inner}", its) for inner, its in each(value))
         else:
             yield name, value
+
+
+def named(config: ConfigDict) -> dict[str, str]:
+    """The values that a config file may have defined, by field."""
+    return {n: str(v) for n, v in each(config) if n in _ADDED_TO or n not in _TABLE}
 
 
 def is_known(name: str, config: ConfigDict) -> bool:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import registry, tokenization
 from bert_jax.config import configuration
-from bert_jax.config.fields import each
+from bert_jax.config.fields import named
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path, write_atomically
@@ -82,7 +82,7 @@ def claim(
 
 def defined_in(config: ConfigDict) -> dict[str, str]:
     """The config file that defined a field's value, for each that one did."""
-    added = {name: registry.ADDED.get(str(value)) for name, value in each(config)}
+    added = {name: registry.ADDED.get(value) for name, value in named(config).items()}
     return {name: file for name, file in added.items() if file}
 
 
