@@ -5,7 +5,7 @@ and Ruder 2018, arXiv:1801.06146, discriminative fine-tuning; ELECTRA does so to
         --config.init_from=runs/tiny --config.task.train_file=train.csv \\
         --config.task.dev_file=dev.csv
 
-The head and the pooler have the schedule's rate, the last layer DECAY times that, and
+The head and the pooler have the rate, the last layer that learns DECAY times that, and
 so on down to the embeddings.
 """
 

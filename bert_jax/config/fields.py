@@ -32,7 +32,6 @@ _ADDED_TO: dict[str, rules.Rule] = {
         *("polynomial", "openai_linear", "openai_cosine"),
     ),
 }
-
 _TABLE: dict[str, rules.Rule] = {
     **_ADDED_TO,
     "seed": rules.whole(),

@@ -39,12 +39,13 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     pretrains = config.task.name == "pretraining" or config.task.name in FAMILIES
     trained = pretrains and not config.init_from
     keeps = not (from_data and trained)
-    if FAMILIES[config.model.architecture].vocabulary is None:  # the task has a rule
+    words = family.of(config).vocabulary is None
+    # The task has a rule; or refuses `init_from`, whose list of words has no pieces.
+    if words and (config.init_from or config.task.name not in FAMILIES):
         if not workdir.has_config(folder):
             _check(config)
         tokenizer = None
     elif keeps and workdir.has_config(folder) and own.exists():
-        words = family.of(config).vocabulary is None
         needs = () if words else tokenization.SPECIAL_TOKENS
         tokenizer = tokenization.load(own, special=needs)
     else:

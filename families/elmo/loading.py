@@ -22,7 +22,7 @@ _BATCH = 32  # sentences that are computed at a time
 def load(folder: str | Path) -> "Elmo":
     """See `families.elmo.load`."""
     place = storage.path(folder)
-    if not workdir.has_config(place):
+    if not sources.is_run(place):
         return Elmo(*released.read(Path(folder)))
     config = workdir.recorded(place, code=False)
     if family.of(config).trunk_name != "elmo":

@@ -128,16 +128,17 @@ def export(run: Path, target: Path, checkpoint: str) -> None:
 
     Args:
       target: a new or empty folder.
-      checkpoint: the run's folder of checkpoints.
+      checkpoint: the run's folder of checkpoints; empty: as its config says.
 
     Raises:
       UserError: the run has no checkpoint, the folder has files, or h5py is missing.
     """
     # Imported here: released weights do not need Orbax.
-    from bert_jax.workdir.checkpoint import Checkpoints
+    from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 
     _library()
     recorded = workdir.recorded(run)
+    checkpoint = checkpoint or checkpoint_name(recorded)
     if recorded.train.seeds > 1:
         raise UserError(
             f"{run}: a run of {recorded.train.seeds} seeds; name one seed's folder, "

@@ -51,7 +51,7 @@ def shape(path: str | Path) -> Fields:
       UserError: a file is missing or damaged.
     """
     folder, _ = origins.located(path)
-    if not workdir.has_config(folder):
+    if not is_run(folder):
         return _fields(released.read_options(_local(folder)))
     config = workdir.recorded(folder, code=False)
     found = _fields(ElmoConfig.of_run(config))
@@ -74,7 +74,7 @@ def read(path: str | Path, name: str = "") -> Found:
             f"{folder}: not an ELMo's weights; name a folder with options.json and "
             "weights.hdf5, or a run of configs/elmo.py"
         )
-    if not workdir.has_config(folder):
+    if not is_run(folder):
         return Found({"elmo": released.read(_local(folder))[1]})
     # Imported here: released weights do not need Orbax.
     from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
@@ -126,7 +126,7 @@ def export(
     Raises:
       UserError: a run of another task; see also `released.export`.
     """
-    if not workdir.has_config(source) or _task(source) != "elmo":
+    if not is_run(source) or _task(source) != "elmo":
         raise refusal(source)
     if dtype != "float32":
         raise UserError(f"--dtype={dtype}: an ELMo's weights are float32")
@@ -138,7 +138,7 @@ def export(
 
 def refusal(folder: Path) -> UserError:
     """For a folder with an ELMo, where a BERT or GPT is required."""
-    if workdir.has_config(folder) and (name := _task(folder)) != "elmo":
+    if is_run(folder) and (name := _task(folder)) != "elmo":
         return UserError(
             f"{folder}: {name} with an ELMo; Hugging Face has no such model, so it "
             "is neither exported nor loaded; ask it with --mode=predict"
@@ -147,6 +147,11 @@ def refusal(folder: Path) -> UserError:
         f"{folder}: ELMo's weights; families.elmo.load opens them, and configs of "
         "configs/finetune/ with model=elmo start from them"
     )
+
+
+def is_run(folder: Path) -> bool:
+    """Whether it is a run; beside options.json a config.json is another program's."""
+    return workdir.has_config(folder) and not (folder / released.OPTIONS).exists()
 
 
 def _task(folder: Path) -> str:

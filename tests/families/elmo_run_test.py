@@ -140,6 +140,17 @@ def test_a_vocabulary_larger_than_the_text(trained, tmp_path):
     assert "the text has 18 distinct words" in error and error.count("\n") == 1
 
 
+def test_a_run_as_weights(trained, tmp_path):
+    """It can be exported; what would ask it is told what to do."""
+    _, workdir = trained
+    named = [f"--workdir={tmp_path / 'none'}", f"--config.init_from={workdir}"]
+    here(*named, "--mode=export", f"--output={tmp_path / 'there'}")
+    assert elmo.load(tmp_path / "there").config == elmo.load(workdir).config
+    for mode in ("evaluate", "extract"):
+        _, error = here(*named, f"--mode={mode}", "--output=x.jsonl", status=2)
+        assert "an ELMo starts from random values" in error
+
+
 def test_a_file_of_ours_does_not_open_as_bert(trained, tmp_path, capsys):
     (tmp_path / "options.json").write_text("{}")
     command = ["--mode=export", f"--config.init_from={tmp_path}", "--output=x"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax.errors import UserError
-from families.elmo import characters
+from families.elmo import characters, sources
 from families.elmo import loading as elmo
 from families.elmo import released as weights
 
@@ -83,6 +83,15 @@ def test_what_comes_out_is_the_mix_of_a_numpy_transcription(released):
     assert model.cut == 2  # words of more than 48 bytes
     even = model.mix(SENTENCES)[0]
     np.testing.assert_allclose(even, model.encode(SENTENCES)[0].mean(0), atol=1e-6)
+
+
+def test_a_config_json_beside_them_is_another_programs(released):
+    place, _ = released
+    config = elmo.load(place).config
+    (place / "config.json").write_text('{"model": {"type": "biattentive"}}')  # AllenNLP
+    assert elmo.load(place).config == config
+    assert sources.shape(place)["model.hidden_size"] == config.hidden_size
+    assert "elmo" in sources.read(place).params
 
 
 def test_a_sentence_does_not_depend_on_the_others(released):
