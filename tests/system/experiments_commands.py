@@ -83,7 +83,7 @@ _WEIGHTS = "--weights=in/model"
 _NER = "in/data/NER"
 COMMANDS = {
     "features": Command(
-        "features",
+        "paper.features",
         (
             *("--init_from=in/model", f"--train={_NER}/train.conll", "--output=out"),
             *(f"--dev={_NER}/dev.conll", f"--test={_NER}/test.conll", "--size=4"),
@@ -94,7 +94,7 @@ COMMANDS = {
         "results.json",
     ),
     "probes": Command(
-        "probes",
+        "insight.probes",
         (
             *("--init_from=in/model", f"--train={_NER}/train.conll", "--output=out"),
             *(f"--dev={_NER}/dev.conll", "--sst2=in/data/SST-2", "--parts=2"),
@@ -104,7 +104,7 @@ COMMANDS = {
         "results.json",
     ),
     "senses": Command(
-        "senses",
+        "insight.senses",
         (
             *("--init_from=in/model", "--word=cats", "--sentences=in/senses.tsv"),
             *("--output=out", "--text=sentences:in/corpus.txt", "--plot"),
@@ -113,7 +113,7 @@ COMMANDS = {
         "cats.json",
     ),
     "learning_curves": Command(
-        "learning_curves",
+        "claims.learning_curves",
         (
             *("--data=in/reviews", "--init_from=in/model", "--examples=4,8"),
             *("--draws=1", "--seeds=2", "--size=tiny", "--epochs=2", "--output=out"),
@@ -123,13 +123,13 @@ COMMANDS = {
         "results.json",
     ),
     "squad_ensemble": Command(
-        "squad_ensemble",
+        "paper.squad_ensemble",
         ("--workdirs=in/run0,in/run1", "--output=out"),
         ("in/run0/*", "in/run1/*.json", "in/dev.json"),
         "scores.json",
     ),
     "triviaqa": Command(
-        "triviaqa",
+        "paper.triviaqa",
         (
             "--qa=in/data/TriviaQA/qa/wikipedia-train.json",
             *("--evidence=in/data/TriviaQA/evidence", "--output=out/train.json"),
