@@ -141,7 +141,8 @@ def test_a_vocabulary_larger_than_the_text(trained, tmp_path):
 
 
 def test_a_run_as_weights(trained, tmp_path):
-    """It can be exported; what would ask it is told what to do."""
+    """It can be exported; what would ask it says what to do."""
+    pytest.importorskip("h5py", reason="needs the elmo extra")
     _, workdir = trained
     named = [f"--workdir={tmp_path / 'none'}", f"--config.init_from={workdir}"]
     here(*named, "--mode=export", f"--output={tmp_path / 'there'}")
