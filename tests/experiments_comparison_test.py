@@ -10,7 +10,7 @@ from bert_jax.runtime import terminal
 from experiments.claims import leak
 from experiments.pages import architecture_diagrams
 
-DOCS = Path(architecture_diagrams.__file__).parents[1] / "docs"
+DOCS = Path(architecture_diagrams.__file__).parents[2] / "docs"
 IMAGES = DOCS / "images"
 BLIND = ("left to right", "masked LM", "joined at the end")
 SEEING = ("both sides, no masks", "joined after each layer")
