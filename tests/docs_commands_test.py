@@ -22,7 +22,7 @@ import pytest
 from bert_jax.config import command_line, configuration, fields, help
 from bert_jax.runtime.cluster import local
 from bert_jax.training import run_config
-from experiments import started
+from experiments.lib import started
 from launch import arguments as tpu_arguments
 from tests import documented
 from tests.documented import MODULES, OTHERS, OURS, PAGES, ROOT

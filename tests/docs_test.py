@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax.config import help
 from bert_jax.errors import UserError
-from experiments import started
+from experiments.lib import started
 from experiments.pages import config_page
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax.errors import UserError
-from experiments import started
-from experiments.lib import command_line
+from experiments.lib import command_line, started
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = (
