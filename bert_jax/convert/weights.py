@@ -98,9 +98,9 @@ def read_tokenizer(
 def read_labels(path: str | Path) -> tuple[str, ...]:
     """The names of a fine-tuned model's outputs, if the folder has any."""
     folder, _ = origins.located(path)
-    if origins.kind(folder) == "workdir":
-        return tuple(workdir.read_config(folder)["task"].get("labels", ()))
     match origins.kind(folder):
+        case "workdir":
+            return tuple(workdir.read_config(folder)["task"].get("labels", ()))
         case "huggingface":
             from bert_jax.convert import huggingface
 
@@ -165,9 +165,9 @@ def start(task: Any, abstract: Any, name: str = "") -> tuple[dict[str, Any], Rep
 def recorded(path: str | Path) -> dict[str, Any] | None:
     """The config of the run that wrote these weights; None if unknown."""
     folder, _ = origins.located(path)
-    if origins.kind(folder) == "workdir":
-        return workdir.read_config(folder)
     match origins.kind(folder):
+        case "workdir":
+            return workdir.read_config(folder)
         case "huggingface":
             from bert_jax.convert import huggingface
 

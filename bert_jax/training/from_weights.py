@@ -34,13 +34,13 @@ def without_config(overrides: Sequence[str]) -> ConfigDict:
     there = origins.family_of(config.init_from)
     if own is None:
         config.model.update(weights.read_shape(config.init_from))
-    if config.model.causal:
-        config.task.objective = "ltr"
-    there.complete(config)
-    # Nothing is prepared or trained: the length only has to fit.
-    positions = config.model.max_position_embeddings
-    config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
-    if own is not None:
+        if config.model.causal:
+            config.task.objective = "ltr"
+        there.complete(config)
+        # Nothing is prepared or trained: the length only has to fit.
+        positions = config.model.max_position_embeddings
+        config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
+    else:
         recorded = configuration.complete(own, config.init_from)
         recorded.init_from, recorded.mesh = config.init_from, config.mesh
         recorded.model.dtype = config.model.dtype

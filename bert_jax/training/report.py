@@ -182,14 +182,15 @@ def _asking_few(function: Step, params: Any, mesh: Mesh) -> Ask:
 
 def _tokenizer_line(task: Task, fit: Fit) -> str:
     """Describes the tokenizer; warns if much of the text is [UNK] or letters."""
-    if FAMILIES[task.config.model.architecture].vocabulary is None:
-        return f"words: {family.of(task.config).words(task.config)}"
+    its = family.of(task.config)
+    if its.vocabulary is None and task.config.task.name not in FAMILIES:
+        return f"words: {its.words(task.config)}"
     summary = tokenization.summary(task.tokenizer)
     line = f"tokenizer: {summary}; {fit.unknown_share:.2%} [UNK]"
     texts = task.config.task.get("train_file") or task.config.task.get("data_dir")
     if fault := fit.fault(texts or ", ".join(task.config.corpus.sources)):
         return f"{line}\nwarning: {fault}"
-    reads_all = family.of(task.config).vocabulary is None  # rare words, too
+    reads_all = its.vocabulary is None  # rare words, too
     if fit.unknown_share <= MANY_UNKNOWN or reads_all:
         return line
     return (

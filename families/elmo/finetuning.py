@@ -2,7 +2,7 @@
 
 ELMo is frozen and its mix is learnt (`task.elmo_system=attention`), or all of it is
 fine-tuned (`finetuned`). A text is `<S> a </S>`, a pair `<S> a </S> <S> b </S>`, each
-read by itself. `elmo_tasks.of` joins a task with this.
+read by itself. `tasks.of` joins a task with this.
 """
 
 import functools

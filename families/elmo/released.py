@@ -7,13 +7,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import temporary, untrusted
-from bert_jax.workdir import folder as workdir
 from families.elmo.config import GATES, ElmoConfig
 
 OPTIONS, WEIGHTS = "options.json", "weights.hdf5"
@@ -123,41 +121,35 @@ def write(
     (folder / OPTIONS).write_text(text, encoding="utf-8")
 
 
-def export(run: Path, target: Path, checkpoint: str) -> None:
-    """Writes a run's ELMo as bilm does, with its vocabulary; complete or not at all.
-
-    Args:
-      target: a new or empty folder.
-      checkpoint: the run's folder of checkpoints; empty: as its config says.
-
-    Raises:
-      UserError: the run has no checkpoint, the folder has files, or h5py is missing.
-    """
-    # Imported here: released weights do not need Orbax.
-    from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
-
+def check_target(target: Path) -> None:
+    """Raises UserError if the folder has files, or h5py is missing."""
     _library()
-    recorded = workdir.recorded(run)
-    checkpoint = checkpoint or checkpoint_name(recorded)
-    if recorded.train.seeds > 1:
-        raise UserError(
-            f"{run}: a run of {recorded.train.seeds} seeds; name one seed's folder, "
-            f"such as {run / f'seed_{recorded.seed}'}"
-        )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"--output={target}: is not empty; name a new folder")
-    one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    with Checkpoints.of_another(run, checkpoint) as checkpoints:
-        found = checkpoints.restore_saved(one)
-    if found is None:
-        raise UserError(f"{run}: has no checkpoint yet")
-    params = jax.device_get(found[0]["elmo"])
-    words = (run / "vocab.txt").read_bytes()
+
+
+def export(
+    target: Path,
+    config: ElmoConfig,
+    params: Mapping[str, Any],
+    words: bytes,
+    *,
+    batch_size: int,
+) -> None:
+    """Writes a new folder, with a vocabulary; complete or not at all.
+
+    Args:
+      target: see `check_target`.
+      params, batch_size: see `write`.
+      words: of vocab.txt.
+
+    Raises:
+      UserError: it cannot be written.
+    """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary.folder(target) as new:
-            config = ElmoConfig.of_run(recorded)
-            write(new, config, params, batch_size=recorded.train.batch_size)
+            write(new, config, params, batch_size=batch_size)
             (new / "vocab.txt").write_bytes(words)
             new.rename(target)
     except OSError as error:

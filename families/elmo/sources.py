@@ -91,8 +91,8 @@ def read(path: str | Path, name: str = "") -> Found:
         found = checkpoints.restore_saved(one)
     if found is None:
         raise UserError(f"{folder}: has no checkpoint yet")
-    params = jax.device_get(found[0])
-    params.pop("softmax", None)  # of pre-training
+    # Without the softmax of pre-training, which is as large as the vocabulary.
+    params = jax.device_get({k: v for k, v in found[0].items() if k != "softmax"})
     labels = tuple(config.task.get("labels", ()))
     return Found(params, labels, workdir.read_facts(folder, found[1]))
 
@@ -124,7 +124,8 @@ def export(
     vocabulary; arguments as in `weights.export`.
 
     Raises:
-      UserError: a run of another task; see also `released.export`.
+      UserError: a run of another task, or without a checkpoint; the folder has files;
+        h5py is missing.
     """
     if not is_run(source) or _task(source) != "elmo":
         raise refusal(source)
@@ -132,7 +133,13 @@ def export(
         raise UserError(f"--dtype={dtype}: an ELMo's weights are float32")
     if title:
         raise UserError(f"--push=hf:{title}: an ELMo is written to --output only")
-    released.export(_local(source), folder.absolute(), name)
+    target = folder.absolute()
+    released.check_target(target)
+    config = workdir.recorded(source)
+    params = read(source, name).params["elmo"]
+    words = (source / "vocab.txt").read_bytes()
+    sizes, rows = ElmoConfig.of_run(config), config.train.batch_size
+    released.export(target, sizes, params, words, batch_size=rows)
     return f"{released.OPTIONS}, {released.WEIGHTS}, vocab.txt"
 
 
