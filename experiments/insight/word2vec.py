@@ -50,7 +50,7 @@ def trained(
         `corpus.documents`.
     """
     command_line.require("gensim", "senses", "word2vec needs gensim")
-    from gensim.models import KeyedVectors, Word2Vec
+    from gensim.models import Word2Vec
 
     identity = corpus.identity(tuple(sources), folder)
     settings = dict(SETTINGS, **{"words": to_read} if to_read else {})
@@ -82,7 +82,16 @@ def trained(
             (new / kept.name).replace(kept)
         seconds = time.monotonic() - started
         terminal.say(f"word2vec: {len(model.wv):,} words, {seconds:.0f} s; {kept}")
-    # Not gensim's own format, which is Python's pickle: this one holds only numbers.
+    return _kept(kept)
+
+
+def _kept(kept: Path) -> Any:
+    """The vectors of a file; raises UserError if it is damaged.
+
+    Not gensim's own format, which is Python's pickle: this one holds only numbers.
+    """
+    from gensim.models import KeyedVectors
+
     try:
         vectors = KeyedVectors.load_word2vec_format(str(kept), binary=True)
         if not np.isfinite(vectors.vectors).all():
