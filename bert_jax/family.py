@@ -45,8 +45,8 @@ class Family:
       assemble: writes texts into rows, as `loader.assemble` does.
       weights: a module that reads and writes what holds its weights: FIELDS, `shape`,
         `start`, `export` and `refusal`, as in `convert.weights`.
-      released: the file by which a folder of weights is its own; empty: it is told by
-        Hugging Face's config.json.
+      released: a file that only its released weights have; empty: they are a folder of
+        Hugging Face's, whose config.json names the model.
       layout: a module like `convert.layout`: its parameters' names elsewhere.
       huggingface: a module like `convert.bert`: its folders in Hugging Face's form.
       model_type: in Hugging Face's config.json.

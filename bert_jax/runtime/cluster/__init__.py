@@ -1,1 +1,1 @@
-"""Processes that find each other, agree, and are told to end."""
+"""How the processes of a run find each other, and stop at the same step."""
