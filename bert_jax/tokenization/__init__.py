@@ -6,7 +6,6 @@ The rules are those of google-research/bert, tokenization.py, as implemented in 
 
 import json
 import unicodedata
-from collections.abc import Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -34,7 +33,7 @@ def load(
     path: str | Path,
     lowercase: bool = True,
     strip_accents: bool = True,
-    special: Sequence[str] = SPECIAL_TOKENS,
+    whole: bool = True,
 ) -> Tokenizer:
     """Reads a vocabulary: a `vocab.txt`, the file of another kind by its name, or a
     `tokenizer.json` (any other .json).
@@ -43,8 +42,8 @@ def load(
       path: a file with one piece per line, whose id is the line number from 0; that of
         another kind; or one that `tokenizers` saved, with its own normalizer.
       lowercase: lower the case and, with `strip_accents`, strip accents, as the
-        uncased models do. Not used for a tokenizer.json.
-      special: the tokens that it must have.
+        uncased models do. Not used for a tokenizer.json, nor for byte-level BPE.
+      whole: it must have the special tokens that a model needs.
 
     Raises:
       UserError: the file is missing, not UTF-8 or empty; a piece repeats; a special
@@ -71,14 +70,11 @@ def load(
         tokenizer = _from_json(path, content)
     else:
         rules = bert_normalizer(lowercase, strip_accents)
-        tokenizer = (named or [WORDPIECE])[0].read(path, content, rules)
+        own = [kind for kind in named if kind.claims(content)]
+        tokenizer = (own or named or [WORDPIECE])[0].read(path, content, rules)
     checks.ids(path, tokenizer)
-    for token in special if kind_of(tokenizer) is WORDPIECE else ():
-        if tokenizer.token_to_id(token) is None:
-            raise UserError(
-                f"{path}: the vocabulary has no {token}; BERT needs "
-                f"{' '.join(SPECIAL_TOKENS)}: add it as a line of its own"
-            )
+    if whole and (fault := kind_of(tokenizer).fault(tokenizer)):
+        raise UserError(f"{path}: {fault}")
     return tokenizer
 
 
@@ -199,6 +195,12 @@ def last_id(tokenizer: Tokenizer) -> int:
     return kind_of(tokenizer).last_id(tokenizer)
 
 
+def between(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids of what stands between the two texts of a pair: [SEP], or as many tokens
+    as stand there in its place."""
+    return kind_of(tokenizer).between(tokenizer)
+
+
 def kind_of(tokenizer: Tokenizer) -> Kind:
     """The kind of a vocabulary: WordPiece's rules hold for all that no family claims.
 
@@ -238,7 +240,7 @@ def _beside(folder: Path) -> Path | None:
 def _check_kind(tokenizer: Tokenizer, architecture: str, where: str) -> None:
     """Raises UserError if a vocabulary is not of the model's family."""
     kind, family = kind_of(tokenizer), FAMILIES[architecture]
-    if kind is not family.vocabulary:
+    if kind is not family.vocabulary and not family.vocabulary.has(tokenizer):
         raise UserError(
             f"{where}: a vocabulary of {kind.name}, but config.model.architecture="
             f"{architecture} is {family.title}; name one of {family.vocabulary.name}, "
