@@ -1,7 +1,9 @@
 """What a vocabulary's file must be, and what may stand beside it."""
 
+import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -14,6 +16,7 @@ from bert_jax.runtime.storage import Path
 _CLASSES = re.compile(
     "((Bert|DistilBert|Electra)Tokenizer|PreTrainedTokenizer)(Fast)?|TokenizersBackend"
 )
+MAX_GROWTH = 64  # of a text, by a normalizer
 _SAVE = "open it with `transformers` and save it as a tokenizer.json"
 
 
@@ -49,6 +52,29 @@ def ids(path: Path, tokenizer: Tokenizer) -> None:
             f"{path}: its post_processor adds the id {max(added)}, but there are "
             f"{len(every)} pieces; correct it"
         )
+
+
+def growth(path: Path, content: str) -> None:
+    """Raises UserError if a tokenizer.json's rules may make a text far longer.
+
+    A rule that writes a thousand characters for one, three times in a row, would fill
+    the memory with the first text.
+    """
+    times = math.prod(_written(json.loads(content).get("normalizer")))
+    if times > MAX_GROWTH:
+        raise UserError(
+            f"{path}: its normalizer may make a text {times:,} times as long; the "
+            f"limit is {MAX_GROWTH}: shorten what its Replace and Prepend rules write"
+        )
+
+
+def _written(rule: Any) -> Iterator[int]:
+    """Characters that each rule of a normalizer writes for one."""
+    if isinstance(rule, dict):
+        parts = rule.get("content"), rule.get("prepend")
+        yield max(1, *(len(part) for part in parts if isinstance(part, str)), 1)
+        for part in rule.get("normalizers") or ():
+            yield from _written(part)
 
 
 def folder(path: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
