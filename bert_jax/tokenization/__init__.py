@@ -9,24 +9,19 @@ import unicodedata
 from typing import Any
 
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer, models, normalizers
+from tokenizers import Tokenizer, models
 
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import storage, untrusted
+from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tokenization import checks
 from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
-from bert_jax.tokenization.wordpiece import WORDPIECE, Kind, pieces_of
+from bert_jax.tokenization.wordpiece import WORDPIECE, Kind
 from bert_jax.tokenization.wordpiece import SpecialIds as SpecialIds
 from bert_jax.tokenization.wordpiece import bert_normalizer as bert_normalizer
 from bert_jax.tokenization.wordpiece import build as build
-
-# The same limit in `transformers`, when it builds a tokenizer from a vocab.txt.
-_TRANSFORMERS_MAX_CHARACTERS = 100
-# A vocabulary is cased if lower-casing changes this share of its pieces: bert-base's
-# uncased has 0, chinese two pieces (<S>, <T>), multilingual-cased 16%, cased 29%.
-_CASED_FROM = 0.01
+from bert_jax.tokenization.wordpiece import pieces_of as pieces_of
 
 
 def load(
@@ -65,7 +60,7 @@ def load(
             f"{path}:{line}: byte {error.start} is not UTF-8; "
             "convert the vocabulary, for instance with iconv"
         ) from error
-    named = [kind for kind in _others(path.name) if kind.files[0] == path.name]
+    named = [kind for kind in others(path.name) if kind.files[0] == path.name]
     if path.suffix == ".json" and not named:
         tokenizer = _from_json(path, content)
     else:
@@ -91,26 +86,9 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
     Raises:
       UserError: see `load`; a file leads out of the folder or is too large.
     """
-    folder = storage.path(folder)
-    if storage.in_bucket(folder):  # only work directories are read from buckets
-        own = folder / "tokenizer.json"
-        return load(own) if own.exists() else None
-    path = _beside(folder)
-    if path is None:
-        return None
-    fields: dict[str, Any] = {}
-    if untrusted.inside(folder, "tokenizer_config.json") is not None:
-        fields = untrusted.read_json(folder, "tokenizer_config.json")
-    tokenizer = load(path)
-    if path.suffix != ".json":
-        checks.folder(folder, fields, tokenizer)
-        fields = {"do_lower_case": not _is_cased(tokenizer), **fields}
-        if (folder / "config.json").exists():  # from `transformers`, not Google's code
-            characters = _TRANSFORMERS_MAX_CHARACTERS
-            # The stubs of `tokenizers` leave this field out.
-            tokenizer.model.max_input_chars_per_word = characters  # type: ignore[attr-defined]
-    _set_normalizer(tokenizer, fields)
-    return tokenizer
+    from bert_jax.tokenization import folders
+
+    return folders.tokenizer(storage.path(folder))
 
 
 def of_config(config: ConfigDict) -> Tokenizer | None:
@@ -207,13 +185,13 @@ def kind_of(tokenizer: Tokenizer) -> Kind:
     Families are imported for byte pairs alone, which none of BERT's vocabularies has.
     """
     if isinstance(tokenizer.model, models.BPE):
-        for kind in _others():
+        for kind in others():
             if kind.has(tokenizer):
                 return kind
     return WORDPIECE
 
 
-def _others(name: str = "") -> list[Kind]:
+def others(name: str = "") -> list[Kind]:
     """The other kinds; none where a file's name is that of one of BERT's."""
     return [] if name in ("tokenizer.json", *WORDPIECE.files) else kinds()[1:]
 
@@ -222,19 +200,6 @@ def kinds() -> list[Kind]:
     """Every family's kind of vocabulary, WordPieces first."""
     every = (family.vocabulary for family in FAMILIES.values())
     return list(dict.fromkeys(kind for kind in every if kind is not None))
-
-
-def _beside(folder: Path) -> Path | None:
-    """A folder's tokenizer.json, or else its vocabulary."""
-    limit = untrusted.MAX_VOCABULARY_BYTES
-    for name in ("tokenizer.json", *WORDPIECE.files):
-        if path := untrusted.inside(folder, name, limit):
-            return path
-    for kind in _others():
-        paths = [untrusted.inside(folder, name, limit) for name in kind.files]
-        if paths[0]:
-            return paths[0]
-    return None
 
 
 def _check_kind(tokenizer: Tokenizer, architecture: str, where: str) -> None:
@@ -261,29 +226,6 @@ def _from_json(path: Path, content: str) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return kind_of(tokenizer).complete(tokenizer)
-
-
-def _is_cased(tokenizer: Tokenizer) -> bool:
-    pieces = set(pieces_of(tokenizer)) - set(SPECIAL_TOKENS)
-    words = [p for p in pieces if not p.startswith("[unused")]
-    changed = sum(piece.lower() != piece for piece in words)
-    return changed > _CASED_FROM * len(words)
-
-
-def _set_normalizer(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
-    """Applies tokenizer_config.json to BERT's normalizer; keeps any other as it is."""
-    normalizer = tokenizer.normalizer
-    if not isinstance(normalizer, normalizers.BertNormalizer):
-        return
-    lowercase = fields.get("do_lower_case")
-    if isinstance(lowercase, bool) and lowercase != normalizer.lowercase:
-        normalizer.lowercase = lowercase
-        normalizer.strip_accents = None  # follows the case
-    if isinstance(accents := fields.get("strip_accents"), bool):
-        normalizer.strip_accents = accents
-    if isinstance(chinese := fields.get("tokenize_chinese_chars"), bool):
-        normalizer.handle_chinese_chars = chinese
-    tokenizer.normalizer = normalizer
 
 
 def word_end(text: str, end: int) -> int:
