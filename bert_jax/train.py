@@ -41,14 +41,14 @@ def train(task: Task, folder: Path) -> int:
             "archived; use a --workdir on a disk, or restarts=0"
         )
     is_first = processes.is_first()
-    with workdir_lock.held(folder) if is_first else contextlib.nullcontext():
+    with workdir_lock.locked(folder) if is_first else contextlib.nullcontext():
         if is_first:
             workdir.finish_archiving(folder)
         processes.barrier()
         if config.budget:
             from bert_jax.budget import plan as budget
 
-            budget.settle(task, folder)
+            budget.plan_steps(task, folder)
         if restarts:
             require_losses(config)
         first = min(workdir.archived_runs(folder), restarts)
@@ -97,7 +97,7 @@ def loop(run: Session) -> None:
             # At most one step runs while the next batch is put together.
             goes_back = run.anomalies.add(run.now, metrics)
             if run.stop.signal_number or due.anything(run.now):
-                goes_back = goes_back or run.anomalies.settle()
+                goes_back = goes_back or run.anomalies.check_last()
         if goes_back:
             run.go_back()
             continue

@@ -19,7 +19,7 @@ from bert_jax.tasks.task import Task
 from bert_jax.training import frozen, memory, sharding, step
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.seeds import Seeds
-from bert_jax.types import Batch
+from bert_jax.types import DeviceBatch
 
 
 def trace_step(
@@ -107,7 +107,7 @@ class CompiledStep:
 
     def __init__(
         self,
-        trace: Callable[[step.TrainState, Batch, int], jax.stages.Traced],
+        trace: Callable[[step.TrainState, DeviceBatch, int], jax.stages.Traced],
         stop: signals.Stop,
         clock: Stopwatch,
         progress: Progress,
@@ -121,7 +121,7 @@ class CompiledStep:
         self._widest = 0  # positions
 
     def for_batch(
-        self, state: step.TrainState, batch: Batch, micro_batches: int
+        self, state: step.TrainState, batch: DeviceBatch, micro_batches: int
     ) -> jax.stages.Compiled:
         """The step for a batch of these shapes, as `trace_step` returns it.
 

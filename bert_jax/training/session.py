@@ -33,7 +33,7 @@ from bert_jax.training import optimizer as optimizers
 from bert_jax.training.due import Due
 from bert_jax.training.history import BestScore, Speed, require_dev
 from bert_jax.training.seeds import RunLog, Seeds
-from bert_jax.types import Batch
+from bert_jax.types import DeviceBatch
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
@@ -156,7 +156,7 @@ class Session:
 
     def save_on_signal(self) -> None:
         """Saves the current state; only seconds may be left."""
-        if self.anomalies.settle():
+        if self.anomalies.check_last():
             self.go_back()
         self.progress.note(f"stopping: saving step {self.now} of {self.due.num_steps}")
         with self.clock("checkpoint"):
@@ -312,7 +312,7 @@ class Session:
         return state._replace(params=merge.fill(weights[0], state.params))
 
     def _trace(
-        self, state: step.TrainState, batch: Batch, micro_batches: int
+        self, state: step.TrainState, batch: DeviceBatch, micro_batches: int
     ) -> jax.stages.Traced:
         return compilation.trace_step(
             self.task, self.seeds, self.mesh, state, batch, micro_batches

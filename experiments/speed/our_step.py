@@ -23,7 +23,7 @@ from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
 from bert_jax.training import compilation, optimizer, sharding, state_shardings, step
 from bert_jax.training.seeds import Seeds
-from bert_jax.types import Batch
+from bert_jax.types import DeviceBatch
 from configs import base, large
 
 PACKED = 2  # pairs of a packed row; real text fills one with two to three
@@ -162,7 +162,7 @@ class OurStep:
         return jax.jit(create, out_shardings=shardings)(self._seeds.array)
 
     def _trace(
-        self, state: step.TrainState, batch: Batch, micro_batches: int
+        self, state: step.TrainState, batch: DeviceBatch, micro_batches: int
     ) -> jax.stages.Traced:
         return compilation.trace_step(
             self._task, self._seeds, self._mesh, state, batch, micro_batches
