@@ -6,6 +6,7 @@ from bert_jax.errors import Interrupted, UserError
 from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
+from bert_jax.training import run_setup
 from bert_jax.training.history import collapsed, require_losses
 from bert_jax.training.session import Session
 from bert_jax.workdir import folder as workdir
@@ -53,7 +54,8 @@ def train(task: Task, folder: Path) -> int:
             require_losses(config)
         first = min(workdir.archived_runs(folder), restarts)
         for attempt in range(first, restarts + 1):
-            with Session(task, folder, task.config.seed + attempt) as session:
+            setup = run_setup.build(task, folder, task.config.seed + attempt)
+            with Session(setup) as session:
                 try:
                     loop(session)
                     baseline, step = session.finish()
