@@ -35,7 +35,10 @@ def main(argv: Sequence[str]) -> int:
     except Interrupted as interrupted:
         processes.interrupted(interrupted.signal_number)
         return 128 + interrupted.signal_number
-    except Exception as error:  # whatever it is, other processes must learn of it
+    except BaseException as error:
+        # Whatever it is, other processes must learn of it.
+        if not (isinstance(error, Exception) or failures.is_panic(error)):
+            raise
         if isinstance(error, BrokenPipeError) and environment.output_is_closed():
             processes.fail(environment.CLOSED_PIPE, "nobody reads standard output")
             return environment.CLOSED_PIPE

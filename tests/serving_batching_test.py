@@ -77,6 +77,23 @@ def test_a_wrong_row_fails_its_request_alone():
         wrong.result(10)
 
 
+class Panic(BaseException):
+    """As PyO3's: no Exception."""
+
+
+def test_a_panic_of_the_tokenizers_fails_its_request_alone():
+    def measure(row):
+        if row == "bomb":
+            raise Panic("retry-limit-in-match over")
+        return len(row)
+
+    held = Held(measure=measure)
+    wrong, right = held.batcher.submit(of(["bomb"])), held.batcher.submit(of(["3"]))
+    assert held.results(right) == [[6]]
+    with pytest.raises(RuntimeError, match="Panic: retry-limit"):
+        wrong.result(10)
+
+
 def test_an_error_reaches_who_asked_and_not_who_was_computed_with_him():
     began, go = threading.Event(), threading.Event()
 

@@ -10,7 +10,6 @@ from bert_jax import tokenization
 from bert_jax.convert import config as theirs
 from bert_jax.convert import layout, origins, reading, runs
 from bert_jax.convert.layout import Weights
-from bert_jax.convert.merge import Report, check_tokenizer, merge
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
@@ -149,16 +148,17 @@ def shape(path: str | Path) -> dict[str, Any]:
     return {f"model.{name}": value for name, value in read_shape(path).items()}
 
 
-def start(task: Any, abstract: Any, name: str = "") -> tuple[dict[str, Any], Report]:
+def start(task: Any, abstract: Any, name: str = "") -> tuple[dict[str, Any], Any]:
     """See `training.setup.init_weights`, which asks the task's family."""
+    from bert_jax.convert.merge import check_tokenizer, merge
+    from bert_jax.runtime import hub
+
     source = task.config.init_from
     found = read(source, name=name)
     check_tokenizer(task.tokenizer, read_tokenizer(source, found.config), source)
     labels = tuple(task.config.task.get("labels", ()))
     if labels and not _same(found.labels, labels):
         found = _without(found, layout.LABELLED_HEADS)
-    from bert_jax.runtime import hub
-
     return merge(abstract, found, task.model_config, hub.resolved(source))
 
 

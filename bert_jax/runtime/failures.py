@@ -1,10 +1,16 @@
 """Turns an exception into the line and exit status that the user sees."""
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import processes, storage, temporary
 
 
-def describe(error: Exception) -> tuple[int | None, str]:
+def is_panic(error: BaseException) -> bool:
+    """Whether a library written in Rust gave up: no Exception, and its class has no
+    module to import it from."""
+    return type(error).__name__ == "PanicException"
+
+
+def describe(error: BaseException) -> tuple[int | None, str]:
     """Exit status and error line; the status is None if the user did not cause it."""
     match error:
         case UserError():
@@ -36,4 +42,10 @@ def describe(error: Exception) -> tuple[int | None, str]:
         case RuntimeError() | ValueError() if processes.is_loss(error):
             line = str(error).splitlines()[0][:150]
             return 1, f"another process of this run has ended ({line})"
+        case _ if is_panic(error):
+            return 2, (
+                f"the tokenizer gave up on a text ({first_line(error)[:200]}); a "
+                "regular expression of its tokenizer.json is the cause: use a "
+                "vocab.txt, or a simpler expression"
+            )
     return None, f"{type(error).__name__}: {str(error)[:150]}"

@@ -42,7 +42,7 @@ class _Request:
             return
         try:
             self.rows = read()
-        except Exception as error:  # whatever it is, those who wait get it
+        except BaseException as error:  # whatever it is, those who wait get it
             self.fail(error)
             return
         self.read, self.left = None, len(self.rows)
@@ -50,7 +50,9 @@ class _Request:
         if not self.rows:
             self.finish()
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
+        if not isinstance(error, Exception):  # a panic of the tokenizers, in Rust
+            error = RuntimeError(f"{type(error).__name__}: {error}")
         with contextlib.suppress(InvalidStateError):  # its client has gone
             self.future.set_exception(error)
 
@@ -184,7 +186,7 @@ class Batcher:
             return
         try:
             answers = self._compute([one for _, _, one in live])
-        except Exception as error:  # as above
+        except BaseException as error:  # as above
             requests = {request for request, _, _ in live}
             for request in requests:
                 if len(requests) == 1:
@@ -202,6 +204,6 @@ def _of_row(request: _Request, place: int, function: Callable[[Any], Any]) -> An
         return function(request.rows[place])
     except ValueError as error:
         request.fail(UserError(f"row {place}: {error}"))
-    except Exception as error:  # as above
+    except BaseException as error:  # as above
         request.fail(error)
     return None

@@ -6,35 +6,29 @@ The rules are those of google-research/bert, tokenization.py, as implemented in 
 
 import json
 import unicodedata
-from collections.abc import Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer, models, normalizers
+from tokenizers import Tokenizer, models
 
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import storage, untrusted
+from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tokenization import checks
 from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
-from bert_jax.tokenization.wordpiece import WORDPIECE, Kind, pieces_of
+from bert_jax.tokenization.wordpiece import WORDPIECE, Kind
 from bert_jax.tokenization.wordpiece import SpecialIds as SpecialIds
 from bert_jax.tokenization.wordpiece import bert_normalizer as bert_normalizer
 from bert_jax.tokenization.wordpiece import build as build
-
-# The same limit in `transformers`, when it builds a tokenizer from a vocab.txt.
-_TRANSFORMERS_MAX_CHARACTERS = 100
-# A vocabulary is cased if lower-casing changes this share of its pieces: bert-base's
-# uncased has 0, chinese two pieces (<S>, <T>), multilingual-cased 16%, cased 29%.
-_CASED_FROM = 0.01
+from bert_jax.tokenization.wordpiece import pieces_of as pieces_of
 
 
 def load(
     path: str | Path,
     lowercase: bool = True,
     strip_accents: bool = True,
-    special: Sequence[str] = SPECIAL_TOKENS,
+    whole: bool = True,
 ) -> Tokenizer:
     """Reads a vocabulary: a `vocab.txt`, the file of another kind by its name, or a
     `tokenizer.json` (any other .json).
@@ -43,8 +37,8 @@ def load(
       path: a file with one piece per line, whose id is the line number from 0; that of
         another kind; or one that `tokenizers` saved, with its own normalizer.
       lowercase: lower the case and, with `strip_accents`, strip accents, as the
-        uncased models do. Not used for a tokenizer.json.
-      special: the tokens that it must have.
+        uncased models do. Not used for a tokenizer.json, nor for byte-level BPE.
+      whole: it must have the special tokens that a model needs.
 
     Raises:
       UserError: the file is missing, not UTF-8 or empty; a piece repeats; a special
@@ -66,19 +60,16 @@ def load(
             f"{path}:{line}: byte {error.start} is not UTF-8; "
             "convert the vocabulary, for instance with iconv"
         ) from error
-    named = [kind for kind in _others(path.name) if kind.files[0] == path.name]
+    named = [kind for kind in others(path.name) if kind.files[0] == path.name]
     if path.suffix == ".json" and not named:
         tokenizer = _from_json(path, content)
     else:
         rules = bert_normalizer(lowercase, strip_accents)
-        tokenizer = (named or [WORDPIECE])[0].read(path, content, rules)
+        own = [kind for kind in named if kind.claims(content)]
+        tokenizer = (own or named or [WORDPIECE])[0].read(path, content, rules)
     checks.ids(path, tokenizer)
-    for token in special if kind_of(tokenizer) is WORDPIECE else ():
-        if tokenizer.token_to_id(token) is None:
-            raise UserError(
-                f"{path}: the vocabulary has no {token}; BERT needs "
-                f"{' '.join(SPECIAL_TOKENS)}: add it as a line of its own"
-            )
+    if whole and (fault := kind_of(tokenizer).fault(tokenizer)):
+        raise UserError(f"{path}: {fault}")
     return tokenizer
 
 
@@ -95,26 +86,9 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
     Raises:
       UserError: see `load`; a file leads out of the folder or is too large.
     """
-    folder = storage.path(folder)
-    if storage.in_bucket(folder):  # only work directories are read from buckets
-        own = folder / "tokenizer.json"
-        return load(own) if own.exists() else None
-    path = _beside(folder)
-    if path is None:
-        return None
-    fields: dict[str, Any] = {}
-    if untrusted.inside(folder, "tokenizer_config.json") is not None:
-        fields = untrusted.read_json(folder, "tokenizer_config.json")
-    tokenizer = load(path)
-    if path.suffix != ".json":
-        checks.folder(folder, fields, tokenizer)
-        fields = {"do_lower_case": not _is_cased(tokenizer), **fields}
-        if (folder / "config.json").exists():  # from `transformers`, not Google's code
-            characters = _TRANSFORMERS_MAX_CHARACTERS
-            # The stubs of `tokenizers` leave this field out.
-            tokenizer.model.max_input_chars_per_word = characters  # type: ignore[attr-defined]
-    _set_normalizer(tokenizer, fields)
-    return tokenizer
+    from bert_jax.tokenization import folders
+
+    return folders.tokenizer(storage.path(folder))
 
 
 def of_config(config: ConfigDict) -> Tokenizer | None:
@@ -199,19 +173,25 @@ def last_id(tokenizer: Tokenizer) -> int:
     return kind_of(tokenizer).last_id(tokenizer)
 
 
+def between(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids of what stands between the two texts of a pair: [SEP], or as many tokens
+    as stand there in its place."""
+    return kind_of(tokenizer).between(tokenizer)
+
+
 def kind_of(tokenizer: Tokenizer) -> Kind:
     """The kind of a vocabulary: WordPiece's rules hold for all that no family claims.
 
     Families are imported for byte pairs alone, which none of BERT's vocabularies has.
     """
     if isinstance(tokenizer.model, models.BPE):
-        for kind in _others():
+        for kind in others():
             if kind.has(tokenizer):
                 return kind
     return WORDPIECE
 
 
-def _others(name: str = "") -> list[Kind]:
+def others(name: str = "") -> list[Kind]:
     """The other kinds; none where a file's name is that of one of BERT's."""
     return [] if name in ("tokenizer.json", *WORDPIECE.files) else kinds()[1:]
 
@@ -222,23 +202,10 @@ def kinds() -> list[Kind]:
     return list(dict.fromkeys(kind for kind in every if kind is not None))
 
 
-def _beside(folder: Path) -> Path | None:
-    """A folder's tokenizer.json, or else its vocabulary."""
-    limit = untrusted.MAX_VOCABULARY_BYTES
-    for name in ("tokenizer.json", *WORDPIECE.files):
-        if path := untrusted.inside(folder, name, limit):
-            return path
-    for kind in _others():
-        paths = [untrusted.inside(folder, name, limit) for name in kind.files]
-        if paths[0]:
-            return paths[0]
-    return None
-
-
 def _check_kind(tokenizer: Tokenizer, architecture: str, where: str) -> None:
     """Raises UserError if a vocabulary is not of the model's family."""
     kind, family = kind_of(tokenizer), FAMILIES[architecture]
-    if kind is not family.vocabulary:
+    if kind is not family.vocabulary and not family.vocabulary.has(tokenizer):
         raise UserError(
             f"{where}: a vocabulary of {kind.name}, but config.model.architecture="
             f"{architecture} is {family.title}; name one of {family.vocabulary.name}, "
@@ -254,33 +221,11 @@ def _from_json(path: Path, content: str) -> Tokenizer:
             f"{path}: not a tokenizer.json ({error}); "
             "save it again with `tokenizers`, or use a vocab.txt"
         ) from error
+    checks.growth(path, content)
     # This program truncates and pads by itself.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return kind_of(tokenizer).complete(tokenizer)
-
-
-def _is_cased(tokenizer: Tokenizer) -> bool:
-    pieces = set(pieces_of(tokenizer)) - set(SPECIAL_TOKENS)
-    words = [p for p in pieces if not p.startswith("[unused")]
-    changed = sum(piece.lower() != piece for piece in words)
-    return changed > _CASED_FROM * len(words)
-
-
-def _set_normalizer(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
-    """Applies tokenizer_config.json to BERT's normalizer; keeps any other as it is."""
-    normalizer = tokenizer.normalizer
-    if not isinstance(normalizer, normalizers.BertNormalizer):
-        return
-    lowercase = fields.get("do_lower_case")
-    if isinstance(lowercase, bool) and lowercase != normalizer.lowercase:
-        normalizer.lowercase = lowercase
-        normalizer.strip_accents = None  # follows the case
-    if isinstance(accents := fields.get("strip_accents"), bool):
-        normalizer.strip_accents = accents
-    if isinstance(chinese := fields.get("tokenize_chinese_chars"), bool):
-        normalizer.handle_chinese_chars = chinese
-    tokenizer.normalizer = normalizer
 
 
 def word_end(text: str, end: int) -> int:

@@ -1,20 +1,16 @@
-"""What a vocabulary's file must be, and what may stand beside it."""
+"""What a vocabulary's file must be."""
 
-import re
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Iterator
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
 
-# Classes of `transformers` that cut texts as BERT does, given a vocab.txt.
-_CLASSES = re.compile(
-    "((Bert|DistilBert|Electra)Tokenizer|PreTrainedTokenizer)(Fast)?|TokenizersBackend"
-)
-_SAVE = "open it with `transformers` and save it as a tokenizer.json"
+MAX_GROWTH = 64  # of a text, by a normalizer
 
 
 def pieces(path: Path, content: str) -> list[str]:
@@ -51,39 +47,24 @@ def ids(path: Path, tokenizer: Tokenizer) -> None:
         )
 
 
-def folder(path: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
-    """Checks that a folder's vocab.txt is all that `transformers` cuts texts by.
+def growth(path: Path, content: str) -> None:
+    """Raises UserError if a tokenizer.json's rules may make a text far longer.
 
-    Args:
-      path: the folder.
-      fields: its tokenizer_config.json.
-
-    Raises:
-      UserError: another program cuts the texts; there are tokens besides its pieces.
+    A rule that writes a thousand characters for one, three times in a row, would fill
+    the memory with the first text.
     """
-    where = path / "tokenizer_config.json"
-    named = fields.get("tokenizer_class")
-    if isinstance(named, str) and not _CLASSES.fullmatch(named):
+    times = math.prod(_written(json.loads(content).get("normalizer")))
+    if times > MAX_GROWTH:
         raise UserError(
-            f"{where}: tokenizer_class={untrusted.shown(named)} cuts texts by rules of "
-            f"its own, which a vocab.txt does not have; {_SAVE}, if it can"
+            f"{path}: its normalizer may make a text {times:,} times as long; the "
+            f"limit is {MAX_GROWTH}: shorten what its Replace and Prepend rules write"
         )
-    added = [token["content"] for token in _added(fields)]
-    if untrusted.inside(path, "added_tokens.json") is not None:
-        added += untrusted.read_json(path, "added_tokens.json")
-    for token in added:
-        if tokenizer.token_to_id(token) is None:
-            raise UserError(
-                f"{path}: {untrusted.shown(token)} is added to the pieces of vocab.txt"
-                f"; such tokens are read from a tokenizer.json: {_SAVE}"
-            )
 
 
-def _added(fields: Mapping[str, Any]) -> list[dict[str, str]]:
-    tokens = fields.get("added_tokens_decoder")
-    given = tokens.values() if isinstance(tokens, dict) else ()
-    return [
-        token
-        for token in given
-        if isinstance(token, dict) and isinstance(token.get("content"), str)
-    ]
+def _written(rule: Any) -> Iterator[int]:
+    """Characters that each rule of a normalizer writes for one."""
+    if isinstance(rule, dict):
+        parts = rule.get("content"), rule.get("prepend")
+        yield max(1, *(len(part) for part in parts if isinstance(part, str)), 1)
+        for part in rule.get("normalizers") or ():
+            yield from _written(part)

@@ -32,16 +32,29 @@ class Kind:
       files: the vocabulary, and what must stand beside it.
       unknown: the piece of what it has no other for.
       around: special tokens around a text in pre-training.
+      before_word: what stands before a word, or a sentence, inside a text, and makes a
+        difference to its pieces.
     """
 
     name = "WordPieces"
     files: tuple[str, ...] = ("vocab.txt",)
     unknown = "[UNK]"
     around = 2
+    before_word = ""
+
+    @property
+    def identity(self) -> str:
+        """What tells a vocabulary that is trained from those of other kinds."""
+        return self.name
 
     def has(self, tokenizer: Tokenizer) -> bool:
         """Whether a vocabulary is of this kind."""
         return isinstance(tokenizer.model, models.WordPiece)
+
+    def claims(self, content: str) -> bool:
+        """Whether a file with a name that several kinds share is of this one."""
+        del content
+        return True
 
     def read(
         self, path: Path, content: str, normalizer: normalizers.Normalizer
@@ -66,6 +79,16 @@ class Kind:
         lines = "".join(f"{piece}\n" for piece in pieces_of(tokenizer))
         return {"vocab.txt": lines, "tokenizer.json": tokenizer.to_str(pretty=True)}
 
+    def fault(self, tokenizer: Tokenizer) -> str:
+        """What it lacks to be used for a model; empty: nothing."""
+        for token in SPECIAL_TOKENS:
+            if tokenizer.token_to_id(token) is None:
+                return (
+                    f"the vocabulary has no {token}; BERT needs "
+                    f"{' '.join(SPECIAL_TOKENS)}: add it as a line of its own"
+                )
+        return ""
+
     def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:
         """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
@@ -74,6 +97,10 @@ class Kind:
     def last_id(self, tokenizer: Tokenizer) -> int:
         """The id of the token that ends a row: [SEP]."""
         return self.special_ids(tokenizer).sep
+
+    def between(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        """The ids of what stands between the two texts of a pair: [SEP]."""
+        return (self.special_ids(tokenizer).sep,)
 
     def text(self, pieces: Iterable[str]) -> str:
         """Pieces, put together again."""

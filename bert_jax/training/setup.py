@@ -46,8 +46,7 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
             _check(config)
         tokenizer = None
     elif keeps and workdir.has_config(folder) and own.exists():
-        needs = () if words else tokenization.SPECIAL_TOKENS
-        tokenizer = tokenization.load(own, special=needs)
+        tokenizer = tokenization.load(own, whole=not words)
     else:
         _check(config)
         tokenizer = tokenization.of_config(resolved)

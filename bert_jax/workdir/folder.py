@@ -263,7 +263,7 @@ def check_vocabulary(workdir: Path, tokenizer: Tokenizer) -> None:
     path = workdir / "tokenizer.json"
     if not path.exists():
         return
-    if tokenization.load(path, special=()).get_vocab() != tokenizer.get_vocab():
+    if tokenization.load(path, whole=False).get_vocab() != tokenizer.get_vocab():
         raise UserError(
             f"{path}: not the vocabulary that config.corpus.sources gives now; the "
             "text has changed since the run started: restore it, or use another "

@@ -20,11 +20,10 @@ from tokenizers import (
 
 from bert_jax.data import vocabulary
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path
+from bert_jax.tokenization import merges
 from bert_jax.tokenization.wordpiece import Kind, SpecialIds, bert_normalizer
 
-VOCABULARY, MERGES = "vocab.json", "merges.txt"
 UNKNOWN = "<unk>"
 SUFFIX = "</w>"  # of a word's last piece
 # Appended to the released vocabulary (train.py): they open a row, stand between its two
@@ -43,19 +42,19 @@ NAMES = {
 
 def build(
     pieces: Mapping[str, int],
-    merges: Sequence[tuple[str, str]],
+    pairs: Sequence[merges.Pair],
     normalizer: normalizers.Normalizer,
 ) -> Tokenizer:
     """Builds a tokenizer; the special tokens that the vocabulary lacks come after it.
 
     Args:
       pieces: each one's id.
-      merges: of two pieces each, the first ones first.
+      pairs: the merges, the first ones first.
     """
     tokenizer = Tokenizer(
         models.BPE(
             vocab=dict(pieces),
-            merges=list(merges),
+            merges=list(pairs),
             unk_token=UNKNOWN,
             end_of_word_suffix=SUFFIX,
             continuing_subword_prefix="",
@@ -87,45 +86,20 @@ def bare(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer.from_str(json.dumps({**form, "post_processor": None}))
 
 
-def _read_merges(path: Path) -> list[tuple[int, tuple[str, str]]]:
-    """The merges, each with its line."""
-    try:
-        storage.require_file(path)
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise UserError(
-            f"{path}: cannot be read ({why}); a {VOCABULARY} needs it beside it"
-        ) from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}:{line}: byte {error.start} is not UTF-8") from error
-    merges = []
-    for number, line in enumerate(text.split("\n"), 1):
-        line = line.removesuffix("\r")
-        if not line or (number == 1 and line.startswith("#version")):
-            continue
-        parts = line.split(" ")
-        if len(parts) != 2 or not all(parts):
-            raise UserError(
-                f"{path}:{number}: {line!r:.60} is not two pieces and a space between "
-                "them"
-            )
-        merges.append((number, (parts[0], parts[1])))
-    return merges
-
-
 class BytePairs(Kind):
     """GPT's kind of vocabulary."""
 
     name = "byte pairs"
-    files = (VOCABULARY, MERGES)
+    files = (merges.VOCABULARY, merges.MERGES)
     unknown = UNKNOWN
     around = 0
 
     def has(self, tokenizer: Tokenizer) -> bool:
         model = tokenizer.model
         return isinstance(model, models.BPE) and model.end_of_word_suffix == SUFFIX
+
+    def claims(self, content: str) -> bool:
+        return f'{SUFFIX}"' in content
 
     def read(
         self, path: Path, content: str, normalizer: normalizers.Normalizer
@@ -139,46 +113,31 @@ class BytePairs(Kind):
         Raises:
           UserError: a file is missing or damaged, or one does not fit the other.
         """
-        vocabulary = untrusted.parse(content, str(path))
-        if not isinstance(vocabulary, dict) or not all(
-            type(index) is int and 0 <= index < 2**32 for index in vocabulary.values()
-        ):
-            raise UserError(
-                f"{path}: not a byte-pair vocabulary; each piece must have its id, as "
-                f"in the {VOCABULARY} of Hugging Face's openai-gpt"
-            )
-        if UNKNOWN not in vocabulary:
+        pieces = merges.pieces(path, content)
+        if UNKNOWN not in pieces:
             raise UserError(f"{path}: the vocabulary has no {UNKNOWN}; add it")
-        merges = _read_merges(path.parent / MERGES)
-        for number, pair in merges:
-            missing = {*pair, "".join(pair)} - vocabulary.keys()
-            if missing:
-                raise UserError(
-                    f"{path.parent / MERGES}:{number}: {min(missing)!r} is not in "
-                    f"{path.name}; the two files must be of one vocabulary"
-                )
-        return build(vocabulary, [pair for _, pair in merges], normalizer)
+        return build(pieces, merges.pairs(path, pieces), normalizer)
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
         return complete(tokenizer)
 
     def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
         """Without the special tokens, as released, but for tokenizer.json."""
-        model = json.loads(tokenizer.to_str())["model"]
-        ordered = sorted(model["vocab"].items(), key=lambda item: item[1])
-        merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
-        lines = ["#version: 0.2", *merges]
-        return {
-            VOCABULARY: json.dumps(dict(ordered), ensure_ascii=False) + "\n",
-            MERGES: "".join(f"{line}\n" for line in lines),
-            "tokenizer.json": tokenizer.to_str(pretty=True),
-        }
+        whole = {"tokenizer.json": tokenizer.to_str(pretty=True)}
+        return merges.contents(tokenizer) | whole
+
+    def fault(self, tokenizer: Tokenizer) -> str:
+        del tokenizer  # `complete` adds what is missing
+        return ""
 
     def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:
         """`<unk>` stands for [PAD] and [MASK], which no GPT ever sees."""
         unknown = _id(tokenizer, UNKNOWN)
         start, delimiter = _id(tokenizer, START), _id(tokenizer, DELIMITER)
         return SpecialIds(unknown, unknown, start, delimiter, unknown)
+
+    def between(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        return (_id(tokenizer, DELIMITER),)
 
     def last_id(self, tokenizer: Tokenizer) -> int:
         return _id(tokenizer, CLASSIFY)
@@ -215,8 +174,8 @@ class BytePairs(Kind):
         missing = vocab_size - own + 1 - len(model["vocab"])
         for number in range(missing):
             model["vocab"][f"[unused{number}]"] = len(model["vocab"])
-        merges = [(first, second) for first, second in model["merges"]]
-        return build(model["vocab"], merges, normalizer)
+        learnt = [(first, second) for first, second in model["merges"]]
+        return build(model["vocab"], learnt, normalizer)
 
 
 BYTE_PAIRS = BytePairs()

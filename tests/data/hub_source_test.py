@@ -110,6 +110,14 @@ def test_what_is_not_there_is_one_line(fake_hub):
         glue.read("mrpc", "hf:people/other:", "train", ("0", "1"), Counter())
 
 
+@pytest.mark.parametrize("place", ["a" + "/a" * 400, "../other", "*", "a//b", "/a"])
+def test_a_place_that_is_no_folder_of_the_set_is_one_line(place):
+    with pytest.raises(UserError, match="letters, digits"):
+        hub_source.files(f"hf:{NAME}:{place}", "train")
+    with pytest.raises(UserError, match="the split"):
+        hub_source.files(f"hf:{NAME}", place)
+
+
 def test_bytes_are_text_and_no_number_is_nothing(tmp_path):
     table = pyarrow.table(
         {"text": pyarrow.array([b"caf\xc3\xa9"], pyarrow.binary()), "score": [math.nan]}

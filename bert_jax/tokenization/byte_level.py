@@ -1,0 +1,240 @@
+"""Byte-level BPE (Radford et al. 2019): pieces of the bytes of UTF-8, spaces included.
+
+No text has an unknown piece, and a piece that begins with a space begins a word. Which
+special tokens a vocabulary has, and how they stand around texts, is read from it.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+
+from bert_jax.errors import UserError
+from bert_jax.runtime.storage import Path
+from bert_jax.tokenization import completion, merges
+from bert_jax.tokenization.wordpiece import Kind, SpecialIds
+
+
+class Marks(NamedTuple):
+    """Special tokens, in the order of their ids in a vocabulary that is trained."""
+
+    first: str  # of a row
+    pad: str
+    last: str  # of a row; it stands between two texts as well
+    unk: str
+    mask: str
+
+
+# Each with how often `last` stands between two texts.
+MARKS = {
+    Marks("<s>", "<pad>", "</s>", "<unk>", "<mask>"): 2,
+    Marks("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"): 1,
+}
+
+
+class ByteLevel(Kind):
+    """Byte-level BPE; what is trained has the tokens `marks`."""
+
+    name = "byte-level BPE"
+    files = (merges.VOCABULARY, merges.MERGES)
+    before_word = " "
+
+    def __init__(self, marks: Marks):
+        self._marks, self.unknown = marks, marks.unk
+
+    @property
+    def identity(self) -> str:
+        return " ".join([self.name, *self._marks])
+
+    def has(self, tokenizer: Tokenizer) -> bool:
+        pre = tokenizer.pre_tokenizer
+        if pre is None or not isinstance(tokenizer.model, models.BPE):
+            return False
+        # Both bytes of this letter become a character.
+        return "".join(piece for piece, _ in pre.pre_tokenize_str("\u00e9")) == "Ã©"
+
+    def claims(self, content: str) -> bool:
+        return "\u0120" in content or "\\u0120" in content  # a space
+
+    def read(
+        self, path: Path, content: str, normalizer: normalizers.Normalizer
+    ) -> Tokenizer:
+        """Reads a vocab.json and the merges.txt beside it, which leave case and accents
+        as they are.
+
+        Raises:
+          UserError: a file is missing or damaged, or one does not fit the other; it has
+            other special tokens than MARKS.
+        """
+        del normalizer
+        pieces = merges.pieces(path, content)
+        for marks in MARKS:
+            if pieces.keys() >= set(marks):
+                return _build(pieces, merges.pairs(path, pieces), marks)
+        known = " or ".join(map(" ".join, MARKS))
+        raise UserError(
+            f"{path}: the vocabulary does not have {known}; name a tokenizer.json that "
+            "says which tokens are special"
+        )
+
+    def complete(self, tokenizer: Tokenizer) -> Tokenizer:
+        """Also takes the space before a word out of its offsets, if nothing does."""
+        for marks in MARKS if tokenizer.post_processor is None else ():
+            if all(tokenizer.token_to_id(token) is not None for token in marks):
+                tokenizer.post_processor = _around(tokenizer, marks)
+        if self.fault(tokenizer):
+            return tokenizer
+        own = [tokenizer.id_to_token(index) for index in self.special_ids(tokenizer)]
+        tokenizer = completion.complete(tokenizer, {*filter(None, own)})
+        state = json.loads(tokenizer.to_str())["post_processor"]
+        if '"trim_offsets": true' not in json.dumps(state):
+            tokenizer.post_processor = _trimmed(tokenizer.post_processor)
+        return tokenizer
+
+    def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
+        """tokenizer.json; and the two files where they say all that it does."""
+        form = json.loads(tokenizer.to_str())
+        whole = {"tokenizer.json": tokenizer.to_str(pretty=True)}
+        added = {token["content"] for token in form["added_tokens"]}
+        if form["normalizer"] or added not in map(set, MARKS):
+            return whole
+        if not form["model"]["vocab"].keys() >= added:
+            return whole
+        return merges.contents(tokenizer) | whole
+
+    def fault(self, tokenizer: Tokenizer) -> str:
+        around = tokenizer.encode("").ids
+        if len(around) != 2:
+            return (
+                f"its post_processor adds {len(around)} tokens to a text; one before "
+                "and one after it are needed"
+            )
+        for role in ("pad", "mask"):
+            if _id(tokenizer, role) is None:
+                return (
+                    f"the vocabulary has no <{role}> or [{role.upper()}]; add it as a "
+                    "special token"
+                )
+        return ""
+
+    def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:
+        """Padding stands for what is unknown as well, where no token does."""
+        first, last = tokenizer.encode("").ids
+        pad, unk, mask = (_id(tokenizer, role) for role in ("pad", "unk", "mask"))
+        assert pad is not None and mask is not None  # see `fault`
+        return SpecialIds(pad, pad if unk is None else unk, first, last, mask)
+
+    def between(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        return tuple(tokenizer.encode("", "").ids[1:-1])
+
+    def text(self, pieces: Iterable[str]) -> str:
+        return decoders.ByteLevel().decode(list(pieces)).strip()
+
+    def train(
+        self,
+        documents: Iterable[str],
+        vocab_size: int,
+        lowercase: bool,
+        strip_accents: bool = True,
+    ) -> Tokenizer:
+        """As `vocabulary.train`: the special tokens, the 256 bytes, what is learnt, and
+        [unusedN] where the text yields too little.
+
+        Raises:
+          UserError: `vocab_size` is too small.
+        """
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        least = len(self._marks) + len(alphabet)
+        if vocab_size <= least:
+            raise UserError(
+                f"config.tokenizer.vocab_size={vocab_size}: {self.name} has the 256 "
+                f"bytes and {len(self._marks)} special tokens; at least {least + 1} is "
+                "needed"
+            )
+        rules = _normalizer(lowercase, strip_accents)
+        learner = Tokenizer(models.BPE())
+        if rules is not None:
+            learner.normalizer = rules
+        learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=list(self._marks),
+            initial_alphabet=alphabet,
+            show_progress=False,
+        )
+        # A line at a time: sentences, which are what is read later, have no line ends.
+        lines = (line for text in documents for line in text.split("\n"))
+        learner.train_from_iterator(lines, trainer)
+        model = json.loads(learner.to_str())["model"]
+        pieces = model["vocab"]
+        for number in range(vocab_size - len(pieces)):
+            pieces[f"[unused{number}]"] = len(pieces)
+        pairs = [(first, second) for first, second in model["merges"]]
+        return _build(pieces, pairs, self._marks, rules)
+
+
+ANGLED, BRACKETED = map(ByteLevel, MARKS)
+
+
+def _build(
+    pieces: Mapping[str, int],
+    pairs: Sequence[merges.Pair],
+    marks: Marks,
+    normalizer: normalizers.Normalizer | None = None,
+) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE(vocab=dict(pieces), merges=list(pairs)))
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    # As released: the space before a mask belongs to the word that it stands for.
+    mask = AddedToken(marks.mask, lstrip=True, normalized=False)
+    tokenizer.add_special_tokens([*marks[:-1], mask])
+    tokenizer.post_processor = _around(tokenizer, marks)
+    return tokenizer
+
+
+def _around(tokenizer: Tokenizer, marks: Marks) -> processors.PostProcessor:
+    """Puts the special tokens around texts, and leaves spaces out of offsets."""
+    known = [
+        (token, tokenizer.token_to_id(token)) for token in (marks.first, marks.last)
+    ]
+    between = " ".join([marks.last] * MARKS[marks])
+    template = processors.TemplateProcessing(
+        single=f"{marks.first} $A {marks.last}",
+        pair=f"{marks.first} $A {between} $B {marks.last}",
+        special_tokens=known,
+    )
+    return _trimmed(template)
+
+
+def _trimmed(processor: processors.PostProcessor) -> processors.PostProcessor:
+    trims = processors.ByteLevel(add_prefix_space=False, trim_offsets=True)
+    return processors.Sequence([trims, processor])
+
+
+def _normalizer(lowercase: bool, strip_accents: bool) -> normalizers.Normalizer | None:
+    if not lowercase:
+        return None
+    if not strip_accents:
+        return normalizers.Lowercase()
+    steps = [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    return normalizers.Sequence(steps)
+
+
+def _id(tokenizer: Tokenizer, role: str) -> int | None:
+    """The id of a special token; first in the form of the token that begins a row."""
+    forms = (f"<{role}>", f"[{role.upper()}]")
+    first = tokenizer.encode("").tokens[0]
+    found = map(tokenizer.token_to_id, sorted(forms, key=lambda x: x[0] != first[0]))
+    return next((index for index in found if index is not None), None)

@@ -1,0 +1,271 @@
+"""Byte-level BPE: trained, read and written; the pieces of `transformers`."""
+
+import gzip
+import json
+import random
+import shutil
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers.processors import RobertaProcessing, TemplateProcessing
+
+from bert_jax import tokenization
+from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES, Family
+from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
+from families.gpt.vocabulary import BYTE_PAIRS
+
+TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
+the dog was quick and the fox was lazy so the cats watched them both going home"""
+TEXTS = ("glue", "squad", "korean", "imdb", "ner", "swag")
+SAMPLE = 3_000  # of the many lines of real text
+
+
+@pytest.fixture(autouse=True, scope="module")
+def families():
+    """Families of each kind, as those of families/ name them."""
+
+    def named(kind):
+        return type("Stand", (Family,), {"vocabulary": kind, "model_type": ""})()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, kind in (("angled", ANGLED), ("bracketed", BRACKETED)):
+            patch.setitem(FAMILIES, name, named(kind))
+        yield
+
+
+def trained(kind=ANGLED, size=300, lowercase=False):
+    return kind.train([TEXT] * 3, size, lowercase)
+
+
+def saved(tmp_path, tokenizer):
+    tokenization.save(tokenizer, tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", [ANGLED, BRACKETED])
+def test_a_vocabulary_is_learnt_alike_each_time(kind):
+    one, two = trained(kind), trained(kind)
+    assert one.to_str() == two.to_str()
+    assert one.get_vocab_size() == 300
+    assert tokenization.special_ids(one) == (1, 3, 0, 2, 4)
+    assert one.token_to_id("\u0120the") is not None
+    assert (
+        one.decode(one.encode("the dog \u00e9 \u6f22").ids) == "the dog \u00e9 \u6f22"
+    )
+
+
+def test_too_little_text_gives_unused_pieces():
+    tokenizer = trained(size=2000)
+    assert tokenizer.get_vocab_size() == 2000
+    assert tokenizer.id_to_token(1999).startswith("[unused")
+
+
+def test_too_few_pieces_are_refused():
+    with pytest.raises(UserError, match=r"tokenizer.vocab_size=261: .* 262 is needed"):
+        trained(size=261)
+
+
+@pytest.mark.parametrize(
+    ("kind", "around"),
+    [
+        (ANGLED, ["<s>", "a", "</s>", "</s>", "b", "</s>"]),
+        (BRACKETED, ["[CLS]", "a", "[SEP]", "b", "[SEP]"]),
+    ],
+)
+def test_pairs_stand_between_the_special_tokens(kind, around):
+    tokenizer = trained(kind)
+    encoding = tokenizer.encode("a", "b")
+    assert encoding.tokens == around
+    assert set(encoding.type_ids) == {0}
+    between = tokenization.between(tokenizer)
+    assert [tokenizer.id_to_token(i) for i in between] == around[2:-2]
+    assert tokenization.last_id(tokenizer) == tokenizer.token_to_id(around[-1])
+
+
+def test_a_lowercased_vocabulary_lowers_and_strips():
+    tokenizer = trained(lowercase=True)
+    assert tokenizer.encode("THE D\u00d3G").ids == tokenizer.encode("the dog").ids
+
+
+@pytest.mark.parametrize("kind", [ANGLED, BRACKETED])
+def test_both_forms_of_a_vocabulary_are_read_alike(kind, tmp_path):
+    tokenizer = trained(kind)
+    folder = saved(tmp_path, tokenizer)
+    for name in ("vocab.json", "tokenizer.json"):
+        again = tokenization.load(folder / name)
+        assert again.to_str() == tokenizer.to_str()
+    (folder / "tokenizer.json").unlink()
+    assert tokenization.of_folder(folder).to_str() == tokenizer.to_str()
+    assert tokenization.kind_of(again).name == kind.name
+
+
+def test_files_of_one_name_are_told_apart_by_what_they_hold(tmp_path):
+    gpt, ours = tmp_path / "gpt", tmp_path / "ours"
+    for folder, tokenizer in (
+        (gpt, BYTE_PAIRS.train([TEXT] * 3, 300, lowercase=True)),
+        (ours, trained()),
+    ):
+        folder.mkdir()
+        saved(folder, tokenizer)
+    assert tokenization.kind_of(tokenization.load(gpt / "vocab.json")) is BYTE_PAIRS
+    assert tokenization.kind_of(tokenization.load(ours / "vocab.json")).has(trained())
+    escaped = json.dumps(json.loads((ours / "vocab.json").read_text()))  # as released
+    (ours / "vocab.json").write_text(escaped)
+    assert tokenization.load(ours / "vocab.json").to_str() == trained().to_str()
+
+
+def foreign(first, last, processor, **ids):
+    """A tokenizer as another program made it: of bytes, with the tokens after them."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: n for n, letter in enumerate(letters)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.add_special_tokens(["<|endoftext|>", *ids.values(), first, last])
+    tokenizer.add_tokens([AddedToken("|||EMAIL|||", normalized=True)])
+    pair = [(token, tokenizer.token_to_id(token)) for token in (first, last)]
+    tokenizer.post_processor = processor(*pair)
+    return tokenizer
+
+
+def templated(first, last):
+    return TemplateProcessing(
+        single=f"{first[0]} $A {last[0]}",
+        pair=f"{first[0]} $A {last[0]} $B:1 {last[0]}:1",
+        special_tokens=[first, last],
+    )
+
+
+def test_special_tokens_are_read_from_a_tokenizer(tmp_path):
+    ids = {"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"}
+    own = foreign("[CLS]", "[SEP]", templated, **ids)
+    own.save(str(tmp_path / "tokenizer.json"))
+    found = tokenization.load(tmp_path / "tokenizer.json")
+    assert tokenization.special_ids(found) == (258, 257, 260, 261, 259)
+    assert tokenization.between(found) == (261,)
+    # Another model's own mark is a token wherever it stands, BERT's are text there.
+    found.encode_special_tokens = True
+    assert "<|endoftext|>" in found.encode("a<|endoftext|>b").tokens
+    assert "[MASK]" not in found.encode("a [MASK] b").tokens
+    # A word's place does not begin with the space before it.
+    assert found.encode("a b").offsets == [(0, 0), (0, 1), (2, 2), (2, 3), (0, 0)]
+
+
+def test_of_two_names_that_of_the_first_tokens_form_counts():
+    def roberta(first, last):
+        return RobertaProcessing(last, first, trim_offsets=True, add_prefix_space=False)
+
+    ids = {"pad": "<pad>", "other": "[PAD]", "mask": "<mask>"}
+    tokenizer = foreign("<s>", "</s>", roberta, **ids)
+    assert tokenization.special_ids(tokenizer) == (257, 257, 260, 261, 259)
+    assert tokenization.between(tokenizer) == (261, 261)
+
+
+def test_a_tokenizer_that_says_more_is_one_file(tmp_path):
+    ids = {"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"}
+    own = foreign("[CLS]", "[SEP]", templated, **ids)
+    assert tokenization.files(own).keys() == {"tokenizer.json"}
+    assert tokenization.files(trained(lowercase=True)).keys() == {"tokenizer.json"}
+    assert len(tokenization.files(trained())) == 3
+
+
+def without_processor(form):
+    form["post_processor"] = None
+
+
+def renamed(old):
+    def change(form):
+        for token in form["added_tokens"]:
+            token["content"] = token["content"].replace(old, "<x>")
+        vocabulary = form["model"]["vocab"]
+        vocabulary["<x>"] = vocabulary.pop(old)
+
+    return change
+
+
+def test_a_missing_processor_is_added(tmp_path):
+    form = json.loads(trained().to_str())
+    without_processor(form)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(form))
+    found = tokenization.load(tmp_path / "tokenizer.json")
+    assert found.encode("a", "b").ids == trained().encode("a", "b").ids
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (renamed("<mask>"), r"json: the vocabulary has no <mask> or \[MASK\]; add it"),
+        (renamed("<pad>"), r"json: the vocabulary has no <pad> or \[PAD\]; add it"),
+        (
+            lambda form: (renamed("</s>")(form), without_processor(form)),
+            "its post_processor adds 0 tokens to a text; one before and one after it",
+        ),
+    ],
+)
+def test_a_tokenizer_without_special_tokens_is_refused(change, message, tmp_path):
+    form = json.loads(trained().to_str())
+    change(form)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(form))
+    with pytest.raises(UserError, match=message):
+        tokenization.load(tmp_path / "tokenizer.json")
+
+
+def test_files_without_special_tokens_are_refused(tmp_path):
+    folder = saved(tmp_path, trained())
+    pieces = json.loads((folder / "vocab.json").read_text())
+    del pieces["<mask>"]
+    (folder / "vocab.json").write_text(json.dumps(pieces))
+    with pytest.raises(UserError, match=r"vocab.json: .* does not have <s> <pad> </s>"):
+        tokenization.load(folder / "vocab.json")
+
+
+def test_pieces_become_text_again():
+    tokens = trained().encode("the quick d\u00f3g").tokens[1:-1]
+    assert ANGLED.text(tokens) == "the quick d\u00f3g"
+
+
+def lines(folder, count):
+    """Lines of a folder's files of text, evenly drawn."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".tsv", ".csv", ".txt", ".json", ".jsonl", ".conll"):
+            found += path.read_text(encoding="utf-8").splitlines()
+    rng = random.Random(0)
+    return [line[:2000] for line in rng.sample(found, min(count, len(found)))]
+
+
+@pytest.fixture(scope="module")
+def real(shared_data, tmp_path_factory):
+    """A folder with a vocabulary of 5,000 pieces trained on real text."""
+    path = shared_data("corpus/english/06-expository.jsonl.gz")
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        texts = [json.loads(next(file))["text"] for _ in range(150)]
+    folder = tmp_path_factory.mktemp("real")
+    tokenization.save(ANGLED.train(texts, 5000, lowercase=False), folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_real_texts_have_the_ids_of_transformers(name, real, shared_data):
+    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+    theirs = transformers.RobertaTokenizer(
+        vocab=str(real / "vocab.json"), merges=str(real / "merges.txt")
+    )
+    ours = tokenization.load(real / "vocab.json")
+    texts = [text for text in lines(shared_data(name), SAMPLE) if text]
+    assert len(texts) > 10
+    assert theirs(texts)["input_ids"] == [e.ids for e in ours.encode_batch(texts)]
+    pairs = list(zip(texts[::2], texts[1::2], strict=False))
+    found = theirs(*map(list, zip(*pairs, strict=True)))["input_ids"]
+    assert found == [e.ids for e in ours.encode_batch(pairs)]
+
+
+def test_transformers_opens_what_is_saved(real, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+    folder = tmp_path / "saved"
+    shutil.copytree(real, folder)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    ours = tokenization.load(folder / "tokenizer.json")
+    for text in ("a <mask> b", "it's  two spaces\tand\nmore", "\u00e9\u6f22\U0001f600"):
+        assert theirs(text)["input_ids"] == ours.encode(text).ids
