@@ -199,7 +199,7 @@ class Extractor(Predictor):
                 owners = list(range(len(ids)))
                 names = [self._pieces[id_] for id_ in ids]
             case "cls":
-                # Left to right [CLS] has seen nothing: the last [SEP], as in Bert.pool.
+                # Left to right [CLS] has seen nothing; see Bert.first.
                 place = len(ids) - 1 if self._causal else 0
                 owners = [0 if i == place else NONE for i in range(len(ids))]
                 names = [self._pieces[ids[place]]]
