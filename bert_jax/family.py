@@ -40,6 +40,9 @@ class Family:
       for_pretraining: MODULE(config), called as `BertForPreTraining` is.
       with_heads: MODULE(config, heads, ...), called as `BertWithHeads` is.
       initializer: of kernels and embeddings, a function of the standard deviation.
+      biases: its linear layers and LayerNorms have biases; the outputs of heads always.
+      model_fields: what only its `config.model` has, with the values of weights that
+        do not say; `rules` says what else each may be.
       vocabulary: a `tokenization.wordpiece.Kind`; None: a rule, see `words`.
       assemble: writes texts into rows, as `loader.assemble` does.
       weights: a module that reads and writes what holds its weights: FIELDS, `shape`,
@@ -66,6 +69,8 @@ class Family:
     for_pretraining = Part("bert_jax.models.heads:BertForPreTraining")
     with_heads = Part("bert_jax.models.architectures:BertWithHeads")
     initializer = Part("flax.linen.initializers:truncated_normal")
+    biases = True
+    model_fields: Mapping[str, Any] = {}
     vocabulary = Part("bert_jax.tokenization.wordpiece:WORDPIECE")
     assemble = Part("bert_jax.data.loader:assemble")
     weights: Any = Part("bert_jax.convert.weights")
@@ -85,6 +90,12 @@ class Family:
     def check(self, config: Any) -> None:
         """Raises UserError if a `BertConfig` is none of this family's."""
 
+    def spread(self, config: Any, names: tuple[str, ...]) -> float:
+        """The standard deviation of a `BertConfig`'s kernel or embeddings; `names` are
+        the logical axes."""
+        del names
+        return float(config.initializer_range)
+
     def words(self, config: Any) -> str:
         """How a run cuts texts without a vocabulary, in a line of its log."""
         raise NotImplementedError
@@ -94,6 +105,13 @@ class Family:
         model = config.model
         positions = model.max_position_embeddings
         return int(model.vocab_size + positions + model.type_vocab_size)
+
+    def layer_flops(self, config: Any, length: int, index: int) -> int:
+        """FLOPs of a layer on one row, forward."""
+        del index
+        hidden, inner = config.hidden_size, config.intermediate_size
+        projections = 2 * length * (4 * hidden * hidden + 2 * hidden * inner)
+        return projections + 2 * 2 * length * length * hidden
 
     def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
         """FLOPs of the heads of pre-training on one row, forward."""

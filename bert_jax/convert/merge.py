@@ -78,8 +78,11 @@ def merge(
     if stacked:
         params = stack_layers(params, weights.config.num_hidden_layers)
     decisive = ("num_hidden_layers", "hidden_act", "layer_norm_eps", "causal")
-    for field in ("architecture", *decisive, "layer", "positions"):
-        mine, there = getattr(config, field), getattr(weights.config, field)
+    model, theirs = vars(config), vars(weights.config)
+    model, theirs = model | dict(config.own), theirs | dict(weights.config.own)
+    own = (name for name, _ in config.own)
+    for field in ("architecture", *decisive, "layer", "positions", *own):
+        mine, there = model[field], theirs[field]
         if mine != there:
             raise UserError(
                 f"config.model.{field}={mine!r}, but {source} has {there!r}: set "

@@ -103,7 +103,8 @@ def shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Config
         run = workdir.recorded(folder, code=False)
         recorded = dict(fields.each(run))
         ours = _check_family(config, family.of(run))
-        shape = {n: recorded[n] for n in ours.weights.FIELDS}
+        own = (f"model.{name}" for name in ours.model_fields)
+        shape = {n: recorded[n] for n in (*ours.weights.FIELDS, *own)}
     else:
         shape = _shape(config)
     named = {field_of(override) for override in overrides}

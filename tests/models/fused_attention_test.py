@@ -17,7 +17,7 @@ from bert_jax.models.kernels.fused import fused_attention
 
 
 def interpreted(query, keys, value, seen, *rest):
-    return fused_attention(query, keys, value, seen[:2], *rest, interpret=True)
+    return fused_attention(query, keys, value, seen.ids, *rest, interpret=True)
 
 
 def values(shape: tuple[int, ...], dtype: str) -> list[jax.Array]:

@@ -21,11 +21,11 @@ def fused(
     if on_mesh.platform() != "tpu":
         from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
-        return fused_attention(query, keys, value, seen[:2], rate, key, causal), None
+        return fused_attention(query, keys, value, seen.ids, rate, key, causal), None
     from bert_jax.models.kernels.splash import splash_attention
 
     _require_no_dropout("fused", rate, key)
-    return splash_attention(query, keys, value, seen[:2], causal), None
+    return splash_attention(query, keys, value, seen.ids, causal), None
 
 
 def cudnn(
@@ -41,7 +41,7 @@ def cudnn(
     from bert_jax.models.kernels.cudnn import cudnn_attention
 
     _require_no_dropout("cudnn", rate, key)
-    return cudnn_attention(query, keys, value, seen[:2], causal), None
+    return cudnn_attention(query, keys, value, seen.ids, causal), None
 
 
 def _require_no_dropout(name: str, rate: float, key: Any) -> None:
