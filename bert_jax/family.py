@@ -58,6 +58,9 @@ class Family:
       trunk_name: of the trunk's parameters.
       extractor: what `--mode=extract` asks, called as `Extractor` is; None: nothing.
       pretraining: a task of its own, with the family's name; None: the one of all.
+      free: fields of `config.model` that the command line may set otherwise than the
+        weights have them.
+      shares_rows: a training row of fine-tuning may hold several texts.
       rules: of fields that only its configs have, as in `config.fields`.
       brings: entries of registries, such as an optimizer of its own: of each field the
         names and what they stand for, MODULE:NAME.
@@ -71,6 +74,8 @@ class Family:
     initializer = Part("flax.linen.initializers:truncated_normal")
     biases = True
     model_fields: Mapping[str, Any] = {}
+    free: tuple[str, ...] = ()
+    shares_rows = True
     vocabulary = Part("bert_jax.tokenization.wordpiece:WORDPIECE")
     assemble = Part("bert_jax.data.loader:assemble")
     weights: Any = Part("bert_jax.convert.weights")

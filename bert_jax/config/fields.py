@@ -93,6 +93,7 @@ _TABLE: dict[str, rules.Rule] = {
     "optimizer.warmup_steps": rules.whole(),
     "optimizer.warmup_fraction": rules.number("[0, 1]"),
     "optimizer.decay_power": rules.number(),
+    "optimizer.decay_fraction": rules.number("[0, 1]"),
     "optimizer.weight_decay": rules.number(),
     "optimizer.beta1": rules.number("[0, 1)"),
     "optimizer.beta2": rules.number("[0, 1)"),

@@ -21,6 +21,7 @@ class ModernBert(Family):
     biases = False
     has_segments = False
     rules = Part("families.modernbert.fields:RULES")
+    free = ("global_rope_theta", "local_rope_theta", "max_position_embeddings")
     # The defaults of `transformers`' ModernBertConfig, whose names these are.
     model_fields: Mapping[str, Any] = {
         "local_attention": 128,
@@ -34,12 +35,6 @@ class ModernBert(Family):
         "model.positions": {
             "modernbert": "families.modernbert.rotary:GLOBAL",
             "modernbert_local": "families.modernbert.rotary:LOCAL",
-        },
-        "optimizer.name": {
-            "stable_adamw": "families.modernbert.optimizer:stable_adamw"
-        },
-        "optimizer.schedule": {
-            "warmup_stable_decay": "families.modernbert.optimizer:warmup_stable_decay"
         },
     }
 

@@ -16,5 +16,4 @@ RULES: dict[str, rules.Rule] = {
     "model.global_rope_theta": rules.number("[1, 1e12]"),
     "model.local_rope_theta": rules.number("[1, 1e12]"),
     "model.classifier_pooling": rules.one_of("cls", "mean"),
-    "optimizer.decay_steps": rules.whole(),
 }

@@ -34,7 +34,7 @@ _DECODER, _TABLE = "decoder.weight", f"{PREFIX}embeddings.tok_embeddings.weight"
 _FIELDS = {
     "norm_eps": ("layer_norm_eps", 1e-5),
     "hidden_activation": ("hidden_act", "gelu"),
-    "mlp_dropout": ("hidden_dropout_prob", 0.0),
+    "classifier_dropout": ("hidden_dropout_prob", 0.0),
     "attention_dropout": ("attention_probs_dropout_prob", 0.0),
 }
 _SIZES = {
@@ -211,8 +211,6 @@ def config_fields(weights: layout.Weights) -> dict[str, Any]:
         **own,
         "hidden_activation": act,
         "classifier_activation": act,
-        "embedding_dropout": config.hidden_dropout_prob,
-        "classifier_dropout": config.hidden_dropout_prob,
         "layer_types": [_KINDS["local" if i % every else "global"] for i in layers],
         "rope_parameters": {
             theirs: {"rope_type": "default", "rope_theta": own[f"{ours}_rope_theta"]}

@@ -29,7 +29,7 @@ from bert_jax.models.matmul import product
 
 
 class ModernBertEmbeddings(nn.Module):
-    """Token, LayerNorm, dropout."""
+    """Token, LayerNorm."""
 
     config: BertConfig
 
@@ -47,11 +47,11 @@ class ModernBertEmbeddings(nn.Module):
     ) -> Float[Array, "batch length hidden"]:
         """Called as BERT's `Embeddings` is."""
         del segment_ids, position_ids  # no segments; positions are turned
+        del key  # nothing is dropped
         length, most = input_ids.shape[1], self.config.max_position_embeddings
         if length > most:
             raise ValueError(f"{length} tokens; max_position_embeddings={most}")
-        normed = self.layer_norm(self.word_embeddings(input_ids))
-        return dropout(normed, self.config.hidden_dropout_prob, key)
+        return self.layer_norm(self.word_embeddings(input_ids))
 
 
 class Layer(nn.Module):
@@ -73,9 +73,9 @@ class Layer(nn.Module):
     ]:
         """As `EncoderLayer`."""
         config, rate = self.config, self.config.hidden_dropout_prob
-        keys = (None,) * 3
+        keys = (None, None)
         if key is not None:
-            keys = tuple(jax.random.split(jax.random.fold_in(key, index), 3))
+            keys = tuple(jax.random.split(jax.random.fold_in(key, index)))
         attends = config
         if index % config.field("global_attn_every_n_layers"):
             attends = dataclasses.replace(config, positions=f"{config.positions}_local")
@@ -85,15 +85,14 @@ class Layer(nn.Module):
         if index:
             normed = layer_norm(config, name="attention_layer_norm")(hidden)
         attended = SelfAttention(attends, name="attention")(normed, seen, keys[0])
-        dropped = config.attention_probs_dropout_prob
-        hidden = hidden + dropout(attended, dropped, keys[1])
+        hidden = hidden + dropout(attended, rate, keys[1])
 
         normed = layer_norm(config, name="layer_norm")(hidden)
         size, names = (2, config.intermediate_size), ("embed", "gated", "mlp")
         both = Dense(config, size, names, name="intermediate")(normed)
         inner = ACTIVATION_FUNCTIONS[config.hidden_act](both[:, :, 0]) * both[:, :, 1]
         output = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="output")
-        hidden = constrain(hidden + output(dropout(inner, rate, keys[2])))
+        hidden = constrain(hidden + output(inner))
         return hidden, hidden
 
 

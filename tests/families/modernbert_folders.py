@@ -55,9 +55,10 @@ def fields(architecture, size, **more):
     }
 
 
-def drawn(given, seed=3):
+def drawn(given, seed=3, loudness=1.0):
     """Weights far from their initial values, so that a swap or a transposition shows:
-    LayerNorm scales from 0.5 to 3, a bias that is not zero."""
+    LayerNorm scales from 0.5 to 3, a bias that is not zero. A deep model with all of
+    it only shows how rounding grows: `loudness` is of its matrices."""
     random, (architecture,) = np.random.RandomState(seed), given["architectures"]
     shapes = {}
     config = read_config(given, Path())
@@ -73,15 +74,15 @@ def drawn(given, seed=3):
         if "norm" in name:
             values = random.uniform(0.5, 3.0, shapes[name])
         elif values.ndim > 1 and "embeddings" not in name:
-            values /= np.sqrt(shapes[name][1])
+            values *= loudness / np.sqrt(shapes[name][1])
         tensors[name] = values.astype(np.float32)
     return tensors
 
 
-def written(folder, given, change=None):
+def written(folder, given, change=None, loudness=1.0):
     """Writes a folder, its tensors as `change` returns or leaves them."""
     folder.mkdir()
-    tensors = drawn(given)
+    tensors = drawn(given, loudness=loudness)
     tensors = (change(tensors) or tensors) if change else tensors
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(given))
@@ -97,9 +98,9 @@ def inputs(given, length=0, seed=4):
     lengths = np.array([length, 5, length - 3, 1]).reshape(4, *(1 for _ in choices), 1)
     mask = np.broadcast_to(np.arange(length) < lengths, (4, *choices, length))
     # Piece 0 is padding: `transformers` gives its embedding no gradient.
-    ids = random.randint(1, given["vocab_size"], mask.shape) * mask
+    ids = np.ascontiguousarray(random.randint(1, given["vocab_size"], mask.shape) * mask)
     return {
         "input_ids": ids,
-        "input_mask": mask.astype(np.int64),
-        "segment_ids": np.zeros_like(ids),
+        "input_mask": mask.astype(np.int64, order="C"),
+        "segment_ids": np.zeros(ids.shape, np.int64),
     }

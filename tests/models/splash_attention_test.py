@@ -52,6 +52,27 @@ def test_outputs_and_gradients_are_the_einsum_s(shape, kind, causal):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(("length", "window"), [(300, 64), (300, 3), (40, 8)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_windows_are_the_einsum_s(length, window, causal):
+    rng = np.random.default_rng(0)
+    shape = (2, length, 2, 32)
+    given = [jnp.asarray(rng.normal(size=shape), jnp.float32) for _ in range(3)]
+    gradient = jnp.asarray(rng.normal(size=shape), jnp.float32)
+    seen = sees("packed", 2, length).within(window)
+
+    def results(attend):
+        output, pull = jax.vjp(attend, *given)
+        return output, *pull(gradient)
+
+    found = results(lambda *three: interpreted(*three, seen.ids, causal, window))
+    expected = results(
+        lambda *three: einsum_attention(*three, seen, 0.0, None, causal)[0]
+    )
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
 def test_a_row_of_padding_alone_is_finite():
     rng = np.random.default_rng(0)
     given = [jnp.asarray(rng.normal(size=(1, 8, 1, 16)), jnp.float32) for _ in "qkv"]

@@ -21,11 +21,13 @@ def fused(
     if on_mesh.platform() != "tpu":
         from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
-        return fused_attention(query, keys, value, seen.ids, rate, key, causal), None
+        given = (query, keys, value, seen.ids, rate, key, causal, seen.window)
+        return fused_attention(*given), None
     from bert_jax.models.kernels.splash import splash_attention
 
     _require_no_dropout("fused", rate, key)
-    return splash_attention(query, keys, value, seen.ids, causal), None
+    given = (query, keys, value, seen.ids, causal, seen.window)
+    return splash_attention(*given), None
 
 
 def cudnn(
@@ -41,6 +43,8 @@ def cudnn(
     from bert_jax.models.kernels.cudnn import cudnn_attention
 
     _require_no_dropout("cudnn", rate, key)
+    if seen.window:
+        raise ValueError("attention cudnn: computes no windows")
     return cudnn_attention(query, keys, value, seen.ids, causal), None
 
 
