@@ -140,6 +140,8 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
 def _encode(job: Job, sentences: list[str]) -> tuple[array, list[int]]:
     """A piece's token ids, and the number of tokens in each sentence."""
     ids, lengths = array("i"), []
+    if space := job.words.before_word:
+        sentences = [*sentences[:1], *(f"{space}{other}" for other in sentences[1:])]
     for first in range(0, len(sentences), _BATCH):
         for sentence in job.words.encode(sentences[first : first + _BATCH]):
             if sentence:
