@@ -13,12 +13,11 @@ Each folder of families/ is one that comes with this code, as FAMILY in it. Noth
 of one is imported before a config, a vocabulary or a folder of weights asks for it.
 """
 
-import importlib.util
-import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import registry
+from bert_jax.registry import FAMILIES
 
 
 class Part:
@@ -57,6 +56,8 @@ class Family:
       extractor: what `--mode=extract` asks, called as `Extractor` is; None: nothing.
       pretraining: a task of its own, with the family's name; None: the one of all.
       rules: of fields that only its configs have, as in `config.fields`.
+      brings: entries of registries, such as an optimizer of its own: of each field the
+        names and what they stand for, MODULE:NAME.
     """
 
     name = "bert"
@@ -79,6 +80,7 @@ class Family:
     extractor: Any = Part("bert_jax.extract.extractor:Extractor")
     pretraining: Any = None
     rules: Mapping[str, Any] = {}
+    brings: Mapping[str, Mapping[str, str]] = {}
 
     def check(self, config: Any) -> None:
         """Raises UserError if a `BertConfig` is none of this family's."""
@@ -137,16 +139,8 @@ def named(task: str, architecture: str) -> Family:
       UserError: there is none of that name.
     """
     name = task if task in FAMILIES else architecture
-    family: Family = FAMILIES.of("model.architecture", name)
+    family: Family = FAMILIES.of(name)
     return family
 
 
-def _folders() -> dict[str, str]:
-    """The families of families/, not imported."""
-    spec = importlib.util.find_spec("families")
-    where = spec.submodule_search_locations if spec else None
-    names = sorted(module.name for module in pkgutil.iter_modules(where or []))
-    return {name: f"families.{name}:FAMILY" for name in names}
-
-
-FAMILIES = registry.Registry({"bert": Family(), **_folders()})
+BERT = Family()

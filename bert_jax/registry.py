@@ -1,6 +1,12 @@
-"""What config fields name: values by name, imported when one is asked for."""
+"""What config fields name: values by name, imported when one is asked for.
+
+Your own config file can add to each registry (docs/extending.md); a family brings
+further entries with it (`Family.brings`).
+"""
 
 import importlib
+import importlib.util
+import pkgutil
 from collections import UserDict
 from typing import Any
 
@@ -12,23 +18,48 @@ config_file = ""  # the one that is being loaded
 
 class Registry(UserDict[str, Any]):
     """A dict to which a config file may add; a value MODULE:NAME stands for what it
-    names, so that a run imports only what its config asks for."""
+    names, so that a run imports only what its config asks for.
 
-    def __init__(self, ours: dict[str, Any]):
-        self.data = ours
+    Attributes:
+      field: of the config, whose values are the names.
+    """
+
+    def __init__(self, field: str, entries: dict[str, Any]):
+        self.field, self.data = field, entries
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.data[name], ADDED[name] = value, config_file
 
     def __getitem__(self, name: str) -> Any:
-        found = super().__getitem__(name)
-        return named(found) if isinstance(found, str) else found
+        value = super().__getitem__(name)
+        return named(value) if isinstance(value, str) else value
 
-    def of(self, field: str, name: str) -> Any:
-        """What a config field names; raises UserError if that is not here."""
-        if name not in self:
-            raise UserError(f"config.{field}={name}: choose one of {', '.join(self)}")
-        return self[name]
+    def fault(self, name: str) -> str | None:
+        """What is wrong with a name; None if it is here or comes with a family."""
+        if name in self or name in (brought := self._brought()):
+            return None
+        return (
+            f"choose one of {', '.join([*self, *brought])}; one of your own needs the "
+            "--config file that adds it"
+        )
+
+    def of(self, name: str) -> Any:
+        """What a name stands for.
+
+        Raises:
+          UserError: neither this registry nor a family has it.
+        """
+        if fault := self.fault(name):
+            raise UserError(f"config.{self.field}={name!r}: {fault}")
+        return self[name] if name in self else named(self._brought()[name])
+
+    def _brought(self) -> dict[str, str]:
+        """The entries that come with families, which are imported for it."""
+        return {
+            name: place
+            for family in FAMILIES.values()
+            for name, place in family.brings.get(self.field, {}).items()
+        }
 
 
 def named(place: str) -> Any:
@@ -36,3 +67,47 @@ def named(place: str) -> Any:
     module, _, name = place.partition(":")
     found = importlib.import_module(module)
     return getattr(found, name) if name else found
+
+
+def _folders() -> dict[str, str]:
+    """The families of families/, not imported."""
+    spec = importlib.util.find_spec("families")
+    where = spec.submodule_search_locations if spec else None
+    names = sorted(module.name for module in pkgutil.iter_modules(where or []))
+    return {name: f"families.{name}:FAMILY" for name in names}
+
+
+FAMILIES = Registry(
+    "model.architecture", {"bert": "bert_jax.family:BERT", **_folders()}
+)
+LAYERS = Registry("model.layer", {"post_norm": "bert_jax.models.encoder:EncoderLayer"})
+POSITIONS = Registry("model.positions", {"learnt": "bert_jax.models.positions:LEARNT"})
+ATTENTIONS = Registry(
+    "model.attention",
+    {
+        "einsum": "bert_jax.models.attention:einsum_attention",
+        "fused": "bert_jax.models.kernels.choose:fused",
+        "cudnn": "bert_jax.models.kernels.choose:cudnn",
+    },
+)
+MASKINGS = Registry("masking.name", {"bert": "bert_jax.data.masking:pieces_or_words"})
+OBJECTIVES = Registry(
+    "task.objective",
+    {
+        "mlm": "bert_jax.tasks.objectives:Objective",
+        "ltr": "bert_jax.tasks.left_to_right:LeftToRight",
+    },
+)
+OPTIMIZERS = Registry(
+    "optimizer.name",
+    {
+        "bert_adam": "bert_jax.training.optimizer:bert_adam",
+        "adamw": "bert_jax.training.optimizer:adamw",
+        "lamb": "bert_jax.training.lamb:lamb",
+        "muon": "bert_jax.training.muon:muon",
+        "adagrad": "bert_jax.training.optimizer:adagrad",
+    },
+)
+SCHEDULES = Registry(
+    "optimizer.schedule", {"polynomial": "bert_jax.training.optimizer:polynomial"}
+)

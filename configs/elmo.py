@@ -54,7 +54,8 @@ def _task() -> ConfigDict:
     task = ConfigDict()
     task.name = "elmo"
     # Where a word ends: spaces (the text has been cut into words, as the 1B Word
-    # Benchmark has), or punctuation (also there; each such character is a word).
+    # Benchmark has), or punctuation (also there; each such character is a word). For a
+    # task a run of this file in init_from decides.
     task.words = "spaces"
     task.max_characters = 50  # ids of a word; longer words are cut
     task.character_size = 16  # numbers in each character's vector
@@ -89,3 +90,116 @@ def _tiny(config: ConfigDict) -> None:
     config.train.batch_size = 32
     config.train.eval_every = 1000
     config.checkpoint.save_every = 500
+
+
+def for_finetuning(size: str) -> ConfigDict:
+    """What the config of a task starts from."""
+    return get_config("tiny" if size == "tiny" else "released")
+
+
+def finetune(config: ConfigDict, size: str) -> None:
+    """ELMo's own fields and values for a task (nyu-mll/GLUE-baselines,
+    src/final_exps.sh), with Adam: AdamW without decay."""
+    config.model.architecture = "elmo"
+    config.model.vocab_size = 1  # words are read by their characters
+    config.model.max_position_embeddings = 100_000  # words; LSTMs have no limit
+    task, optimizer, train = config.task, config.optimizer, config.train
+    pretrained = for_finetuning(size).task
+    for name in (
+        *("max_characters", "character_size", "filters", "activation", "highways"),
+        *("skip", "cell_clip", "projection_clip"),
+    ):
+        task[name] = pretrained[name]  # the weights of `init_from` decide
+    task.words = "punctuation"  # as the released weights read
+    # attention: ELMo is frozen, and its layers' mix learnt; a BiLSTM reads the mix,
+    # and each text of a pair the other one. finetuned: all of ELMo learns, and the
+    # classifier is linear.
+    task.elmo_system = "attention"
+    task.lstm_size = 1500  # of each direction of the BiLSTMs
+    task.lstm_layers = 2  # of the first BiLSTM; that after the attention has one
+    task.elmo_dropout = 0.5  # of ELMo's vectors: AllenNLP's default
+    # Of each BiLSTM's input and output; finetuned: of the classifier's input.
+    task.dropout = 0.2
+    # The classifier's hidden layer; 0: none, as for a number.
+    task.classifier_size = 512
+    optimizer.name = "adamw"
+    optimizer.learning_rate = 1e-4
+    optimizer.warmup_fraction = 0.0
+    optimizer.decay_power = 0.0  # a constant rate
+    optimizer.weight_decay = 0.0
+    optimizer.eps = 1e-8
+    optimizer.clip_norm = 5.0
+    train.batch_size = 128
+    train.num_epochs = 10.0
+    train.early_stop = 5
+    config.evaluate.checkpoint = "best"
+    is_tiny = size == "tiny"
+    if is_tiny:
+        task.lstm_size = 64
+        task.elmo_dropout = task.dropout = 0.1
+        task.classifier_size = 64
+        optimizer.learning_rate = 1e-3
+        train.batch_size = 32
+        # So that train.seeds may be several.
+        train.early_stop = 0
+        config.evaluate.checkpoint = "last"
+    if task.name == "ner":
+        _ner(config, is_tiny)
+    if task.name == "squad":
+        _squad(config, is_tiny)
+    if task.name == "swag":
+        _swag(config, is_tiny)
+
+
+def _ner(config: ConfigDict, is_tiny: bool) -> None:
+    """AllenNLP's values (training_config/ner_elmo.jsonnet)."""
+    task = config.task
+    # A guess keeps to the rules of BIO (IOB2), IOB1 or BIOES; none: to no rules. Empty:
+    # those to which the training data keep.
+    task.tag_scheme = ""
+    task.lstm_size = 200
+    task.lstm_layers = 2
+    task.elmo_dropout = 0.0
+    task.dropout = 0.5
+    task.classifier_size = 0  # not used
+    config.optimizer.learning_rate = 1e-3
+    config.train.batch_size = 64
+    config.train.num_epochs = 15.0 if is_tiny else 75.0
+    if not is_tiny:
+        config.train.early_stop = 25
+
+
+def _squad(config: ConfigDict, is_tiny: bool) -> None:
+    """AllenNLP's values for BiDAF (training_config/bidaf_elmo.jsonnet); lengths are in
+    words."""
+    task = config.task
+    task.max_answer_length = 17  # Peters et al. 2018, appendix
+    task.lstm_size = 100
+    task.lstm_layers = 1
+    task.elmo_dropout = 0.0
+    task.dropout = 0.2
+    task.classifier_size = 0  # not used
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.beta2 = 0.9
+    config.train.batch_size = 40
+    config.train.num_epochs = 6.0 if is_tiny else 20.0
+    if not is_tiny:
+        config.train.early_stop = 10
+
+
+def _swag(config: ConfigDict, is_tiny: bool) -> None:
+    """Those of rowanz/swagaf, swag_baselines/esim/train-elmo.json; without its rate
+    that halves."""
+    task = config.task
+    task.lstm_layers = 1
+    if is_tiny:
+        config.train.num_epochs = 10.0
+        return
+    task.lstm_size = 300
+    task.classifier_size = 300
+    task.elmo_dropout = 0.0
+    task.dropout = 0.5
+    config.optimizer.learning_rate = 4e-4
+    config.optimizer.clip_norm = 10.0
+    config.train.batch_size = 32
+    config.train.num_epochs = 75.0

@@ -54,3 +54,20 @@ def get_config(size: str = "base") -> ConfigDict:
     # The paper: 100 epochs of BooksCorpus, of some 0.8 G words.
     config.train.num_steps = 3_000_000
     return config
+
+
+def finetune(config: ConfigDict, size: str) -> None:
+    """GPT's own fields and values for a task (openai/finetune-transformer-lm,
+    train.py)."""
+    task, optimizer = config.task, config.optimizer
+    # Factor of the language model's loss on the same rows, which is added to the
+    # task's; 0: none.
+    task.lm_coef = 0.5
+    # Pairs: read both orders, and add their vectors (for similarity).
+    task.both_orders = task.name in ("mrpc", "qqp", "stsb")
+    config.tokenizer.lowercase = True
+    optimizer.name = "openai_adam"
+    optimizer.schedule = "openai_linear"
+    optimizer.warmup_fraction = 0.002
+    if size != "tiny":
+        optimizer.learning_rate = 6.25e-5

@@ -8,29 +8,22 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from bert_jax import registry
 from bert_jax.config import languages, rules
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
+from bert_jax.registry import FAMILIES
 
 # What a config file of the user's may add to.
 _ADDED_TO: dict[str, rules.Rule] = {
-    "model.attention": rules.registered(
-        "models.attention:ATTENTIONS", *("einsum", "fused", "cudnn")
-    ),
-    "model.layer": rules.registered("models.encoder:LAYERS", "post_norm"),
-    "model.positions": rules.registered("models.positions:POSITIONS", "learnt"),
-    "model.architecture": rules.registered("family:FAMILIES", *FAMILIES),
-    "masking.name": rules.registered("data.masking:MASKINGS", "bert"),
     "task.name": rules.filled,
-    "task.objective": rules.registered("tasks.objectives:OBJECTIVES", "mlm", "ltr"),
-    "optimizer.name": rules.registered(
-        "training.optimizer:OPTIMIZERS",
-        *("bert_adam", "adamw", "lamb", "muon", "adagrad", "openai_adam"),
-    ),
-    "optimizer.schedule": rules.registered(
-        "training.optimizer:SCHEDULES",
-        *("polynomial", "openai_linear", "openai_cosine"),
-    ),
+    **{
+        names.field: names.fault
+        for names in (
+            *(registry.FAMILIES, registry.LAYERS, registry.POSITIONS),
+            *(registry.ATTENTIONS, registry.MASKINGS, registry.OBJECTIVES),
+            *(registry.OPTIMIZERS, registry.SCHEDULES),
+        )
+    },
 }
 _TABLE: dict[str, rules.Rule] = {
     **_ADDED_TO,
@@ -184,11 +177,13 @@ def check(config: ConfigDict, own: Collection[str] = ()) -> None:
     """
     table = _table(config)
     for name, value in each(config):
-        rule = (name not in own and table.get(name)) or _of_type(value)
-        if fault := _fault(rule, value):
-            shown = repr(value) if isinstance(value, str) else str(value)
-            raise UserError(f"config.{name}={shown[:200]}: {fault}")
+        _require((name not in own and table.get(name)) or _of_type(value), name, value)
     _check_together(config)
+
+
+def require(name: str, value: Any) -> None:
+    """Raises UserError if one field of every config may not have this value."""
+    _require(_TABLE[name], name, value)
 
 
 def each(config: ConfigDict) -> Iterator[tuple[str, Any]]:
@@ -232,11 +227,14 @@ def _of_type(value: Any) -> rules.Rule:
     return rules.plain
 
 
-def _fault(rule: rules.Rule, value: Any) -> str | None:
+def _require(rule: rules.Rule, name: str, value: Any) -> None:
     try:
-        return rule(value)
+        fault = rule(value)
     except TypeError:
-        return f"has the wrong type ({type(value).__name__})"
+        fault = f"has the wrong type ({type(value).__name__})"
+    if fault:
+        shown = repr(value) if isinstance(value, str) else str(value)
+        raise UserError(f"config.{name}={shown[:200]}: {fault}")
 
 
 def _check_together(config: ConfigDict) -> None:

@@ -60,9 +60,10 @@ def text(spec: str) -> str:
     path = Path(spec.partition(":")[0])
     shared = configuration.CONFIGS
     comments: dict[str, str] = {}
-    for file in (shared / "common.py", shared / "finetune" / "common.py", path):
+    finetuning, model = shared / "finetune" / "common.py", config.model.architecture
+    for file in (shared / "common.py", finetuning, path, shared / f"{model}.py"):
         # A later file's comment says why its value differs, not what the field is.
-        comments = {**comments_of(file), **comments}
+        comments = {**(comments_of(file) if file.exists() else {}), **comments}
     about = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     # A command over several lines, which Python has joined.
     lines = [re.sub(r"(?<=\S) {4,}(?=--)", " \\\\\n        ", about), ""]

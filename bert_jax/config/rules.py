@@ -1,7 +1,6 @@
 """What a value of a config field may be: rules that say what is wrong with one."""
 
 import math
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -59,28 +58,6 @@ def several_of(*choices: str) -> Rule:
             return fault
         wrong = [one for one in value if one not in choices]
         return f"choose among {', '.join(choices)}" if wrong else None
-
-    return fault
-
-
-def registered(where: str, *choices: str) -> Rule:
-    """One of ours, or one that a config file has added to a registry.
-
-    Args:
-      where: the registry, as MODULE:NAME in bert_jax; it needs slow imports, so it is
-        looked at only if the config file has imported it.
-    """
-    module, name = f"bert_jax.{where}".split(":")
-
-    def fault(value: Any) -> str | None:
-        added = getattr(sys.modules.get(module), name, {})
-        known = dict.fromkeys((*choices, *added))
-        if value in known:
-            return None
-        return (
-            f"choose one of {', '.join(known)}; one of your own needs the --config "
-            "file that adds it"
-        )
 
     return fault
 

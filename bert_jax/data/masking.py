@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
-from bert_jax.registry import Registry
+from bert_jax.registry import MASKINGS
 
 
 class Texts(NamedTuple):
@@ -86,7 +86,7 @@ def apply(
     share = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
     budget = np.minimum(columns, np.maximum(1, share))
     texts = Texts(input_ids, candidates, budget, columns, mask_id, continuation)
-    chosen, ids = MASKINGS.of("masking.name", masking.name)(texts, numbers, masking)
+    chosen, ids = MASKINGS.of(masking.name)(texts, numbers, masking)
     if (chosen.sum(axis=1) > budget).any():
         raise UserError(
             f"config.masking.name={masking.name}: chooses more positions of a row than "
@@ -104,7 +104,13 @@ def apply(
 def pieces_or_words(
     texts: Texts, numbers: Numbers, masking: ConfigDict
 ) -> tuple[Bool[np.ndarray, "batch length"], Int[np.ndarray, "batch length"]]:
-    """BERT's: single pieces, or with `masking.whole_word` all pieces of a word."""
+    """BERT's entry of MASKINGS: single pieces, or with `masking.whole_word` all pieces
+    of a word.
+
+    Returns:
+      the chosen positions, among the candidates and no more of a row than its budget,
+      and all ids as the model is to see them.
+    """
     ids, candidates, budget, columns, *_, continuation = texts
     length = ids.shape[1]
     order, action, piece = np.split(
@@ -140,12 +146,6 @@ def replacements(
     random = ~masked & (action < masking.mask_fraction + masking.random_fraction)
     random_pieces = (piece * texts.continuation.size).astype(ids.dtype)
     return np.where(masked, texts.mask_id, np.where(random, random_pieces, ids))
-
-
-# By name; your own config file can add to them (docs/extending.md). Each takes what
-# `pieces_or_words` does; gives the chosen positions, among the candidates and no more
-# of a row than its budget, and all ids as the model is to see them.
-MASKINGS = Registry({"bert": pieces_or_words})
 
 
 def _places(chosen: Bool[np.ndarray, "batch length"]) -> tuple[np.ndarray, ...]:

@@ -12,7 +12,7 @@ from bert_jax.models import positions
 from bert_jax.models.config import HIDDEN, KERNELS, BertConfig
 from bert_jax.models.layers import Dense, dropout
 from bert_jax.models.matmul import product
-from bert_jax.registry import Registry
+from bert_jax.registry import ATTENTIONS
 
 # The one kernel with dropout, and where.
 _DROPS = ("fused", "gpu")
@@ -56,27 +56,18 @@ def einsum_attention(
 ) -> tuple[
     Float[Array, "batch length heads head_dim"], Float[Array, "batch heads from to"]
 ]:
-    """Softmax attention in float32; `key` is for dropout of the probabilities.
+    """The first of ATTENTIONS: softmax attention in float32; `key` is for dropout of
+    the probabilities.
 
     Returns:
-      the mixed values, and the probabilities before dropout.
+      the mixed values, and the probabilities before dropout; another attention may have
+      None for them.
     """
     scores = product("bqhd,bkhd->bhqk", query, keys, jnp.float32)
     scaled = scores / query.shape[-1] ** 0.5
     probs = jax.nn.softmax(scaled + seen.bias(causal), axis=-1)
     kept = dropout(probs, rate, key).astype(query.dtype)
     return product("bhqk,bkhd->bqhd", kept, value, query.dtype), probs
-
-
-# By name; your own config file can add to it (docs/extending.md). Each takes the
-# arguments of `einsum_attention`, and returns None for probabilities that it has not.
-ATTENTIONS = Registry(
-    {
-        "einsum": einsum_attention,
-        "fused": "bert_jax.models.kernels.choose:fused",
-        "cudnn": "bert_jax.models.kernels.choose:cudnn",
-    }
-)
 
 
 def check(
@@ -140,7 +131,7 @@ class SelfAttention(nn.Module):
             query, keys = turned(config, query, keys, seen.positions)
         rate = config.attention_probs_dropout_prob
         given = (query, keys, value, seen, rate, key, config.causal)
-        attend = ATTENTIONS.of("model.attention", config.attention)
+        attend = ATTENTIONS.of(config.attention)
         mixed, probs = attend(*given)
         if probs is not None:
             self.sow("intermediates", "probabilities", probs)  # kept where asked for

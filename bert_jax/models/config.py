@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from bert_jax.config import fields
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
+from bert_jax.registry import FAMILIES
 
-ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 # Those of `model.attention` that are kernels, which compute what einsum does and keep
 # no probabilities: the devices that have them, and the sizes of heads that they take.
 KERNELS = {"fused": ("gpu", "tpu"), "cudnn": ("gpu",)}
@@ -16,10 +16,8 @@ HEADS = {
     "fused": (16, 32, 64, 128),  # Triton's blocks are powers of 2
     "cudnn": tuple(range(8, 129, 8)),  # on any GPU; newer ones take larger
 }
+_OF_YOUR_OWN = ("attention", "layer", "positions")  # may be a config file's
 HIDDEN = -1e4  # added to the scores of keys that a query does not see (modeling.py)
-DTYPES = ("float32", "bfloat16")
-REMATS = ("none", "full", "dots")
-WAVES = ("normal", "sinusoidal")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,18 +52,18 @@ class BertConfig:
         return self.hidden_size // self.num_attention_heads
 
     @classmethod
-    def create(cls, fields: Any, vocab_size: int) -> BertConfig:
+    def create(cls, model: Any, vocab_size: int) -> BertConfig:
         """Checks `config.model`.
 
         Args:
-          fields: `config.model`; a `vocab_size` of 0 means the tokenizer's.
+          model: `config.model`; a `vocab_size` of 0 means the tokenizer's.
           vocab_size: pieces in the tokenizer's vocabulary.
 
         Raises:
           UserError: a value is invalid.
         """
         names = [field.name for field in dataclasses.fields(cls)]
-        values = {name: fields[name] for name in names if name in fields}
+        values = {name: model[name] for name in names if name in model}
         values["vocab_size"] = values["vocab_size"] or vocab_size
         config = cls(**values)
         config._check()
@@ -84,24 +82,15 @@ class BertConfig:
     def of_your_own(self) -> list[str]:
         """What a config file has added that this model computes with."""
         ours = ("einsum", *KERNELS, "post_norm", "learnt")
-        names = ("attention", "layer", "positions")
-        named = {name: getattr(self, name) for name in names}
+        named = {name: getattr(self, name) for name in _OF_YOUR_OWN}
         return [f"{name} {of}" for name, of in named.items() if of not in ours]
 
     def _check(self) -> None:
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-            "type_vocab_size",
-        ):
-            if getattr(self, name) < 1:
-                raise UserError(
-                    f"config.model.{name}={getattr(self, name)}: must be at least 1"
-                )
+        for name, value in vars(self).items():
+            if name not in _OF_YOUR_OWN:
+                fields.require(f"model.{name}", value)
+        if not self.vocab_size:
+            raise UserError("config.model.vocab_size=0: must be at least 1")
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"config.model.num_attention_heads={self.num_attention_heads} does not "
@@ -114,23 +103,6 @@ class BertConfig:
                 f"hidden_size / num_attention_heads) of {self.head_dim}, but it "
                 f"computes those of {', '.join(map(str, heads))} only; choose einsum"
             )
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(
-                    f"config.model.{name}={getattr(self, name)}: must be in [0, 1)"
-                )
-        for name, allowed in (
-            ("hidden_act", ACTIVATIONS),
-            ("dtype", DTYPES),
-            ("remat", REMATS),
-            ("architecture", tuple(FAMILIES)),
-            ("position_initializer", WAVES),
-        ):
-            if getattr(self, name) not in allowed:
-                raise UserError(
-                    f"config.model.{name}={getattr(self, name)!r}: "
-                    f"choose one of {', '.join(allowed)}"
-                )
         FAMILIES[self.architecture].check(self)
 
 

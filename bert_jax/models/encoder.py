@@ -19,7 +19,7 @@ from bert_jax.models.layers import (
     dropout,
     layer_norm,
 )
-from bert_jax.registry import Registry
+from bert_jax.registry import LAYERS
 
 # What a layer keeps for the backward pass, by `remat`; the rest is recomputed.
 _KEPT = {
@@ -75,7 +75,8 @@ class Embeddings(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention and feed-forward, each followed by dropout, residual and LayerNorm."""
+    """BERT's entry of LAYERS: attention and feed-forward, each followed by dropout,
+    residual and LayerNorm. predict.attentions looks for a layer's `attention`."""
 
     config: BertConfig
     # MODULE(config, name=...) of the last layer's output; None: nothing follows it.
@@ -111,11 +112,6 @@ class EncoderLayer(nn.Module):
         return hidden, hidden
 
 
-# By name; your own config file can add to them (docs/extending.md). Each is a module
-# like `EncoderLayer`; predict.attentions looks for the attention under its name there.
-LAYERS = Registry({"post_norm": EncoderLayer})
-
-
 class Encoder(nn.Module):
     """The layers, one after another or as one scanned layer."""
 
@@ -134,7 +130,7 @@ class Encoder(nn.Module):
     ]:
         """Returns the last layer's output, and every layer's in order."""
         config = self.config
-        kind = LAYERS.of("model.layer", config.layer)
+        kind = LAYERS.of(config.layer)
         layer = kind
         if config.remat != "none":
             layer = nn.remat(

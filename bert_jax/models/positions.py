@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int
 
 from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import Embedding
-from bert_jax.registry import Registry
+from bert_jax.registry import POSITIONS
 
 
 class Positions(NamedTuple):
@@ -38,12 +38,9 @@ class Learnt(Embedding):
         return self.table[:length]
 
 
-# By name; your own config file can add to them (docs/extending.md).
-POSITIONS = Registry(
-    {"learnt": Positions(lambda c: Learnt(c, c.max_position_embeddings, "position"))}
-)
+LEARNT = Positions(lambda c: Learnt(c, c.max_position_embeddings, "position"))
 
 
 def of(config: BertConfig) -> Any:
     """The model's `Positions`."""
-    return POSITIONS.of("model.positions", config.positions)
+    return POSITIONS.of(config.positions)

@@ -17,6 +17,7 @@ GLUE = "cola sst2 mrpc stsb qqp mnli qnli rte wnli ax"
 # Classes, or functions of (config, tokenizer). Your own config file adds one:
 # TASKS["questions"] = Questions.
 TASKS = Registry(
+    "task.name",
     {
         "pretraining": "bert_jax.tasks.pretraining:Pretraining",
         **dict.fromkeys(GLUE.split(), "bert_jax.tasks.glue.task:Glue"),
@@ -25,7 +26,7 @@ TASKS = Registry(
         "ner": "bert_jax.tasks.ner.task:Ner",
         "text": "bert_jax.tasks.text:Text",
         "imdb": "bert_jax.tasks.text:Imdb",
-    }
+    },
 )
 
 

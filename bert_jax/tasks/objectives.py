@@ -13,7 +13,7 @@ from bert_jax.data import records
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.encoder import Packed
-from bert_jax.registry import Registry
+from bert_jax.registry import OBJECTIVES as OBJECTIVES
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.results import Results
@@ -123,12 +123,6 @@ class Objective:
     def flops(self, length: int, predictions: int, pairs: int) -> int:
         """Model FLOPs of training on one row; see `pretraining_flops`."""
         return pretraining_flops(self.model_config, length, predictions, pairs)
-
-
-# `task.objective`; your own config file can add to them (docs/extending.md).
-OBJECTIVES = Registry(
-    {"mlm": Objective, "ltr": "bert_jax.tasks.left_to_right:LeftToRight"}
-)
 
 
 def real_pairs(batch: Mapping[str, Array]) -> Float[Array, "batch *pairs"]:

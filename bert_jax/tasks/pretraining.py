@@ -56,7 +56,7 @@ class Pretraining(Task):
         pieces = config.tokenizer.vocab_size  # of a tokenizer yet to be trained
         if given is not None:
             pieces = given.get_vocab_size()
-        kind = OBJECTIVES.of("task.objective", config.task.objective)
+        kind = OBJECTIVES.of(config.task.objective)
         self.model_config = dataclasses.replace(
             BertConfig.create(config.model, pieces), causal=kind.causal
         )

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
-from bert_jax.registry import Registry
+from bert_jax.registry import OPTIMIZERS, SCHEDULES
 from bert_jax.training import frozen, rates
 
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
@@ -35,7 +35,7 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
     Raises:
       UserError: an unknown name; see also `polynomial`.
     """
-    make = SCHEDULES.of("optimizer.schedule", config.optimizer.schedule)
+    make = SCHEDULES.of(config.optimizer.schedule)
     schedule: optax.Schedule = make(config)
     return schedule
 
@@ -191,7 +191,7 @@ def make(
       UserError: an unknown name, or a number outside its range.
     """
     optimizer = config.optimizer
-    maker = OPTIMIZERS.of("optimizer.name", optimizer.name)
+    maker = OPTIMIZERS.of(optimizer.name)
     for field in ("beta1", "beta2"):
         rates.number(config, field, below=1.0)
     for field in ("eps", "weight_decay"):
@@ -209,7 +209,12 @@ def make(
 def bert_adam(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
-    """Adam as in google-research/bert, an entry of OPTIMIZERS."""
+    """Adam as in google-research/bert, an entry of OPTIMIZERS.
+
+    Args:
+      optimizer: the fields of config.optimizer.
+      mask: gives the parameters that decay.
+    """
     return optax.chain(
         scale_by_bert_adam(optimizer.beta1, optimizer.beta2, optimizer.eps),
         optax.add_decayed_weights(optimizer.weight_decay, mask),
@@ -217,9 +222,10 @@ def bert_adam(
     )
 
 
-def _adamw(
+def adamw(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
+    """Adam with bias correction, as Optax has it."""
     return optax.adamw(
         schedule,
         b1=optimizer.beta1,
@@ -230,31 +236,11 @@ def _adamw(
     )
 
 
-def _adagrad(
+def adagrad(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
-    # As TensorFlow's (Duchi et al. 2011): the squares' sum starts at 1, without an eps.
+    """As TensorFlow's (Duchi et al. 2011): the squares' sum starts at 1, without an
+    eps."""
     scaled = optax.scale_by_rss(initial_accumulator_value=1.0, eps=0.0)
     decayed = optax.add_decayed_weights(optimizer.weight_decay, mask)
     return optax.chain(scaled, decayed, optax.scale_by_learning_rate(schedule))
-
-
-# By name; your own config file can add to them (docs/extending.md). An optimizer gets
-# the fields of config.optimizer, the schedule and the mask of what decays.
-OPTIMIZERS = Registry(
-    {
-        "bert_adam": bert_adam,
-        "adamw": _adamw,
-        "lamb": "bert_jax.training.lamb:lamb",
-        "muon": "bert_jax.training.muon:muon",
-        "adagrad": _adagrad,
-        "openai_adam": "families.gpt.optimizer:openai_adam",
-    }
-)
-SCHEDULES = Registry(
-    {
-        "polynomial": polynomial,
-        "openai_linear": "families.gpt.optimizer:warmup_linear",
-        "openai_cosine": "families.gpt.optimizer:warmup_cosine",
-    }
-)

@@ -41,7 +41,7 @@ def get_config(
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
       task: one of the ten.
-      model: bert, gpt or elmo (docs/families.md).
+      model: bert, or another family (docs/families.md).
     """
     if task not in TASKS:
         raise ValueError(f"task={task}: choose one of {', '.join(TASKS)}")
@@ -54,8 +54,7 @@ def get_config(
     # Texts that share a row in training, for speed (docs/fine_tuning.md); batch_size
     # counts texts.
     config.task.texts_per_row = 1
-    if model == "gpt":
-        config.task.both_orders = task in ("mrpc", "qqp", "stsb")
+    common.of_model(config, size, model)
     if size == "tiny" and task in ("mnli", "qqp", "qnli", "sst2"):
         config.train.num_epochs = 1.0  # of some hundred thousand records
     if task == "mnli":

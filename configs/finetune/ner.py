@@ -24,11 +24,10 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
 
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
-      model: bert, gpt or elmo (docs/families.md).
+      model: bert, or another family (docs/families.md).
     """
     config = common.get_config(size, model)
-    config.tokenizer.lowercase = model == "gpt"  # GPT's is uncased
-
+    config.tokenizer.lowercase = False
     task = config.task
     task.name = "ner"
     # One word per line, in columns; an empty line between sentences; -DOCSTART- lines
@@ -49,32 +48,10 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     task.document_context = False
     task.labels = ()  # the tags; empty: those of the training data
 
-    if model == "elmo":
-        _elmo(config, size)
-    if model != "bert":  # GPT: as for all its tasks
-        return config
+    if model != "bert":
+        return common.of_model(config, size, model)
     config.optimizer.learning_rate = 5e-5
     if size == "tiny":
         config.optimizer.learning_rate = 1e-3
         config.train.num_epochs = 6.0
     return config
-
-
-def _elmo(config: ConfigDict, size: str) -> None:
-    """AllenNLP's values (training_config/ner_elmo.jsonnet)."""
-    task = config.task
-    # A guess keeps to the rules of BIO (IOB2), IOB1 or BIOES; none: to no rules. Empty:
-    # those to which the training data keep.
-    task.tag_scheme = ""
-    task.lstm_size = 200
-    task.lstm_layers = 2
-    task.elmo_dropout = 0.0
-    task.dropout = 0.5
-    task.classifier_size = 0  # not used
-    config.optimizer.learning_rate = 1e-3
-    config.train.batch_size = 64
-    config.train.num_epochs = 75.0
-    if size == "tiny":
-        config.train.num_epochs = 15.0
-        return
-    config.train.early_stop = 25

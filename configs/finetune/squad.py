@@ -42,7 +42,7 @@ def get_config(
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.
       version: 1.1; or 2.0, where a question may have no answer.
-      model: bert, gpt or elmo (docs/families.md).
+      model: bert, or another family (docs/families.md).
     """
     if version not in ("1.1", "2.0"):
         raise ValueError(f"version={version}: choose one of 1.1, 2.0")
@@ -65,32 +65,10 @@ def get_config(
     if size == "tiny":
         task.max_seq_length = 192  # most paragraphs fit in one or two windows
         task.doc_stride = 64
-    if model == "elmo":
-        _elmo(config, size)
-    if size == "tiny" or model != "bert":  # GPT: as for all its tasks
-        return config
+    if size == "tiny" or model != "bert":
+        return common.of_model(config, size, model)
     config.optimizer.learning_rate = 5e-5
     if task.null_answers:
         config.train.num_epochs = 2.0
         config.train.batch_size = 48
     return config
-
-
-def _elmo(config: ConfigDict, size: str) -> None:
-    """AllenNLP's values for BiDAF (training_config/bidaf_elmo.jsonnet); lengths are in
-    words."""
-    task = config.task
-    task.max_answer_length = 17  # Peters et al. 2018, appendix
-    task.lstm_size = 100
-    task.lstm_layers = 1
-    task.elmo_dropout = 0.0
-    task.dropout = 0.2
-    task.classifier_size = 0  # not used
-    config.optimizer.learning_rate = 1e-3
-    config.optimizer.beta2 = 0.9
-    config.train.batch_size = 40
-    config.train.num_epochs = 20.0
-    if size == "tiny":
-        config.train.num_epochs = 6.0
-        return
-    config.train.early_stop = 10

@@ -19,7 +19,7 @@ from configs.finetune import common
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     """Args:
     size: tiny (configs/tiny.py), or one of configs/base.py.
-    model: bert, gpt or elmo (docs/families.md).
+    model: bert, or another family (docs/families.md).
     """
     config = common.get_config(size, model)
     task = config.task
@@ -31,29 +31,9 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     task.test_file = ""  # the same; may be unlabelled
     task.max_seq_length = 128 if size != "tiny" else 64
     config.train.num_epochs = 3.0
-    if model == "elmo":
-        _elmo(config, size)
-    if model != "bert":  # GPT: as for all its tasks
-        return config
+    if model != "bert":
+        return common.of_model(config, size, model)
     config.train.batch_size = 16
     if size != "tiny":
         config.optimizer.learning_rate = 2e-5
     return config
-
-
-def _elmo(config: ConfigDict, size: str) -> None:
-    """Those of rowanz/swagaf, swag_baselines/esim/train-elmo.json; without its rate
-    that halves."""
-    task = config.task
-    task.lstm_layers = 1
-    if size == "tiny":
-        config.train.num_epochs = 10.0
-        return
-    task.lstm_size = 300
-    task.classifier_size = 300
-    task.elmo_dropout = 0.0
-    task.dropout = 0.5
-    config.optimizer.learning_rate = 4e-4
-    config.optimizer.clip_norm = 10.0
-    config.train.batch_size = 32
-    config.train.num_epochs = 75.0

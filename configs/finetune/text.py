@@ -19,7 +19,7 @@ from configs.finetune import common
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     """Args:
     size: tiny (configs/tiny.py), or one of configs/base.py.
-    model: bert, gpt or elmo (docs/families.md).
+    model: bert, or another family (docs/families.md).
     """
     config = common.get_config(size, model)
     task = config.task
@@ -53,4 +53,4 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     # Texts that share a row in training, for speed (docs/fine_tuning.md); batch_size
     # counts texts.
     task.texts_per_row = 1
-    return config
+    return common.of_model(config, size, model)

@@ -48,9 +48,8 @@ _FINETUNING = """
 ## What fine-tuning sets and adds
 
 `configs/finetune/common.py` starts from `configs/base.py`, or from `configs/tiny.py` if
-`size=tiny`; with `model=gpt` or `model=elmo` from `configs/gpt.py` or
-`configs/elmo.py`. Values here and below are those of `size=base,model=bert`; `--help
---config=FILE:ARGUMENTS` shows others.
+`size=tiny`; with `model=NAME` from the file of that name. Values here and below are
+those of `size=base,model=bert`; `--help --config=FILE:ARGUMENTS` shows others.
 """
 
 Values = Mapping[str, Any]  # by the field's name
@@ -103,9 +102,8 @@ def _finetuning() -> Iterator[str]:
     for model in common.MODELS[1:]:
         yield f"\nFields that `model={model}` adds to every task"
         yield f" ([families.md](families.md#{model})):\n\n"
-        theirs = common.get_config(model=model)
-        own = {name: v for name, v in fields.each(theirs) if name not in there}
-        yield _fields(own, _comments("finetune.common"))
+        own = {n: v for n, v in _of_model(model).items() if n not in there}
+        yield _fields(own, _comments(model))
     folder = Path(configuration.CONFIGS) / "finetune"
     for path in sorted(folder.glob("*.py")):
         name = f"finetune.{path.stem}"
@@ -122,10 +120,17 @@ def _additions_of_models(name: str) -> Iterator[str]:
     module, common = _module(name), _module("finetune.common")
     takes = inspect.signature(module.get_config).parameters
     for model in common.MODELS[1:] if "model" in takes else ():
-        there = {*_values(name), *dict(fields.each(common.get_config(model=model)))}
+        there = {*_values(name), *_of_model(model)}
         values = dict(fields.each(module.get_config(model=model)))
         if own := {field: v for field, v in values.items() if field not in there}:
-            yield f"\nWith `model={model}` also:\n\n{_fields(own, _comments(name))}"
+            yield f"\nWith `model={model}` also:\n\n{_fields(own, _comments(model))}"
+
+
+def _of_model(model: str) -> Values:
+    """The fields of all tasks with this model."""
+    common = _module("finetune.common")
+    config = common.get_config(model=model)
+    return dict(fields.each(common.of_model(config, "base", model)))
 
 
 def _additions(name: str, above: str) -> str:

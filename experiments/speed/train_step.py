@@ -32,7 +32,6 @@ from collections.abc import Callable
 from typing import Any
 
 from bert_jax.models.attention import ATTENTIONS
-from bert_jax.models.config import DTYPES
 from bert_jax.runtime.terminal import table
 from experiments.speed import measuring, sides, train_sides
 from experiments.speed.train_sides import OURS, PEAKS
@@ -172,7 +171,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--sizes", default="base", help="base, large, LAYERS/HIDDEN")
     parser.add_argument("--lengths", default="128")
     parser.add_argument("--batch", default="16", help="rows; one for each length")
-    parser.add_argument("--dtypes", default=",".join(DTYPES))
+    parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--attentions", default=",".join(ATTENTIONS))
     parser.add_argument("--torch", default=TORCH, help="empty: ours alone")
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")

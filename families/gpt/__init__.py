@@ -1,5 +1,6 @@
 """OpenAI's GPT (Radford et al. 2018), in BERT's encoder layers; docs/families.md."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.errors import UserError
@@ -21,6 +22,13 @@ class Gpt(Family):
     model_type = "openai-gpt"
     has_segments = False
     rules = Part("families.gpt.fields:RULES")
+    brings: Mapping[str, Mapping[str, str]] = {
+        "optimizer.name": {"openai_adam": "families.gpt.optimizer:openai_adam"},
+        "optimizer.schedule": {
+            "openai_linear": "families.gpt.optimizer:warmup_linear",
+            "openai_cosine": "families.gpt.optimizer:warmup_cosine",
+        },
+    }
     bare_heads = ("masked_lm",)  # the language model's matrix is the embeddings'
 
     def check(self, config: Any) -> None:
