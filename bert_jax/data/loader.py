@@ -154,7 +154,7 @@ class _Pairs:
             self._continuation[index] = kind.continues(piece)
         marks = completion.own_special(data.tokenizer, tokenization.SPECIAL_TOKENS)
         self._masked = np.ones(len(vocabulary), bool)  # which pieces may be masked
-        self._masked[marks] = False
+        self._masked[[*marks, self._special.sep]] = False
         self._config = config
         self._assemble = FAMILIES[config.model.architecture].assemble
         # Dev's masks depend on the data alone, not on the run's seed.
