@@ -228,6 +228,8 @@ def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
     found = shape | chunks.identity(config)
     if config.corpus.weights:  # their values matter to the loader only
         found["by_source"] = True
+    if config.corpus.full_sentences:
+        found["full_sentences"] = True
     return found
 
 

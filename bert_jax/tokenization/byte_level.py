@@ -42,6 +42,9 @@ MARKS = {
 }
 
 
+_SPACE = "\u0120"  # as a vocabulary writes it
+
+
 class ByteLevel(Kind):
     """Byte-level BPE; what is trained has the tokens `marks`."""
 
@@ -64,7 +67,7 @@ class ByteLevel(Kind):
         return "".join(piece for piece, _ in pre.pre_tokenize_str("\u00e9")) == "Ã©"
 
     def claims(self, content: str) -> bool:
-        return "\u0120" in content or "\\u0120" in content  # a space
+        return _SPACE in content or "\\u0120" in content
 
     def read(
         self, path: Path, content: str, normalizer: normalizers.Normalizer
@@ -136,6 +139,14 @@ class ByteLevel(Kind):
 
     def between(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         return tuple(tokenizer.encode("", "").ids[1:-1])
+
+    def continues(self, piece: str) -> bool:
+        return not piece.startswith(_SPACE)
+
+    def shown(self, piece: str) -> str:
+        """With its space; as it is where its bytes are no whole characters."""
+        found = decoders.ByteLevel().decode([piece])
+        return piece if "\ufffd" in found else found
 
     def text(self, pieces: Iterable[str]) -> str:
         return decoders.ByteLevel().decode(list(pieces)).strip()

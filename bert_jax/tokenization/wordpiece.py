@@ -102,6 +102,14 @@ class Kind:
         """The ids of what stands between the two texts of a pair: [SEP]."""
         return (self.special_ids(tokenizer).sep,)
 
+    def continues(self, piece: str) -> bool:
+        """Whether a piece continues a word, if no special token is before it."""
+        return piece.startswith("##")
+
+    def shown(self, piece: str) -> str:
+        """A piece, as answers name it."""
+        return piece
+
     def text(self, pieces: Iterable[str]) -> str:
         """Pieces, put together again."""
         return " ".join(pieces).replace(" ##", "").strip()

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from bert_jax.config.phases import Phase, phases
+from bert_jax.config.phases import PhaseFields, phases
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
@@ -81,7 +81,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def scores(
     model: Opened,
-    phase: Phase,
+    phase: PhaseFields,
     documents: list,
     held: HeldOut,
     compiled: dict[tuple, Any],
@@ -147,7 +147,7 @@ def text(results: Mapping[str, Any]) -> str:
     )
 
 
-def _phase(model: Opened, length: int) -> Phase:
+def _phase(model: Opened, length: int) -> PhaseFields:
     there = {phase.max_seq_length: phase for phase in phases(model.task.config)}
     if length and length not in there:
         raise UserError(

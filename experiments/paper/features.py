@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
         options, fields = parse(argv)
         absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
         compilation_cache.keep()
-        with lock.held(options.output):
+        with lock.locked(options.output):
             print(run(options, fields))
     except KeyboardInterrupt:
         print("stopped; the same command goes on", file=sys.stderr)

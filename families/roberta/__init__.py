@@ -34,8 +34,29 @@ class Roberta(Family):
     def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
         return super().head_flops(config, predictions, pairs=0)
 
+    def task(self, name: str, task: Any) -> Any:
+        return _pretraining(task) if name == "pretraining" else task
+
     def complete(self, config: Any) -> None:
         config.corpus.nsp = False
+
+
+def _pretraining(task: Any) -> Any:
+    """Pre-training, of a config that a RoBERTa can be pre-trained with."""
+
+    def checked(config: Any, tokenizer: Any = None) -> Any:
+        for group, field, value, why in (
+            ("corpus", "nsp", False, "is trained without sentence pairs"),
+            ("task", "objective", "mlm", "predicts masked pieces"),
+        ):
+            if (found := config[group][field]) != value:
+                raise UserError(
+                    f"config.{group}.{field}={found}: a RoBERTa {why}; set "
+                    f"--config.{group}.{field}={value}, as configs/roberta.py does"
+                )
+        return task(config, tokenizer)
+
+    return checked
 
 
 FAMILY = Roberta()

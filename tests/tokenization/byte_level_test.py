@@ -11,7 +11,8 @@ from tokenizers.processors import RobertaProcessing, TemplateProcessing
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES, Family
+from bert_jax.family import Family
+from bert_jax.registry import FAMILIES
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from families.gpt.vocabulary import BYTE_PAIRS
 
