@@ -85,7 +85,8 @@ def _schema(task: str, model: Mapping[str, Any]) -> ConfigDict:
     """The defaults, plus the fields of the model's family, and the task's from
     configs/finetune/; pre-training and a user's own task have none there."""
     config = defaults()
-    if (architecture := model.get("architecture")) in FAMILIES:
+    architecture = str(model.get("architecture"))
+    if architecture in FAMILIES:
         config.model.update(FAMILIES[architecture].model_fields)
     folder = CONFIGS / "finetune"
     files = {path.stem for path in folder.glob("*.py")}

@@ -14,7 +14,7 @@ from bert_jax.training import rates
 
 
 class _State(NamedTuple):
-    count: Int[Array, ""]
+    steps: Int[Array, ""]
     mu: optax.Updates
     nu: optax.Updates
 
@@ -40,13 +40,13 @@ def stable_adamw(
         updates: optax.Updates, state: _State, params: optax.Params | None = None
     ) -> tuple[optax.Updates, _State]:
         assert params is not None
-        count = state.count + 1
+        count = state.steps + 1
         # These shares of the newest gradient leave the means without bias.
         new1, new2 = ((1 - b) / _gathered(b, count) for b in (beta1, beta2))
         mu = jax.tree.map(lambda m, g: m + new1 * (g - m), state.mu, updates)
         nu = jax.tree.map(lambda v, g: v + new2 * (g * g - v), state.nu, updates)
         decays = mask(params)
-        rate = schedule(state.count)
+        rate = schedule(state.steps)
 
         def step(gradient: Array, m: Array, v: Array, param: Array, d: bool) -> Array:
             ratio = jnp.mean(gradient**2 / jnp.maximum(v, eps**2))

@@ -33,8 +33,8 @@ class ModernBert(Family):
     brings: Mapping[str, Mapping[str, str]] = {
         "model.layer": {"modernbert": "families.modernbert.model:Layer"},
         "model.positions": {
-            "modernbert": "families.modernbert.rotary:GLOBAL",
-            "modernbert_local": "families.modernbert.rotary:LOCAL",
+            "modernbert": "families.modernbert.model:GLOBAL",
+            "modernbert_local": "families.modernbert.model:LOCAL",
         },
     }
 

@@ -65,23 +65,20 @@ def parameters(
         return
     yield _kernel(("bert", "head", "dense"), "head.dense", (hidden,), (hidden,))
     yield _norm(("bert", "head", "layer_norm"), "head.norm", config)
+    name, known = "classifier", {"question_answering": 2, "multiple_choice": 1}
     if part == "masked_lm":
-        rows = (config.vocab_size,)
-        yield layout.Parameter((part, "bias"), rows, rows, "decoder.bias")
-        return
-    outputs = {"question_answering": 2, "multiple_choice": 1}.get(part, labels)
-    yield _kernel((part,), "classifier", (hidden,), (outputs,))
-    bias = (outputs,)
-    yield layout.Parameter((part, "bias"), bias, bias, "classifier.bias")
+        name, labels = "decoder", config.vocab_size
+    outputs = (known.get(part, labels),)
+    if part != "masked_lm":
+        yield _kernel((part,), name, (hidden,), outputs)
+    yield layout.Parameter((part, "bias"), outputs, outputs, f"{name}.bias")
 
 
 def _trunk(config: BertConfig) -> Iterator[layout.Parameter]:
     path, shape = ("bert", "embeddings"), (config.vocab_size, config.hidden_size)
-    table = (*path, "word_embeddings", "embedding")
-    yield layout.Parameter(
-        table, shape, shape, f"{PREFIX}embeddings.tok_embeddings.weight"
-    )
-    yield _norm((*path, "layer_norm"), f"{PREFIX}embeddings.norm", config)
+    name, table = f"{PREFIX}embeddings", (*path, "word_embeddings", "embedding")
+    yield layout.Parameter(table, shape, shape, f"{name}.tok_embeddings.weight")
+    yield _norm((*path, "layer_norm"), f"{name}.norm", config)
     for index in range(config.num_hidden_layers):
         yield from _layer(index, config)
     yield _norm(("bert", "encoder", "after"), f"{PREFIX}final_norm", config)
@@ -107,12 +104,10 @@ def _kernel(
     name: str,
     inputs: tuple[int, ...],
     outputs: tuple[int, ...],
-    place: int = 0,
-    places: int = 1,
+    *part: int,
 ) -> _Part:
-    flat = (math.prod(inputs), math.prod(outputs))
-    kernel = (*path, "kernel")
-    return _Part(kernel, inputs + outputs, flat, f"{name}.weight", "", place, places)
+    flat, kernel = (math.prod(inputs), math.prod(outputs)), (*path, "kernel")
+    return _Part(kernel, inputs + outputs, flat, f"{name}.weight", "", *part)
 
 
 def _norm(path: tuple[str, ...], name: str, config: BertConfig) -> layout.Parameter:

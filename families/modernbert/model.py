@@ -17,15 +17,13 @@ from bert_jax.models import pooling
 from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
 from bert_jax.models.attention import Seen, SelfAttention
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Encoder, Packed, constrain
-from bert_jax.models.layers import (
-    ACTIVATION_FUNCTIONS,
-    Dense,
-    Embedding,
-    dropout,
-    layer_norm,
-)
-from bert_jax.models.matmul import product
+from bert_jax.models.encoder import Bert, Encoded, Encoder, Packed, constrain
+from bert_jax.models.heads import MaskedLmHead
+from bert_jax.models.layers import ACTIVATION_FUNCTIONS as ACTS
+from bert_jax.models.layers import Dense, Embedding, dropout, layer_norm
+from bert_jax.models.rotary import rotary
+
+GLOBAL, LOCAL = rotary("global_rope_theta"), rotary("local_rope_theta")
 
 
 class ModernBertEmbeddings(nn.Module):
@@ -41,13 +39,9 @@ class ModernBertEmbeddings(nn.Module):
     def __call__(
         self,
         input_ids: Int[Array, "batch length"],
-        segment_ids: Int[Array, "batch length"],
-        key: Key[Array, ""] | None,
-        position_ids: Int[Array, "batch length"] | None = None,
+        *others: Any,
     ) -> Float[Array, "batch length hidden"]:
-        """Called as BERT's `Embeddings` is."""
-        del segment_ids, position_ids  # no segments; positions are turned
-        del key  # nothing is dropped
+        """Called as BERT's `Embeddings` is; only ids count."""
         length, most = input_ids.shape[1], self.config.max_position_embeddings
         if length > most:
             raise ValueError(f"{length} tokens; max_position_embeddings={most}")
@@ -68,9 +62,7 @@ class Layer(nn.Module):
         index: int,
         seen: Seen,
         key: Key[Array, ""] | None,
-    ) -> tuple[
-        Float[Array, "batch length hidden"], Float[Array, "batch length hidden"]
-    ]:
+    ) -> tuple[Array, Array]:
         """As `EncoderLayer`."""
         config, rate = self.config, self.config.hidden_dropout_prob
         keys = (None, None)
@@ -90,7 +82,7 @@ class Layer(nn.Module):
         normed = layer_norm(config, name="layer_norm")(hidden)
         size, names = (2, config.intermediate_size), ("embed", "gated", "mlp")
         both = Dense(config, size, names, name="intermediate")(normed)
-        inner = ACTIVATION_FUNCTIONS[config.hidden_act](both[:, :, 0]) * both[:, :, 1]
+        inner = ACTS[config.hidden_act](both[:, :, 0]) * both[:, :, 1]
         output = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="output")
         hidden = constrain(hidden + output(inner))
         return hidden, hidden
@@ -102,33 +94,23 @@ class PredictionHead(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(
-        self, hidden: Float[Array, "... hidden"]
-    ) -> Float[Array, "... hidden"]:
-        config = self.config
-        names = ("embed", "pooled")
+    def __call__(self, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
+        config, names = self.config, ("embed", "pooled")
         dense = Dense(config, (config.hidden_size,), names, name="dense")
-        acted = ACTIVATION_FUNCTIONS[config.hidden_act](dense(hidden))
+        acted = ACTS[config.hidden_act](dense(hidden))
         return layer_norm(config, name="layer_norm")(acted)
 
 
-class Decoder(nn.Module):
-    """The logits of pieces: products with the embeddings, and a bias."""
-
-    config: BertConfig
+class Decoder(MaskedLmHead):
+    """The logits of pieces, from what `PredictionHead` gives."""
 
     @nn.compact
     def __call__(
         self,
         hidden: Float[Array, "batch positions hidden"],
-        matrix: Float[Array, "vocab hidden"],
+        embedding: Float[Array, "vocab hidden"],
     ) -> Float[Array, "batch positions vocab"]:
-        zeros = nn.initializers.zeros_init()
-        boxed = nn.with_logical_partitioning(zeros, ("vocab",))
-        bias = self.param("bias", boxed, (self.config.vocab_size,))
-        rows = hidden.reshape(-1, self.config.hidden_size)
-        logits = product("ri,oi->ro", rows, matrix, jnp.float32)
-        return logits.reshape(*hidden.shape[:-1], -1) + jnp.asarray(bias)
+        return self.scored(hidden, embedding)
 
 
 class ModernBert(Bert):
@@ -172,26 +154,15 @@ class ModernBertWithHeads(BertWithHeads):
         """There is none."""
         return False
 
-    def _masked_lm(self, bert: Any, encoded: Any) -> Float[Array, "..."]:
-        matrix = bert.embeddings.word_embeddings.table
-        return Decoder(self.config, name="masked_lm")(
-            bert.head(encoded.sequence), matrix
-        )
+    def _masked_lm(self, bert: Any, encoded: Encoded) -> Float[Array, "..."]:
+        read, matrix = bert.head(encoded.sequence), bert.embeddings.word_embeddings
+        return Decoder(self.config, name="masked_lm")(read, matrix.table)
 
     def _linear(
-        self,
-        bert: Any,
-        head: str,
-        encoded: Any,
-        key: Key[Array, ""] | None,
-        rows: tuple[int, ...],
+        self, bert: Any, head: str, encoded: Encoded, key: Any, rows: tuple[int, ...]
     ) -> Float[Array, "..."]:
-        del rows
-        read = encoded.sequence
-        if LINEAR_HEADS[head][0] == "pooled":
-            read = encoded.pooled
-        rate = self.config.hidden_dropout_prob
-        return self._dense(head, dropout(bert.head(read), rate, key))
+        read = bert.head(getattr(encoded, LINEAR_HEADS[head][0]))
+        return self._dense(head, dropout(read, self.config.hidden_dropout_prob, key))
 
 
 class ModernBertForPreTraining(nn.Module):
@@ -200,8 +171,7 @@ class ModernBertForPreTraining(nn.Module):
     config: BertConfig
 
     def setup(self) -> None:
-        self.bert = ModernBert(self.config)
-        self.masked_lm = Decoder(self.config)
+        self.bert, self.masked_lm = ModernBert(self.config), Decoder(self.config)
 
     def __call__(
         self,
@@ -209,12 +179,11 @@ class ModernBertForPreTraining(nn.Module):
         input_mask: Int[Array, "batch length"],
         segment_ids: Int[Array, "batch length"],
         masked_lm_positions: Int[Array, "batch predictions"],
-        key: Key[Array, ""] | None = None,
-        packed: Packed | None = None,
+        *rest: Any,
     ) -> dict[str, Array]:
         """Returns `masked_lm_logits` [batch, predictions, vocab], float32."""
-        encoded = self.bert(input_ids, input_mask, segment_ids, key, packed)
+        sequence = self.bert(input_ids, input_mask, segment_ids, *rest).sequence
         places = masked_lm_positions[:, :, None]
-        chosen = jnp.take_along_axis(encoded.sequence, places, axis=1)
+        chosen = self.bert.head(jnp.take_along_axis(sequence, places, axis=1))
         matrix = self.bert.embeddings.word_embeddings.table
-        return {"masked_lm_logits": self.masked_lm(self.bert.head(chosen), matrix)}
+        return {"masked_lm_logits": self.masked_lm(chosen, matrix)}

@@ -98,7 +98,9 @@ def inputs(given, length=0, seed=4):
     lengths = np.array([length, 5, length - 3, 1]).reshape(4, *(1 for _ in choices), 1)
     mask = np.broadcast_to(np.arange(length) < lengths, (4, *choices, length))
     # Piece 0 is padding: `transformers` gives its embedding no gradient.
-    ids = np.ascontiguousarray(random.randint(1, given["vocab_size"], mask.shape) * mask)
+    ids = np.ascontiguousarray(
+        random.randint(1, given["vocab_size"], mask.shape) * mask
+    )
     return {
         "input_ids": ids,
         "input_mask": mask.astype(np.int64, order="C"),

@@ -21,13 +21,13 @@ def fused(
     if on_mesh.platform() != "tpu":
         from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
-        given = (query, keys, value, seen.ids, rate, key, causal, seen.window)
-        return fused_attention(*given), None
+        given = (query, keys, value, seen.ids)
+        return fused_attention(*given, rate, key, causal, seen.window), None
     from bert_jax.models.kernels.splash import splash_attention
 
     _require_no_dropout("fused", rate, key)
-    given = (query, keys, value, seen.ids, causal, seen.window)
-    return splash_attention(*given), None
+    sees = (seen.ids, causal, seen.window)
+    return splash_attention(query, keys, value, *sees), None
 
 
 def cudnn(

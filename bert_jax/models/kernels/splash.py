@@ -72,10 +72,11 @@ def _attend(
     )
 
     length, heads = query.shape[1:3]
-    mask = (masks.CausalMask if causal else masks.FullMask)((length, length))
+    shape = (length, length)
+    mask = (masks.CausalMask if causal else masks.FullMask)(shape)
     if window:
         sides = (window, 0 if causal else window)
-        mask = masks.LocalMask((length, length), sides, offset=0)
+        mask = masks.LocalMask(shape, sides, offset=0)  # type: ignore[assignment]
     block = next(size for size in BLOCKS if length % size == 0)
     kernel = kernels.make_splash_mha_single_device(
         masks.MultiHeadMask([mask] * heads),
