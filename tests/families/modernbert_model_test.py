@@ -36,7 +36,7 @@ def weights(architecture, **more):
         for parameter in layout.parameters(part, config, labels=3):
             array = tensors[parameter.huggingface]
             form.reading.put(tree, parameter.path, parameter.take(array, form.DIALECT))
-    return config, tree
+    return config, jax.tree.map(jnp.asarray, tree)
 
 
 def texts():
@@ -112,12 +112,12 @@ def test_classes_of_texts_that_share_a_row(pooling):
 def test_a_local_layer_sees_its_window_alone():
     """Two layers, the second of which is local: a token farther away than half of its
     window changes a place by the first layer's attention alone."""
-    config, params = weights("ModernBertModel", num_hidden_layers=2)
+    config, params = weights("ModernBertForMaskedLM", num_hidden_layers=2)
     ids = np.random.default_rng(0).integers(1, 61, (1, 40))
     mask = jnp.ones(ids.shape, jnp.int32)
     # Without the global layer's attention, what is left of the way is the window.
     output = params["bert"]["encoder"]["layer_0"]["attention"]["output"]
-    output["kernel"] = np.zeros_like(output["kernel"])
+    output["kernel"] = jnp.zeros_like(output["kernel"])
 
     def states(ids):
         model = ModernBert(config)
