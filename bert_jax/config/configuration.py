@@ -81,12 +81,11 @@ def defaults() -> ConfigDict:
     return _load_file(str(CONFIGS / "common.py"))
 
 
-def _schema(task: str, model: Mapping[str, Any]) -> ConfigDict:
+def _schema(task: str, architecture: Any) -> ConfigDict:
     """The defaults, plus the fields of the model's family, and the task's from
     configs/finetune/; pre-training and a user's own task have none there."""
     config = defaults()
-    architecture = str(model.get("architecture"))
-    if architecture in FAMILIES:
+    if isinstance(architecture, str) and architecture in FAMILIES:
         config.model.update(FAMILIES[architecture].model_fields)
     folder = CONFIGS / "finetune"
     files = {path.stem for path in folder.glob("*.py")}
@@ -116,7 +115,8 @@ def complete(
     if not isinstance(task, str):
         raise UserError(f"{where}: damaged: it has no task.name")
     model = recorded.get("model")
-    config = _schema(task, model if isinstance(model, Mapping) else {})
+    named = model.get("architecture") if isinstance(model, Mapping) else None
+    config = _schema(task, named)
     try:
         own = dict(fields.each(ConfigDict(recorded.get(DEFINED_IN, {}))))
         config.update({n: _tuples(v) for n, v in recorded.items() if n != DEFINED_IN})
@@ -219,7 +219,7 @@ def _check_fields(config: ConfigDict, spec: str) -> None:
         found if isinstance(found := config.get(group), ConfigDict) else ConfigDict()
         for group in ("task", "model")
     )
-    schema = _schema(str(task.get("name")), model)
+    schema = _schema(str(task.get("name")), model.get("architecture"))
     for group in schema:
         if group not in config:
             raise UserError(f"{spec}: no group {group}; add it as in configs/common.py")
