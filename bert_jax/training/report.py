@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import io
+import itertools
 import pathlib
 import shlex
 import shutil
@@ -127,18 +128,18 @@ def close(
     if written and processes.is_first():
         print(f"\npredictions: {', '.join(written)}")
     if processes.is_first():
-        print(_what_next(task, seeds.folders(folder)[0]))
+        print(_what_next(task, seeds.folders(folder)[0], params))
     return baseline
 
 
-def _what_next(task: Task, folder: Path) -> str:
+def _what_next(task: Task, folder: Path, params: Mapping[str, Any]) -> str:
     """Commands to try with a trained model."""
     run, place = f"  {_python()} -m bert_jax.main", shlex.quote(str(folder))
     files = workdir.defined_in(task.config).values()
     asks = f"{run} --workdir={place}"
     asks += f" --config={shlex.quote(next(iter(files)))}" if files else ""
     export = f"{asks} --mode=export --output=FOLDER"
-    rows, finetune, own = "ROWS.jsonl", [], task.config.task
+    rows, finetune = "ROWS.jsonl", []
     if task.config.task.name == "pretraining":
         config = "configs/finetune/glue.py:task=mrpc"
         kind = task.model_config.architecture
@@ -147,12 +148,22 @@ def _what_next(task: Task, folder: Path) -> str:
         finetune = [f"{run} --config={config} --config.init_from={place}"]
     predict = f"{asks} --mode=predict --input={rows}"
     lines = ["\ntry next:", *([predict] if task.answers_rows else []), *finetune]
-    its = family.of(task.config)
-    head = getattr(task, "head", "")
-    ours = head and (head,) in its.layout.OURS.values()
-    if not (ours or own.get("bilstm", False) or its.unexported(own)):
+    if not _unexported(task, params):
         lines.append(export)
     return "\n".join(lines)
+
+
+def _unexported(task: Task, params: Mapping[str, Any]) -> bool:
+    """Whether `--mode=export` refuses the run."""
+    its, own, head = family.of(task.config), task.config.task, getattr(task, "head", "")
+    if its.unexported(own) or own.name == its.name:
+        return bool(its.unexported(own))
+    parts = {its.trunk_name, "masked_lm", "next_sentence"}
+    if head:
+        from bert_jax.models.architectures import BUILT_IN
+
+        parts |= {*BUILT_IN} - set(itertools.chain(*its.layout.OURS.values()))
+    return bool(params.keys() - parts or task.model_config.of_your_own())
 
 
 def _python() -> str:
