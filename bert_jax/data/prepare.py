@@ -207,7 +207,7 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
         identity["cleaned"] = cleaned.clean(config).name
     kind = FAMILIES[config.model.architecture].vocabulary
     if kind is not WORDPIECE:
-        identity["kind"] = kind.identity
+        identity["kind"] = kind.name
     folder = data_dir / f"vocabulary-{atomic_folder.fingerprint(identity)}"
     if not atomic_folder.is_whole(folder, "metadata.json"):
         writing.require(config.corpus)  # before the time that training takes

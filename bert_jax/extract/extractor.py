@@ -191,10 +191,10 @@ class Extractor(Predictor):
             segments += [index] * (length + len(after))
             for place, word in enumerate(text.words[:length]):
                 is_first = not place or text.words[place - 1] != word
-                is_named = text.names.get(word) != ""  # else white space
-                if is_first and text.names and is_named:
-                    names.append(text.names[word])
-                keeps = is_named and (is_first or self.vectors == "words_mean")
+                name = text.names.get(word, " ")  # empty: white space
+                if is_first and text.names and name:
+                    names.append(name)
+                keeps = name and (is_first or self.vectors == "words_mean")
                 owners.append(len(names) - 1 if keeps else NONE)
             owners += [NONE] * len(after)
         match self.vectors:

@@ -48,16 +48,12 @@ _SPACE = "\u0120"  # as a vocabulary writes it
 class ByteLevel(Kind):
     """Byte-level BPE; what is trained has the tokens `marks`."""
 
-    name = "byte-level BPE"
     files = (merges.VOCABULARY, merges.MERGES)
     before_word = " "
 
     def __init__(self, marks: Marks):
         self._marks, self.unknown = marks, marks.unk
-
-    @property
-    def identity(self) -> str:
-        return " ".join([self.name, *self._marks])
+        self.name = f"byte-level BPE, as with {marks.first} and {marks.last}"
 
     def has(self, tokenizer: Tokenizer) -> bool:
         pre = tokenizer.pre_tokenizer
@@ -168,9 +164,9 @@ class ByteLevel(Kind):
         least = len(self._marks) + len(alphabet)
         if vocab_size <= least:
             raise UserError(
-                f"config.tokenizer.vocab_size={vocab_size}: {self.name} has the 256 "
-                f"bytes and {len(self._marks)} special tokens; at least {least + 1} is "
-                "needed"
+                f"config.tokenizer.vocab_size={vocab_size}: byte-level BPE has the "
+                f"256 bytes and {len(self._marks)} special tokens; at "
+                f"least {least + 1} is needed"
             )
         rules = _normalizer(lowercase, strip_accents)
         learner = Tokenizer(models.BPE())

@@ -136,10 +136,10 @@ class LongTexts:
         while begin < len(text):
             end = self._end(text, begin)
             part, begin = text[begin:end], end
-            if len(part) > 2 * PART and self._keeps_spaces:
-                part = part[:PART] + part[-PART:]
-            elif len(part) > 2 * PART:  # a word
-                part = self._removed.sub("", part)[: 2 * PART]
+            if len(part) > 2 * PART:  # a word
+                part = self._removed.sub("", part)
+                rest = part[-PART:] if self._keeps_spaces else part[PART : 2 * PART]
+                part = part[:PART] + rest
             if self._keeps_spaces or not part.isspace():
                 yield part
 

@@ -42,11 +42,6 @@ class Kind:
     around = 2
     before_word = ""
 
-    @property
-    def identity(self) -> str:
-        """What tells a vocabulary that is trained from those of other kinds."""
-        return self.name
-
     def has(self, tokenizer: Tokenizer) -> bool:
         """Whether a vocabulary is of this kind."""
         return isinstance(tokenizer.model, models.WordPiece)
@@ -81,13 +76,10 @@ class Kind:
 
     def fault(self, tokenizer: Tokenizer) -> str:
         """What it lacks to be used for a model; empty: nothing."""
-        for token in SPECIAL_TOKENS:
-            if tokenizer.token_to_id(token) is None:
-                return (
-                    f"the vocabulary has no {token}; BERT needs "
-                    f"{' '.join(SPECIAL_TOKENS)}: add it as a line of its own"
-                )
-        return ""
+        every, known = " ".join(SPECIAL_TOKENS), tokenizer.token_to_id
+        missing = [token for token in SPECIAL_TOKENS if known(token) is None]
+        end = f"BERT needs {every}: add it as a line of its own"
+        return f"the vocabulary has no {missing[0]}; {end}" if missing else ""
 
     def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:
         """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""

@@ -36,15 +36,15 @@ class Found(NamedTuple):
 
 
 def tokens(
-    examples: Sequence[Example], tokenize: Tokenize, *, answers: bool, space: str = ""
+    examples: Sequence[Example], tokenize: Tokenize, *, space: str | None
 ) -> Iterator[Tokens]:
     """Tokenizes the examples' texts; consecutive equal contexts only once.
 
     Args:
-      answers: False: leaves the ids of answers empty.
-      space: see `Kind.before_word`; before an answer that stands after white space.
+      space: before an answer that stands after white space, see `Kind.before_word`;
+        None: leaves the ids of answers empty.
     """
-    texts = [_answer_text(example, space) if answers else "" for example in examples]
+    texts = [_answer_text(example, space) for example in examples]
     questions = _ids([example.question for example in examples], tokenize)
     for (context, offsets), question, answer in zip(
         _contexts([example.context for example in examples], tokenize),
@@ -89,9 +89,9 @@ def answer(
     return Found(span, notices, left_out=span is None)
 
 
-def _answer_text(example: Example, space: str) -> str:
+def _answer_text(example: Example, space: str | None) -> str:
     """The first answer, as it stands in its context."""
-    if not example.answers:
+    if not example.answers or space is None:
         return ""
     first = example.answers[0]
     before = example.context[max(0, first.start - 1) : first.start]
