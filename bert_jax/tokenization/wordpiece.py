@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from bert_jax.registry import named
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization import checks, completion
+from bert_jax.tokenization import completion
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Longer words become [UNK]: WordpieceTokenizer in tokenization.py.
@@ -63,7 +63,9 @@ class Kind:
         Raises:
           UserError: a file is missing or damaged.
         """
-        return assemble(checks.pieces(path, content), normalizer)
+        from bert_jax.tokenization import vocab_txt
+
+        return assemble(vocab_txt.pieces(path, content), normalizer)
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
         """A tokenizer.json's, with what another program has left out."""
