@@ -72,6 +72,7 @@ _TABLE: dict[str, rules.Rule] = {
     "corpus.clean_min_words": rules.whole(1),
     "corpus.clean_language": rules.number("[0, 1]"),
     "corpus.clean_similarity": rules.number("(0, 1]"),
+    "corpus.full_sentences": rules.flag,
     "corpus.packing": rules.flag,
     "corpus.packed_pairs": rules.whole(1, 64),
     "corpus.shift_positions": rules.flag,
@@ -93,6 +94,7 @@ _TABLE: dict[str, rules.Rule] = {
     "optimizer.warmup_steps": rules.whole(),
     "optimizer.warmup_fraction": rules.number("[0, 1]"),
     "optimizer.decay_power": rules.number(),
+    "optimizer.decay_fraction": rules.number("[0, 1]"),
     "optimizer.weight_decay": rules.number(),
     "optimizer.beta1": rules.number("[0, 1)"),
     "optimizer.beta2": rules.number("[0, 1)"),
@@ -181,9 +183,10 @@ def check(config: ConfigDict, own: Collection[str] = ()) -> None:
     _check_together(config)
 
 
-def require(name: str, value: Any) -> None:
-    """Raises UserError if one field of every config may not have this value."""
-    _require(_TABLE[name], name, value)
+def require(name: str, value: Any, own: Mapping[str, rules.Rule]) -> None:
+    """Raises UserError if one field may not have this value, by the rules of every
+    config and a family's `own`."""
+    _require({**_TABLE, **own}[name], name, value)
 
 
 def each(config: ConfigDict) -> Iterator[tuple[str, Any]]:
@@ -272,6 +275,12 @@ def _check_together(config: ConfigDict) -> None:
         raise UserError(
             "config.corpus.packing=True: packs the rows of pre-training; the rows of "
             f"config.task.name={config.task.name} are not packed, leave it False"
+        )
+    corpus = config.corpus
+    if corpus.full_sentences and (corpus.nsp or corpus.packing or corpus.weights):
+        raise UserError(
+            "config.corpus.full_sentences=True: fills rows with text of any document; "
+            "set --config.corpus.nsp=False, and leave packing and weights out"
         )
     if config.corpus.shift_positions and not config.corpus.packing:
         raise UserError(
