@@ -63,11 +63,35 @@ def einsum_attention(
       the mixed values, and the probabilities before dropout; another attention may have
       None for them.
     """
-    scores = product("bqhd,bkhd->bhqk", query, keys, jnp.float32)
-    scaled = scores / query.shape[-1] ** 0.5
-    probs = jax.nn.softmax(scaled + seen.bias(causal), axis=-1)
-    kept = dropout(probs, rate, key).astype(query.dtype)
-    return product("bhqk,bkhd->bqhd", kept, value, query.dtype), probs
+    # With the heads in front XLA's CPU compiler multiplies without transposing.
+    query, keys, value = (jnp.swapaxes(x, 1, 2) for x in (query, keys, value))
+    scores = product("bhqd,bhkd->bhqk", query, keys, jnp.float32)
+    scale = query.shape[-1] ** 0.5
+    if key is None:
+        mixed, probs = _mixed(scores, value, scale, seen.bias(causal))
+    else:
+        probs = jax.nn.softmax(scores / scale + seen.bias(causal), axis=-1)
+        kept = dropout(probs, rate, key).astype(query.dtype)
+        mixed = product("bhqk,bhkd->bhqd", kept, value, query.dtype)
+    return jnp.swapaxes(mixed, 1, 2), probs
+
+
+def _mixed(
+    scores: Float[Array, "batch heads from to"],
+    value: Float[Array, "batch heads to head_dim"],
+    scale: float,
+    bias: Float[Array, "batch 1 #from to"],
+) -> tuple[
+    Float[Array, "batch heads from head_dim"], Float[Array, "batch heads from to"]
+]:
+    """Softmax without dropout. It divides what is mixed, which has fewer elements than
+    the probabilities: those are not computed unless they are kept."""
+    biased = scores + bias * scale
+    most = jax.lax.stop_gradient(jnp.max(biased, axis=-1, keepdims=True))
+    weights = jnp.exp((biased - most) / scale)
+    total = jnp.sum(weights, axis=-1, keepdims=True)
+    mixed = product("bhqk,bhkd->bhqd", weights.astype(value.dtype), value, jnp.float32)
+    return (mixed / total).astype(value.dtype), weights / total
 
 
 def check(
