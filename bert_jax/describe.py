@@ -36,12 +36,8 @@ def gather(task: Task) -> dict[str, Any]:
     `flops_per_step` (of the first phase) and bytes per device; nothing is allocated."""
     config = task.config
     mesh = sharding.make_mesh(config)
-    abstract = state_shardings.abstract_state(
-        task.init_params,
-        optimizer.make(config, task.unused()),
-        mesh,
-        config.mesh.optimizer,
-    )
+    adam = optimizer.make(config, task.unused())
+    abstract = state_shardings.abstract_state(task, adam, mesh)
     params = nn.meta.unbox(jax.eval_shape(task.init_params, jax.random.key(0)))
     phases = [
         {

@@ -6,6 +6,7 @@ from bert_jax.errors import Interrupted, UserError
 from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
+from bert_jax.training import run_setup
 from bert_jax.training.history import collapsed, require_losses
 from bert_jax.training.session import Session
 from bert_jax.workdir import folder as workdir
@@ -41,19 +42,20 @@ def train(task: Task, folder: Path) -> int:
             "archived; use a --workdir on a disk, or restarts=0"
         )
     is_first = processes.is_first()
-    with workdir_lock.held(folder) if is_first else contextlib.nullcontext():
+    with workdir_lock.locked(folder) if is_first else contextlib.nullcontext():
         if is_first:
             workdir.finish_archiving(folder)
         processes.barrier()
         if config.budget:
             from bert_jax.budget import plan as budget
 
-            budget.settle(task, folder)
+            budget.plan_steps(task, folder)
         if restarts:
             require_losses(config)
         first = min(workdir.archived_runs(folder), restarts)
         for attempt in range(first, restarts + 1):
-            with Session(task, folder, task.config.seed + attempt) as session:
+            setup = run_setup.build(task, folder, task.config.seed + attempt)
+            with Session(setup) as session:
                 try:
                     loop(session)
                     baseline, step = session.finish()
@@ -97,7 +99,7 @@ def loop(run: Session) -> None:
             # At most one step runs while the next batch is put together.
             goes_back = run.anomalies.add(run.now, metrics)
             if run.stop.signal_number or due.anything(run.now):
-                goes_back = goes_back or run.anomalies.settle()
+                goes_back = goes_back or run.anomalies.check_last()
         if goes_back:
             run.go_back()
             continue

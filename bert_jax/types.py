@@ -6,5 +6,5 @@ from typing import Any
 from jaxtyping import Array, Float
 
 Params = Any  # a tree of arrays
-Batch = Mapping[str, Array]  # columns by name, each [batch, ...]
+DeviceBatch = Mapping[str, Array]  # columns by name, each [batch, ...]
 Scalars = dict[str, Float[Array, ""]]  # named numbers of a batch, such as its losses

@@ -15,8 +15,7 @@ from contract_tasks import CONTRACT, STEPS, create
 from runs import MESH, finish, losses, run, run_killed, start
 
 from bert_jax.tasks.task import Task
-from bert_jax.training import compilation, sharding, state_shardings
-from bert_jax.training import optimizer as optimizers
+from bert_jax.training import compilation, sharding
 from bert_jax.training.seeds import Seeds
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
@@ -122,19 +121,16 @@ def two_steps(task: Task, devices) -> tuple[list, dict]:
     config = task.config.copy_and_resolve_references()
     if len(devices) == 1:
         config.mesh.data = config.mesh.fsdp = config.mesh.tensor = 1
-    seeds, mesh = Seeds(config, 0), sharding.make_mesh(config, devices=devices)
-    optimizer = optimizers.make(config, task.unused())
-    abstract = state_shardings.abstract_state(
-        task.init_params, optimizer, mesh, init_carry=task.init_carry
-    )
-    state = compilation.first_state(task, seeds, optimizer, abstract)
+    mesh = sharding.make_mesh(config, devices=devices)
+    program = compilation.Program(task, mesh)
+    state = program.first_state()
     metrics = []
     for step, batch in enumerate(itertools.islice(task.batches(0, ALL, 0), 2)):
         size = task.phase_at(step).batch_size
         placed = sharding.place_batch(batch, mesh, size, 1)
-        traced = compilation.trace_step(task, seeds, mesh, state, placed, 1)
+        compiled = program.trace(state, placed, 1).lower().compile()
         rate = np.float32(1e-3)
-        state, after = traced.lower().compile()(state, placed, seeds.array, rate)
+        state, after = compiled(state, placed, program.seeds.array, rate)
         metrics.append(jax.device_get(after))
     kept = {"moments": state.opt_state, "carry": state.carry}
     return metrics, jax.device_get(kept)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import runs
 
+from experiments.lib import report
 from experiments.speed import (
     finetuning,
     google_preparation,
@@ -72,8 +73,8 @@ def test_a_case_that_fails_or_takes_too_long_is_told(tmp_path):
 
 def test_facts_name_command_versions_and_environment(monkeypatch):
     monkeypatch.setenv("GLIBC_TUNABLES", "x=1")
-    found = measuring.facts("experiments.speed.gpu", ["--flags=a b"])
-    text = measuring.introduction(found)
+    found = report.facts("experiments.speed.gpu", ["--flags=a b"])
+    text = report.introduction(found)
     assert text.startswith("$ python -m experiments.speed.gpu '--flags=a b'\n")
     assert f"jax {jax.__version__}" in text and "GLIBC_TUNABLES=x=1" in text
 

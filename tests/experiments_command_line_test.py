@@ -33,12 +33,22 @@ def test_a_wrong_option_gives_one_line(name, capsys):
 
 
 def test_a_value_that_argparse_takes_away_is_refused():
-    parser = command_line.Parser("x")
+    parser = command_line.Parser("x", None)
     parser.add_argument("--output")
     with pytest.raises(UserError, match="--output=--: no value; see --help"):
         parser.parse_args(["--output=--"])
     with pytest.raises(UserError, match="s3:/a: a bucket; name a local place"):
         parser.parse_args(["--output", "s3:/a"])
+
+
+def test_help_shows_the_docstring_with_its_examples_and_defaults(capsys):
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module("experiments.sweeps.sweep").main(["--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert said.startswith("usage: python -m experiments.sweeps.sweep ")
+    assert " --grid=optimizer.learning_rate=1e-3,3e-4 --grid=seed=0,1,2 " in said
+    assert "(default: runs/sweep)" in said and "(default: )" not in said
 
 
 def test_a_module_that_is_no_command_says_so():

@@ -85,8 +85,7 @@ def test_many_differences_are_shortened_and_stand_below(tmp_path, capsys):
     found = compare.groups(compare.find([str(tmp_path / "[ab]")], "dev"), "accuracy")
     from experiments.sweeps import compare_page
 
-    drawn = compare_page.curves(found, "dev accuracy", "accuracy")
-    assert [text.get_text() for text in drawn.legends[0].get_texts()] == [
+    assert list(compare_page.curves(found, "accuracy").lines) == [
         "1  rate=0.0002 warmup_fraction=0.0002 +3",
         "2  rate=0.0001 warmup_fraction=0.0001 +3",
     ]

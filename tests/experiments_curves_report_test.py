@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from experiments.claims import curves_report
-from experiments.lib import by_size
+from experiments.lib import plots, report
 
 
 def test_means_and_intervals():
@@ -29,7 +29,8 @@ def test_means_and_intervals():
 
 def test_what_has_no_interval_has_none(tmp_path, monkeypatch):
     """A NaN was the lowest loss; intervals were "-inf to +inf" and "nan +- inf"."""
-    monkeypatch.setattr(by_size, "draw", lambda *args, **kwargs: None)
+    monkeypatch.setattr(plots, "lines", lambda panels: None)
+    monkeypatch.setattr(plots, "save", lambda figure: b"")
     found = {}
     for draw in range(3):
         for system in (curves_report.FINE, curves_report.CLS):
@@ -40,7 +41,7 @@ def test_what_has_no_interval_has_none(tmp_path, monkeypatch):
             ]
     found[curves_report.FINE, 8, 1][0]["test_loss"] = math.nan
     found[curves_report.FINE, 8, 1][1]["test_accuracy"] = math.nan
-    said = curves_report.write(tmp_path, found, by_size.facts("x", []), 3)
+    said = curves_report.write(tmp_path, found, report.facts("x", []), 3)
     assert "inf" not in said
     rows = [line.split() for line in said.splitlines() if line.startswith("fine-tuned")]
     assert rows[0] == ["fine-tuned", "nan"]

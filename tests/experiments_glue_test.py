@@ -14,6 +14,7 @@ import stand_ins
 from runs import taken
 
 from bert_jax.errors import UserError
+from experiments.lib import execution
 from experiments.paper import glue, glue_table
 from experiments.paper.glue_table import Result
 
@@ -37,7 +38,7 @@ def main_run(arguments):
     rate = float(given["config.optimizer.learning_rate"])
     score = int(given["config.seed"]) / 10 + rate
     best = given.get("config.evaluate.checkpoint", "last")
-    config = {"evaluate": {"checkpoint": best}}
+    config = {"evaluate": {"checkpoint": best}, "train": {"num_steps": 3}, "model": {}}
     (folder / "config.json").write_text(json.dumps(config))
     with (folder / "metrics.jsonl").open("w") as file:
         for split in ("dev", "dev_mismatched"):
@@ -55,7 +56,7 @@ def main_run(arguments):
 @pytest.fixture
 def grid(tmp_path, monkeypatch, capfd):
     stand_ins.put(monkeypatch, main=main_run)
-    monkeypatch.setattr(glue, "PROGRAM", ("main",))
+    monkeypatch.setattr(execution, "MAIN", ("main",))
     output = tmp_path / "runs"
     for folder in ("RTE", "CoLA", "MNLI"):
         (tmp_path / folder).mkdir()
@@ -105,13 +106,17 @@ def test_the_grid_is_run_once_and_picked_on_dev(grid):
     assert [line.rpartition("-")[2] for line in ran] == ["seed2"] * 4
 
 
-def test_a_run_that_fails_ends_the_grid_which_goes_on_there(grid):
+def test_a_failed_run_is_tried_again(grid):
     args = ("--tasks=rte", "--learning_rates=5e-5", "--seeds=0,1,2")
     status, ran, out, err = grid(*args, "--init_from=BREAK")
-    assert status == 7 and len(ran) == 2 and not out
-    assert "seed1 ended with status 7; the same command goes on there" in err
+    assert status == 2 and len(ran) == 3 and not out
+    last = err.splitlines()[-1]
+    assert last.startswith("error: 1 of 3 runs failed, the first ")
+    assert last.endswith(
+        "seed1: (ended by status 7); the same command tries them again"
+    )
     status, ran, _, err = grid(*args, "--init_from=BREAK")
-    assert status == 7 and ran == ["rte lr5e-05-epochs3-seed1"]
+    assert status == 2 and ran == ["rte lr5e-05-epochs3-seed1"]
     status, ran, _, err = grid(*args)
     assert status == 2 and not ran
     assert "--config.init_from=BREAK" in err and "take another --output" in err
@@ -120,8 +125,8 @@ def test_a_run_that_fails_ends_the_grid_which_goes_on_there(grid):
 def test_the_best_checkpoint_where_predictions_are_its(grid):
     args = ("--tasks=mnli", "--learning_rates=5e-5", "--seeds=0")
     grid(*args, "--config.evaluate.checkpoint=best")
-    (path,) = grid.output.glob("mnli/*/result.json")
-    scores = json.loads(path.read_text())["scores"]
+    (folder,) = grid.output.glob("mnli/*/")
+    scores = glue.scores(glue.Point("mnli", 5e-5, 3.0, 0), folder)
     assert scores == {"dev": {"accuracy": 0.9}, "dev_mismatched": {"accuracy": 0.9}}
     files = contents(grid.output / "submission.zip")
     assert set(files) == {"MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"}
@@ -180,7 +185,7 @@ def test_what_a_run_has_left_is_checked(tmp_path, name, content, words):
     (tmp_path / "metrics.jsonl").write_text("")
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=words) as found:
-        glue.scores(glue.Run("rte", 5e-5, 3.0, 0), tmp_path)
+        glue.scores(glue.Point("rte", 5e-5, 3.0, 0), tmp_path)
     assert str(found.value).startswith(f"{tmp_path / name}: ")
 
 
@@ -202,10 +207,10 @@ def test_fields_reach_every_run(tmp_path):
     (tmp_path / "STS-B").mkdir()
     args = ["--tasks=stsb", "--size=tiny", "--config.train.batch_size=16"]
     options, fields = glue.parse([f"--data={tmp_path}", *args])
-    run = glue.Run("stsb", 2e-5, 3.0, 1)
+    run = glue.Point("stsb", 2e-5, 3.0, 1)
     given = glue.arguments(run, options, fields)
     assert given[0].endswith("configs/finetune/glue.py:size=tiny,task=stsb")
-    assert given[1:] == [
+    assert list(given[1:]) == [
         f"--config.task.data_dir={tmp_path}/STS-B",
         "--config.init_from=",
         "--config.optimizer.learning_rate=2e-05",
@@ -227,8 +232,9 @@ def test_sigterm_reaches_the_run(tmp_path):
     )
     start = f"""
 import sys
+from experiments.lib import execution
 from experiments.paper import glue
-glue.PROGRAM = (sys.executable, {str(program)!r})
+execution.MAIN = (sys.executable, {str(program)!r})
 sys.exit(glue.main(["--data={tmp_path}", "--tasks=rte", "--output={tmp_path}"]))
 """
     process = subprocess.Popen([sys.executable, "-c", start], cwd=ROOT)

@@ -11,7 +11,7 @@ import stand_ins
 from runs import taken
 
 from experiments.claims import grid_spread, spread_report
-from experiments.lib import by_size, execution
+from experiments.lib import execution, plots, report
 
 
 def main_run(arguments):
@@ -148,7 +148,8 @@ def test_verdicts(small, large, word):
 
 def test_a_score_that_is_no_number_is_no_spread_of_0(tmp_path, monkeypatch):
     """It was printed as 0.00, with an interval from 0 to infinity."""
-    monkeypatch.setattr(by_size, "draw", lambda *args, **kwargs: None)
+    monkeypatch.setattr(plots, "lines", lambda panels: None)
+    monkeypatch.setattr(plots, "save", lambda figure: b"")
     rng = np.random.default_rng(0)
     found = {count: rng.normal(80, 1, (3, 4)) for count in (10, 20)}
     found[10][1, 2] = np.nan
@@ -156,7 +157,7 @@ def test_a_score_that_is_no_number_is_no_spread_of_0(tmp_path, monkeypatch):
     # In no order: the middle is 3e-5.
     given.learning_rates, given.epochs = [2e-5, 5e-5, 3e-5], [2.0]
     points = [(8, rate, 2.0) for rate in given.learning_rates]
-    said = spread_report.write(given, points, found, by_size.facts("x", []))
+    said = spread_report.write(given, points, found, report.facts("x", []))
     (few,) = (row for row in said.splitlines() if row.startswith("      10  "))
     assert few.split()[1:5] == ["nan"] * 4 and "inf" not in said
     own = found[10][2].std(ddof=1)  # nothing is wrong at this point of the grid

@@ -7,8 +7,8 @@ import pytest
 from paper_runs import command, data
 
 from bert_jax.errors import UserError
-from experiments.lib import progress, runs
-from experiments.paper import options
+from experiments.lib import progress
+from experiments.paper import options, runs
 
 __all__ = ["command", "data"]  # fixtures
 

@@ -7,16 +7,22 @@ import pytest
 
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
-from experiments.lib import progress, running, runs
+from experiments.lib import execution, progress, running
+from experiments.paper import runs
 
 
-def test_what_follows_a_program_begins_a_line(tmp_path, capfd):
-    """Its last line has no end where a full disk cut its log off."""
+@pytest.mark.parametrize("verbose", [False, True])
+def test_a_line_a_run_and_its_output_with_verbose(verbose, tmp_path, capfd):
+    """The output's last line has no end where a full disk cut the log off."""
     for said in ("cut off", "whole\n"):
         program = [sys.executable, "-c", f"print({said!r}, end='')"]
-        assert running.wait(program, tmp_path / "log") == 0
-        print("error: x", file=sys.stderr)
-    assert capfd.readouterr().err == "cut off\nerror: x\nwhole\nerror: x\n"
+        with execution._Line("run 1 of 2: a", verbose=verbose) as line:
+            assert running.wait(program, tmp_path / "log", (), line.show) == 0
+            line.said = "8 s"
+    between = ["\nrun 1 of 2: a: 8 s\n".join(["run 1 of 2: a\n%s", ""])] * 2
+    shown = "".join(between) % ("cut off", "whole") if verbose else ""
+    assert capfd.readouterr().err == (shown or "run 1 of 2: a: 8 s\n" * 2)
+    assert (tmp_path / "log").read_text() == "cut offwhole\n"
 
 
 @pytest.mark.parametrize(

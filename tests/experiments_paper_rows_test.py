@@ -6,9 +6,8 @@ import re
 import pytest
 from paper_runs import command, data, kinds, planned
 
-from experiments.lib import runs
 from experiments.paper import __main__ as paper
-from experiments.paper import options
+from experiments.paper import options, runs
 
 __all__ = ["command", "data"]  # fixtures
 

@@ -11,8 +11,9 @@ from paper_runs import command, data, main_run
 from runs import here
 
 from bert_jax.errors import UserError
-from experiments.lib import execution, progress, running, runs
+from experiments.lib import execution, progress, running
 from experiments.paper import __main__ as paper
+from experiments.paper import runs
 
 __all__ = ["command", "data"]  # fixtures
 
@@ -46,8 +47,8 @@ def test_runs_once_and_says_what_it_found(command):
     assert results["about"]["devices"] == "2 x cpu"
     assert (folder / "report.txt").read_text() in out
     # Again: nothing runs, the same report.
-    status, ran, again, _ = command(*args)
-    assert (status, ran) == (0, []) and "all 14 runs are done" in again
+    status, ran, _, err = command(*args)
+    assert (status, ran) == (0, []) and "all 14 runs are done" in err
     html = (folder / "report.html").read_text()
     assert html.count("<svg") == 4 and "http" not in html.replace(
         "http://www.w3.org", ""
@@ -316,4 +317,4 @@ def test_a_whole_table_of_tiny_models(micro, tmp_path, monkeypatch, capfd):
     assert [path.name for path in kept[:5]] == ["12", "16", "20", "4", "8"]
     assert paper.main(args) == 0
     out, err = capfd.readouterr()
-    assert "all 4 runs are done" in out and "run 1" not in err
+    assert "all 4 runs are done" in err and "run 1" not in err

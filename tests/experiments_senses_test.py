@@ -14,7 +14,6 @@ import pytest
 
 import bert_jax
 from experiments.insight import sense_scores, senses, word2vec
-from experiments.lib import layer_plots
 
 SENTENCES = Path(senses.__file__).parents[1] / "data" / "senses"
 WORDS = {"bank": "bank", "bat": "bat", "spring": "spring", "sagwa": "사과", "bae": "배"}
@@ -248,9 +247,9 @@ def test_the_two_largest_components():
     vectors = RNG.normal(size=(9, 5))
     decomposition = pytest.importorskip("sklearn.decomposition", reason=TEST)
     expected = decomposition.PCA(2).fit_transform(vectors)
-    found = layer_plots.principal(vectors)
+    found = senses.principal(vectors)
     np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-9)
-    np.testing.assert_array_equal(layer_plots.principal(np.ones((3, 1))), 0)
+    np.testing.assert_array_equal(senses.principal(np.ones((3, 1))), 0)
 
 
 def test_the_picture_is_grey(tmp_path, plain):

@@ -8,7 +8,7 @@ import stand_ins
 from compared_runs import a_run
 from runs import here
 
-from experiments.lib import execution
+from experiments.lib import command_line, execution
 from experiments.sweeps import compare, sweep
 
 OWN = """from bert_jax.tasks import TASKS
@@ -72,11 +72,11 @@ def test_files_are_compared_over_seeds(files, capfd, monkeypatch):
         assert "written: sweep/compare.html, sweep/compare.png" in out
     for path in Path("sweep").glob("compare.*"):
         path.unlink()
-    monkeypatch.setattr(sweep.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(command_line.importlib.util, "find_spec", lambda name: None)
     assert sweep.main([*COMMAND, "--score=masked_lm_accuracy"]) == 0  # all are done
     out, err = capfd.readouterr()
     assert "dev masked_lm_accuracy" in out and set(rows(out)) == set(found)
-    assert "left out: the plots, sweep/compare.html and compare.png; for them " in err
+    assert "left out: the plots, sweep/compare.html and compare.png, which need " in err
     assert "pip install -e '.[report]'" in err
     assert not list(Path("sweep").glob("compare.*"))
 
@@ -125,7 +125,7 @@ def test_one_point_a_run_is_no_curve(tmp_path, capsys, monkeypatch):
         path = run.folder / "metrics.jsonl"
         lines = path.read_text().splitlines()
         path.write_text("\n".join([lines[0], lines[-1]]) + "\n")
-    sweep._compare(options, runs)
+    assert "written: " in sweep._compare(options, runs)
     assert "--config.train.eval_every=N gives more" in capsys.readouterr().err
 
 

@@ -9,7 +9,7 @@ from compared_runs import a_run, edit
 from runs import here
 
 from bert_jax.workdir import metrics
-from experiments.lib import execution
+from experiments.lib import command_line, execution
 from experiments.sweeps import compare, sweep
 
 
@@ -28,7 +28,7 @@ def test_runs_that_differ_by_their_seed_share_a_row(runs, capsys):
     assert compare.main(given) == 0
     header, _, first, second, *rest = capsys.readouterr().out.splitlines()
     assert re.split(r"\s{2,}", header.strip()) == [
-        *("runs", "dev accuracy", "95%", "seeds", "less 1", "95%", "pairs")
+        *("runs", "dev accuracy", "95%", "seeds", *compare.DIFFERENCE)
     ]
     # Student's t for 0.6, 0.7, 0.8: 4.3027 x 0.1 / sqrt(3).
     assert re.split(r"\s{2,}", first) == [
@@ -38,7 +38,7 @@ def test_runs_that_differ_by_their_seed_share_a_row(runs, capsys):
     assert re.split(r"\s{2,}", second) == [
         *("2", "optimizer.rate=0.0001", "0.6", "± 0.25", "3", "-0.1", "3")
     ]
-    assert rest[:2] == ["", compare.LESS]
+    assert rest[:2] == ["", compare.note("accuracy")]
     text = page.read_text()
     assert text.count("<svg") == 2 and "optimizer.rate=0.0002" in text
     assert "http" not in re.sub(r'xmlns(:xlink)?="[^"]*"', "", text)
@@ -188,11 +188,12 @@ def test_a_line_without_scores_is_one_line(runs, capsys):
 
 
 def test_a_page_without_matplotlib_is_one_line(runs, capsys, monkeypatch):
-    monkeypatch.setattr(compare.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(command_line.importlib.util, "find_spec", lambda name: None)
     assert compare.main([str(runs / "low"), f"--output={runs / 'a.html'}"]) == 2
     out, err = capsys.readouterr()
     assert err.splitlines() == [
-        f"error: --output={runs / 'a.html'}: the plots need: pip install '.[report]'"
+        f"error: --output={runs / 'a.html'}: the plots need matplotlib: "
+        "pip install -e '.[report]'"
     ]
     assert not out and not (runs / "a.html").exists()
 

@@ -34,6 +34,7 @@ RANKED = {
         ("session", "exporting"),
         ("report",),
         ("evaluator",),
+        ("run_setup",),
         ("compilation",),
         ("seeds", "setup", "inference", "state_shardings"),
         ("run_config", "history", "due", "memory", "sharding"),

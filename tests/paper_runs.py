@@ -11,9 +11,9 @@ import stand_ins
 from runs import taken
 
 from bert_jax.config import configuration
-from experiments.lib import execution, runs
+from experiments.lib import execution
 from experiments.paper import __main__ as paper
-from experiments.paper import options
+from experiments.paper import options, runs
 
 BASES = {"/ltr-": 0.5, "/gpt-": 0.6, "/elmo-": 0.4}
 

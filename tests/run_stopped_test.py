@@ -48,7 +48,7 @@ def test_a_signal_during_compilation_saves_and_ends_soon(micro, tmp_path, monkey
         signal.raise_signal(signal.SIGTERM)
         ended.append(never.wait(LIMIT))
 
-    monkeypatch.setattr(compilation, "trace_step", trace)
+    monkeypatch.setattr(compilation.Program, "trace", trace)
     _, err = run(micro, tmp_path / "run", status=143)
     assert not ended
     never.set()

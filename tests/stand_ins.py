@@ -2,9 +2,7 @@
 
 import contextlib
 import io
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -28,17 +26,16 @@ def put(monkeypatch: pytest.MonkeyPatch, **programs: Program) -> None:
     """
     start = running.wait
 
-    def wait(command, log=None, keep=()):
+    def wait(command, log, keep=(), show=lambda text: None):
         if command[0] not in programs:
-            return start(command, log, keep)
+            return start(command, log, keep, show)
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             status = _status(programs[command[0]], command[1:])
-        if log is not None:
-            Path(log).parent.mkdir(parents=True, exist_ok=True)
-            with log.open("a") as file:
-                file.write(said.getvalue())
-        sys.stderr.write(said.getvalue())
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as file:
+            file.write(said.getvalue())
+        show(said.getvalue().encode())
         return status
 
     monkeypatch.setattr(running, "wait", wait)

@@ -1,5 +1,6 @@
 """Measures how fast a run is on these devices, on a state that is thrown away."""
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
@@ -12,9 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import processes, signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Phase, Task
-from bert_jax.training import compilation, memory, sharding, state_shardings
-from bert_jax.training import optimizer as optimizers
-from bert_jax.training.seeds import Seeds
+from bert_jax.training import compilation, memory, sharding
 from bert_jax.workdir.checkpoint import Checkpoints
 
 # The loader has read ahead while the step was compiled; these steps do not count.
@@ -66,33 +65,16 @@ class _Trial:
         self._task, self._stop, self.compiling = task, stop, 0.0
         self._mesh = sharding.make_mesh(config)
         memory.require(config, trains=True)
-        self._seeds = Seeds(config, config.seed)
-        optimizer = optimizers.make(config, task.unused())
-        abstract = state_shardings.abstract_state(
-            task.init_params,
-            optimizer,
-            self._mesh,
-            config.mesh.optimizer,
-            task.init_carry,
-        )
-        self._state = self._compiled(
-            lambda: compilation.first_state(task, self._seeds, optimizer, abstract)
-        )
+        self._program = compilation.Program(task, self._mesh, config.seed)
+        self._seeds = self._program.seeds
+        self._state = self._compiled(self._program.first_state)
 
     def step(self, phase: Phase, seconds: float) -> float:
         """Seconds of one step of a phase, measured for so many seconds."""
         batches = self._batches(phase)
         batch = next(batches)
-        step = self._compiled(
-            lambda: (
-                compilation.trace_step(
-                    *(self._task, self._seeds, self._mesh),
-                    *(self._state, batch, phase.micro_batches),
-                )
-                .lower()
-                .compile()
-            )
-        )
+        traced = functools.partial(self._program.trace, self._state, batch)
+        step = self._compiled(lambda: traced(phase.micro_batches).lower().compile())
         self._steps(step, batches, seconds, WARM)
         return self._steps(step, batches, seconds)
 

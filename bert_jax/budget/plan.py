@@ -36,7 +36,7 @@ _SHORTEST, _LONGEST = 1.0, 15.0
 _MANY = 10_000_000  # steps, while they are not yet planned
 
 
-def settle(task: Task, folder: Path) -> None:
+def plan_steps(task: Task, folder: Path) -> None:
     """Sets `config.train.num_steps` of a task with a `config.train.budget`.
 
     A run that has begun keeps its plan. All processes call it together.
@@ -76,7 +76,7 @@ def settle(task: Task, folder: Path) -> None:
     processes.barrier()
     plan = untrusted.read_object(folder / FILE)
     config.train.num_steps = plan["num_steps"]
-    log.info("%s", told(plan))
+    log.info("%s", in_one_line(plan))
 
 
 def planned(
@@ -147,7 +147,7 @@ def seconds(config: ConfigDict, found: Pace, num_steps: int) -> float:
     )
 
 
-def told(plan: Mapping[str, Any]) -> str:
+def in_one_line(plan: Mapping[str, Any]) -> str:
     """The plan in a line."""
     pace = " then ".join(f"{each:.3g}" for each in plan["pace"]["steps"])
     return (

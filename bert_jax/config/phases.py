@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import UserError
 
 
-class Phase(NamedTuple):
+class PhaseFields(NamedTuple):
     """A part of the schedule in which all batches have one shape."""
 
     first_step: int
@@ -18,7 +18,7 @@ class Phase(NamedTuple):
     micro_batches: int
 
 
-def phases(config: ConfigDict) -> list[Phase]:
+def phases(config: ConfigDict) -> list[PhaseFields]:
     """The schedule's one or two phases (appendix A.2).
 
     Raises:
@@ -26,7 +26,7 @@ def phases(config: ConfigDict) -> list[Phase]:
     """
     corpus, train, second = config.corpus, config.train, config.phase2
     change = phase2_start(config)
-    first = Phase(
+    first = PhaseFields(
         0,
         change,
         train.batch_size,
@@ -36,7 +36,7 @@ def phases(config: ConfigDict) -> list[Phase]:
     )
     if change == train.num_steps:
         return [first]
-    last = Phase(
+    last = PhaseFields(
         change,
         train.num_steps,
         second.batch_size or train.batch_size,
@@ -47,7 +47,7 @@ def phases(config: ConfigDict) -> list[Phase]:
     return [first, last]
 
 
-def phase_at(config: ConfigDict, step: int) -> Phase:
+def phase_at(config: ConfigDict, step: int) -> PhaseFields:
     """The phase that `step` belongs to; after the last step, the last phase."""
     *earlier, last = phases(config)
     return next((p for p in earlier if step < p.end_step), last)

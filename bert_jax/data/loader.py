@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int, Int32
 from ml_collections import ConfigDict
 
 from bert_jax import tokenization
-from bert_jax.config.phases import Phase, phase_at, phases
+from bert_jax.config.phases import PhaseFields, phase_at, phases
 from bert_jax.data import masking, prepare, records, workers
 from bert_jax.data.batch_shapes import has_masks, shapes
 from bert_jax.data.prepare import Prepared
@@ -30,7 +30,7 @@ Batch = dict[str, np.ndarray]
 
 def dataset(
     config: ConfigDict,
-    phase: Phase,
+    phase: PhaseFields,
     data: Prepared,
     split: str = "train",
     rows: RowIndex = slice(None),
@@ -80,7 +80,7 @@ def dataset(
     return order.batch(size).map_with_index(batch)
 
 
-def _rows_before(config: ConfigDict, phase: Phase) -> int:
+def _rows_before(config: ConfigDict, phase: PhaseFields) -> int:
     """Training rows that an earlier phase of the same length, so of the same data, has
     read; a phase of another length begins its own data."""
     first, *_ = phases(config)
@@ -113,7 +113,7 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
 
 def batches(
     config: ConfigDict,
-    phase: Phase,
+    phase: PhaseFields,
     data: Prepared,
     step: int,
     rows: RowIndex = slice(None),
@@ -139,7 +139,9 @@ class Unmasked(NamedTuple):
 class _Pairs:
     """Makes masked batches from the prepared sentence pairs of a split."""
 
-    def __init__(self, config: ConfigDict, phase: Phase, data: Prepared, split: str):
+    def __init__(
+        self, config: ConfigDict, phase: PhaseFields, data: Prepared, split: str
+    ):
         self._folder = data.folder
         self._source = ArrayRecordDataSource(
             sorted(str(path) for path in data.folder.glob(f"*-{split}.array_record-*"))
@@ -258,7 +260,7 @@ def assemble(
 
 
 @functools.lru_cache(maxsize=8)
-def _resolved(config_json: str, phase: Phase, split: str) -> grain.MapDataset:
+def _resolved(config_json: str, phase: PhaseFields, split: str) -> grain.MapDataset:
     config = ConfigDict(json.loads(config_json))
     data = prepare.prepare(config, phase.max_seq_length)
     return dataset(config, phase, data, split)

@@ -80,7 +80,7 @@ def of(config: ConfigDict, report: Mapping[str, Any]) -> Mix:
     return Mix(counts(report, "pairs"), weights, config.seed)
 
 
-def told(config: ConfigDict, report: Mapping[str, Any], rows: int) -> list[str]:
+def notes(config: ConfigDict, report: Mapping[str, Any], rows: int) -> list[str]:
     """A line for each source: how much it has, and how often it is seen; a warning for
     one that is never seen.
 

@@ -119,7 +119,7 @@ class RunData:
         for phase in phases(self._config):
             rows = (phase.end_step - phase.first_step) * phase.batch_size
             report = self.of(phase.max_seq_length).report
-            found += mix.told(self._config, report, rows)
+            found += mix.notes(self._config, report, rows)
         return found
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:

@@ -122,13 +122,13 @@ class Anomalies:
 
     def add(self, step: int, metrics: dict[str, Array]) -> bool:
         """Stores a step's metrics, removes from `metrics` those that the log does not
-        have, and does what `settle` does for the step before."""
+        have, and does what `check_last` does for the step before."""
         before, self._pending = self._pending, (step, dict(metrics))
         for name in _UNLOGGED:
             del metrics[name]
         return before is not None and self._look(*before)
 
-    def settle(self) -> bool:
+    def check_last(self) -> bool:
         """Waits for the last step; returns whether the run must roll back.
 
         Raises:

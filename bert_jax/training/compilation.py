@@ -1,14 +1,12 @@
-"""Creates a run's first state; traces, lowers and compiles its steps."""
+"""What a run computes: its first state and its step, traced and compiled."""
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
 from jax.sharding import Mesh
 from jaxtyping import Array
 
@@ -16,74 +14,84 @@ from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
 from bert_jax.tasks.task import Task
-from bert_jax.training import frozen, memory, sharding, step
+from bert_jax.training import frozen, memory, sharding, state_shardings, step
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.seeds import Seeds
-from bert_jax.types import Batch
+from bert_jax.training.step import TrainState
+from bert_jax.types import DeviceBatch
 
 
-def trace_step(
-    task: Task,
-    seeds: Seeds,
-    mesh: Mesh,
-    state: step.TrainState,
-    batch: Mapping[str, Any],
-    micro_batches: int,
-) -> jax.stages.Traced:
-    """A training step on a mesh, for any kind of device; computes nothing.
+class Program:
+    """What a run computes on a mesh: its first state, and how a step changes a state.
 
-    Args:
-      state: arrays, or their shapes with shardings; of all seeds.
-      batch: likewise.
-      micro_batches: the number of parts that the batch is split into.
-
-    Returns:
-      A function of (state, batch, `seeds.array`, the learning rate), which donates the
-      state. The rate is an argument, so that runs which differ in it share a program.
+    Attributes:
+      abstract: shapes, dtypes and shardings of one seed's state.
     """
 
-    loss = task.carried_loss if state.carry else task.loss
+    def __init__(self, task: Task, mesh: Mesh, first_seed: int = 0):
+        """Computes nothing.
 
-    def train_step(state: Any, batch: Any, numbers: Any, learning_rate: Any) -> Any:
-        one_seed = functools.partial(
-            step.train_step,
-            learning_rate=learning_rate,
-            loss=frozen.loss_of_the_rest(loss, tuple(task.config.optimizer.frozen)),
-            loss_weights=task.loss_weights,
-            optimizer=optimizers.make(task.config, task.unused(), learning_rate),
-            micro_batches=micro_batches,
-            spike_factor=float(task.config.train.spike_factor),
+        Raises:
+          UserError: a field of the optimizer, or several seeds where one is needed.
+        """
+        self.task, self.mesh = task, mesh
+        self.seeds = Seeds(task.config, first_seed)
+        self._optimizer = optimizers.make(task.config, task.unused())
+        self.abstract = state_shardings.abstract_state(task, self._optimizer, mesh)
+
+    def first_state(self) -> TrainState:
+        """Creates the state before the first step, of all seeds, from random values."""
+        task = self.task
+
+        def create(seed: Array) -> TrainState:
+            params = nn.meta.unbox(task.init_params(jax.random.key(seed)))
+            return step.init_state(params, self._optimizer, task.init_carry())
+
+        shardings = sharding.shardings_of(self.seeds.abstract(self.abstract))
+        create_all = jax.jit(self.seeds.each(create), out_shardings=shardings)
+        return create_all(self.seeds.array)
+
+    def trace(
+        self, state: TrainState, batch: Mapping[str, Any], micro_batches: int
+    ) -> jax.stages.Traced:
+        """A training step, for any kind of device; computes nothing.
+
+        Args:
+          state: arrays, or their shapes with shardings; of all seeds.
+          batch: likewise.
+          micro_batches: the number of parts that the batch is split into.
+
+        Returns:
+          A function of (state, batch, `seeds.array`, the learning rate), which donates
+          the state. The rate is an argument, so that runs which differ in it share a
+          program.
+        """
+        task, config = self.task, self.task.config
+        loss = task.carried_loss if state.carry else task.loss
+
+        def train_step(state: Any, batch: Any, numbers: Any, rate: Any) -> Any:
+            one_seed = functools.partial(
+                step.train_step,
+                learning_rate=rate,
+                loss=frozen.loss_of_the_rest(loss, tuple(config.optimizer.frozen)),
+                loss_weights=task.loss_weights,
+                optimizer=optimizers.make(config, task.unused(), rate),
+                micro_batches=micro_batches,
+                spike_factor=float(config.train.spike_factor),
+            )
+            return self.seeds.each(one_seed)(state, batch, numbers)
+
+        jitted = jax.jit(
+            train_step,
+            donate_argnums=0,
+            out_shardings=(
+                sharding.shardings_of(state),
+                sharding.replicated(self.mesh),
+            ),
         )
-        return seeds.each(one_seed)(state, batch, numbers)
-
-    jitted = jax.jit(
-        train_step,
-        donate_argnums=0,
-        out_shardings=(sharding.shardings_of(state), sharding.replicated(mesh)),
-    )
-    with sharding.activate(mesh):
-        rate = jax.ShapeDtypeStruct((), jnp.float32)
-        return jitted.trace(state, batch, seeds.array, rate)
-
-
-def first_state(
-    task: Task,
-    seeds: Seeds,
-    optimizer: optax.GradientTransformation,
-    abstract: step.TrainState,
-) -> step.TrainState:
-    """Creates the state before the first step, of all seeds, from random values.
-
-    Args:
-      abstract: of one seed, as `state_shardings.abstract_state` gives it.
-    """
-
-    def create(seed: Array) -> step.TrainState:
-        params = nn.meta.unbox(task.init_params(jax.random.key(seed)))
-        return step.init_state(params, optimizer, task.init_carry())
-
-    shardings = sharding.shardings_of(seeds.abstract(abstract))
-    return jax.jit(seeds.each(create), out_shardings=shardings)(seeds.array)
+        with sharding.activate(self.mesh):
+            rate = jax.ShapeDtypeStruct((), jnp.float32)
+            return jitted.trace(state, batch, self.seeds.array, rate)
 
 
 def trace_outputs(
@@ -99,31 +107,27 @@ class CompiledStep:
     """The step of a run, compiled once for each shape of a batch.
 
     Args:
-      trace: calls `trace_step` with a state, a batch and the number of micro-batches.
-      progress: prints the memory that the longest batch takes, and the notices.
-      notices: the task's, about the data so far.
+      progress: prints the memory that the longest batch takes, and the task's notices.
       shapes: about how many shapes the batches will have.
     """
 
     def __init__(
         self,
-        trace: Callable[[step.TrainState, Batch, int], jax.stages.Traced],
+        program: Program,
         stop: signals.Stop,
         clock: Stopwatch,
         progress: Progress,
-        notices: Counter[str],
         shapes: int,
     ):
-        self._trace, self._stop = trace, stop
-        self._clock, self._progress, self._notices = clock, progress, notices
-        self._shapes = shapes
+        self._program, self._stop = program, stop
+        self._clock, self._progress, self._shapes = clock, progress, shapes
         self._compiled: dict[tuple, jax.stages.Compiled] = {}
         self._widest = 0  # positions
 
     def for_batch(
-        self, state: step.TrainState, batch: Batch, micro_batches: int
+        self, state: TrainState, batch: DeviceBatch, micro_batches: int
     ) -> jax.stages.Compiled:
-        """The step for a batch of these shapes, as `trace_step` returns it.
+        """The step for a batch of these shapes, as `Program.trace` gives it.
 
         Raises:
           Interrupted: a signal arrived during compilation.
@@ -131,13 +135,13 @@ class CompiledStep:
         shapes = (micro_batches, *((name, x.shape) for name, x in batch.items()))
         if shapes not in self._compiled:
             length = batch["input_ids"].shape[-1]
-            number = len(self._compiled) + 1
+            number, trace = len(self._compiled) + 1, self._program.trace
             known = self._shapes > 1 and number <= self._shapes
             of = f" ({number} of {self._shapes})" if known else ""
             self._progress.note(f"compiling the step at length {length}{of}")
             with self._clock("compile"), self._progress.aside():
                 self._compiled[shapes] = signals.run_interruptibly(
-                    lambda: self._trace(state, batch, micro_batches).lower().compile(),
+                    lambda: trace(state, batch, micro_batches).lower().compile(),
                     self._stop,
                 )
             positions = batch["input_ids"].size
@@ -145,5 +149,5 @@ class CompiledStep:
                 self._widest = positions
                 line = memory.of_step(self._compiled[shapes], batch)
                 self._progress.note(line)
-            self._progress.tell(self._notices)
+            self._progress.tell(self._program.task.notices)
         return self._compiled[shapes]

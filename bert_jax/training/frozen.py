@@ -26,7 +26,7 @@ def mask(params: Any, prefixes: Collection[str]) -> PyTree[bool]:
     return jax.tree_util.tree_map_with_path(is_frozen, params)
 
 
-def held(params: Any, prefixes: Collection[str]) -> Any:
+def without_gradients(params: Any, prefixes: Collection[str]) -> Any:
     """The parameters, without gradients of the frozen ones."""
     if not prefixes:
         return params
@@ -40,10 +40,10 @@ def held(params: Any, prefixes: Collection[str]) -> Any:
 def loss_of_the_rest(loss: Callable, prefixes: Collection[str]) -> Callable:
     """A loss function whose gradient is 0 for the frozen parameters."""
 
-    def held_back(params: Any, *rest: Any) -> Any:
-        return loss(held(params, prefixes), *rest)
+    def frozen_loss(params: Any, *rest: Any) -> Any:
+        return loss(without_gradients(params, prefixes), *rest)
 
-    return held_back if prefixes else loss
+    return frozen_loss if prefixes else loss
 
 
 def leaving_out(

@@ -24,6 +24,7 @@ from bert_jax.tasks.task import Ask, Step, Task
 from bert_jax.training import memory, sharding
 from bert_jax.training.evaluator import Evaluator
 from bert_jax.training.inference import asking
+from bert_jax.training.run_setup import RunSetup
 from bert_jax.training.seeds import RunLog
 from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
@@ -34,10 +35,11 @@ LINE = 79  # columns of a line in the log
 
 
 def opening(
-    task: Task, folder: Path, state: TrainState, mesh: Mesh, fit: Fit
+    setup: RunSetup, state: TrainState, resume_step: int | None
 ) -> Iterator[str]:
-    """Yields lines: what is trained, on what, where the log is, how to stop; and that
-    nothing will be scored, where no split has data."""
+    """Yields lines: what is trained, on what, where the log is, how to stop, and where
+    it starts; and that nothing will be scored, where no split has data."""
+    task, folder, mesh = setup.task, setup.folder, setup.program.mesh
     phases = ", then ".join(
         f"{phase.steps:,} steps of {phase.batch_size} rows of up to "
         f"{phase.shapes['input_ids'][-1]} tokens"
@@ -54,11 +56,23 @@ def opening(
         f"{jax.devices()[0].device_kind} ({shape})"
     )
     yield memory.of_state(state.params, state.opt_state)
-    yield _tokenizer_line(task, fit)
+    yield _tokenizer_line(task, setup.data.fit)
     yield f"log: {folder / 'metrics.jsonl'}; curves: tensorboard --logdir={folder}"
     if not task.splits:
         yield "nothing will be scored: no dev data, or no evaluate.splits"
     yield "to stop: Ctrl-C, which saves; the same command resumes"
+    num_steps = task.config.train.num_steps
+    if resume_step is None and setup.weights is not None:
+        merged = setup.weights[1].table()
+        yield f"from {task.config.init_from}:\n{terminal.table(*merged)}"
+    if resume_step is None:
+        return
+    yield f"resuming at step {resume_step} of {num_steps}"
+    if setup.steps_before < num_steps:
+        yield (
+            f"the run had {setup.steps_before} steps; the learning rate now follows "
+            f"the schedule of {num_steps}"
+        )
 
 
 def close(

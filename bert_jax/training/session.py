@@ -1,90 +1,61 @@
-"""Opens a run from its config and folder; saves, evaluates and closes it."""
+"""An open run: restores, evaluates, saves and closes it."""
 
 import contextlib
 import logging
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
 
 import jax
-import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from bert_jax.data.rows import RowIndex
-from bert_jax.errors import UserError
 from bert_jax.runtime import processes, signals, storage
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.heartbeat import Heartbeat
-from bert_jax.runtime.storage import Path
-from bert_jax.runtime.terminal import Progress, table
-from bert_jax.tasks.task import Task
-from bert_jax.training import (
-    anomaly,
-    compilation,
-    evaluator,
-    memory,
-    report,
-    setup,
-    sharding,
-    state_shardings,
-    step,
-)
-from bert_jax.training import optimizer as optimizers
+from bert_jax.runtime.terminal import Progress
+from bert_jax.training import anomaly, compilation, evaluator, report, setup, sharding
 from bert_jax.training.due import Due
-from bert_jax.training.history import BestScore, Speed, require_dev
-from bert_jax.training.seeds import RunLog, Seeds
-from bert_jax.types import Batch
+from bert_jax.training.history import BestScore, Speed
+from bert_jax.training.run_setup import RunSetup
+from bert_jax.training.seeds import RunLog
+from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
-from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
+from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 
 log = logging.getLogger(__name__)
 
 
 class Session:
-    """An open run: its `state` after `now` steps, and what the loop needs.
+    """A run's `state` after `now` steps, and what the loop does with it.
 
-    Args:
-      task: its config is resolved.
-      folder: the work directory.
-      first_seed: the first of `config.train.seeds`.
+    Entering claims the folder for this run and restores its newest checkpoint.
 
-    Raises (here and in `__enter__`):
+    Raises (when it is entered):
       UserError: what the user can fix; leaves no half-written file.
     """
 
-    state: step.TrainState
+    state: TrainState
     now: int
-    learning_rates: Float[np.ndarray, " steps"]
-    anomalies: anomaly.Anomalies
     counted: tuple[float, float]  # of the last batch, see `Task.counted`
-    _rows: RowIndex
 
-    def __init__(self, task: Task, folder: Path, first_seed: int):
-        self.task, self.folder = task, folder
-        config = task.config
-        anomaly.check(config, processes.count())
-        self.seeds = Seeds(config, first_seed)
-        self.mesh = sharding.make_mesh(config)
-        memory.require(config, trains=True)
-        self._optimizer = optimizers.make(config, task.unused())
-        self.learning_rates = optimizers.learning_rates(config)
-        self._abstract = state_shardings.abstract_state(
-            *(task.init_params, self._optimizer, self.mesh),
-            config.mesh.optimizer,
-            task.init_carry,
-        )
-        self._steps_before = workdir.check(folder, config)
-        is_new = not has_checkpoint(folder)
-        self._weights = self._read_weights() if is_new else None
-        self._claim(is_new)
-        self.due = Due.of(config, self._data.epoch_size)
+    def __init__(self, setup: RunSetup):
+        self._setup, self.task, self.folder = setup, setup.task, setup.folder
+        self.seeds, self.learning_rates = setup.program.seeds, setup.learning_rates
+        self.due = Due.of(setup.task.config, setup.data.epoch_size)
         self.clock = Stopwatch()
 
     def __enter__(self) -> "Session":
+        self._claim()
         with contextlib.ExitStack() as stack:
-            self._open(stack)
+            self.stop = stack.enter_context(signals.deferred(processes.stop()))
+            stall = self.task.config.train.stall_seconds
+            heart = Heartbeat(self.folder, self.clock, stall, jax.process_index())
+            self.heart = stack.enter_context(heart)
+            resume_step = self._restore(stack)
+            self._open_logs(stack, resume_step)
+            self._prepare_steps()
             self._stack = stack.pop_all()
-        self._introduce()
+        for line in report.opening(self._setup, self.state, resume_step):
+            self.progress.note(line)
         return self
 
     def __exit__(
@@ -95,12 +66,77 @@ class Session:
     ) -> None:
         self._stack.__exit__(kind, error, trace)
 
+    def _claim(self) -> None:
+        """Writes config, vocabulary and data record to the folder."""
+        task, data, is_first = self.task, self._setup.data, processes.is_first()
+        for note in data.notes:
+            log.info("%s", note)
+        with processes.first_alone():
+            workdir.claim(
+                *(self.folder, task.config, task.tokenizer, data.record), write=is_first
+            )
+        if is_first and self._setup.weights is not None:
+            path = self.folder / "init_from.json"
+            storage.write_atomically(path, self._setup.weights[1].to_json())
+
+    def _restore(self, stack: contextlib.ExitStack) -> int | None:
+        """Sets `state` and `now`; gives the checkpoint's step, None for a new run."""
+        config = self.task.config
+        self._checkpoints = stack.enter_context(
+            Checkpoints(
+                self.folder,
+                config.checkpoint.keep,
+                keep_every=config.checkpoint.keep_every,
+            )
+        )
+        self._checkpoints.check(self.due.num_steps)
+        restored = self._newest()
+        self.state, self.now = restored or (self._first_state(), 0)
+        if processes.is_first():
+            workdir.drop_best(self.folder, self.now if restored else -1)
+        processes.barrier()
+        self._best = None
+        takes_best = checkpoint_name(config) == "best"
+        scores_often = takes_best or self._setup.data.epoch_size
+        if self.task.dev_splits and self.seeds.count == 1 and scores_often:
+            self._best = stack.enter_context(Checkpoints(self.folder, 1, "best"))
+        return self.now if restored else None
+
+    def _open_logs(self, stack: contextlib.ExitStack, resume_step: int | None) -> None:
+        is_first, config = processes.is_first(), self.task.config
+        self.log = RunLog(self.seeds, self.folder, resume_step, is_first, config)
+        stack.callback(self.log.close)
+        processes.barrier()  # all read the log, once it is cut to the resume step
+        self.history = BestScore(self.task, self.folder, self.task.dev_splits[:1])
+        self.progress = Progress(self.due.num_steps, self.now, active=is_first)
+        stack.callback(self.progress.close)
+        self.speed = Speed(self.clock)
+        self.anomalies = anomaly.Anomalies(
+            config.train.on_anomaly,
+            self.seeds.floats,
+            self.log.anomaly,
+            self.progress.note,
+        )
+
+    def _prepare_steps(self) -> None:
+        task, program = self.task, self._setup.program
+        self._evaluator = evaluator.Evaluator(
+            task, self.seeds, program.mesh, self.stop, self.clock
+        )
+        self._rows = sharding.local_rows(program.mesh, task.config.train.batch_size)
+        self._batches = self.seeds.batches(task, self.now, self._rows)
+        left = sum(phase.end_step > self.now for phase in task.phases())
+        shapes = left * self._setup.data.lengths
+        self._compiled = compilation.CompiledStep(
+            program, self.stop, self.clock, self.progress, shapes
+        )
+
     def next_batch(self) -> dict[str, Array]:
         """The batch of the next step, on the devices; a signal ends the wait."""
         with self.clock("data wait"), self.stop.at_once():
             rows, phase = next(self._batches), self.task.phase_at(self.now)
-            size, self.counted = phase.batch_size, self.task.counted(rows)
-            return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
+            mesh, self.counted = self._setup.program.mesh, self.task.counted(rows)
+            return sharding.place_batch(rows, mesh, phase.batch_size, self.seeds.count)
 
     def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:
         """(state, batch, seeds, its rate) -> (state, metrics), for these shapes."""
@@ -148,15 +184,14 @@ class Session:
             # Holding both states would need twice the memory.
             jax.tree.map(lambda x: x.delete(), self.state)
             self._checkpoints.drop(self.now - 1)  # the anomaly came right after it
-            # Reads the weights again: the first state's arrays are deleted.
-            good, _ = self._newest() or (self._first_state(self._read_weights()), 0)
+            good, _ = self._newest() or (self._first_state(again=True), 0)
             self.state = self.anomalies.leave_out(good)
         self.save()
         self._batches = self.seeds.batches(self.task, self.now, self._rows)
 
     def save_on_signal(self) -> None:
         """Saves the current state; only seconds may be left."""
-        if self.anomalies.settle():
+        if self.anomalies.check_last():
             self.go_back()
         self.progress.note(f"stopping: saving step {self.now} of {self.due.num_steps}")
         with self.clock("checkpoint"):
@@ -178,8 +213,9 @@ class Session:
             self._checkpoints.wait()
         params, step_taken = self.state.params, self.now
         if self._best is not None and checkpoint_name(self.task.config) == "best":
-            found = self._best.restore_params(self._abstract.params)
-            params, step_taken = found or (params, step_taken)
+            abstract = self._setup.program.abstract.params
+            best = self._best.restore_params(abstract)
+            params, step_taken = best or (params, step_taken)
         if self.now < self.due.num_steps:
             kept = self._best is not None
             self.progress.note(self.history.early_stop(self.now, step_taken, kept))
@@ -190,130 +226,29 @@ class Session:
         )
         self.log.finished = True
         self.seeds.close(
-            self.task, self._data.record, self.folder, self.state, self.now
+            *(self.task, self._setup.data.record, self.folder),
+            *(self.state, self.now),
         )
         return baseline, step_taken
 
-    def _read_weights(self) -> tuple[Any, Any] | None:
-        return setup.init_weights(self.task, self._abstract.params)
+    def _newest(self) -> tuple[TrainState, int] | None:
+        """The newest checkpoint's state and step."""
+        abstract = self.seeds.abstract(self._setup.program.abstract)
+        saved = self._checkpoints.restore(abstract.items())
+        return saved and (abstract.restored(*saved), saved[1])
 
-    def _claim(self, is_new: bool) -> None:
-        """Prepares the data, and claims the folder for this run."""
-        task, folder = self.task, self.folder
-        task.recall(workdir.read_data(folder))
-        with processes.first_alone():
-            self._data = task.training_data()
-            require_dev(task)
-        for note in self._data.notes:
-            log.info("%s", note)
-        record, is_first = self._data.record, processes.is_first()
-        processes.check_same("the prepared data", record)
-        self._require_growth(is_new)
-        with processes.first_alone():
-            workdir.claim(folder, task.config, task.tokenizer, record, write=is_first)
+    def _first_state(self, again: bool = False) -> TrainState:
+        """The state before the first step, of all seeds.
 
-    def _require_growth(self, is_new: bool) -> None:
-        """Raises UserError if a run is to grow whose dev scores no longer do."""
-        task, train = self.task, self.task.config.train
-        if is_new or self._steps_before >= train.num_steps:
-            return
-        if BestScore(task, self.folder, task.dev_splits[:1]).stops(train.early_stop):
-            raise UserError(
-                f"config.train.extend=True: the run in {self.folder} stopped early, "
-                "because its dev scores no longer improved, and would again; to train "
-                "on, start another --workdir from it: "
-                f"--config.init_from={self.folder}"
-            )
-
-    def _open(self, stack: contextlib.ExitStack) -> None:
-        task, folder, config = self.task, self.folder, self.task.config
-        self.stop = stack.enter_context(signals.deferred(processes.stop()))
-        stall, index = config.train.stall_seconds, jax.process_index()
-        self.heart = stack.enter_context(Heartbeat(folder, self.clock, stall, index))
-        keep, every = config.checkpoint.keep, config.checkpoint.keep_every
-        self._checkpoints = Checkpoints(folder, keep, keep_every=every)
-        stack.enter_context(self._checkpoints)
-        self._checkpoints.check(self.due.num_steps)
-        restored, is_first = self._newest(), processes.is_first()
-        self.state, self.now = restored or (self._first_state(self._weights), 0)
-        self._resumes = restored is not None
-        resume_step = self.now if self._resumes else None
-        if is_first:
-            workdir.drop_best(folder, -1 if resume_step is None else resume_step)
-        processes.barrier()
-        dev = task.dev_splits
-        takes_best = checkpoint_name(config) == "best"
-        self._best = None
-        if dev and self.seeds.count == 1 and (takes_best or self._data.epoch_size):
-            self._best = stack.enter_context(Checkpoints(folder, 1, "best"))
-        self.log = RunLog(self.seeds, folder, resume_step, is_first, config)
-        stack.callback(self.log.close)
-        processes.barrier()  # all read the log, once it is cut to the resume step
-        self.history = BestScore(task, folder, dev[:1])
-        self.progress = Progress(self.due.num_steps, self.now, active=is_first)
-        stack.callback(self.progress.close)
-        self.anomalies = anomaly.Anomalies(
-            config.train.on_anomaly,
-            self.seeds.floats,
-            self.log.anomaly,
-            self.progress.note,
-        )
-        self._evaluator = evaluator.Evaluator(
-            task, self.seeds, self.mesh, self.stop, self.clock
-        )
-        self._rows = sharding.local_rows(self.mesh, config.train.batch_size)
-        self._batches = self.seeds.batches(task, self.now, self._rows)
-        left = sum(phase.end_step > self.now for phase in task.phases())
-        self._compiled = compilation.CompiledStep(
-            self._trace,
-            self.stop,
-            self.clock,
-            self.progress,
-            task.notices,
-            left * self._data.lengths,
-        )
-        self.speed = Speed(self.clock)
-
-    def _introduce(self) -> None:
-        """Prints what the run starts with."""
-        note = self.progress.note
-        for line in report.opening(
-            self.task, self.folder, self.state, self.mesh, self._data.fit
-        ):
-            note(line)
-        if self._resumes:
-            note(f"resuming at step {self.now} of {self.due.num_steps}")
-            if self._steps_before < self.due.num_steps:
-                note(
-                    f"the run had {self._steps_before} steps; the learning rate now "
-                    f"follows the schedule of {self.due.num_steps}"
-                )
-        elif self._weights is not None:
-            merged = self._weights[1]
-            note(f"from {self.task.config.init_from}:\n{table(*merged.table())}")
-            if processes.is_first():
-                path = self.folder / "init_from.json"
-                storage.write_atomically(path, merged.to_json())
-
-    def _newest(self) -> tuple[step.TrainState, int] | None:
-        abstract = self.seeds.abstract(self._abstract)
-        found = self._checkpoints.restore(abstract.items())
-        return found and (abstract.restored(*found), found[1])
-
-    def _first_state(self, weights: tuple[Any, Any] | None) -> step.TrainState:
-        """The state before the first step, of all seeds."""
-        state = compilation.first_state(
-            self.task, self.seeds, self._optimizer, self._abstract
-        )
+        Args:
+          again: the arrays of the first time are deleted, those of `init_from` too.
+        """
+        program, weights = self._setup.program, self._setup.weights
+        state = program.first_state()
+        if again:
+            weights = setup.init_weights(self.task, program.abstract.params)
         if weights is None:
             return state._replace(params=self.task.start(state.params))
         from bert_jax.convert import merge
 
         return state._replace(params=merge.fill(weights[0], state.params))
-
-    def _trace(
-        self, state: step.TrainState, batch: Batch, micro_batches: int
-    ) -> jax.stages.Traced:
-        return compilation.trace_step(
-            self.task, self.seeds, self.mesh, state, batch, micro_batches
-        )

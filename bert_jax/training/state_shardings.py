@@ -1,6 +1,5 @@
 """The whole state of a run on the mesh: parameters, and the optimizer's moments."""
 
-from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -8,31 +7,26 @@ import jax
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from bert_jax.tasks.task import Task
 from bert_jax.training import sharding
 from bert_jax.training.step import TrainState, init_state
 
 
 def abstract_state(
-    init_params: Callable[[jax.Array], Any],
-    optimizer: optax.GradientTransformation,
-    mesh: Mesh,
-    moments: str = "as_parameters",
-    init_carry: Callable[[], Any] = tuple,
+    task: Task, optimizer: optax.GradientTransformation, mesh: Mesh
 ) -> TrainState:
     """Shapes, dtypes and shardings of the whole state; allocates nothing.
 
-    Args:
-      moments: how the optimizer's moments are split, `config.mesh.optimizer`.
-      init_carry: makes the carry before the first step, which is split like a batch.
+    Moments are split as `config.mesh.optimizer` says, a carry like a batch.
     """
-    boxed = jax.eval_shape(init_params, jax.random.key(0))
+    boxed = jax.eval_shape(task.init_params, jax.random.key(0))
     shardings = sharding.parameter_shardings(boxed, mesh)
     whole = sharding.replicated(mesh)
     state = jax.eval_shape(
-        lambda params: init_state(params, optimizer, init_carry()),
+        lambda params: init_state(params, optimizer, task.init_carry()),
         nn.meta.unbox(boxed),
     )
-    zero1 = moments == "zero1"
+    zero1 = task.config.mesh.optimizer == "zero1"
 
     def place(leaf: Any, own: NamedSharding) -> Any:
         if _is_frozen(leaf):

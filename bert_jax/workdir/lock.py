@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def held(workdir: Path) -> Iterator[None]:
+def locked(workdir: Path) -> Iterator[None]:
     """Holds the work directory; creates it, and deletes it if it is empty at the end.
 
     Raises:

@@ -73,10 +73,8 @@ def state(config: ConfigDict, mesh: Mesh) -> TrainState:
 @functools.cache
 def _state(config: str, mesh: Mesh) -> TrainState:
     own = ConfigDict(json.loads(config))
-    task = programs.task_of(own)
-    moments = own.mesh.optimizer
     return state_shardings.abstract_state(
-        task.init_params, optimizer.make(own), mesh, moments
+        programs.task_of(own), optimizer.make(own), mesh
     )
 
 

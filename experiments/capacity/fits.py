@@ -20,7 +20,7 @@ from typing import Any
 from bert_jax.runtime.terminal import table
 from experiments.capacity import compile_report, described, estimate, plan
 from experiments.capacity.devices import DEVICES
-from experiments.lib import programs
+from experiments.lib import programs, report
 from experiments.speed import measuring
 
 MODULE = "experiments.capacity.fits"
@@ -181,7 +181,7 @@ def page(facts: dict[str, Any], kept: list[dict[str, Any]]) -> str:
         "compiled the programs on a machine without such devices; they have not run:",
         "",
         "```",
-        measuring.introduction(facts),
+        report.introduction(facts),
         "```",
         "",
         f"With `{' '.join(FIELDS)}`. `change` is the cheapest that makes a config fit "

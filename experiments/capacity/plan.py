@@ -74,7 +74,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     Raises:
       UserError: an option that is missing, unknown or out of its range.
     """
-    parser = Parser("experiments.capacity.plan")
+    parser = Parser("experiments.capacity.plan", __doc__)
     parser.add_argument("--config", required=True, help="a config file")
     parser.add_argument(
         "--device",

@@ -50,7 +50,7 @@ def _main(argv: Sequence[str]) -> int:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options."""
-    parser = command_line.Parser("experiments.cbow.vectors")
+    parser = command_line.Parser("experiments.cbow.vectors", __doc__)
     parser.add_argument("--corpus", required=True, help="sources, between commas")
     parser.add_argument("--output", required=True, type=Path, help="a folder")
     parser.add_argument(

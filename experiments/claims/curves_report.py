@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bert_jax.runtime import terminal
-from experiments.lib import by_size
+from bert_jax.runtime.storage import write_atomically
+from experiments.lib import plots, report
 from experiments.lib.verdicts import Claim, Pair, Verdict, interval, judge
-from experiments.speed import measuring
 
 FINE, LTR = "fine-tuned", "left to right, fine-tuned"
 MEAN, CLS = "features, mean of pieces", "features, [CLS]"
@@ -52,7 +52,7 @@ def write(output: Path, found: Found, facts: Mapping[str, Any], draws: int) -> s
     columns = [f"{count}" for count in counts]
     judged = [judge(claim, scores, columns, draws) for claim in claims(counts, systems)]
     parts = [
-        measuring.introduction(facts),
+        report.introduction(facts),
         "Test accuracy in percent after the last epoch: mean over draws, +- half of "
         "the 95% interval\n"
         + terminal.table(
@@ -71,8 +71,7 @@ def write(output: Path, found: Found, facts: Mapping[str, Any], draws: int) -> s
                  | {"epochs": epochs} for key, epochs in found.items()],
         "claims": [_plain(verdict) for verdict in judged],
     }  # fmt: skip
-    by_size.write(output, results, text)
-    return f"{text}\n\nwritten: {output}/report.txt, results.json, *.png"
+    return f"{text}\n\n{report.write(output, results, text)}, *.png"
 
 
 def _cell(values: Mapping[int, float]) -> str:
@@ -93,7 +92,7 @@ def _verdict(verdict: Verdict) -> str:
     """The claim, its word, and each comparison's difference by number of examples."""
     rows = [
         (f"{part.pair.first} less {part.pair.second}", f"{int(part.pair.column):,}",
-         f"{part.mean:+.1f}", by_size.between(part.low, part.high, 1),
+         f"{part.mean:+.1f}", report.between(part.low, part.high, 1),
          part.word + (f" ({part.why})" if part.why else ""))
         for part in verdict.parts
     ]  # fmt: skip
@@ -114,7 +113,7 @@ def _plain(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def by_epoch(found: Found, system: str, count: int, name: str) -> by_size.Points:
+def by_epoch(found: Found, system: str, count: int, name: str) -> plots.Points:
     """A number after each epoch: mean over draws, half of the interval."""
     draws = [each for key, each in found.items() if key[:2] == (system, count)]
     points = []
@@ -165,9 +164,13 @@ def _draw(
         name: [(n, *_mean(list(scores[name, f"{n}"].values()))) for n in counts]
         for name in systems
     }
-    panel = ("Test accuracy after the last epoch", "%", lines)
-    by_size.draw(output / "examples.png", [panel], x="training examples", examples=True)
-    panels = []
+    panel = plots.Panel(
+        "Test accuracy after the last epoch",
+        *("training examples", "%", lines),
+        ticks=counts,
+        is_log=True,
+    )
+    figures = {"examples": [panel], "epochs": []}
     for count in dict.fromkeys((counts[0], counts[-1])):
         curves = {
             f"{side}, {system}": by_epoch(found, system, count, f"{side}_loss")
@@ -177,5 +180,7 @@ def _draw(
         }
         a_step = epochs_a_step(found, count)
         more = f", {a_step:.1f} epochs a step" if a_step > 1 else ""
-        panels.append((f"{count:,} examples{more}", "loss (nats)", curves))
-    by_size.draw(output / "epochs.png", panels, x="epochs", examples=False)
+        title = f"{count:,} examples{more}"
+        figures["epochs"].append(plots.Panel(title, "epochs", "loss (nats)", curves))
+    for name, panels in figures.items():
+        write_atomically(output / f"{name}.png", plots.save(plots.lines(panels)))

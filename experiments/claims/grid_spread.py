@@ -8,7 +8,8 @@
 Fine-tunes every point of the paper's grid on subsets of one GLUE task, the smaller ones
 within the larger, with the same seeds; the seeds of a point train in one program. Shows
 how far dev scores lie apart over the grid, beside how far seeds do at one point of it.
-The same command goes on where it stopped. docs/paper.md says how to read it.
+--size, --init_from and --config.FIELD=VALUE are those of experiments.paper.glue. The
+same command goes on where it stopped. docs/paper.md says how to read it.
 """
 
 import argparse
@@ -30,7 +31,15 @@ from bert_jax.tasks.glue.data import TASKS
 from bert_jax.workdir import metrics
 from experiments.claims import spread_report
 from experiments.claims.spread_report import Point
-from experiments.lib import by_size, command_line, ending, execution, progress, running
+from experiments.lib import (
+    by_size,
+    command_line,
+    ending,
+    execution,
+    progress,
+    report,
+    running,
+)
 from experiments.lib.runs import Run, digest
 from experiments.paper import glue
 
@@ -45,8 +54,8 @@ def _main(argv: Sequence[str]) -> int:
     texts = subsets(options)
     runs = plan(options, fields, texts)
     execution.check(list(runs.values()))
-    print(progress.overview(list(runs.values())))
     if options.plan:
+        print(progress.overview(list(runs.values())))
         return 0
     command_line.require("matplotlib", "report", "the plots need matplotlib")
     for folder, files in texts.values():
@@ -54,16 +63,17 @@ def _main(argv: Sequence[str]) -> int:
             if not (folder / name).exists():
                 write_atomically(folder / name, text)
 
-    def report() -> str:
+    def said(errors: Mapping[Path, str]) -> str:
+        del errors  # there are none
         points = list(dict.fromkeys(point for _, point in runs))
         found = {
             count: np.stack([scores(options.task, runs[count, p]) for p in points])
             for count in texts
         }
-        facts = by_size.facts("experiments.claims.grid_spread", argv)
+        facts = report.facts("experiments.claims.grid_spread", argv)
         return spread_report.write(options, points, found, facts)
 
-    return by_size.finish(list(runs.values()), options.output, report)
+    return execution.finish(list(runs.values()), options, said)
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -72,17 +82,13 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     Raises:
       UserError: see `glue.parse`; no subsets can be drawn of the task.
     """
-    parser = command_line.Parser(
-        "experiments.claims.grid_spread",
-        epilog="--size, --init_from and --config.FIELD=VALUE as experiments.paper.glue",
-    )
+    parser = command_line.Parser("experiments.claims.grid_spread", __doc__)
     parser.add_argument("--data", required=True, help="GLUE's folder")
     parser.add_argument("--task", default="sst2")
     parser.add_argument("--examples", default="500,2000,8000,32000,all")
     parser.add_argument("--batch_sizes", default="16,32")
     parser.add_argument("--seeds", default=3, type=int, help="at each point")
-    parser.add_argument("--output", default="runs/grid_spread", type=Path)
-    parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
+    parser.add_run_options("runs/grid_spread")
     parser.add_argument("--learning_rates", default="5e-5,3e-5,2e-5")
     parser.add_argument("--epochs", default="2,3,4")
     own, rest = parser.parse_known_args(argv)
@@ -174,7 +180,7 @@ def plan(
     for count, (folder, _) in texts.items():
         given = argparse.Namespace(**{**vars(options), "data": str(folder.parent)})
         for batch, rate, epochs in points:
-            run = glue.Run(options.task, rate, epochs, 0)
+            run = glue.Point(options.task, rate, epochs, 0)
             own = (
                 *glue.arguments(run, given, fields),
                 f"--config.train.batch_size={batch}",

@@ -277,7 +277,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> str:
-    parser = command_line.Parser("experiments.claims.leak")
+    parser = command_line.Parser("experiments.claims.leak", __doc__)
     parser.add_argument(
         "--text", default="pydocs", help="a source, as in corpus.sources"
     )

@@ -29,7 +29,7 @@ from bert_jax.workdir import metrics
 from experiments.claims import both_losses, curves_report, frozen_vectors, review_sets
 from experiments.claims.curves_report import CLS, FINE, LTR, MEAN, Key, Series
 from experiments.claims.review_sets import Data
-from experiments.lib import by_size, command_line, ending, execution, kept, progress
+from experiments.lib import command_line, ending, execution, kept, progress, report
 from experiments.lib.runs import Run, digest
 from experiments.paper.tables import SIZES
 
@@ -56,19 +56,20 @@ def _main(argv: Sequence[str]) -> int:
     data = review_sets.read(options)
     runs = plan(options, fields, data)
     execution.check(list(runs.values()))
-    print(progress.overview(list(runs.values())))
     if options.plan:
+        print(progress.overview(list(runs.values())))
         return 0
     command_line.require("matplotlib", "report", "the plots need matplotlib")
     data.write(options)
 
-    def report() -> str:
+    def said(errors: Mapping[Path, str]) -> str:
+        del errors  # there are none
         found = {key: series(run, key[1]) for key, run in runs.items()}
         found |= frozen(options, fields, data)
-        facts = by_size.facts("experiments.claims.learning_curves", argv)
+        facts = report.facts("experiments.claims.learning_curves", argv)
         return curves_report.write(options.output, found, facts, options.draws)
 
-    return by_size.finish(list(runs.values()), options.output, report)
+    return execution.finish(list(runs.values()), options, said)
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -78,7 +79,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
       UserError: an option or field that does not exist or that this sets itself;
         weights that are missing, or of the other direction.
     """
-    parser = command_line.Parser("experiments.claims.learning_curves")
+    parser = command_line.Parser("experiments.claims.learning_curves", __doc__)
     parser.add_argument("--data", required=True, help="aclImdb, or {train,test}.jsonl")
     parser.add_argument("--init_from", required=True, help="masked LM")
     parser.add_argument("--ltr", default="", help="left to right; empty: left out")
@@ -87,8 +88,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--draws", default=5, type=int, help="of the examples")
     parser.add_argument("--seeds", default=2, type=int, help="restarts on each set")
     parser.add_argument("--epochs", default=10.0, type=float)
-    parser.add_argument("--output", default="runs/learning_curves", type=Path)
-    parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
+    parser.add_run_options("runs/learning_curves")
     options, fields = command_line.with_fields(parser, argv, _SET)
     command_line.check_counts(options, "draws", "seeds", "epochs")
     for option, causal in (("init_from", False), ("ltr", True)):

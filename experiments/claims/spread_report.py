@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_jax.runtime import terminal
+from bert_jax.runtime.storage import write_atomically
 from bert_jax.tasks.glue.data import TASKS
-from experiments.lib import by_size
+from experiments.lib import plots, report
 from experiments.lib.verdicts import Claim, Pair, Verdict, interval, judge
-from experiments.speed import measuring
 
 _LARGE = 100_000  # "100k+ labeled training examples"
 _TEXT = "Large data sets are far less sensitive to the choice of hyper-parameters"
@@ -85,21 +85,26 @@ def write(
     verdict = judged({count: each.parts for count, each in spreads.items()})
     text = "\n\n".join(
         [
-            measuring.introduction(facts),
+            report.introduction(facts),
             _table(options, points[middle], spreads),
             *([said(verdict, max(found))] if verdict else []),
         ]
     )
-    lines: dict[str, by_size.Points] = {
+    lines: dict[str, plots.Points] = {
         "over the grid": [(n, *_mean(s.deviations)) for n, s in spreads.items()],
         "over the grid, without the seeds' chance": [
             (n, _root(s.variance), 0.0) for n, s in spreads.items()
         ],
         "over seeds at one point": [(n, s.seeds, 0.0) for n, s in spreads.items()],
     }
-    panel = ("Standard deviation of dev scores", "points", lines)
+    panel = plots.Panel(
+        "Standard deviation of dev scores",
+        *("training examples", "points", lines),
+        ticks=sorted(found),
+        is_log=True,
+    )
     name = options.output / "spread.png"
-    by_size.draw(name, [panel], x="training examples", examples=True)
+    write_atomically(name, plots.save(plots.lines([panel])))
     results = {
         **facts,
         "points": [list(point) for point in points],
@@ -107,8 +112,7 @@ def write(
         "verdict": verdict.word if verdict else None,
         "difference": verdict.parts[0]._asdict() if verdict else None,
     }
-    by_size.write(options.output, results, text)
-    return f"{text}\n\nwritten: {options.output}/report.txt, results.json, *.png"
+    return f"{text}\n\n{report.write(options.output, results, text)}, {name}"
 
 
 def judged(parts: Mapping[int, Float[np.ndarray, "seeds"]]) -> Verdict | None:
@@ -131,7 +135,7 @@ def said(verdict: Verdict, most: int) -> str:
     """The verdict in words, with its interval."""
     (part,) = verdict.parts
     few, many = (f"{int(name):,}" for name in part.pair[:2])
-    ends = by_size.between(part.low, part.high, 2)
+    ends = report.between(part.low, part.high, 2)
     lines = [
         f"{verdict.claim.text} (appendix A.3): {verdict.word} at this size",
         f"variance of the grid, {few} examples less {many}: {part.mean:+.2f} points "

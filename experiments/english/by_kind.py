@@ -18,14 +18,14 @@ from typing import Any
 
 import jax
 
-from bert_jax.config.phases import Phase, phases
+from bert_jax.config.phases import PhaseFields, phases
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.training import compilation, sharding
 from experiments.english import held_out
 from experiments.english.held_out import HeldOut, Opened
-from experiments.lib import by_size, command_line, ending
+from experiments.lib import command_line, ending, report
 
 ALL = "all"
 
@@ -57,7 +57,7 @@ def run(argv: Sequence[str]) -> str:
         total = model.task.results("dev", fetched).scores
         counts = [{k: v[k] for k in ("documents", "sentences")} for v in found.values()]
         found[ALL] = {**total, **{k: sum(c[k] for c in counts) for k in counts[0]}}
-    facts = by_size.facts("experiments.english.by_kind", argv)
+    facts = report.facts("experiments.english.by_kind", argv)
     results = {
         "facts": facts,
         "length": phase.max_seq_length,
@@ -72,7 +72,7 @@ def run(argv: Sequence[str]) -> str:
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """The options, and --config.FIELD=VALUE."""
-    parser = command_line.Parser("experiments.english.by_kind")
+    parser = command_line.Parser("experiments.english.by_kind", __doc__)
     parser.add_argument("--init_from", required=True, help="a run or a model folder")
     parser.add_argument("--length", default=0, type=int, help="that of a phase")
     parser.add_argument("--output", default="", help="a file of JSON to write")
@@ -81,7 +81,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def scores(
     model: Opened,
-    phase: Phase,
+    phase: PhaseFields,
     documents: list,
     held: HeldOut,
     compiled: dict[tuple, Any],
@@ -147,7 +147,7 @@ def text(results: Mapping[str, Any]) -> str:
     )
 
 
-def _phase(model: Opened, length: int) -> Phase:
+def _phase(model: Opened, length: int) -> PhaseFields:
     there = {phase.max_seq_length: phase for phase in phases(model.task.config)}
     if length and length not in there:
         raise UserError(

@@ -35,7 +35,7 @@ from bert_jax.runtime.storage import write_atomically
 from bert_jax.training import compilation, sharding
 from experiments.english import held_out
 from experiments.english.held_out import HeldOut, Opened
-from experiments.lib import by_size, command_line, ending
+from experiments.lib import command_line, ending, report
 
 WORDS = (8, 30)  # of a sentence
 # Words are taken from these places in the order of counts: no function words, and none
@@ -93,7 +93,7 @@ def run(argv: Sequence[str]) -> str:
             RANDOM: choose(model, random, items),
             FREQUENT: most_frequent(usual),
         }
-    facts = by_size.facts("experiments.english.cloze", argv)
+    facts = report.facts("experiments.english.cloze", argv)
     results = {
         "facts": facts,
         "items": [
@@ -108,7 +108,7 @@ def run(argv: Sequence[str]) -> str:
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """The options, and --config.FIELD=VALUE."""
-    parser = command_line.Parser("experiments.english.cloze")
+    parser = command_line.Parser("experiments.english.cloze", __doc__)
     parser.add_argument("--init_from", required=True, help="a run or a model folder")
     parser.add_argument("--items", default=200, type=int)
     parser.add_argument("--output", default="", help="a file of JSON to write")

@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-    parser = command_line.Parser("experiments.english.docstrings")
+    parser = command_line.Parser("experiments.english.docstrings", __doc__)
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--each", default=300, type=int, help="paragraphs a package")
     options = parser.parse_args(argv)

@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.config import configuration
-from bert_jax.config.phases import Phase
+from bert_jax.config.phases import PhaseFields
 from bert_jax.convert import weights
 from bert_jax.data import chunks, corpus, loader, overlap, pairs, shards, workers
 from bert_jax.data.corpus import Document
@@ -193,7 +193,7 @@ def kind_of(name: str) -> str:
 @contextlib.contextmanager
 def batches(
     config: ConfigDict,
-    phase: Phase,
+    phase: PhaseFields,
     documents: list[list[Document]],
     held: HeldOut,
     tokenizer: Tokenizer,

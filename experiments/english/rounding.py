@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> str:
     Raises:
       UserError: two models are not given, or have other vocabularies; no text.
     """
-    parser = command_line.Parser("experiments.english.rounding")
+    parser = command_line.Parser("experiments.english.rounding", __doc__)
     parser.add_argument("--models", required=True, help="two, between a comma")
     parser.add_argument("--texts", required=True, type=Path, help="one a line")
     options = parser.parse_args(argv)

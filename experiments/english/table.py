@@ -26,7 +26,7 @@ from bert_jax.runtime import storage, terminal, untrusted
 from bert_jax.workdir import metrics
 from experiments.english import rows
 from experiments.english.rows import COLUMNS, NOTE, RANDOM, TRAINED, Score
-from experiments.lib import by_size, command_line, ending, execution, progress
+from experiments.lib import command_line, ending, execution, progress, report
 from experiments.lib.running import ROOT
 from experiments.lib.runs import Run, digest
 from experiments.paper import tasks
@@ -49,24 +49,17 @@ def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     found, missing = data(options)
     runs = plan(options, fields, found)
-    print(progress.overview(list(runs.values())), flush=True)
     for name, why in missing.items():
         print(f"left out: {name}: {why}", flush=True)
     if options.plan:
+        print(progress.overview(list(runs.values())))
         return 0
-    with execution.alone(options.output) as lock:
-        errors: dict[Path, str] = {}
-        status = execution.run_all(list(runs.values()), errors, lock)
-        print(report(options, argv, runs))
-        if status:
-            terminal.say("stopped; the same command goes on there")
-            return status
-        for folder, error in errors.items():
-            raise UserError(
-                f"{len(errors)} of {len(runs)} runs failed, the first {folder}: "
-                f"{error}; the same command tries them again"
-            )
-    return 0
+    return execution.finish(
+        list(runs.values()),
+        options,
+        lambda errors: written(options, argv, runs),
+        partial=True,
+    )
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -76,15 +69,14 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
       UserError: an option or field that does not exist, or that this sets itself; no
         weights.
     """
-    parser = command_line.Parser("experiments.english.table")
+    parser = command_line.Parser("experiments.english.table", __doc__)
     parser.add_argument("--init_from", required=True, help="a run or a model folder")
     parser.add_argument("--data", required=True, help="folders, between commas")
     parser.add_argument("--tasks", default="", help=", ".join(COLUMNS))
     parser.add_argument("--size", default="tiny", choices=tuple(SIZES))
     parser.add_argument("--seeds", default=5, type=int)
     parser.add_argument("--steps", default="", help="checkpoints of the run, or all")
-    parser.add_argument("--output", default="runs/english-table", type=Path)
-    parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
+    parser.add_run_options("runs/english-table")
     options, fields = command_line.with_fields(parser, argv, _SET)
     if options.seeds < 1:
         raise UserError(f"--seeds={options.seeds}: at least 1 is required")
@@ -188,7 +180,7 @@ def plan(
 def scores(run: Run, column: Column) -> Score:
     """A run's last scores on dev; none before its end."""
     found: dict[int, float] = {}
-    if not (run.folder / "result.json").exists():
+    if not run.is_done:
         return Score(found)
     for folder in sorted(run.folder.glob("seed_*")) or [run.folder]:
         lines = metrics.read(folder, column.split)
@@ -197,7 +189,7 @@ def scores(run: Run, column: Column) -> Score:
     return Score(found)
 
 
-def report(
+def written(
     options: argparse.Namespace,
     argv: Sequence[str],
     runs: Mapping[tuple[str, str], Run],
@@ -210,22 +202,21 @@ def report(
     else:
         floors = {task: _baseline(runs[TRAINED, task]) for task in names}
         table = terminal.table(*rows.compared(found, names, floors))
-    facts = by_size.facts("experiments.english.table", argv)
+    facts = report.facts("experiments.english.table", argv)
     about = "\n".join(f"{name}: {said}" for name, said in facts.items())
     note = NOTE.format(seeds=options.seeds)
     text = "\n\n".join([table, note, about])
     results: dict[str, dict[str, dict[int, float]]] = {}
     for (system, task), score in found.items():
         results.setdefault(task, {})[system] = dict(score.seeds)
-    by_size.write(options.output, {"facts": facts, "scores": results}, text)
-    return f"{text}\n\nwritten: {options.output / 'report.txt'}, results.json beside it"
+    contents = {"facts": facts, "scores": results}
+    return f"{text}\n\n{report.write(options.output, contents, text)}"
 
 
 def _baseline(run: Run) -> float | None:
     """The majority class's score, as the run has printed it, in points."""
-    path = run.folder / "result.json"
     column = COLUMNS[run.kind]
-    said = read_json(path).get("baseline", {}) if path.exists() else {}
+    said = read_json(run.result).get("baseline", {}) if run.is_done else {}
     value = said.get(column.split, {}).get(column.score)
     return None if value is None else column.scale * value
 

@@ -11,13 +11,11 @@ or .svg. Needs matplotlib: pip install -e '.[report]'.
 """
 
 import argparse
-import io
 import json
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -25,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import output, write_atomically
-from experiments.lib import command_line, ending
+from experiments.lib import command_line, ending, plots
 
 FORMATS = ("png", "pdf", "svg")
 INCHES = 0.22  # of a token's side; a number of two digits fits into it
@@ -65,7 +63,7 @@ def _main(argv: Sequence[str]) -> int:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options."""
-    parser = command_line.Parser("experiments.insight.attention_plot")
+    parser = command_line.Parser("experiments.insight.attention_plot", __doc__)
     parser.add_argument("--input", required=True, type=Path, help="NAME.safetensors")
     parser.add_argument("--row", type=int, default=0, help="of the input; default 0")
     parser.add_argument("--part", type=int, default=0, help="of the row; default 0")
@@ -126,13 +124,17 @@ def picture(head: Head, title: str, kind: str) -> bytes:
     Args:
       kind: one of FORMATS.
     """
-    from matplotlib.figure import Figure
-
     count = len(head.tokens)
     side = max(2.0, count * INCHES)
-    figure = Figure(figsize=(side + 1.5, side + 1.5), layout="constrained")
-    axes = figure.add_subplot()
+    with plots.drawn(1, side + 1.1, side + 1.5) as (figure, (axes,)):
+        _draw(axes, head)
+        axes.set_title(title)
+    return plots.save(figure, kind, min(DPI, PIXELS / (side + 1.5)))
+
+
+def _draw(axes: Any, head: Head) -> None:
     axes.imshow(head.probabilities, cmap="Greys", vmin=0, vmax=1)
+    count = len(head.tokens)
     # A dollar sign would begin a formula.
     names = [token[:TOKEN].replace("$", r"\$") for token in head.tokens]
     axes.set_xticks(range(count), names, rotation=90, fontsize=8)
@@ -141,7 +143,6 @@ def picture(head: Head, title: str, kind: str) -> bytes:
     axes.xaxis.set_label_position("top")
     axes.set_xlabel("at this token")
     axes.set_ylabel("this token looks")
-    axes.set_title(title, fontsize=10)
     if count <= NUMBERS:
         for (row, column), value in np.ndenumerate(head.probabilities):
             if value >= 0.005:
@@ -152,16 +153,6 @@ def picture(head: Head, title: str, kind: str) -> bytes:
                     fontsize=6,
                     color="white" if value > 0.5 else "black",
                 )
-    buffer = io.BytesIO()
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        figure.savefig(buffer, format=kind, dpi=min(DPI, PIXELS / (side + 1.5)))
-    for told in found:
-        if "Glyph" not in str(told.message):
-            warnings.warn_explicit(told.message, told.category, __file__, 0)
-    if any("Glyph" in str(told.message) for told in found):
-        print("warning: the font lacks characters of some tokens", file=sys.stderr)
-    return buffer.getvalue()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
-from experiments.lib.layer_plots import Line
+from experiments.lib.plots import Panel
 from experiments.lib.verdicts import interval
 
 # scikit-learn's default strength of the L2 penalty: the same for all layers, not tuned.
@@ -199,16 +199,18 @@ def note(parts: int) -> str:
     )
 
 
-def lines(found: Mapping[str, Any]) -> tuple[list[Line], dict[str, float]]:
+def panel(title: str, found: Mapping[str, Any]) -> Panel:
     """A probe's accuracies and controls by layer, and its baselines, in percent."""
     layers = found["layers"]
-    drawn = [
-        Line(
-            name,
-            [100 * layer[name]["mean"] for layer in layers],
-            [100 * layer[name]["reach"] for layer in layers],
-        )
+    lines = {
+        name: [
+            (number, 100 * layer[name]["mean"], 100 * layer[name]["reach"])
+            for number, layer in enumerate(layers)
+        ]
         for name in ("accuracy", "control")
         if name in layers[0]
-    ]
-    return drawn, {k: 100 * x["mean"] for k, x in found["baselines"].items()}
+    }
+    levels = {name: 100 * x["mean"] for name, x in found["baselines"].items()}
+    ticks = range(len(layers))
+    x = "layer (0: the embeddings)"
+    return Panel(title, x, "percent", lines, levels, ticks=ticks)

@@ -31,7 +31,7 @@ from bert_jax.runtime import storage, terminal
 from bert_jax.tasks.glue import data as glue
 from bert_jax.tasks.ner import conll
 from experiments.insight import probe_fits
-from experiments.lib import command_line, ending, kept, layer_plots
+from experiments.lib import command_line, ending, kept, plots
 from experiments.lib.vectors import Reader
 from experiments.paper.feature_cache import weights_digest
 
@@ -74,7 +74,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     Raises:
       UserError: nothing to probe for, or a number that is too small.
     """
-    parser = command_line.Parser("experiments.insight.probes")
+    parser = command_line.Parser("experiments.insight.probes", __doc__)
     parser.add_argument("--init_from", required=True, help="a run, or a folder")
     parser.add_argument("--train", default="", help="words and tags in columns")
     parser.add_argument("--dev", default="")
@@ -113,9 +113,8 @@ def run(options: argparse.Namespace) -> str:
     text = json.dumps({"command": command, "probes": found}, indent=1) + "\n"
     storage.write_atomically(options.output / "results.json", text)
     if options.plot:
-        panels = {title: probe_fits.lines(found[title]) for title in found}
-        picture = layer_plots.layers(panels)
-        storage.write_atomically(options.output / "probes.png", picture)
+        figure = plots.lines([probe_fits.panel(title, x) for title, x in found.items()])
+        storage.write_atomically(options.output / "probes.png", plots.save(figure))
     tables = [probe_fits.table(title, x) for title, x in found.items()]
     return "\n\n".join((*tables, probe_fits.note(options.parts)))
 

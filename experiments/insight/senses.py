@@ -30,7 +30,7 @@ from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import storage, terminal
 from experiments.insight import sense_scores, word2vec
-from experiments.lib import command_line, ending, layer_plots
+from experiments.lib import command_line, ending, plots
 from experiments.lib.vectors import Reader
 
 TABLE, CONTEXT = "table of pieces", "word2vec, other words"
@@ -57,7 +57,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     Raises:
       UserError: the word is not one word.
     """
-    parser = command_line.Parser("experiments.insight.senses")
+    parser = command_line.Parser("experiments.insight.senses", __doc__)
     parser.add_argument("--init_from", required=True, help="a run, or a folder")
     parser.add_argument("--word", required=True)
     parser.add_argument("--sentences", required=True, help="SENSE, tab, sentence")
@@ -100,8 +100,8 @@ def run(options: argparse.Namespace) -> str:
     text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
     storage.write_atomically(path, text)
     if options.plot:
-        picture = layer_plots.senses(_panels(found), senses)
-        storage.write_atomically(path.with_suffix(".png"), picture)
+        figure = plots.scatter(_panels(found), senses)
+        storage.write_atomically(path.with_suffix(".png"), plots.save(figure))
     return table(results)
 
 
@@ -203,7 +203,21 @@ def _panels(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What is plotted: layer 0, the middle one, the last, and word2vec."""
     layers = [name for name in found if name not in (TABLE, CONTEXT)]
     names = [layers[0], layers[len(layers) // 2], layers[-1]]
-    return {name: found[name] for name in (*names, CONTEXT) if name in found}
+    chosen = (name for name in (*names, CONTEXT) if name in found)
+    return {name: principal(found[name]) for name in chosen}
+
+
+def principal(
+    vectors: Float[np.ndarray, "sentences size"],
+) -> Float[np.ndarray, "sentences 2"]:
+    """The two largest principal components; zeros where there are none."""
+    centred = np.asarray(vectors, np.float64)
+    centred = centred - centred.mean(axis=0)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    found = np.zeros((len(centred), 2))
+    count = min(2, len(sizes))
+    found[:, :count] = left[:, :count] * sizes[:count]
+    return found
 
 
 def table(results: dict[str, Any]) -> str:

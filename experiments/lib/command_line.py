@@ -2,20 +2,55 @@
 
 import argparse
 import importlib.util
+import re
 from collections.abc import Container, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 
 
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as the rest of the project does."""
+class _Help(
+    argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter
+):
+    """Leaves a description as it is; says an option's default where it has one."""
 
-    def __init__(
-        self, prog: str, description: str | None = None, epilog: str | None = None
-    ) -> None:
-        super().__init__(prog, None, description, epilog, allow_abbrev=False)
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default in (None, "", [], False, 0):
+            return action.help
+        return super()._get_help_string(action)
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as the rest of the project does.
+
+    Args:
+      prog: `experiments.ROOM.NAME`.
+      description: the module's docstring; its examples are what --help shows first.
+    """
+
+    def __init__(self, prog: str, description: str | None) -> None:
+        # In the docstring a backslash joins a command's lines; here they stand apart.
+        parted = re.sub(r"(\S) {2,}(?=\S)", "\\1 \\\\\n        ", description or "")
+        super().__init__(
+            f"python -m {prog}",
+            description=parted,
+            formatter_class=_Help,
+            allow_abbrev=False,
+        )
+
+    def add_run_options(self, output: str) -> None:
+        """--output, --plan and --verbose, of a command that trains.
+
+        Args:
+          output: the default of --output.
+        """
+        self.add_argument("--output", default=output, type=Path, help="a folder")
+        self.add_argument("--plan", action="store_true", help="show it, run nothing")
+        self.add_argument(
+            "--verbose", action="store_true", help="also print what the runs print"
+        )
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
         for text in args or ():
@@ -40,6 +75,13 @@ def check_counts(options: argparse.Namespace, *names: str) -> None:
             raise UserError(f"--{name}={value}: must be from 1 to 10,000")
 
 
+def missing(module: str, extra: str) -> str:
+    """How to install a module of an extra where it is missing; else empty."""
+    if importlib.util.find_spec(module) is not None:
+        return ""
+    return f"pip install -e '.[{extra}]'"
+
+
 def require(module: str, extra: str, what: str) -> None:
     """Raises UserError, with how to install it, where a module of an extra is missing;
     to be called before anything runs.
@@ -47,8 +89,8 @@ def require(module: str, extra: str, what: str) -> None:
     Args:
       what: needs it, and its name: "the plots need matplotlib".
     """
-    if importlib.util.find_spec(module) is None:
-        raise UserError(f"{what}: pip install -e '.[{extra}]'")
+    if how := missing(module, extra):
+        raise UserError(f"{what}: {how}")
 
 
 def require_bert(init_from: str, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs what remains of a plan, one process at a time."""
+"""Runs what remains of a plan, one process at a time: a line each, then a report."""
 
 import contextlib
 import fcntl
@@ -7,11 +7,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, printable
 from bert_jax.runtime import temporary, terminal
 from bert_jax.runtime.storage import make_folder, write_atomically
 from experiments.lib import progress, running
@@ -60,31 +60,118 @@ def check(runs: Sequence[Run]) -> None:
             running.check(run.arguments, has_steps=not run.words)
 
 
-def run_all(runs: Sequence[Run], errors: dict[Path, str], lock: int) -> int:
+def finish(
+    runs: Sequence[Run],
+    options: Any,
+    report: Callable[[Mapping[Path, str]], str],
+    *,
+    partial: bool = False,
+) -> int:
+    """Runs what is not done, then prints the report; gives the exit status.
+
+    Args:
+      options: `output`, the folder of everything, and `verbose`: what the runs print.
+      report: gets the error of each run that failed, by folder; returns what to print.
+      partial: reports even if runs failed or a signal stopped them.
+
+    Raises:
+      UserError: another start is at work in the folder.
+    """
+    errors: dict[Path, str] = {}
+    with alone(options.output) as lock:
+        status = run_all(runs, errors, lock, verbose=options.verbose)
+        if partial or not (status or errors):
+            print(report(errors))
+    if status:
+        terminal.say("stopped; the same command goes on there")
+    elif errors:
+        folder, error = next(iter(errors.items()))
+        count = f"{len(errors)} of {len(runs)} runs failed, the first {folder}"
+        again = "the same command tries them again"
+        terminal.say(f"error: {printable(f'{count}: {error}')}; {again}")
+        status = 2
+    return status
+
+
+def run_all(
+    runs: Sequence[Run], errors: dict[Path, str], lock: int, *, verbose: bool = False
+) -> int:
     """Runs what is not done.
 
     Args:
       errors: gets the error of each run that failed, by folder.
       lock: see `alone`.
+      verbose: prints what the runs print.
 
     Returns:
       0, or the status to end with where a signal stopped a run.
     """
+    terminal.say(progress.estimate(runs))
+    if not (verbose or all(run.is_done for run in runs)):
+        terminal.say("what each prints is in FOLDER.log; with --verbose also here")
     for number, run in enumerate(runs, 1):
-        if (run.folder / "result.json").exists():
+        if run.is_done:
             continue
         if failed := [folder for folder in run.needs if folder in errors]:
             errors[run.folder] = f"not run: {failed[0]} failed"
             continue
         begin = f"run {number} of {len(runs)}: {run.folder}"
-        terminal.say(f"{begin} ({progress.estimate(runs)})")
-        status, error = _run(run, lock)
-        if status in _STOPPED:
-            return _STOPPED[status]
-        if error:
-            errors[run.folder] = error
-            terminal.say(f"failed: {run.folder}: {error}")
+        with _Line(begin, verbose=verbose) as line:
+            status, error = _run(run, lock, line.show)
+            if status in _STOPPED:
+                return _STOPPED[status]
+            if error:
+                errors[run.folder] = error
+                line.said = f"failed: {error}"
+            else:
+                line.said = progress.outcome(run, runs)
     return 0
+
+
+class _Line:
+    """The line of a run: begun as it starts, ended as it ends; in a terminal it shows
+    the last line of the log meanwhile.
+
+    Args:
+      verbose: all that the run prints stands between the two.
+
+    Attributes:
+      said: the end of the line.
+    """
+
+    def __init__(self, text: str, *, verbose: bool):
+        self._text, self._verbose, self._last = printable(text), verbose, b"\n"
+        self.said = "stopped"
+        self._live = sys.stderr.isatty() and not verbose
+        self._put(self._text + "\n" * verbose)
+
+    def show(self, printed: bytes) -> None:
+        """Takes what the run has printed."""
+        if self._verbose:
+            self._last = printed[-1:] or self._last
+            sys.stderr.buffer.write(printed)
+            sys.stderr.flush()
+        elif self._live and (
+            lines := printed.decode(errors="replace").split("\n")[:-1]
+        ):
+            room = terminal.width() - 1
+            self._put(f"\r{f'{self._text}: {printable(lines[-1])}'[:room]}\x1b[K")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        begin = f": {printable(self.said)}"
+        if self._verbose:
+            # A full disk may have cut the log off within a line.
+            begin = "\n" * (self._last != b"\n") + self._text + begin
+        elif self._live:
+            begin = f"\r\x1b[K{self._text}{begin}"
+        self._put(f"{begin}\n")
+
+    def _put(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def command(run: Run) -> list[str]:
@@ -98,7 +185,7 @@ def command(run: Run) -> list[str]:
     return [*MAIN, *run.arguments, *steps, f"--workdir={run.folder}"]
 
 
-def _run(run: Run, lock: int) -> tuple[int, str]:
+def _run(run: Run, lock: int, show: Callable[[bytes], object]) -> tuple[int, str]:
     """Runs it to its end; returns its status, and its error if it failed."""
     failed, log = run.beside(".failed.json"), run.beside(".log")
     failed.unlink(missing_ok=True)
@@ -106,10 +193,10 @@ def _run(run: Run, lock: int) -> tuple[int, str]:
     start, status = time.monotonic(), 0
     if run.words and not run.budget.exists():
         first = [*BUDGET, *run.arguments, f"--words={run.words}"]
-        status = running.wait([*first, f"--output={run.budget}"], log, [lock])
+        status = running.wait([*first, f"--output={run.budget}"], log, [lock], show)
         start = time.monotonic()
     if not status:
-        status = running.wait(command(run), log, [lock])
+        status = running.wait(command(run), log, [lock], show)
     seconds = time.monotonic() - start
     text = log.read_bytes()[logged:]
     if status in _STOPPED:
@@ -120,7 +207,7 @@ def _run(run: Run, lock: int) -> tuple[int, str]:
         result["devices"] = devices[1].decode() if devices else ""
         result["baseline"] = _baseline(text.decode(errors="replace"))
         make_folder(run.folder)
-        write_atomically(run.folder / "result.json", _json(result))
+        write_atomically(run.result, _json(result))
         return 0, ""
     error = _last_error(text.decode(errors="replace"), status)
     write_atomically(failed, _json({**result, "status": status, "error": error}))

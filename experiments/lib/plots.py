@@ -1,171 +1,212 @@
-"""The report's plots, as inline SVG; told apart by shape, so that grey is enough."""
+"""Plots as SVG, PNG or PDF; told apart by shape, so that grey is enough."""
 
+import contextlib
 import io
 import math
-from typing import Any
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import matplotlib
+import numpy as np
+from jaxtyping import Float
 
-matplotlib.use("Agg")
-
-from matplotlib.figure import Figure
-
-from experiments.lib.verdicts import Verdict, interval
-from experiments.paper.results import Results
-from experiments.paper.systems import Column
+from bert_jax.runtime import terminal
+from experiments.lib.verdicts import interval
 
 STYLE: Any = {
     "font.size": 10,
     "font.family": "DejaVu Sans",
+    "axes.titlesize": 10,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "legend.fontsize": 9,
+    "legend.frameon": False,
     "svg.fonttype": "path",
     "svg.hashsalt": "bert",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "savefig.bbox": "tight",
 }
-# Which would name addresses: the report needs none.
-_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-MARKS = ("o", "s", "^", "D", "v", "P", "X")
-_GREYS = ("black", "0.55", "0.3")
+_DPI = 150
 _INCH_A_ROW = 0.34
+# Of the lines of a panel, in turn: the marks and their colours.
+_MARKS = (
+    *(("o", "black"), ("s", "0.55"), ("^", "white"), ("D", "0.8")),
+    *(("v", "black"), ("P", "0.55"), ("X", "white")),
+)
+_STROKES = ("-", "--", "-.", ":")
+# Of a line: x, mean, and half of its interval (0: none).
+Points = Sequence[tuple[float, float, float]]
 
 
-def svg(figure: Figure) -> str:
-    """A figure as an SVG element."""
-    file = io.StringIO()
+class Panel(NamedTuple):
+    """Lines over one axis.
+
+    Attributes:
+      lines: by name.
+      levels: dotted horizontal lines, by name.
+      bands: the lowest and highest value at each of a line's points, by its name.
+      ticks: of the x axis; empty: as they fall.
+      is_log: the x axis is logarithmic.
+    """
+
+    title: str
+    x: str
+    y: str
+    lines: Mapping[str, Points]
+    levels: Mapping[str, float] = {}
+    bands: Mapping[str, Sequence[tuple[float, float]]] = {}
+    ticks: Sequence[float] = ()
+    is_log: bool = False
+
+
+@contextlib.contextmanager
+def drawn(
+    panels: int, width: float, height: float, *, below: bool = False
+) -> Iterator[tuple[Any, list[Any]]]:
+    """A figure and its panels, side by side.
+
+    Args:
+      width, height: of a panel, in inches.
+      below: one below the other.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context(STYLE):
-        figure.savefig(file, format="svg", metadata=_NO_METADATA)
-    text = file.getvalue()
+        shape, size = (1, panels), (0.4 + width * panels, height)
+        if below:
+            shape, size = shape[::-1], (0.4 + width, height * panels)
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure, list(figure.subplots(*shape, squeeze=False).flat)
+
+
+def save(figure: Any, kind: str = "png", dpi: float = _DPI) -> bytes:
+    """The file of a figure; says so if its font lacks characters.
+
+    Args:
+      kind: png, pdf or svg.
+    """
+    import matplotlib
+
+    file = io.BytesIO()
+    # Names addresses otherwise, which a report needs none of.
+    names = ("Creator", "Date", "Format", "Type") if kind == "svg" else ()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        with matplotlib.rc_context(STYLE):
+            figure.savefig(
+                *(file,),
+                format=kind,
+                dpi=dpi,
+                metadata=dict.fromkeys(names),
+            )
+    for told in found:
+        if "Glyph" not in str(told.message):
+            warnings.warn_explicit(told.message, told.category, __file__, 0)
+    if any("Glyph" in str(told.message) for told in found):
+        terminal.say("the plot's font lacks characters of some names")
+    return file.getvalue()
+
+
+def svg(figure: Any) -> str:
+    """A figure as an SVG element."""
+    text = save(figure, "svg").decode()
     return text[text.index("<svg") :]
 
 
-def scores(found: Results) -> list[Figure]:
-    """For each column: every seed, the mean and its 95% interval."""
-    return [
-        _column(found, column)
-        for column in found.columns
-        if any(found.cells[s.name, column.key].seeds for s in found.table.systems)
-    ]
-
-
-def _column(found: Results, column: Column) -> Figure:
-    systems = found.table.systems
-    with matplotlib.rc_context(STYLE):
-        size = (4.6, 0.9 + _INCH_A_ROW * len(systems))
-        figure = Figure(figsize=size, layout="constrained")
-        panel = figure.subplots()
-        panel.set_title(column.title, fontsize=10)
-        for row, system in enumerate(systems):
-            _values(panel, row, found.cells[system.name, column.key].seeds)
-        if column.key in found.baselines:
-            majority = found.baselines[column.key]
-            panel.axvline(majority, color="black", linewidth=0.8, linestyle=":")
-        panel.set_yticks(range(len(systems)), [system.name for system in systems])
-        panel.set_ylim(len(systems) - 0.5, -0.5)
-        panel.grid(axis="x", color="0.9")
-        panel.set_axisbelow(True)
+def lines(panels: Sequence[Panel], width: float = 4.6, height: float = 3.6) -> Any:
+    """Lines with error bars, panel beside panel, the legend below each."""
+    with drawn(len(panels), width, height) as (figure, axes):
+        for one, panel in zip(axes, panels, strict=True):
+            draw_lines(one, panel)
     return figure
 
 
-def _values(panel: Any, row: int, seeds: Any) -> None:
-    values = [value for value in seeds.values() if math.isfinite(value)]
-    if not values:
-        panel.text(0.5, row, "no scores", transform=panel.get_yaxis_transform(),
-                   ha="center", va="center", color="0.5")  # fmt: skip
-        return
-    panel.plot(values, [row] * len(values), "|", color="0.5", markersize=9)
-    mean = sum(values) / len(values)
-    if len(values) > 1:
-        low, high = interval(values)
-        panel.plot([low, high], [row, row], color="black", linewidth=1.4)
-    panel.plot([mean], [row], "o", color="black", markersize=5)
-
-
-def differences(found: Results, verdict: Verdict) -> Figure | None:
-    """A claim's comparisons: differences by seed, their interval, the paper's."""
-    parts = [part for part in verdict.parts if part.differences]
-    if not parts:
-        return None
-    with matplotlib.rc_context(STYLE):
-        size = (6.2, 0.9 + 1.5 * _INCH_A_ROW * len(parts))
-        figure = Figure(figsize=size, layout="constrained")
-        panel = figure.subplots()
-        for row, part in enumerate(parts):
-            _values(panel, row, dict(enumerate(part.differences)))
-            cells = [
-                found.cells[system, part.pair.column].paper
-                for system in (part.pair.first, part.pair.second)
-            ]
-            if cells[0] is not None and cells[1] is not None:
-                panel.plot(
-                    [cells[0] - cells[1]],
-                    [row],
-                    marker="D",
-                    color="black",
-                    markerfacecolor="white",
-                    markersize=6,
-                )
-        titles = {column.key: column.title for column in found.columns}
-        labels = [
-            f"{titles[part.pair.column]}\n{part.pair.first} less {part.pair.second}"
-            for part in parts
-        ]
-        panel.set_yticks(range(len(parts)), labels)
-        panel.set_ylim(len(parts) - 0.5, -0.5)
-        panel.axvline(0, color="black", linewidth=0.8)
-        for edge in (-verdict.claim.margin, verdict.claim.margin):
-            if edge:
-                panel.axvline(edge, color="black", linewidth=0.8, linestyle=":")
-        panel.set_xlabel("points")
-        panel.grid(axis="x", color="0.9")
-        panel.set_axisbelow(True)
-    return figure
-
-
-def lines(found: Results) -> Figure | None:
-    """Scores along the table's axis, a line of each system."""
-    if not found.table.axis:
-        return None
-    points = found.table.systems
-    labels = list(dict.fromkeys(point.line for point in points))
-    columns = found.columns
-    with matplotlib.rc_context(STYLE):
-        size = (5.2 * len(columns), 3.2)
-        figure = Figure(figsize=size, layout="constrained")
-        panels = figure.subplots(1, len(columns), squeeze=False)
-        for panel, column in zip(panels.flat, columns, strict=True):
-            for number, label in enumerate(labels):
-                mark, grey = MARKS[number % len(MARKS)], _GREYS[number % len(_GREYS)]
-                _line(panel, found, column.key, label, mark, grey)
-            panel.set_xlabel(found.table.axis)
-            panel.set_ylabel(column.title)
-            panel.set_xticks(sorted({point.at for point in points}))
-            panel.legend(frameon=False, bbox_to_anchor=(1, 1), loc="upper left")
-            panel.grid(axis="y", color="0.9")
-    return figure
-
-
-def _line(
-    panel: Any, found: Results, key: str, label: str, mark: str, grey: str
-) -> None:
-    points: list[tuple[float, float, float]] = []
-    for system in found.table.systems:
-        cell = found.cells[system.name, key]
-        if system.line == label and cell.seeds and math.isfinite(cell.mean):
-            points.append((system.at, cell.mean, cell.reach or 0.0))
-    if points:
-        x, y, reach = zip(*points, strict=True)
-        panel.errorbar(
-            x, y, yerr=reach, label=label, marker=mark, color=grey, capsize=3
+def draw_lines(axes: Any, panel: Panel) -> None:
+    """One panel of `lines`; to be called within `drawn`."""
+    for number, (name, points) in enumerate(panel.lines.items()):
+        mark, fill = _MARKS[number % len(_MARKS)]
+        color = "black" if fill == "white" else fill
+        aside = 1 + 0.03 * number * panel.is_log  # bars do not hide each other
+        xs, means, reach = np.array(points, float).reshape(-1, 3).T
+        axes.errorbar(
+            *(xs * aside, means),
+            yerr=np.where(np.isfinite(reach), reach, 0) if reach.any() else None,
+            label=name,
+            marker=mark,
+            color=color,
+            markerfacecolor=fill,
+            linestyle=_STROKES[number // 2 % len(_STROKES)],
+            linewidth=1.2,
+            markersize=5,
+            capsize=3,
         )
+        if band := panel.bands.get(name):
+            axes.fill_between(xs, *np.array(band).T, color=color, alpha=0.15)
+    for number, (name, level) in enumerate(panel.levels.items()):
+        style = (":", (0, (1, 3)))[number % 2]
+        axes.axhline(level, color="0.4", linestyle=style, label=name)
+    if panel.is_log:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    if panel.ticks:
+        axes.set_xticks(panel.ticks, [f"{tick:,g}" for tick in panel.ticks])
+    axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
+    axes.grid(axis="y")
+    axes.legend(bbox_to_anchor=(0, -0.18), loc="upper left")
 
 
-def every(found: Results) -> list[tuple[str, list[Figure]]]:
-    """The plots above the claims, each group with what it shows."""
-    seeds = "Each stroke is a seed, the dot their mean, the line its 95% interval"
-    seeds += "; dotted: the majority class." if found.baselines else "."
-    plots = [(seeds, scores(found))]
-    if (figure := lines(found)) is not None:
-        shown = f"Along {found.table.axis}; bars are 95% intervals."
-        plots.insert(0, (shown, [figure]))
-    return [(said, figures) for said, figures in plots if figures]
+def intervals(
+    values: Mapping[str, Sequence[float]], x: str = "", title: str = ""
+) -> tuple[Any, Any]:
+    """A row for each name: a stroke for each value, their mean and its 95% interval.
+
+    Returns:
+      The figure and its panel.
+    """
+    height = 0.9 + _INCH_A_ROW * sum(1 + name.count("\n") for name in values)
+    with drawn(1, 5.0, height) as (figure, (axes,)):
+        draw_intervals(axes, values)
+        axes.set(title=title, xlabel=x)
+    return figure, axes
+
+
+def draw_intervals(axes: Any, values: Mapping[str, Sequence[float]]) -> None:
+    """The rows of `intervals`; to be called within `drawn`."""
+    for row, each in enumerate(values.values()):
+        known = [value for value in each if math.isfinite(value)]
+        if not known:
+            place = axes.get_yaxis_transform()
+            axes.text(0.5, row, "no scores", transform=place, va="center", color="0.5")
+            continue
+        axes.plot(known, [row] * len(known), "|", color="0.5", markersize=9)
+        if len(known) > 1:
+            axes.plot(interval(known), [row, row], color="black", linewidth=1.4)
+        axes.plot([sum(known) / len(known)], [row], "o", color="black", markersize=5)
+    axes.set_yticks(range(len(values)), list(values))
+    axes.set_ylim(len(values) - 0.5, -0.5)
+    axes.grid(axis="x")
+
+
+def scatter(
+    panels: Mapping[str, Float[np.ndarray, "rows 2"]], labels: Sequence[str]
+) -> Any:
+    """Each row a mark in a plane, by its label; no scales."""
+    names = list(dict.fromkeys(labels))
+    with drawn(len(panels), 3.0, 3.3) as (figure, axes):
+        for panel, (title, points) in zip(axes, panels.items(), strict=True):
+            for (mark, fill), name in zip(
+                _MARKS * (1 + len(names) // len(_MARKS)), names, strict=False
+            ):
+                panel.plot(
+                    *points[[label == name for label in labels]].T,
+                    mark,
+                    color="black",
+                    markerfacecolor=fill,
+                    markersize=6,
+                    label=name.replace("$", r"\$"),  # which would begin a formula
+                )
+            panel.set(title=title, xticks=[], yticks=[])
+        handles, texts = axes[0].get_legend_handles_labels()
+        figure.legend(handles, texts, loc="outside lower center", ncols=len(names))
+    return figure

@@ -14,8 +14,7 @@ from bert_jax.config import configuration
 from bert_jax.tasks.glue.data import TASKS as GLUE
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Phase, Task
-from bert_jax.training import compilation, optimizer, sharding, state_shardings
-from bert_jax.training.seeds import Seeds
+from bert_jax.training import compilation, sharding
 from experiments.lib import columns
 
 PIECES = 30522  # of bert-base-uncased, where the config names no vocabulary
@@ -113,15 +112,9 @@ def trace(
 
 
 def _training(task: Task, mesh: Mesh, phase: Phase, batch: columns.Columns) -> Program:
-    config = task.config
-    adam, seeds = optimizer.make(config, task.unused()), Seeds(config, config.seed)
-    state = state_shardings.abstract_state(
-        task.init_params, adam, mesh, config.mesh.optimizer
-    )
-    state, batch = seeds.abstract(state), seeds.abstract(batch)
-    traced = compilation.trace_step(
-        task, seeds, mesh, state, batch, phase.micro_batches
-    )
+    program = compilation.Program(task, mesh)
+    state, batch = map(program.seeds.abstract, (program.abstract, batch))
+    traced = program.trace(state, batch, phase.micro_batches)
     return Program(traced, mesh, state, phase.batch_size, _length(phase))
 
 

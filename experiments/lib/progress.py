@@ -3,9 +3,9 @@
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -65,18 +65,56 @@ def overview(runs: Sequence[Run]) -> str:
 
 def estimate(runs: Sequence[Run]) -> str:
     """One line: how many runs are left and how long they take."""
-    left = [state for state in states(runs).values() if state.word != "done"]
-    known = [state.left for state in left if state.left is not None]
-    unknown = len(left) - len(known)
+    left = _left(runs)
     if not left:
         return f"all {len(runs)} runs are done"
-    said = f"{len(runs) - len(left)} of {len(runs)} runs done, {len(left)} left"
+    return f"{len(runs) - len(left)} of {len(runs)} runs done, {_rest(left)}"
+
+
+def _left(runs: Sequence[Run]) -> list[State]:
+    return [state for state in states(runs).values() if state.word != "done"]
+
+
+def _rest(left: Sequence[State]) -> str:
+    known = [state.left for state in left if state.left is not None]
+    said = f"{len(left)} left"
     if known:
         said += f": {duration(sum(known))}"
-    if unknown:
+    if unknown := len(left) - len(known):
         rest = f"{unknown} of them" if known else "they"
         said += f"; how long {rest} take is known once one like them has run"
     return said
+
+
+def outcome(run: Run, runs: Sequence[Run]) -> str:
+    """Of a run that has ended: its main score on dev, the mean over its seeds; how long
+    it took, and what is left."""
+    folders = sorted(run.folder.glob("seed_*")) or [run.folder]
+    ends = [lines[-1] for each in folders if (lines := metrics.read(each, "dev"))]
+    names = scores_of(ends[0]) if ends else []
+    said = []
+    if names:
+        config = _config(run) or {}
+        name = main_score(names, config.get("task", {}).get("name", ""))
+        mean = statistics.fmean(float(line[name]) for line in ends)
+        seeds = f" (mean of {len(ends)} seeds)" if len(ends) > 1 else ""
+        said = [f"dev {name} {mean:.4g}{seeds}"]
+    said.append(duration(kept.read(run.result, {"seconds": float})["seconds"]))
+    if left := _left(runs):
+        said.append(_rest(left).partition(";")[0])
+    return ", ".join(said)
+
+
+def scores_of(line: Mapping[str, Any]) -> list[str]:
+    """What a line of metrics.jsonl has besides step, split and time."""
+    return [name for name in line if name not in ("step", "split", "time")]
+
+
+def main_score(names: Sequence[str], task: str) -> str:
+    """The score, of those that a run has, by which it is compared."""
+    # A pre-training's `loss` is whatever it trains; its cross entropy says more.
+    first = "f1" if task in ("ner", "squad") else "masked_lm_loss"
+    return first if first in names else names[0]
 
 
 def scale(runs: Sequence[Run]) -> str:
@@ -158,7 +196,7 @@ def states(runs: Sequence[Run]) -> dict[Path, State]:
 
 
 def _state(run: Run, total: float | None) -> State:
-    if (run.folder / "result.json").exists():
+    if run.is_done:
         return State("done", 0.0)
     done = _share(run)
     left = None if total is None else total * (1 - done)
@@ -172,8 +210,7 @@ def seconds(run: Run) -> float | None:
     """How long the whole run takes: its FLOPs at the pace of its log, or, if it is
     done, what it took where the log is too short."""
     config = _config(run)
-    done = run.folder / "result.json"
-    took = kept.read(done, {"seconds": float})["seconds"] if done.exists() else None
+    took = kept.read(run.result, {"seconds": float})["seconds"] if run.is_done else None
     if config is None:
         return took
     lines = metrics.read(run.folder, "train")

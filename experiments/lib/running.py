@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from bert_jax.config import command_line, configuration
 from bert_jax.runtime.storage import make_folder
@@ -44,9 +43,12 @@ def check(arguments: Sequence[str], *, has_steps: bool = True) -> None:
 
 
 def wait(
-    command: Sequence[str], log: Path | None = None, keep: Sequence[int] = ()
+    command: Sequence[str],
+    log: Path,
+    keep: Sequence[int] = (),
+    show: Callable[[bytes], object] = lambda text: None,
 ) -> int:
-    """Runs a program to its end, what it prints on stderr; passes signals on.
+    """Runs a program to its end; passes signals on.
 
     If this process dies, of SIGKILL too, Linux sends the program SIGTERM, so that it
     saves and ends.
@@ -54,40 +56,31 @@ def wait(
     Args:
       log: a file that gets what it prints, after what is there.
       keep: open files that it inherits.
+      show: gets what the program has printed since the last look.
 
     Returns:
       Its exit status; less than 0 where a signal ended it.
     """
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    given: dict[str, Any] = {"env": {**os.environ, "PYTHONPATH": path}}
-    given["pass_fds"] = keep
     if sys.platform == "linux":
         before = [sys.executable, "-I", "-S", "-c", _WITH_PARENT, str(os.getpid())]
         command = [*before, *command]
-    if log is None:
-        return _finish(subprocess.Popen(command, stdout=2, **given), lambda: None)
     make_folder(log.parent)
     # It writes the file itself: a pipe would break when this process dies.
     with log.open("ab") as file, log.open("rb") as said:
         said.seek(0, os.SEEK_END)
-        last = b"\n"
-
-        def copy() -> None:
-            nonlocal last
-            text = said.read()
-            last = text[-1:] or last
-            sys.stderr.buffer.write(text)
-            sys.stderr.flush()
-
-        process = subprocess.Popen(command, stdout=file, stderr=file, **given)
-        status = _finish(process, copy)
-        if last != b"\n":  # a full disk cut it off; what follows begins a line
-            sys.stderr.write("\n")
-        return status
+        process = subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=file,
+            env={**os.environ, "PYTHONPATH": path},
+            pass_fds=keep,
+        )
+        return _finish(process, lambda: show(said.read()))
 
 
-def _finish(process: subprocess.Popen, copy: Callable[[], None]) -> int:
-    """Waits for the end of the process, and copies what it prints meanwhile."""
+def _finish(process: subprocess.Popen, look: Callable[[], object]) -> int:
+    """Waits for the end of the process, and looks at its log meanwhile."""
     numbers = [signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # by nohup
         numbers.append(signal.SIGHUP)
@@ -102,7 +95,7 @@ def _finish(process: subprocess.Popen, copy: Callable[[], None]) -> int:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_LOOK_EVERY)
                     ended = True
-                copy()
+                look()
             except KeyboardInterrupt:  # the program was sent it as well, and saves
                 continue
         return process.returncode

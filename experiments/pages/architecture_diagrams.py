@@ -286,7 +286,7 @@ def main(argv: Sequence[str]) -> int:
 
 def run(argv: Sequence[str]) -> str:
     """Writes the files; says which."""
-    parser = command_line.Parser("experiments.pages.architecture_diagrams")
+    parser = command_line.Parser("experiments.pages.architecture_diagrams", __doc__)
     parser.add_argument("--output", default="docs/images", type=Path, help="folder")
     given = parser.parse_args(argv)
     written = []

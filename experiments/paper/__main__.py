@@ -12,14 +12,11 @@ where it stopped; --plan only shows what is done and what remains. docs/paper.md
 more.
 """
 
-import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from bert_jax.runtime.storage import write_atomically
-from experiments.lib import command_line, ending, execution, progress, runs
-from experiments.paper import results, text
+from experiments.lib import command_line, ending, execution, progress, report
+from experiments.paper import results, runs, text
 from experiments.paper.options import Options, parse
 
 
@@ -30,58 +27,36 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-    options = parse(argv)
+    options = parse(argv, __doc__)
     planned = runs.plan(options)
     execution.check(planned)
-    print(progress.overview(planned), flush=True)
     for name, why in options.missing.items():
         print(f"left out: {name}: {why}", flush=True)
     if options.plan:
+        print(progress.overview(planned))
         return 0
     command_line.require("matplotlib", "report", "the report's plots need matplotlib")
     if runs.VECTORS in (run.program for run in planned):
         command_line.require("gensim", "senses", "word vectors need gensim")
-    with execution.alone(options.output) as lock:
-        return _finish(options, planned, lock)
+
+    return execution.finish(
+        *(planned, options),
+        lambda errors: _write(options, results.collect(options, planned, errors)),
+        partial=True,
+    )
 
 
-def _finish(options: Options, planned: Sequence[runs.Run], lock: int) -> int:
-    """Runs, reports, and gives the exit status."""
-    errors: dict[Path, str] = {}
-    status = execution.run_all(planned, errors, lock)
-    found = results.collect(options, planned, errors)
-    paths = _write(options, found)
-    print(text.report(found))
-    for path in paths:
-        print(f"written: {path}")
-    if status:
-        print("stopped; the same command goes on there", file=sys.stderr)
-    elif errors:
-        print(
-            f"error: {len(errors)} of {len(planned)} runs failed (above, and in the "
-            "report); the same command tries them again",
-            file=sys.stderr,
-        )
-        status = 2
-    return status
-
-
-def _write(options: Options, found: results.Results) -> list[Path]:
-    """Writes report.html, report.txt and results.json; returns their paths."""
+def _write(options: Options, found: results.Results) -> str:
+    """Writes report.html, report.txt and results.json; the text."""
     from experiments.paper import page  # needs matplotlib
 
     name = f"{options.table.name}-{options.size}"
     if options.weights:
         name += f"-{runs.digest(*options.weights)}"
     folder = options.output / name
-    contents = {
-        "results.json": json.dumps(results.plain(found), indent=1) + "\n",
-        "report.txt": text.report(found) + "\n",
-        "report.html": page.page(found),
-    }
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
-    return [folder / name for name in contents]
+    said = text.report(found)
+    html = page.page(found)
+    return f"{said}\n{report.write(folder, results.plain(found), said, html)}"
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-    parser = command_line.Parser("experiments.paper.budget")
+    parser = command_line.Parser("experiments.paper.budget", __doc__)
     parser.add_argument("--config", required=True)
     parser.add_argument("--words", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)

@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
         options, fields = parse(argv)
         absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
         compilation_cache.keep()
-        with lock.held(options.output):
+        with lock.locked(options.output):
             print(run(options, fields))
     except KeyboardInterrupt:
         print("stopped; the same command goes on", file=sys.stderr)
@@ -87,7 +87,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
       UserError: an option or a value that does not exist, or a field that would change
         nothing.
     """
-    parser = command_line.Parser("experiments.paper.features")
+    parser = command_line.Parser("experiments.paper.features", __doc__)
     parser.add_argument("--init_from", required=True, help="a run, or a folder")
     parser.add_argument("--train", required=True, help="words and tags in columns")
     parser.add_argument("--dev", required=True)

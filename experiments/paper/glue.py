@@ -7,30 +7,30 @@
 The data folder holds one folder a task, named as GLUE names them (CoLA, SST-2, ...);
 --data=tfds:glue takes them from TFDS, --data=hf:nyu-mll/glue from the Hub.
 Runs go one after the other, each as bert_jax.main in a work directory of its own under
-the output folder; the same command goes on where it stopped. At the end stand a table,
+the output folder; the same command goes on where it stopped, --plan only shows what is
+left. At the end stand a table,
 with the paper's test scores beside it, and OUTPUT/submission.zip: the test predictions
 of each task's best run on dev, under the leaderboard's names.
 """
 
 import argparse
 import itertools
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
-from bert_jax.runtime.storage import write_atomically
 from bert_jax.tasks.glue.data import TASKS
 from bert_jax.workdir import metrics
 from configs.base import SIZES
-from experiments.lib import command_line, ending, kept, running
+from experiments.lib import command_line, ending, execution, kept, progress
+from experiments.lib.running import ROOT
+from experiments.lib.runs import Run
 from experiments.paper import glue_table
 
-ROOT, PROGRAM = running.ROOT, running.PROGRAM
 # The paper's table 1 leaves WNLI out (section 4.1).
 DEFAULT_TASKS = "mnli,qqp,qnli,sst2,cola,stsb,mrpc,rte"
 _SET = (
@@ -40,7 +40,7 @@ _SET = (
 _AGAIN = "delete the folder, and the same command trains it again"
 
 
-class Run(NamedTuple):
+class Point(NamedTuple):
     """One run of the grid."""
 
     task: str
@@ -60,30 +60,49 @@ def main(argv: Sequence[str]) -> int:
 
 def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
-    runs = [
-        Run(*values)
+    points = [
+        Point(*values)
         for values in itertools.product(
             options.tasks, options.learning_rates, options.epochs, options.seeds
         )
     ]
+    runs = [
+        Run(
+            point.task,
+            point.folder(options.output),
+            arguments(point, options, fields),
+            options.size,
+        )
+        for point in points
+    ]
+    execution.check(runs)
     for run in runs:
-        running.check(arguments(run, options, fields))
-    results = []
-    for number, run in enumerate(runs, 1):
-        folder = run.folder(options.output)
-        print(f"run {number} of {len(runs)}: {folder}", file=sys.stderr)
-        scores, status = finish(run, folder, arguments(run, options, fields))
-        if status:
-            print(
-                f"error: {folder} ended with status {status}; the same command "
-                "goes on there",
-                file=sys.stderr,
+        _check_arguments(run)
+    if options.plan:
+        print(progress.overview(runs))
+        return 0
+
+    def report(errors: Mapping[Path, str]) -> str:
+        del errors  # there are none
+        results = [
+            glue_table.Result(*point, run.folder, scores(point, run.folder))
+            for point, run in zip(points, runs, strict=True)
+        ]
+        said = glue_table.submission(results, options.output / "submission.zip")
+        return f"{glue_table.table(results)}\n{said}"
+
+    return execution.finish(runs, options, report)
+
+
+def _check_arguments(run: Run) -> None:
+    """Raises UserError where the folder has a run that was given other arguments."""
+    if run.is_done:
+        given = kept.read(run.result, {"command": [str]})["command"]
+        if differing := set(given) ^ set(execution.command(run)):
+            raise UserError(
+                f"{run.folder} is of other arguments ({', '.join(sorted(differing))}); "
+                "take another --output"
             )
-            return status
-        results.append(glue_table.Result(*run, folder, scores))
-    print(glue_table.table(results))
-    print(glue_table.submission(results, options.output / "submission.zip"))
-    return 0
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -93,7 +112,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
       UserError: a task that GLUE does not have, that has no training set or no folder;
         a field that the grid sets itself.
     """
-    parser = command_line.Parser("experiments.paper.glue")
+    parser = command_line.Parser("experiments.paper.glue", __doc__)
     parser.add_argument("--data", required=True)
     parser.add_argument("--tasks", default=DEFAULT_TASKS, type=_list(str))
     parser.add_argument("--size", default="base", choices=("tiny", *SIZES))
@@ -103,7 +122,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("--epochs", default="3", type=_list(float))
     parser.add_argument("--seeds", default="0", type=_list(int))
-    parser.add_argument("--output", default="runs/glue", type=Path)
+    parser.add_run_options("runs/glue")
     options, fields = command_line.with_fields(parser, argv, _SET)
     for task in options.tasks:
         if task not in TASKS or task == "ax":
@@ -125,11 +144,11 @@ def data_dir(data: str, task: str) -> str:
 
 
 def arguments(
-    run: Run, options: argparse.Namespace, fields: Sequence[str]
-) -> list[str]:
+    run: Point, options: argparse.Namespace, fields: Sequence[str]
+) -> tuple[str, ...]:
     """What bert_jax.main is given, but for the work directory."""
     config = ROOT / "configs" / "finetune" / "glue.py"
-    return [
+    return (
         f"--config={config}:size={options.size},task={run.task}",
         f"--config.task.data_dir={data_dir(options.data, run.task)}",
         f"--config.init_from={options.init_from}",
@@ -137,45 +156,10 @@ def arguments(
         f"--config.train.num_epochs={run.epochs!r}",
         f"--config.seed={run.seed}",
         *fields,
-    ]
+    )
 
 
-def finish(
-    run: Run, folder: Path, arguments: Sequence[str]
-) -> tuple[dict[str, dict[str, float]], int]:
-    """Brings a run to its end, where it is not there yet.
-
-    Returns:
-      Its scores on each dev split, and the status it ended with, not 0 where it failed.
-
-    Raises:
-      UserError: the folder holds a run of other arguments.
-    """
-    path = folder / "result.json"
-    if path.exists():
-        result = kept.read(path, kind(run.task))
-        if result["arguments"] != list(arguments):
-            differing = set(result["arguments"]) ^ set(arguments)
-            raise UserError(
-                f"{folder} is of other arguments ({', '.join(sorted(differing))}); "
-                "take another --output"
-            )
-        return result["scores"], 0
-    status = running.wait([*PROGRAM, *arguments, f"--workdir={folder}"])
-    if status:
-        return {}, status
-    result = {"arguments": list(arguments), "scores": scores(run, folder)}
-    write_atomically(path, json.dumps(result, indent=2) + "\n")
-    return result["scores"], 0
-
-
-def kind(task: str) -> dict[str, Any]:
-    """What a task's result.json has; MNLI may have no mismatched dev set."""
-    of_one = dict.fromkeys(TASKS[task].scores, float)
-    return {"arguments": [str], "scores": {"dev": of_one, str: of_one}}
-
-
-def scores(run: Run, folder: Path) -> dict[str, dict[str, float]]:
+def scores(run: Point, folder: Path) -> dict[str, dict[str, float]]:
     """The scores, on each dev split, of the checkpoint that the predictions are of."""
     checkpoint = {"evaluate": {"checkpoint": str}}
     config = kept.read(folder / "config.json", checkpoint, _AGAIN)

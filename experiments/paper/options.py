@@ -76,17 +76,21 @@ class Options(NamedTuple):
     fields: tuple[str, ...]
     finetuning: tuple[str, ...]
     plan: bool
+    verbose: bool
     resolved: ConfigDict
 
 
-def parse(argv: Sequence[str]) -> Options:
+def parse(argv: Sequence[str], description: str = "") -> Options:
     """The options.
+
+    Args:
+      description: what --help says first.
 
     Raises:
       UserError: a table, task, field or folder does not exist; there is no data for any
         task; the corpus is missing or too small.
     """
-    given, rest = _parser().parse_known_args(argv)
+    given, rest = _parser(description).parse_known_args(argv)
     systems = beside.chosen(given.systems)
     sources = tuple(filter(None, (given.weights or "").split(",")))
     if given.weights is not None:
@@ -127,7 +131,8 @@ def parse(argv: Sequence[str]) -> Options:
         checks.corpus(resolved, given.size, words)
     return Options(
         *(table, given.size, systems, sources, words, configs, corpus, given.output),
-        *(given.seeds, found, missing, fields, finetuning, given.plan, resolved),
+        *(given.seeds, found, missing, fields, finetuning, given.plan, given.verbose),
+        resolved,
     )
 
 
@@ -158,13 +163,8 @@ def finetuning_config(data: tasks.Found, size: str, system: str = "bert") -> str
     return f"{ROOT / 'configs' / 'finetune' / file}:{spec}"
 
 
-def _parser() -> command_line.Parser:
-    parser = command_line.Parser(
-        "experiments.paper",
-        description="A table of the paper: trains what it compares, and reports.",
-        epilog="--config.FIELD=VALUE is for pre-training, --finetuning.FIELD=VALUE for "
-        "fine-tuning; see docs/paper.md",
-    )
+def _parser(description: str) -> command_line.Parser:
+    parser = command_line.Parser("experiments.paper", description)
     parser.add_argument("table", help=", ".join(tables.TABLES))
     parser.add_argument("--size", default="base", choices=tuple(tables.SIZES))
     parser.add_argument(
@@ -177,9 +177,8 @@ def _parser() -> command_line.Parser:
     parser.add_argument("--data", default="", help="folders, between commas")
     parser.add_argument("--tasks", default="", help="of the table; all that --data has")
     parser.add_argument("--seeds", default=5, type=int, help="fine-tuning runs of each")
-    parser.add_argument("--output", default="runs/paper", type=Path)
     parser.add_argument("--config", default="", help="a pre-training config of yours")
-    parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
+    parser.add_run_options("runs/paper")
     return parser
 
 

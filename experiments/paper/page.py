@@ -1,12 +1,13 @@
 """The report as one HTML file: no script, no network, plots inside."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from experiments.lib import plots
+from experiments.lib import plots, report
 from experiments.lib.progress import duration
 from experiments.lib.verdicts import CONTRADICTED, REPRODUCED, Verdict
+from experiments.paper import figures
 from experiments.paper.results import Results
 from experiments.paper.text import (
     COSTS,
@@ -20,22 +21,12 @@ from experiments.paper.text import (
 )
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #111; max-width: 72rem;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin-bottom: 0; }
-h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .8rem .25rem 0; text-align: left; vertical-align: top;
-  border-bottom: 1px solid #ddd; }
-.scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
 .scores td, td:not(:last-child) { white-space: nowrap; }
 td:last-child { min-width: 12rem; }
 .verdicts { list-style: none; padding: 0; } .verdicts li { display: flex; }
 .word { flex: 0 0 9.2rem; font-weight: 600; }
-.scores td:last-child { min-width: 0; } td:has(code) { min-width: 40rem; }
-.small { color: #444; font-size: .9rem; }
-code { font-size: .85rem; overflow-wrap: anywhere; }
-figure { margin: 1rem 0; } figcaption { color: #444; font-size: .9rem; }
+.scores td:last-child { min-width: 0; }
+.runs td:last-child { min-width: 40rem; font-size: .85rem; overflow-wrap: anywhere; }
 section { border-top: 1px solid #bbb; margin-top: 1.5rem; }
 @media print { section { break-inside: avoid; } }
 """
@@ -65,8 +56,8 @@ def page(found: Results) -> str:
     if any(found.costs.values()):
         body += ["<h2>What pre-training took</h2>", _scores(*cost_rows(found))]
         body.append(f'<p class="small">{escape(COSTS)}</p>')
-    for said, figures in plots.every(found):
-        body.append(_figure("".join(map(plots.svg, figures)), said))
+    for said, drawn in figures.every(found):
+        body.append(report.figure("".join(map(plots.svg, drawn)), said))
     body.append("<h2>Claims of the paper</h2>")
     if not found.verdicts:
         body.append("<p>This table tests no claim at this size.</p>")
@@ -75,15 +66,12 @@ def page(found: Results) -> str:
     body.append(_rules())
     if found.table.note:
         body.append(f"<p>{escape(found.table.note)}</p>")
-    body += ["<h2>Circumstances</h2>", _table(list(found.about.items()), ("", ""))]
+    body += [
+        "<h2>Circumstances</h2>",
+        report.table(list(found.about.items()), ("", "")),
+    ]
     body += ["<h2>Runs</h2>", _runs(found.runs)]
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(filter(None, body))
-        + "\n</body></html>\n"
-    )
+    return report.page(title, body, _STYLE)
 
 
 def _summary(found: Results) -> str:
@@ -111,7 +99,7 @@ def _failures(found: Results) -> str:
 
 def _claim(found: Results, verdict: Verdict) -> str:
     claim = verdict.claim
-    figure = plots.differences(found, verdict)
+    figure = figures.differences(found, verdict)
     lines = "".join(f"<li>{escape(part_line(part))}</li>" for part in verdict.parts)
     parts = [
         f"<h3>{escape(claim.text)}</h3>",
@@ -121,7 +109,7 @@ def _claim(found: Results, verdict: Verdict) -> str:
     ]
     if figure is not None:
         said = "Strokes: seeds; dot and line: mean and 95% interval; white: the paper."
-        parts.insert(2, _figure(plots.svg(figure), said))
+        parts.insert(2, report.figure(plots.svg(figure), said))
     return f"<section>{''.join(parts)}</section>"
 
 
@@ -134,35 +122,21 @@ def _rules() -> str:
     )
 
 
-def _figure(svg: str, said: str) -> str:
-    return f"<figure>{svg}<figcaption>{escape(said)}</figcaption></figure>"
-
-
 def _scores(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
-    return f'<div class="scores">{_table(rows, header)}</div>'
-
-
-def _table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:
-    head = f"<tr>{_cells(header, 'th')}</tr>" if any(header) else ""
-    lines = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
-    return f'<div class="scroll"><table>{head}{lines}</table></div>'
-
-
-def _cells(row: Iterable[Any], tag: str) -> str:
-    return "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in row)
+    return f'<div class="scores">{report.table(rows, header)}</div>'
 
 
 def _runs(runs: Sequence[Any]) -> str:
-    rows = []
-    for run in runs:
-        took = "-" if run["seconds"] is None else duration(run["seconds"])
-        rows.append(
-            f"<tr><td>{run['state']}</td><td>{escape(run['kind'])}</td><td>{took}</td>"
-            f"<td><code>{escape(run['command'])}</code></td></tr>"
+    rows = [
+        (
+            *(run["state"], run["kind"]),
+            "-" if run["seconds"] is None else duration(run["seconds"]),
+            run["command"],
         )
-    head = "<tr><th></th><th>kind</th><th>took</th><th>command</th></tr>"
+        for run in runs
+    ]
     done = sum(run["state"] == "done" for run in runs)
     return (
-        f"<details><summary>{done} of {len(runs)} done; their commands</summary>"
-        f'<div class="scroll"><table>{head}{"".join(rows)}</table></div></details>'
+        f'<details class="runs"><summary>{done} of {len(runs)} done; their commands'
+        f"</summary>{report.table(rows, ('', 'kind', 'took', 'command'))}</details>"
     )

@@ -6,8 +6,9 @@ from typing import Any
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 from bert_jax.workdir import metrics
-from experiments.lib import kept, runs
+from experiments.lib import kept
 from experiments.lib.runs import Run
+from experiments.paper import runs
 from experiments.paper.options import Options
 from experiments.paper.systems import Column, System
 
@@ -17,7 +18,7 @@ def scores(options: Options, system: System, column: Column) -> dict[int, float]
     found: dict[int, float] = {}
     choice = system.choice or (column.score if column.task == "features" else "")
     for run in runs.scored(options, system, column.task):
-        if not (run.folder / "result.json").exists():
+        if not run.is_done:
             continue
         if run.kind == "ensemble":
             path = run.folder / "scores.json"
@@ -47,9 +48,8 @@ def baseline(options: Options, column: Column) -> float | None:
         return None
     for system in options.table.systems:
         for run in runs.finetuning(options, system, column.task):
-            path = run.folder / "result.json"
-            said = read_json(path).get("baseline", {}) if path.exists() else {}
-            kept.check(said, {str: {str: float}}, path)
+            said = read_json(run.result).get("baseline", {}) if run.is_done else {}
+            kept.check(said, {str: {str: float}}, run.result)
             split = "test" if column.task == "imdb" and "test" in said else column.split
             if column.score in said.get(split, {}):
                 return column.scale * said[split][column.score]
@@ -73,7 +73,7 @@ def _of_features(folder: Path, choice: str, seeds: int) -> dict[int, float]:
 
 def last_dev(run: Run) -> dict[str, Any]:
     """The last dev numbers of a run that has ended; empty before."""
-    if not (run.folder / "result.json").exists():
+    if not run.is_done:
         return {}
     lines = metrics.read(run.folder, "dev")
     return lines[-1] if lines else {}

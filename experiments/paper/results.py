@@ -1,10 +1,6 @@
 """What a table's runs amount to: scores, verdicts, and the files that say so."""
 
-import datetime
-import importlib.metadata
 import math
-import os
-import platform
 import shlex
 import statistics
 import sys
@@ -12,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.lib import execution, kept, progress, runs
+from experiments.lib import execution, kept, progress, report
 from experiments.lib.runs import Run
 from experiments.lib.verdicts import Scores, Verdict, interval, judge
-from experiments.paper import budget, recorded
+from experiments.paper import budget, recorded, runs
 from experiments.paper.options import Options
 from experiments.paper.systems import AVERAGE, Column, System, Table
 
@@ -120,7 +116,7 @@ def mean_of(cells: Sequence[Cell]) -> Cell:
 def _cost(options: Options, system: System) -> Mapping[str, float]:
     """Words, steps and FLOPs of a pre-training that has ended, and its seconds."""
     run = runs.pretraining(options, system.pretraining)
-    if not (run.words and (run.folder / "result.json").exists()):
+    if not (run.words and run.is_done):
         return {}
     took = progress.seconds(run)
     known = {} if took is None else {"seconds": took}
@@ -140,16 +136,14 @@ def _loss(options: Options, system: System) -> Mapping[str, float]:
 
 def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
     """Where, when and with what; in words."""
-    ended = [run.folder / "result.json" for run in planned]
     devices = {
-        kept.read(path, {"devices": str})["devices"] for path in ended if path.exists()
+        kept.read(run.result, {"devices": str})["devices"]
+        for run in planned
+        if run.is_done
     }
-    versions = [f"Python {platform.python_version()}"]
-    for package in _PACKAGES:
-        try:
-            versions.append(f"{package} {importlib.metadata.version(package)}")
-        except importlib.metadata.PackageNotFoundError:
-            versions.append(f"{package} (from its folder)")
+    facts = report.facts("experiments.paper", sys.argv[1:], _PACKAGES)
+    versions = [f"Python {facts['python']}"]
+    versions += [f"{name} {version}" for name, version in facts["versions"].items()]
     config = options.resolved
     given = f"{config.train.num_steps:,} steps of {config.train.batch_size} sequences"
     if options.words:
@@ -163,11 +157,10 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
             "fields of pre-training": " ".join(options.fields) or "none",
             "corpus": ", ".join(config.corpus.sources),
         }
-    now = datetime.datetime.now(datetime.UTC)
     return {
-        "command": shlex.join(["python", "-m", "experiments.paper", *sys.argv[1:]]),
-        "date": f"{now:%Y-%m-%d %H:%M} UTC",
-        "hardware": f"{os.cpu_count()} cores of {_processor()}",
+        "command": facts["command"],
+        "date": facts["date"],
+        "hardware": f"{facts['cores']} cores of {facts['processor']}",
         "devices": ", ".join(sorted(filter(None, devices))) or "none yet",
         "versions": ", ".join(versions),
         "size": options.size,
@@ -178,16 +171,8 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
     }
 
 
-def _processor() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
 def _about(run: Run, error: str) -> dict[str, Any]:
-    path = run.folder / "result.json"
-    done = recorded.read_json(path) if path.exists() else {}
+    done = recorded.read_json(run.result) if run.is_done else {}
     return {
         "folder": str(run.folder),
         "kind": run.kind,

@@ -68,7 +68,7 @@ def _main(argv: Sequence[str]) -> int:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options."""
-    parser = command_line.Parser("experiments.paper.squad_ensemble")
+    parser = command_line.Parser("experiments.paper.squad_ensemble", __doc__)
     parser.add_argument("--workdirs", required=True, type=_folders, help="a,b,...")
     parser.add_argument("--output", required=True, type=Path, help="a folder")
     parser.add_argument("--file", default="", help="SQuAD's JSON; the first's dev_file")

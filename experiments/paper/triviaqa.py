@@ -85,7 +85,7 @@ def _main(argv: Sequence[str]) -> int:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options."""
-    parser = command_line.Parser("experiments.paper.triviaqa")
+    parser = command_line.Parser("experiments.paper.triviaqa", __doc__)
     parser.add_argument("--qa", required=True, type=Path, help="wikipedia-train.json")
     parser.add_argument("--evidence", required=True, type=Path, help="a folder")
     parser.add_argument("--output", required=True, type=Path)

@@ -34,7 +34,7 @@ from bert_jax.data import chunks, overlap, prepare, workers
 from bert_jax.data.cleaning import cleaned, settings
 from bert_jax.data.lines import read_lines
 from configs import common
-from experiments.speed.measuring import processor
+from experiments.lib.report import processor
 
 MODULE = "experiments.speed.cleaning"
 FILES = ("02-textbooks-1", "05-encyclopedia-2", "07-government", "08-conversation")

@@ -28,6 +28,7 @@ from typing import Any
 
 from bert_jax.runtime.terminal import table
 from bert_jax.workdir import metrics
+from experiments.lib import report
 from experiments.speed import measuring
 
 MODULE = "experiments.speed.finetuning"
@@ -166,7 +167,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seeds", type=int, default=4, help="0: leave this out")
     parser.add_argument("--output", default="", help="JSON; written after each task")
     options = parser.parse_args(arguments)
-    packages = (*measuring.PACKAGES, "accelerate")
+    packages = (*report.PACKAGES, "accelerate")
     facts = measuring.begin(MODULE, arguments, packages)
     cases: list[dict[str, Any]] = []
     for task, _, data in (pair.partition("=") for pair in options.data):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.lib import report
 from experiments.speed import measuring, sides
 
 MODULE = "experiments.speed.inference_sides"
@@ -74,7 +75,7 @@ class Theirs:
         import torch
         import transformers
 
-        torch.set_num_threads(measuring.cores())
+        torch.set_num_threads(report.cores())
         self._pipeline: Any = transformers.pipeline(
             "text-classification", str(folder), device="cpu", batch_size=batch
         )
@@ -118,7 +119,7 @@ def onnx_sides(case: dict[str, Any]) -> dict[str, Answer]:
     import transformers
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = measuring.cores()
+    options.intra_op_num_threads = report.cores()
     session = onnxruntime.InferenceSession(
         str(Path(case["folder"]) / "model.onnx"), options
     )

@@ -1,42 +1,21 @@
-"""What the benchmarks share: the machine, its peaks, turns, cases and their file."""
+"""What the benchmarks share: processes, turns, the machine's peaks, and their file."""
 
 import json
 import os
-import platform
-import shlex
 import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from bert_jax.runtime.environment import MALLOC
+from experiments.lib import report
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers")
-
-
-def processor() -> str:
-    """The processor's name, where Linux tells it."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def use_threads(count: int) -> None:
@@ -47,8 +26,10 @@ def use_threads(count: int) -> None:
     """
     if not count:
         return
-    if not hasattr(os, "sched_setaffinity") or count > cores():
-        sys.exit(f"error: --threads={count}: not possible on these {cores()} core(s)")
+    if not hasattr(os, "sched_setaffinity") or count > report.cores():
+        sys.exit(
+            f"error: --threads={count}: not possible on these {report.cores()} core(s)"
+        )
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
 
@@ -58,65 +39,22 @@ def like_launch() -> None:
         os.environ.setdefault("GLIBC_TUNABLES", MALLOC)
 
 
-def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """The installed ones of the packages."""
-    found = {}
-    for name in packages:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 def begin(
-    module: str, arguments: Sequence[str], packages: Sequence[str] = PACKAGES
+    module: str, arguments: Sequence[str], packages: Sequence[str] = report.PACKAGES
 ) -> dict[str, Any]:
     """Sets the environment as launch.sh does, and prints and returns the `facts`."""
     like_launch()
-    found = facts(module, arguments, packages)
-    print(introduction(found), flush=True)
+    found = report.facts(module, arguments, packages)
+    print(report.introduction(found), flush=True)
     return found
-
-
-def facts(
-    module: str, arguments: Sequence[str], packages: Sequence[str] = PACKAGES
-) -> dict[str, Any]:
-    """What identifies a measurement: command, date, hardware, versions, environment."""
-    names = ("XLA_FLAGS", "GLIBC_TUNABLES", "OMP_NUM_THREADS", "JAX_PLATFORMS")
-    return {
-        "command": f"python -m {module} {shlex.join(arguments)}".strip(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "processor": processor(),
-        "cores": cores(),
-        "load": round(os.getloadavg()[0], 2),
-        "python": platform.python_version(),
-        "versions": versions(packages),
-        "environment": {name: os.environ[name] for name in names if name in os.environ},
-    }
-
-
-def introduction(found: Mapping[str, Any]) -> str:
-    """The facts as the lines above a table."""
-    packages = ", ".join(f"{name} {v}" for name, v in found["versions"].items())
-    lines = [
-        f"$ {found['command']}",
-        f"{found['date']}, {found['processor']}, {found['cores']} core(s), load "
-        f"{found['load']}, Python {found['python']}, {packages}",
-    ]
-    lines += [f"{name}={value}" for name, value in found["environment"].items()]
-    return "\n".join(lines)
 
 
 def write(path: str, content: Mapping[str, Any]) -> None:
     """Writes a JSON file, whole or not at all; an empty path writes nothing."""
-    if not path:
-        return
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f"{target.name}.part")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(target)
+    if path:
+        from bert_jax.runtime.storage import write_atomically
+
+        write_atomically(Path(path), json.dumps(content, indent=1) + "\n")
 
 
 def in_process(

@@ -5,12 +5,9 @@ mesh, `CompiledStep`. Only the batch needs no prepared data.
 """
 
 import itertools
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import flax.linen as nn
-import jax
 import numpy as np
 from jaxtyping import Array
 from ml_collections import ConfigDict
@@ -21,9 +18,7 @@ from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
-from bert_jax.training import compilation, optimizer, sharding, state_shardings, step
-from bert_jax.training.seeds import Seeds
-from bert_jax.types import Batch
+from bert_jax.training import compilation, sharding
 from configs import base, large
 
 PACKED = 2  # pairs of a packed row; real text fills one with two to three
@@ -121,14 +116,13 @@ class OurStep:
         self._task = tasks.create(config)
         self._batches, self._size = itertools.cycle(batches), config.train.batch_size
         self._mesh = sharding.make_mesh(config)
-        self._seeds = Seeds(config, config.seed)
-        self._optimizer = optimizer.make(config)
+        program = compilation.Program(self._task, self._mesh, config.seed)
         self._rate = np.float32(config.optimizer.learning_rate)
-        self._state = self._first_state(config)
+        self._seeds, self._state = program.seeds, program.first_state()
         self.parameters = count_parameters(self._state.params)
         progress = Progress(0, active=False)
         steps = compilation.CompiledStep(
-            self._trace, signals.Stop(), Stopwatch(), progress, Counter(), 1
+            program, signals.Stop(), Stopwatch(), progress, 1
         )
         self.compiled = steps.for_batch(
             self._state, self._placed(), config.train.micro_batches
@@ -149,21 +143,3 @@ class OurStep:
 
     def _placed(self) -> dict[str, Array]:
         return sharding.place_batch(next(self._batches), self._mesh, self._size)
-
-    def _first_state(self, config: ConfigDict) -> step.TrainState:
-        def create(seed: Array) -> step.TrainState:
-            params = nn.meta.unbox(self._task.init_params(jax.random.key(seed)))
-            return step.init_state(params, self._optimizer)
-
-        abstract = state_shardings.abstract_state(
-            self._task.init_params, self._optimizer, self._mesh, config.mesh.optimizer
-        )
-        shardings = sharding.shardings_of(abstract)
-        return jax.jit(create, out_shardings=shardings)(self._seeds.array)
-
-    def _trace(
-        self, state: step.TrainState, batch: Batch, micro_batches: int
-    ) -> jax.stages.Traced:
-        return compilation.trace_step(
-            self._task, self._seeds, self._mesh, state, batch, micro_batches
-        )

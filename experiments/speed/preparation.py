@@ -26,7 +26,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.data import corpus, prepare, workers
 from configs import common
-from experiments.speed.measuring import processor
+from experiments.lib.report import processor
 
 MODULE = "experiments.speed.preparation"
 DOCUMENT_BYTES = 20_000

@@ -48,7 +48,7 @@ def traced(arguments: list[str]) -> dict[str, float]:
     ends = {"Python": time.monotonic()}
     from bert_jax import main, train  # noqa: F401  (timed)
     from bert_jax.runtime import environment
-    from bert_jax.training import compilation, session, setup
+    from bert_jax.training import compilation, run_setup, session, setup
 
     def mark(owner: Any, name: str, part: str) -> None:
         function: Callable = getattr(owner, name)
@@ -64,7 +64,7 @@ def traced(arguments: list[str]) -> dict[str, float]:
     ends["imports"] = time.monotonic()
     mark(environment, "require_devices", "devices")
     mark(setup, "build_task", "task")
-    mark(session.Session, "__init__", "session")
+    mark(run_setup, "build", "session")
     mark(session.Session, "__enter__", "state")
     mark(session.Session, "next_batch", "batch")
     mark(compilation.CompiledStep, "for_batch", "compile")

@@ -10,6 +10,7 @@ from typing import Any
 
 import flax.linen  # noqa: F401  (before the stand-ins: it asks what is installed)
 
+from experiments.lib import report
 from experiments.speed import absent, measuring, sides
 
 MODULE = "experiments.speed.train_sides"
@@ -61,7 +62,7 @@ def torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
     from experiments.speed import torch_step
 
-    torch.set_num_threads(measuring.cores())
+    torch.set_num_threads(report.cores())
     torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX does
     config = _config(case)
     rows = torch_step.theirs(_batch(config, case["rows"]))

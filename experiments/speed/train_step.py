@@ -33,6 +33,7 @@ from typing import Any
 
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import table
+from experiments.lib import report
 from experiments.speed import measuring, sides, train_sides
 from experiments.speed.train_sides import OURS, PEAKS
 
@@ -72,7 +73,7 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
     return {
         **figures,
         "parameters": counted.pop(),
-        "cores_used": case["threads"] or measuring.cores(),
+        "cores_used": case["threads"] or report.cores(),
         "peaks": peaks,
         "sides": result,
         "not_run": not_run,

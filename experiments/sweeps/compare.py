@@ -1,19 +1,19 @@
 """Runs side by side: how their configs differ, what they reached, their curves.
 
-    python -m experiments.sweeps.compare runs/a runs/b 'runs/sweep/*' \
-        [--split=dev] [--score=NAME] [--output=compare.html]
+    python -m experiments.sweeps.compare runs/a runs/b
+    python -m experiments.sweeps.compare 'runs/sweep/*' --output=compare.html
+    python -m experiments.sweeps.compare 'runs/ner-*' --split=test --score=precision
 
 Runs that differ by their seed alone share a row: the mean of the score and its 95%
 interval (Student's t). The best stands first; of the others also how much they differ
 from it, with an interval: over the seeds that both have, whose runs saw the data in the
 same order, else over all runs (Welch's t). The score is that of the checkpoint that the
 run's predictions are from: the last one, or the best. With --output also writes a page
-with plots, scores by step and the final ones with their intervals, and the scores by
-step as FILE.png.
+with plots, the final scores with their intervals and the scores by step, and both plots
+as FILE.png; these need matplotlib.
 """
 
 import glob
-import importlib.util
 import json
 import math
 import sys
@@ -28,11 +28,10 @@ from bert_jax.runtime import terminal, untrusted
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.runtime.terminal import say
 from bert_jax.workdir import metrics
-from experiments.lib import command_line, ending
+from experiments.lib import command_line, ending, progress
 from experiments.sweeps.compared import Difference, Group, Run, difference, labels
 
-# What a line of metrics.jsonl has besides scores.
-_NO_SCORES = ("step", "split", "time")
+SCORE = "default: f1 of ner and squad, masked_lm_loss of pre-training, else the first"
 # Fields that say where a run is or how it was queried, not what it is.
 _PLACES = (
     *("seed", "train.seeds", "corpus.data_dir", "mesh.", "predict.", "checkpoint."),
@@ -49,35 +48,35 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-    parser = command_line.Parser("experiments.sweeps.compare")
+    parser = command_line.Parser("experiments.sweeps.compare", __doc__)
     parser.add_argument("runs", nargs="+", help="work directories, or patterns")
-    parser.add_argument("--split", default="dev")
-    parser.add_argument(
-        "--score",
-        default="",
-        help="by default f1 of ner and squad, masked_lm_loss of pre-training",
-    )
-    parser.add_argument("--output", default="", help="a page to write, FILE.html")
+    parser.add_argument("--split", default="dev", help="of metrics.jsonl")
+    parser.add_argument("--score", default="", help=SCORE)
+    parser.add_argument("--output", default="", help="FILE.html; FILE.png beside it")
     options = parser.parse_args(argv)
-    if options.output and not options.output.endswith(".html"):
-        raise UserError(f"--output={options.output}: write FILE.html")
-    if options.output and importlib.util.find_spec("matplotlib") is None:
-        raise UserError(
-            f"--output={options.output}: the plots need: pip install '.[report]'"
-        )
+    page = Path(options.output) if options.output else None
+    if page:
+        if page.suffix != ".html":
+            raise UserError(f"--output={page}: write FILE.html")
+        what = f"--output={page}: the plots need matplotlib"
+        command_line.require("matplotlib", "report", what)
     runs = find(options.runs, options.split)
-    show(runs, options.split, options.score, options.output)
+    print(report(runs, options.split, options.score, page))
     return 0
 
 
-def show(
-    runs: Sequence[Run], split: str, score: str, page: str, shown: Sequence[str] = ()
-) -> None:
-    """Prints the table.
+def report(
+    runs: Sequence[Run],
+    split: str,
+    score: str,
+    page: Path | None,
+    shown: Sequence[str] = (),
+) -> str:
+    """The table as text; writes the plots.
 
     Args:
       score: empty: see `choose`.
-      page: a file to write, FILE.html, with FILE.png beside it; empty: none.
+      page: a file to write, FILE.html, with FILE.png beside it.
       shown: the fields that tell the rows apart; empty: those in which the runs differ.
 
     Raises:
@@ -85,14 +84,15 @@ def show(
     """
     name = choose(runs, score, split)
     found = groups(runs, name, shown)
-    print(printable(text(found, f"{split} {name}")))
+    lines = [printable(text(found, f"{split} {name}", name))]
     if page:
         from experiments.sweeps import compare_page  # needs the report extra
 
-        png = Path(page).with_suffix(".png")
-        write_atomically(Path(page), compare_page.page(found, split, name))
+        png = page.with_suffix(".png")
+        write_atomically(page, compare_page.page(found, split, name))
         write_atomically(png, compare_page.png(found, split, name))
-        print(f"written: {page}, {png}")
+        lines += ["", f"written: {page}, {png}"]
+    return "\n".join(lines)
 
 
 def find(places: Sequence[str], split: str) -> list[Run]:
@@ -205,27 +205,20 @@ def choose(runs: Sequence[Run], asked: str, split: str) -> str:
     Raises:
       UserError: a run lacks it.
     """
-    names = [key for key in runs[0].lines[-1] if key not in _NO_SCORES]
-    # A pre-training's `loss` is whatever it trains; its cross entropy says more.
-    names.sort(
-        key=lambda key: (
-            not all(key in run.lines[-1] for run in runs),
-            key != "masked_lm_loss",
-        )
-    )
+    names = progress.scores_of(runs[0].lines[-1])
     if not names:
         raise UserError(
             f"{runs[0].folder / 'metrics.jsonl'}: its last line on {split} has no "
             "scores; restore it, or leave this run out"
         )
-    by_f1 = runs[0].fields.get("task.name") in ("ner", "squad") and "f1" in names
-    name = asked or ("f1" if by_f1 else names[0])
+    shared = [key for key in names if all(key in run.lines[-1] for run in runs)]
+    task = runs[0].fields.get("task.name", "")
+    name = asked or progress.main_score(shared or names, task)
     for run in runs:
-        if name not in run.lines[-1] or name in _NO_SCORES:
-            there = ", ".join(key for key in run.lines[-1] if key not in _NO_SCORES)
+        if name not in (there := progress.scores_of(run.lines[-1])):
             raise UserError(
-                f"{run.folder}: has no {name} on {split}; it has {there}: choose one "
-                "with --score that all runs have"
+                f"{run.folder}: has no {name} on {split}; it has {', '.join(there)}: "
+                "choose one with --score that all runs have"
             )
     return name
 
@@ -275,8 +268,8 @@ def _final(run: Run, score: str) -> float:
     return values[last]
 
 
-def text(found: Sequence[Group], title: str) -> str:
-    """The table, and below it the whole of what it shortens."""
+def text(found: Sequence[Group], title: str, score: str) -> str:
+    """The table, below it how to read it and the whole of what it shortens."""
     names, rows = labels(found), []
     for number, (group, name) in enumerate(zip(found, names, strict=True), 1):
         reach = f"± {group.reach:.2g}" if math.isfinite(group.reach) else ""
@@ -287,17 +280,23 @@ def text(found: Sequence[Group], title: str) -> str:
     header = ["", "runs", title, "95%", "seeds"]
     lines = []
     if len(found) > 1:
-        header += ["less 1", "95%", "pairs"]
-        lines.append(LESS)
+        header += DIFFERENCE
+        lines.append(note(score))
     if names != [group.name for group in found]:
         lines += [f"{number}: {group.name}" for number, group in enumerate(found, 1)]
     return "\n".join([terminal.table(rows, header), *(["", *lines] if lines else [])])
 
 
-LESS = (
-    "less 1: the score less that of row 1, which is first because of its score; pairs: "
-    "the seeds that both have, if it is over these"
-)
+DIFFERENCE = ("less row 1", "95% interval", "pairs")
+
+
+def note(score: str) -> str:
+    """How to read the table."""
+    better = "lower" if lower_is_better(score) else "higher"
+    return (
+        f"the best first ({better} is better); less row 1: how much they differ from "
+        "it, over the seeds that both have (pairs), else over all"
+    )
 
 
 def cells(found: Difference) -> tuple[str, str, str]:

@@ -1,78 +1,65 @@
-"""The page of experiments.sweeps.compare: one HTML file, plots inside."""
+"""The page and the picture of experiments.sweeps.compare."""
 
-import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-import matplotlib
-from matplotlib.figure import Figure
-
-from experiments.lib.plots import MARKS, STYLE, svg
-from experiments.sweeps.compare import LESS, cells
+from experiments.lib import plots, report
+from experiments.sweeps.compare import DIFFERENCE, cells, note
 from experiments.sweeps.compared import Group, difference, labels
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto;
-  padding: 0 1rem; color: #111; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem 1rem .25rem 0; text-align: left;
-  border-bottom: 1px solid #ddd; }
-.scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
-"""
 _MOST_LINES = 12  # in the plot of curves: more cannot be told apart
+_FINAL = "Strokes: runs; dot and line: their mean and its 95% interval."
+_CURVES = "By step: means over seeds; the band reaches from the lowest to the highest."
 
 
 def page(found: Sequence[Group], split: str, score: str) -> str:
-    """The file's text."""
+    """The file's text: one HTML file, plots inside."""
     title = f"{score} on {split}"
+    more = f" The best {_MOST_LINES} of {len(found)}." * (len(found) > _MOST_LINES)
     body = [
         f"<h1>{escape(title)}</h1>",
-        _table(found),
-        "<h2>Final scores</h2>",
-        svg(finals(found, title)),
-        "<p>Each stroke is a run, the dot their mean, the line its 95% interval.</p>",
-        "<h2>By step</h2>",
-        svg(curves(found[:_MOST_LINES], title, score)),
-        "<p>Means over seeds; the band reaches from the lowest to the highest.</p>",
-    ]
-    if len(found) > _MOST_LINES:
-        body.append(f"<p>The best {_MOST_LINES} of {len(found)}.</p>")
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(body)
-        + "\n</body></html>\n"
-    )
+        _table(found, score),
+        report.figure(plots.svg(finals(found, title)), _FINAL),
+        report.figure(plots.svg(plots.lines([curves(found, score)], 7.5, 4.5)),
+                      _CURVES + more),
+    ]  # fmt: skip
+    return report.page(title, body)
 
 
 def png(found: Sequence[Group], split: str, score: str) -> bytes:
-    """The plot of scores by step alone, for a paper or a message."""
-    file = io.BytesIO()
-    with matplotlib.rc_context(STYLE):
-        figure = curves(found[:_MOST_LINES], f"{score} on {split}", score)
-        figure.savefig(file, format="png", dpi=150)
-    return file.getvalue()
+    """Both plots, one below the other, for a paper or a message."""
+    with plots.drawn(2, 7.5, 3.4, below=True) as (figure, (above, below)):
+        plots.draw_intervals(above, _finals(found))
+        above.set_xlabel(f"{score} on {split}: runs, mean, 95% interval")
+        plots.draw_lines(below, curves(found, score))
+    return plots.save(figure)
 
 
-def _table(found: Sequence[Group]) -> str:
+def _table(found: Sequence[Group], score: str) -> str:
     """The table of the text; what differs in full is in a list below it."""
     names, rows = labels(found), []
     for number, (group, name) in enumerate(zip(found, names, strict=True), 1):
-        row = [str(number), name, f"{group.mean:.4g}{_reach(group)}"]
+        reach = f" ± {group.reach:.2g}" if math.isfinite(group.reach) else ""
         less = cells(difference(group, found[0])) if number > 1 else ("", "", "")
-        row += [str(len(group.runs)), *less]
-        rows.append("".join(f"<td>{escape(cell)}</td>" for cell in row))
-    heads = ("", "runs", "mean", "seeds", "less 1", "95%", "pairs")
-    header = "".join(f"<th>{head}</th>" for head in heads)
-    lines = "".join(f"<tr>{row}</tr>" for row in (header, *rows))
-    table = f'<div class="scroll"><table>{lines}</table></div><p>{LESS}</p>'
+        row = (number, name, f"{group.mean:.4g}{reach}", len(group.runs), *less)
+        rows.append(row)
+    header = ("", "runs", "mean", "seeds", *DIFFERENCE)
+    table = f"{report.table(rows, header)}<p>{note(score)}</p>"
     if names == [group.name for group in found]:
         return table
     whole = "".join(f"<li>{escape(group.name)}</li>" for group in found)
     return f"{table}<ol>{whole}</ol>"
+
+
+def finals(found: Sequence[Group], title: str) -> Any:
+    """Every run's score, the means and their intervals; named as in the table."""
+    return plots.intervals(_finals(found), x=title)[0]
+
+
+def _finals(found: Sequence[Group]) -> dict[str, Sequence[float]]:
+    return dict(zip(_numbered(found), (group.scores for group in found), strict=True))
 
 
 def _numbered(found: Sequence[Group]) -> list[str]:
@@ -80,53 +67,17 @@ def _numbered(found: Sequence[Group]) -> list[str]:
     return [f"{number}  {name}" for number, name in enumerate(labels(found), 1)]
 
 
-def _reach(group: Group) -> str:
-    return f" ± {group.reach:.2g}" if math.isfinite(group.reach) else ""
-
-
-def finals(found: Sequence[Group], title: str) -> Figure:
-    """Every run's score, the means and their intervals; named as in the table."""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8, 0.9 + 0.34 * len(found)), layout="constrained")
-        panel = figure.subplots()
-        for row, group in enumerate(found):
-            panel.plot(group.scores, [row] * len(group.scores), "|", color="0.5")
-            if math.isfinite(group.reach):
-                ends = [group.mean - group.reach, group.mean + group.reach]
-                panel.plot(ends, [row, row], color="black", linewidth=1.4)
-            panel.plot([group.mean], [row], "o", color="black", markersize=5)
-        panel.set_yticks(range(len(found)), _numbered(found))
-        panel.set_ylim(len(found) - 0.5, -0.5)
-        panel.set_xlabel(title)
-        panel.grid(axis="x", color="0.9")
-    return figure
-
-
-def curves(found: Sequence[Group], title: str, score: str) -> Figure:
-    """The score by step, of each group."""
+def curves(found: Sequence[Group], score: str) -> plots.Panel:
+    """The score by step, of each of the best groups."""
+    lines, bands = {}, {}
     names = _numbered(found)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8, 4 + 0.2 * len(found)), layout="constrained")
-        panel = figure.subplots()
-        for number, group in enumerate(found):
-            steps, values = _by_step(group, score)
-            color = str(0.6 * number / max(1, len(found) - 1))
-            mark = MARKS[number % len(MARKS)]
-            means = [sum(each) / len(each) for each in values]
-            panel.plot(steps, means, color=color, marker=mark, label=names[number])
-            lows, highs = map(min, values), map(max, values)
-            panel.fill_between(steps, [*lows], [*highs], color=color, alpha=0.15)
-        panel.set_xlabel("step")
-        panel.set_ylabel(title)
-        figure.legend(frameon=False, loc="outside lower left")
-    return figure
-
-
-def _by_step(group: Group, score: str) -> tuple[list[int], list[list[float]]]:
-    found: dict[int, list[float]] = {}
-    for run in group.runs:
-        for line in run.lines:
-            if score in line and math.isfinite(value := float(line[score])):
-                found.setdefault(int(line["step"]), []).append(value)
-    ordered: Mapping[int, Any] = dict(sorted(found.items()))
-    return list(ordered), list(ordered.values())
+    for group, name in list(zip(found, names, strict=True))[:_MOST_LINES]:
+        by_step: dict[int, list[float]] = {}
+        for run in group.runs:
+            for line in run.lines:
+                if score in line and math.isfinite(value := float(line[score])):
+                    by_step.setdefault(int(line["step"]), []).append(value)
+        ordered = sorted(by_step.items())
+        lines[name] = [(step, sum(each) / len(each), 0.0) for step, each in ordered]
+        bands[name] = [(min(each), max(each)) for _, each in ordered]
+    return plots.Panel("", "step", score, lines, bands=bands)

@@ -1,24 +1,33 @@
 """Config files against each other, and grids over their fields.
 
-    python -m experiments.sweeps.sweep --config=focal.py --config=span.py \
-        --config=plain.py --grid=seed=0,1,2 [--grid=optimizer.learning_rate=5e-5,3e-5] \
-        [--together] [--score=NAME] [--output=runs/sweep] [--plan] \
-        [--config.FIELD=VALUE ...]
+A grid of learning rates, three seeds each, on the tiny config:
 
-Runs go one after the other, each as bert_jax.main in a folder of its own; the same
-command resumes. With --together the seeds of a combination, which must be consecutive,
-train in one program: faster for small models. A config file that defines something of
-its own is read anew: after a change of its text its runs are others. At the end stands
-the table of experiments.sweeps.compare, on dev; and, if matplotlib is installed, the
-scores by step in OUTPUT/compare.png and all plots in OUTPUT/compare.html.
+    python -m experiments.sweeps.sweep --config=configs/tiny.py \
+        --grid=optimizer.learning_rate=1e-3,3e-4 --grid=seed=0,1,2 \
+        --config.train.num_steps=200 --config.train.eval_every=50
+
+Config files of your own, which differ in what they define:
+
+    python -m experiments.sweeps.sweep --config=focal.py --config=span.py \
+        --config=plain.py --grid=seed=0,1,2 --together --output=runs/losses
+
+Every --grid is FIELD=A,B,...; all combinations run, one after the other, each as
+bert_jax.main in a folder of its own, with a line of what it reached. The same command
+resumes. With --together the seeds of a combination, which must be consecutive, train in
+one program: faster for small models. A config file that defines something of its own is
+read anew: after a change of its text its runs are others. Other fields of all runs:
+--config.FIELD=VALUE.
+
+At the end stands the table of experiments.sweeps.compare, on dev: means over the seeds
+with 95% intervals, and the differences from the best. OUTPUT/compare.png and
+compare.html show the same as plots; these need matplotlib.
 """
 
 import argparse
-import importlib.util
 import itertools
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bert_jax import registry
@@ -34,7 +43,7 @@ _SEED, _CONFIG = "seed", "config"
 
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: _main(argv), "stopped; the same command resumes")
+    return ending.status(lambda: _main(argv), "stopped; the same command goes on there")
 
 
 def _main(argv: Sequence[str]) -> int:
@@ -44,39 +53,34 @@ def _main(argv: Sequence[str]) -> int:
     if options.plan:
         print(progress.overview(runs))
         return 0
-    errors: dict[Path, str] = {}
-    with execution.alone(options.output) as lock:
-        status = execution.run_all(runs, errors, lock)
-    if status:
-        terminal.say("stopped; the same command resumes")
-        return status
-    if ended := [run for run in runs if run.folder not in errors]:
-        _compare(options, ended)
-    for folder, error in errors.items():
-        terminal.say(f"failed: {folder}: {error}")
-    return 2 if errors else status
+
+    def report(errors: Mapping[Path, str]) -> str:
+        ended = [run for run in runs if run.is_done and run.folder not in errors]
+        return _compare(options, ended) if ended else "no run has ended"
+
+    return execution.finish(runs, options, report, partial=True)
 
 
-def _compare(options: argparse.Namespace, ended: Sequence[Run]) -> None:
-    """Prints the table, a row for each config file and point of the grid."""
+def _compare(options: argparse.Namespace, ended: Sequence[Run]) -> str:
+    """The table, a row for each config file and point of the grid."""
     names, runs = _names(options.config), []
     for run in ended:
         name = {_CONFIG: names[run.model]}
         for each in compare.find([str(run.folder)], "dev"):
             runs.append(each._replace(fields={**each.fields, **name}))
     shown = [_CONFIG, *(field for field in options.grid if field != _SEED)]
-    page = str(options.output / "compare.html")
-    if importlib.util.find_spec("matplotlib") is None:
+    page: Path | None = options.output / "compare.html"
+    if how := command_line.missing("matplotlib", "report"):
         terminal.say(
-            f"left out: the plots, {page} and compare.png; for them pip install "
-            "-e '.[report]' and start the same command again"
+            f"left out: the plots, {page} and compare.png, which need matplotlib: "
+            f"{how}, and start the same command again"
         )
-        page = ""
+        page = None
     elif all(len(run.lines) == 1 for run in runs):
         terminal.say("by step: one point a run; --config.train.eval_every=N gives more")
     if len(names) == 1 and shown[1:]:
         shown = shown[1:]
-    compare.show(runs, "dev", options.score, page, shown)
+    return compare.report(runs, "dev", options.score, page, shown)
 
 
 def _names(specs: Sequence[str]) -> dict[str, str]:
@@ -92,17 +96,16 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
       UserError: an option that does not exist; a field twice; seeds that cannot train
         together.
     """
-    parser = command_line.Parser("experiments.sweeps.sweep")
+    parser = command_line.Parser("experiments.sweeps.sweep", __doc__)
     parser.add_argument(
-        "--config", required=True, action="append", help="a config file; several: each"
+        "--config", required=True, action="append", help="a file; may be repeated"
     )
-    parser.add_argument("--grid", default=[], action="append", help="FIELD=A,B,...")
     parser.add_argument(
-        "--score", default="", help="of dev; as in experiments.sweeps.compare"
+        "--grid", default=[], action="append", help="FIELD=A,B,...; may be repeated"
     )
+    parser.add_argument("--score", default="", help=compare.SCORE)
     parser.add_argument("--together", action="store_true", help="seeds in one program")
-    parser.add_argument("--output", default="runs/sweep", type=Path)
-    parser.add_argument("--plan", action="store_true", help="shows it, runs nothing")
+    parser.add_run_options("runs/sweep")
     options, fields = command_line.with_fields(parser, argv, ("train.seeds",))
     grid: dict[str, list[str]] = {}
     for text in options.grid:

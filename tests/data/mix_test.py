@@ -154,7 +154,7 @@ def test_weights_are_the_loaders_alone(config):
 
 def test_what_is_told(config):
     data = prepare.prepare(config, 24)
-    lines = mix.told(config, data.report, 16 * 100)
+    lines = mix.notes(config, data.report, 16 * 100)
     total = mix.of(config, data.report).size
     assert len(lines) == 3
     assert lines[0].endswith(f"weight 2: {1600 * 2 / total:.2f} epochs in 1,600 rows "
@@ -175,7 +175,7 @@ def test_a_source_that_train_has_nothing_of_is_a_warning(config, folder, tmp_pat
         == 0
     )
     data = prepare.prepare(config, 24)
-    lines = mix.told(config, data.report, 1600)
+    lines = mix.notes(config, data.report, 1600)
     assert len(lines) == 5 and ": 0 documents, 0 rows, weight 5: 0.00" in lines[0]
     assert lines[1].startswith(f"warning: jsonl:{tmp_path}/one.jsonl is not trained on")
     assert not any("warning" in line for line in lines[2:])

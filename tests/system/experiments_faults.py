@@ -72,7 +72,7 @@ class Broken(Exception):
 
 def stand_in() -> None:
     """From now on this process starts PROGRAM for each run."""
-    glue.PROGRAM = execution.MAIN = PROGRAM
+    execution.MAIN = PROGRAM
 
 
 def arguments(command: str, folder: Path) -> list[str]:

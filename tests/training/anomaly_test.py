@@ -253,7 +253,7 @@ def test_too_many_of_late_stop_the_run(bad, stops):
             loss, norm = jnp.float32(np.nan if now in bad else 1), jnp.float32(1)
             _, stats, notes = judge(stats, loss, norm)
             anomalies.add(now, {"loss": loss, "grad_norm": norm, **notes})
-            anomalies.settle()
+            anomalies.check_last()
     assert now == (stops or 299)
 
 

@@ -145,7 +145,7 @@ def test_a_planned_run_gets_longer_when_asked(tmp_path):
     # The budget itself keeps its plan, and says so.
     extended.train.budget = "20min"
     with pytest.raises(UserError, match="leave the budget out"):
-        budget.settle(tasks.create(extended), tmp_path)
+        budget.plan_steps(tasks.create(extended), tmp_path)
 
 
 def test_a_checkpoint_that_a_killed_start_has_left(micro, tmp_path, monkeypatch):

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from bert_jax import tasks
-from bert_jax.training import compilation, memory, optimizer, sharding, state_shardings
-from bert_jax.training.seeds import Seeds
+from bert_jax.training import compilation, memory, sharding
 from configs import large
 
 # Sizes that no two things share, so that a shape tells what it is of.
@@ -35,10 +34,8 @@ def compiled(name="bert_adam", **mesh):
     config.mesh.data = 1
     config.mesh.update(mesh)
     task, grid = tasks.create(config), sharding.make_mesh(config)
-    adam = optimizer.make(config)
-    state = state_shardings.abstract_state(
-        task.init_params, adam, grid, config.mesh.optimizer
-    )
+    program = compilation.Program(task, grid)
+    state = program.abstract
 
     def rows(*shape, dtype=jnp.int32):
         split = sharding.batch_sharding(grid)
@@ -53,8 +50,7 @@ def compiled(name="bert_adam", **mesh):
         "masked_lm_weights": rows(PREDICTIONS, dtype=jnp.float32),
         "next_sentence_labels": rows(),
     }
-    traced = compilation.trace_step(task, Seeds.single(config), grid, state, batch, 1)
-    step = traced.lower().compile()
+    step = program.trace(state, batch, 1).lower().compile()
     own = memory.bytes_per_device((state, batch))
     assert step.memory_analysis().argument_size_in_bytes == own + 8  # and seed and rate
     assert "activations, gradients" in memory.of_step(step, batch)

@@ -105,8 +105,8 @@ def test_warmup_fraction_is_of_the_steps():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"schedule": "cosine"}, r"optimizer\.schedule=cosine: .*polynomial"),
-        ({"name": "rmsprop"}, r"config\.optimizer\.name=rmsprop: .*bert_adam, adamw"),
+        ({"schedule": "cosine"}, r"optimizer\.schedule='cosine': .*polynomial"),
+        ({"name": "rmsprop"}, r"config\.optimizer\.name='rmsprop': .*bert_adam, adamw"),
         ({"learning_rate": -1e-4}, r"config\.optimizer\.learning_rate=-0\.0001"),
         ({"learning_rate": float("nan")}, r"config\.optimizer\.learning_rate=nan"),
         ({"warmup_steps": 101}, r"config\.optimizer\.warmup_steps=101 .* 100 steps"),

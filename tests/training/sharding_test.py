@@ -28,9 +28,7 @@ def small_config(**mesh):
 def abstract(config):
     task = tasks.create(config)
     mesh = sharding.make_mesh(config)
-    return state_shardings.abstract_state(
-        task.init_params, optimizer.make(config), mesh, config.mesh.optimizer
-    )
+    return state_shardings.abstract_state(task, optimizer.make(config), mesh)
 
 
 def spec(leaf):

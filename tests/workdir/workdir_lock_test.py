@@ -21,7 +21,7 @@ HOLDER = """
 import sys, time
 from bert_jax.runtime import storage
 from bert_jax.workdir import lock as workdir_lock
-with workdir_lock.held(storage.path(sys.argv[1])):
+with workdir_lock.locked(storage.path(sys.argv[1])):
     print("ready", flush=True)
     time.sleep(600)
 """
@@ -81,7 +81,7 @@ def test_where_files_cannot_be_locked_a_run_warns(tmp_path, monkeypatch, caplog)
         raise OSError(temporary.NO_LOCKS[0], "No locks available")
 
     monkeypatch.setattr(temporary.fcntl, "lockf", lockf)
-    with workdir_lock.held(tmp_path):
+    with workdir_lock.locked(tmp_path):
         (message,) = caplog.messages
     assert message.startswith(f"{tmp_path}: its file system has no locks")
 
@@ -121,12 +121,12 @@ def holder_of(fake):
 
 def test_in_a_bucket_the_living_are_respected_and_the_dead_followed(bucket, caplog):
     folder = storage.path(FOLDER)
-    with workdir_lock.held(folder):
+    with workdir_lock.locked(folder):
         mine = holder_of(bucket)
         assert (mine["host"], mine["pid"]) == (platform.node(), os.getpid())
         with (
             pytest.raises(UserError, match=f"process {os.getpid()} on host"),
-            workdir_lock.held(folder),
+            workdir_lock.locked(folder),
         ):
             pytest.fail("held twice")
     assert bucket.names("bucket") == []
@@ -136,7 +136,7 @@ def test_in_a_bucket_the_living_are_respected_and_the_dead_followed(bucket, capl
         process.wait()
         caplog.clear()
         # On this machine it is known to have ended: nothing is waited for.
-        with workdir_lock.held(folder):
+        with workdir_lock.locked(folder):
             assert holder_of(bucket)["pid"] == os.getpid()
     assert caplog.messages == []
     assert bucket.names("bucket") == []
@@ -146,14 +146,14 @@ def test_in_a_bucket_a_holder_elsewhere_is_waited_for(bucket, caplog):
     elsewhere = {"host": "far", "pid": 7, "machine": "another", "since": "2026"}
     bucket.upload("bucket", "runs/one/.lock", json.dumps(elsewhere).encode())
     start = time.monotonic()
-    with workdir_lock.held(storage.path(FOLDER)):
+    with workdir_lock.locked(storage.path(FOLDER)):
         assert time.monotonic() - start >= workdir_lock.STALE_SECONDS
         assert holder_of(bucket)["pid"] == os.getpid()
     (message,) = caplog.messages
     assert "process 7 on host far may be training there" in message
 
     bucket.upload("bucket", "runs/one/.lock", b"damaged")
-    with workdir_lock.held(storage.path(FOLDER)):
+    with workdir_lock.locked(storage.path(FOLDER)):
         assert holder_of(bucket)["pid"] == os.getpid()
 
 
@@ -167,7 +167,7 @@ def test_in_a_bucket_who_was_taken_for_dead_ends_at_once(bucket, monkeypatch, ca
         raise SystemExit
 
     monkeypatch.setattr(os, "_exit", end)
-    with workdir_lock.held(storage.path(FOLDER)):
+    with workdir_lock.locked(storage.path(FOLDER)):
         bucket.upload("bucket", "runs/one/.lock", b'{"pid": 7, "token": "other"}')
         assert ended.wait(10)
     assert "another process has taken it over" in capfd.readouterr().err
@@ -190,14 +190,14 @@ def test_in_a_bucket_one_of_two_that_start_at_once_holds_it(bucket, monkeypatch)
 
 
 def test_a_whole_bucket_is_held(bucket):
-    with workdir_lock.held(storage.path("gs://bucket")):
+    with workdir_lock.locked(storage.path("gs://bucket")):
         assert ".lock" in bucket.names("bucket")
     assert ".lock" not in bucket.names("bucket")
 
 
 def test_in_a_bucket_a_passing_failure_is_no_end(bucket):
     folder = storage.path(FOLDER)
-    with workdir_lock.held(folder):
+    with workdir_lock.locked(folder):
         generation = bucket.blobs["bucket", "runs/one/.lock"].generation
         bucket.refuse = lambda method, url: 503 if method == "POST" else None
         time.sleep(3 * workdir_lock.BEAT_SECONDS)

@@ -213,16 +213,16 @@ def _write(
         (folder / name).unlink(missing_ok=True)
 
 
-def _batches(found: Iterable[Document]) -> Iterator[stages.Batch]:
+def _batches(found: Iterable[Document]) -> Iterator[stages.Documents]:
     first, batch, size = 0, list[Document](), 0
     for document in found:
         batch.append(document)
         size += len(document.text)
         if size >= _BATCH:
-            yield stages.Batch(first, batch)
+            yield stages.Documents(first, batch)
             first, batch, size = first + len(batch), [], 0
     if batch:
-        yield stages.Batch(first, batch)
+        yield stages.Documents(first, batch)
 
 
 def _finish(

@@ -27,7 +27,7 @@ class Job(NamedTuple):
     sequences: Path | None  # a file of `evaluation.sequences`
 
 
-class Batch(NamedTuple):
+class Documents(NamedTuple):
     """Some documents in a row."""
 
     first: int  # the number of the first one, from 0
@@ -55,7 +55,7 @@ class Judged(NamedTuple):
     prints: bytes  # `duplicates.PRINT` of each document kept so far, if asked for
 
 
-def judge(job: Job, batch: Batch) -> Judged:
+def judge(job: Job, batch: Documents) -> Judged:
     """Judges a batch of documents."""
     found = Judged([], Counter(), {}, b"")
     prints = []
