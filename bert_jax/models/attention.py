@@ -66,32 +66,20 @@ def einsum_attention(
     # With the heads in front XLA's CPU compiler multiplies without transposing.
     query, keys, value = (jnp.swapaxes(x, 1, 2) for x in (query, keys, value))
     scores = product("bhqd,bhkd->bhqk", query, keys, jnp.float32)
-    scale = query.shape[-1] ** 0.5
-    if key is None:
-        mixed, probs = _mixed(scores, value, scale, seen.bias(causal))
+    scale, bias = query.shape[-1] ** 0.5, seen.bias(causal)
+    if key is None:  # what is mixed is divided: it is less than the probabilities
+        biased = scores + bias * scale
+        most = jax.lax.stop_gradient(jnp.max(biased, axis=-1, keepdims=True))
+        weights = jnp.exp((biased - most) / scale)
+        total = jnp.sum(weights, axis=-1, keepdims=True)
+        kept, probs = weights.astype(query.dtype), weights / total
+        sums = product("bhqk,bhkd->bhqd", kept, value, jnp.float32)
+        mixed = (sums / total).astype(query.dtype)
     else:
-        probs = jax.nn.softmax(scores / scale + seen.bias(causal), axis=-1)
+        probs = jax.nn.softmax(scores / scale + bias, axis=-1)
         kept = dropout(probs, rate, key).astype(query.dtype)
         mixed = product("bhqk,bhkd->bhqd", kept, value, query.dtype)
     return jnp.swapaxes(mixed, 1, 2), probs
-
-
-def _mixed(
-    scores: Float[Array, "batch heads from to"],
-    value: Float[Array, "batch heads to head_dim"],
-    scale: float,
-    bias: Float[Array, "batch 1 #from to"],
-) -> tuple[
-    Float[Array, "batch heads from head_dim"], Float[Array, "batch heads from to"]
-]:
-    """Softmax without dropout. It divides what is mixed, which has fewer elements than
-    the probabilities: those are not computed unless they are kept."""
-    biased = scores + bias * scale
-    most = jax.lax.stop_gradient(jnp.max(biased, axis=-1, keepdims=True))
-    weights = jnp.exp((biased - most) / scale)
-    total = jnp.sum(weights, axis=-1, keepdims=True)
-    mixed = product("bhqk,bhkd->bhqd", weights.astype(value.dtype), value, jnp.float32)
-    return (mixed / total).astype(value.dtype), weights / total
 
 
 def check(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Int
 
-from bert_jax.data.rows import Feature, answered_length
+from bert_jax.data.rows import ANSWERED, Feature, padded_length
 from bert_jax.tasks.task import Outputs, Predictor, Questions
 from bert_jax.tokenization.long_texts import LongTexts
 
@@ -70,7 +70,7 @@ class TaskPredictor(Predictor):
         return Questions(batches, answers, places)
 
     def _length(self, lengths: Int[np.ndarray, "rows"]) -> int:
-        return answered_length(int(lengths.max()), self._max_seq_length)
+        return padded_length(int(lengths.max()), self._max_seq_length, ANSWERED)
 
 
 def _windows(features: Sequence[Feature]) -> list[tuple[int, int]]:
