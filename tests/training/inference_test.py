@@ -35,7 +35,7 @@ def test_rows_are_answered_in_their_order(mesh, count):
         return {"sums": params + batch["input_ids"].sum(axis=1)}
 
     rows = np.arange(count * 300, dtype=np.int32).reshape(count, 300)
-    ask = inference.asking(step, np.int32(7), mesh, 32)
+    ask = inference.compile_predict(step, np.int32(7), mesh, 32)
     found = ask({"input_ids": rows})["sums"]
     np.testing.assert_array_equal(found, 7 + rows.sum(axis=1))
     assert all(3 * size <= 4 * count for size, _ in shapes)
