@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import truncation
-from bert_jax.data.rows import padded_length, sorted_groups
+from bert_jax.data.rows import ANSWERED, padded_length, sorted_groups
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
@@ -235,7 +235,9 @@ class Extractor(Predictor):
 
     def _features(self, rows: Sequence[Parsed]) -> dict[str, np.ndarray]:
         """Turns rows into arrays of one length, as `data.rows.padded` does."""
-        length = padded_length(max(len(row.ids) for row in rows), self._positions)
+        length = padded_length(
+            max(len(row.ids) for row in rows), self._positions, ANSWERED
+        )
         ids, mask, segments, owners = np.zeros((4, len(rows), length), np.int32)
         ids[:], owners[:] = self._special.pad, NONE
         for index, row in enumerate(rows):
