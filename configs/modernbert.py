@@ -53,7 +53,7 @@ def get_config(size: str = "base") -> ConfigDict:
     model.global_attn_every_n_layers = 3  # one in so many is global, from the first
     # Of the rotary positions; 160,000 in global layers once rows have 8,192 tokens.
     model.global_rope_theta = 10_000.0
-    model.local_rope_theta = 10_000.0
+    model.local_rope_theta = 10_000.0  # of the rotary positions in local layers
     # What a classifier of texts reads: the first token (cls), or all (mean).
     model.classifier_pooling = "cls"
     config.task.nsp_loss = False

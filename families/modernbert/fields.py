@@ -6,8 +6,7 @@ from bert_jax.config import rules
 
 
 def _window(value: Any) -> str | None:
-    odd = "must be even: half of it to each side" if value % 2 else None
-    return rules.whole(2)(value) or odd
+    return rules.whole(2)(value) or ("must be even" if value % 2 else None)
 
 
 RULES: dict[str, rules.Rule] = {

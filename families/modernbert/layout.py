@@ -1,7 +1,5 @@
-"""Maps our parameters' names and axes to those of Hugging Face's ModernBERT.
-
-There query, key and value are one matrix, as are the two halves of a GeGLU.
-"""
+"""Maps our parameters' names and axes to those of Hugging Face's ModernBERT, where
+query, key and value are one matrix, as are the two halves of a GeGLU."""
 
 import dataclasses
 import math
@@ -54,11 +52,7 @@ def name_of(heads: Collection[str], causal: bool) -> str:
 def parameters(
     part: str, config: BertConfig, labels: int = 0
 ) -> Iterator[layout.Parameter]:
-    """The parameters of `bert` or of a head, with what all heads read.
-
-    Args:
-      labels: outputs of `sequence_classification` or `token_classification`.
-    """
+    """The parameters of `bert` or of a head (with `labels`), with what all read."""
     hidden = config.hidden_size
     if part == "bert":
         yield from _trunk(config)

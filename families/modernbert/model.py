@@ -1,8 +1,6 @@
-"""ModernBERT (Warner et al. 2024; `transformers`, modeling_modernbert.py).
-
-LayerNorm before attention and feed-forward, and once after the last layer; no biases;
-every third layer sees the whole text, the others a window.
-"""
+"""ModernBERT (Warner et al. 2024; `transformers`, modeling_modernbert.py): LayerNorm
+before attention and feed-forward, and after the last layer; no biases; every third
+layer sees the whole text, the others a window."""
 
 import dataclasses
 from collections.abc import Callable
