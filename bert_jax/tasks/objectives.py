@@ -66,7 +66,7 @@ class Objective:
         self.model_config = model_config
         family = FAMILIES[model_config.architecture]
         self.model: nn.Module = family.for_pretraining(model_config)
-        # [CLS] has seen nothing where attention is causal.
+        # With causal attention [CLS] attends to itself alone.
         pairs = config.corpus.nsp and config.task.nsp_loss
         self.judges = pairs and not self.causal
 

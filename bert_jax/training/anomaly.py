@@ -53,7 +53,7 @@ def check(config: ConfigDict, processes: int = 1) -> None:
         )
 
 
-def judge(
+def detect(
     running: RunningStats,
     loss: Float[Array, ""],
     grad_norm: Float[Array, ""],
@@ -87,7 +87,7 @@ def judge(
     return bad, after, metrics
 
 
-def unless(bad: Bool[Array, ""], new: Any, old: Any) -> Any:
+def undone_where(bad: Bool[Array, ""], new: Any, old: Any) -> Any:
     """`old` after an anomaly, else `new`; integers count steps and are always new."""
     return jax.tree.map(
         lambda n, o: jnp.where(bad, o, n) if _is_float(n) else n, new, old

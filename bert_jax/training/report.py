@@ -21,10 +21,10 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import Ask, Step, Task
+from bert_jax.tasks.task import ApplyFn, PredictFn, Task
 from bert_jax.training import memory, sharding
 from bert_jax.training.evaluator import Evaluator
-from bert_jax.training.inference import asking
+from bert_jax.training.inference import compile_predict
 from bert_jax.training.run_setup import RunSetup
 from bert_jax.training.seeds import RunLog
 from bert_jax.training.step import TrainState
@@ -122,7 +122,7 @@ def close(
         print("\n" + terminal.table(spent, ("time", "seconds")))
     for own, one in zip(folders, seeds.split(params), strict=True):
         with _unless_first_unseen(own) as place:
-            run = functools.partial(_asking_few, params=one, mesh=evaluator.mesh)
+            run = functools.partial(_predict_few, params=one, mesh=evaluator.mesh)
             task.show(place, run)
     written = [str(own) for own in folders if own.is_dir()]
     if written and processes.is_first():
@@ -201,8 +201,8 @@ def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> st
     return line
 
 
-def _asking_few(function: Step, params: Any, mesh: Mesh) -> Ask:
-    return asking(function, params, mesh, sharding.batch_multiple(mesh, 4))
+def _predict_few(function: ApplyFn, params: Any, mesh: Mesh) -> PredictFn:
+    return compile_predict(function, params, mesh, sharding.batch_multiple(mesh, 4))
 
 
 def _tokenizer_line(task: Task, fit: Fit) -> str:
