@@ -51,6 +51,21 @@ def test_a_request_of_few_rows_does_not_wait_for_one_of_many():
     assert many.result() == [2 * row for row in range(10, 20)]
 
 
+def test_many_rows_are_taken_a_few_at_a_time_while_others_wait():
+    held = Held(most=16)
+    many = [held.batcher.submit(of([str(n)] * 12)) for n in (1, 2)]
+    one = [held.batcher.submit(of([str(n)])) for n in range(3, 9)]
+    held.results(*many, *one)
+    assert held.groups[1] == [1, 2, 3, 4, 5, 6, 7, 8]  # the first row of each
+    assert [len(group) for group in held.groups[2:]] == [4] * 5 + [2]
+
+
+def test_a_request_that_waits_alone_fills_the_batches():
+    held = Held(most=16)
+    held.results(held.batcher.submit(of(["1"] * 40)))
+    assert [len(group) for group in held.groups] == [1, 16, 16, 8]
+
+
 def test_a_short_row_shares_no_batch_with_a_long_one():
     sizes = {"1": 50, "2": 5000, "3": 60, "4": 16_000}
     held = Held(measure=lambda row: sizes.get(row, 10))

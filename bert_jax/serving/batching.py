@@ -18,6 +18,9 @@ Read = Callable[[], Sequence[Any]]
 _TOGETHER = 20_000
 _SHORT, _TIMES = 400, 4
 _EACH = 100  # what a row costs besides its characters
+# Rows of a batch to which later rows of a request are added while others wait: a few
+# more rows would be cheaper each, but who asks next waits for all of them.
+_FEW = 4
 
 
 class _Request:
@@ -145,7 +148,10 @@ class Batcher:
         group: list[_Row] = []
         aside: list[_Request] = []
         longest, room = 0, _TOGETHER
+        enough = _FEW if len(self._waiting) > 1 else self.most
         while self._waiting and len(group) < self.most and len(aside) < self.most:
+            if len(group) >= enough and self._waiting[0].next:
+                break
             request = heapq.heappop(self._waiting)
             if request.read and request.cost > room:
                 aside.append(request)

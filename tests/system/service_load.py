@@ -142,8 +142,9 @@ def main(argv: Sequence[str]) -> int:
     )
     for words in range(1, 32):
         for masks in (1, 2, 4, 8, 16):
-            text = " ".join(["[MASK]"] * masks + ["the"] * (words - masks))
-            asked(server.port, request({"text": text}))
+            row = {"text": " ".join(["[MASK]"] * masks + ["the"] * (words - masks))}
+            for count in (1, 4, 16):  # the rows of a program, see training/inference.py
+                asked(server.port, request([row] * count))
     with attackers(server.port, options.hostile, options.seed) as signals:
         for _ in range(options.rounds):
             alone += ask()
