@@ -108,11 +108,11 @@ def shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Config
     else:
         shape = _shape(config)
     free = {f"model.{name}" for name in FAMILIES[config.model.architecture].free}
-    named = {field_of(override) for override in overrides} - free
+    named = {field_of(override) for override in overrides}
     shaped, wrong = config.copy_and_resolve_references(), []
     values = dict(fields.each(config))
     for field, value in shape.items():
-        if values[field] == value:
+        if values[field] == value or field in named & free:
             continue
         if field in named:
             wrong.append(f"{field}={values[field]} (there {value})")

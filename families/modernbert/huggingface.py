@@ -129,7 +129,10 @@ def _own(
         found[own] = given.get("rope_theta", found[own])
     if isinstance(layers, list) and layers:
         at = [index for index, kind in enumerate(layers) if kind == _KINDS["global"]]
-        found["global_attn_every_n_layers"] = every = (*at, len(layers))[1]
+        # With one global layer, the list alone only says that no other fits.
+        given, most = found["global_attn_every_n_layers"], len(layers)
+        most = max(most, given) if type(given) is int else most
+        found["global_attn_every_n_layers"] = every = (*at, most, most)[1]
         if layers != _layer_types(len(layers), every):
             raise _unread(path, "layer_types", layers, "with a global layer every few")
     for name, value in found.items():

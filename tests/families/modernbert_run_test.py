@@ -1,0 +1,148 @@
+"""ModernBERT through main: pre-trained, fine-tuned, asked, exported."""
+
+import json
+
+import numpy as np
+import pytest
+import runs
+from runs import MESH, finish, here, losses, run_killed, start, write_pairs
+
+import bert_jax
+from bert_jax.workdir import metrics
+
+PRETRAINING = """
+extends = "modernbert:size=tiny"
+
+def get_config(config):
+    config.model.hidden_size = 32
+    config.model.num_attention_heads = 2
+    config.model.num_hidden_layers = 2
+    config.model.intermediate_size = 48
+    config.model.max_position_embeddings = 32
+    config.model.local_attention = 8
+    config.model.hidden_dropout_prob = 0.1
+    config.tokenizer.vocab_size = 300
+    config.corpus.sources = ("sentences:CORPUS",)
+    config.corpus.data_dir = "DATA"
+    config.corpus.max_seq_length = 32
+    config.corpus.dev_fraction = 0.2
+    config.masking.max_predictions_per_seq = 10
+    config.train.num_steps = 20
+    config.train.batch_size = 16
+    config.train.log_every = 1
+    config.evaluate.batch_size = 16
+    config.checkpoint.save_every = 5
+    return config
+"""
+FINETUNING = """
+extends = "finetune/text:size=tiny,model=modernbert"
+
+def get_config(config):
+    config.init_from = "PRETRAINED"
+    config.task.train_file = "FOLDER/train.jsonl"
+    config.task.dev_file = "FOLDER/dev.jsonl"
+    config.task.text_b = "text_b"
+    config.task.max_seq_length = 32
+    config.optimizer.learning_rate = 1e-2
+    config.train.num_steps = 60
+    config.train.batch_size = 16
+    config.evaluate.batch_size = 16
+    return config
+"""
+
+
+@pytest.fixture(scope="module")
+def micro_modernbert(corpus, once):
+    def write(folder):
+        text = PRETRAINING.replace("CORPUS", str(corpus))
+        (folder / "own.py").write_text(text.replace("DATA", str(folder / "data")))
+
+    return once("micro_modernbert", write) / "own.py"
+
+
+@pytest.fixture(scope="module")
+def pretrained(micro_modernbert, once):
+    def train(folder):
+        given = (f"--config={micro_modernbert}", f"--workdir={folder / 'run'}")
+        finish(start(*given))
+
+    return once("pretrained_modernbert", train) / "run"
+
+
+@pytest.fixture(scope="module")
+def finetuned(pretrained, tmp_path_factory):
+    """A run on pairs of which the telling word decides, and its folder."""
+    folder = tmp_path_factory.mktemp("pairs")
+    write_pairs(folder, "fox", "cats")
+    text = FINETUNING.replace("PRETRAINED", str(pretrained))
+    (folder / "own.py").write_text(text.replace("FOLDER", str(folder)))
+    # The mean of a text, where the weights' own config says its first token.
+    runs.run(
+        folder / "own.py", folder / "run", "--config.model.classifier_pooling=mean"
+    )
+    return folder
+
+
+def test_a_killed_run_ends_as_if_it_had_not_been(
+    micro_modernbert, pretrained, tmp_path
+):
+    run = tmp_path / "run"
+    run_killed("bert_jax.tasks.pretraining:Pretraining", micro_modernbert, run)
+    given = (f"--config={micro_modernbert}", f"--workdir={run}")
+    _, err = finish(start(*given))
+    assert "resuming at step 10 of" in err
+    np.testing.assert_array_equal(losses(run), losses(pretrained))
+
+
+def test_eight_devices_learn_what_one_does(micro_modernbert, pretrained, tmp_path):
+    runs.run(micro_modernbert, tmp_path / "run", *MESH)
+    np.testing.assert_allclose(losses(tmp_path / "run"), losses(pretrained), rtol=1e-4)
+
+
+def test_it_goes_on_at_longer_rows_with_a_wider_theta(
+    micro_modernbert, pretrained, tmp_path
+):
+    fields = {
+        "init_from": pretrained,
+        "corpus.max_seq_length": 64,
+        "model.max_position_embeddings": 64,
+        "model.global_rope_theta": 160_000.0,
+        "train.num_steps": 2,
+    }
+    run, flags = tmp_path / "run", [f"--config.{k}={v}" for k, v in fields.items()]
+    runs.run(micro_modernbert, run, *flags)
+    model = json.loads((run / "config.json").read_text())["model"]
+    assert model["global_rope_theta"] == 160_000.0
+    assert losses(run)[0] < losses(pretrained)[0]  # of the weights, not random ones
+    here("--mode=export", f"--workdir={run}", f"--output={tmp_path / 'model'}")
+    written = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert written["max_position_embeddings"] == 64
+    assert written["global_rope_theta"] == 160_000.0
+
+
+@pytest.mark.heart
+def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
+    at = f"--workdir={finetuned / 'run'}"
+    source = f"--input={finetuned / 'dev.jsonl'}"
+    kept = f"--config.predict.attentions={tmp_path / 'kept'}"
+    out, _ = here("--mode=predict", at, source)
+    rows = [json.loads(line) for line in out.splitlines()]
+    gold = [json.loads(x)["label"] for x in (finetuned / "dev.jsonl").open()]
+    accuracy = np.mean([r["label"] == g for r, g in zip(rows, gold, strict=True)])
+    assert accuracy == metrics.read(finetuned / "run", "dev")[-1]["accuracy"] > 0.9
+    here("--mode=evaluate", at)
+    here("--mode=predict", at, source, f"--output={tmp_path / 'o.jsonl'}", kept)
+    assert (tmp_path / "kept.safetensors").exists()
+    written = tmp_path / "vectors.jsonl"
+    flags = ("--config.predict.vectors=cls", "--config.predict.layers=(-1,)")
+    here("--mode=extract", at, source, *flags, f"--output={written}")
+    first = json.loads(written.read_text().splitlines()[0])
+    assert first["features"][0]["token"] == "[CLS]"
+    here("--mode=export", at, f"--output={tmp_path / 'model'}")
+    fields = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert fields["architectures"] == ["ModernBertForSequenceClassification"]
+    assert fields["classifier_pooling"] == "mean"
+    again = bert_jax.load(tmp_path / "model")
+    pairs = [{k: r[k] for k in ("text", "text_b")} for r in rows]
+    for row, other in zip(rows, again.predict(pairs), strict=True):
+        assert row["scores"] == pytest.approx(other["scores"], abs=1e-5)
