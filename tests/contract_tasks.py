@@ -40,7 +40,7 @@ def _of(name: str, *lines: str, replace: tuple[str, str] = ("", "")) -> Callable
 
 def _pieces(name: str, model: str = "gpt", size: int = 60) -> Callable:
     """Another model fine-tuned on a task, with a vocabulary of its own."""
-    make = _of(name, 'config.tokenizer.vocab_file = "in/vocab.json"',
+    make = _of(name, 'config.tokenizer.vocab_file = "in/tokenizer.json"',
                replace=(":size=tiny", f":size=tiny,model={model}"))  # fmt: skip
 
     def with_vocabulary(rng: random.Random) -> Kind:

@@ -5,13 +5,16 @@ Steps on several devices and batches of several seeds: contract_test.py.
 
 import json
 
+import jax
 import numpy as np
 import pytest
 import runs
+from micro import initial_params
 from runs import finish, here, losses, run_killed, start, write_pairs
 
 import bert_jax
-from bert_jax import tokenization
+from bert_jax import tasks, tokenization
+from bert_jax.config import configuration
 from bert_jax.workdir import metrics
 
 PRETRAINING = """
@@ -52,6 +55,7 @@ def get_config(config):
     return config
 """
 PAIRS = "--config.task.text_b=text_b"
+DROPOUTS = ("hidden", "attention_probs")
 PAIR = {"text": "the dog", "text_b": "a quick fox"}
 QUESTION = {"question": "who jumps?", "context": "the fox jumps over it"}
 ENDINGS = ["over the dog", "home", "quick", "a cat"]
@@ -112,7 +116,7 @@ def test_pre_training_predicts_masked_pieces(pretrained):
 
 def test_pairs_are_learnt_and_the_run_is_asked_in_every_mode(config, tmp_path):
     run, source = tmp_path / "run", f"--input={tmp_path / 'dev.jsonl'}"
-    runs.run(config(), run, PAIRS)
+    runs.run(config(), run, PAIRS, "--config.checkpoint.save_every=60")
     accuracy = metrics.read(run, "dev")[-1]["accuracy"]
     assert accuracy > 0.9
     at = f"--workdir={run}"
@@ -183,11 +187,22 @@ def test_choices_of_an_export_are_those_of_transformers(config, tmp_path):
     )
 
 
-def test_what_does_not_fit_is_one_line(config, tmp_path):
-    own = config()
-    arguments = PAIRS, "--config.task.texts_per_row=2"
-    _, err = runs.run(own, tmp_path / "run", *arguments, status=2)
-    assert "texts_per_row=2: is for a BERT's classes" in err and err.count("\n") == 1
+def test_texts_in_shared_rows_have_the_logits_of_texts_alone(config):
+    own, found = str(config()), []
+    off = [f"--config.model.{name}_dropout_prob=0.0" for name in DROPOUTS]
+    for texts in (1, 4):
+        shared = f"--config.task.texts_per_row={texts}"
+        task = tasks.create(configuration.load(own, [PAIRS, shared, *off]))
+        task.resolve()
+        batch = next(task.batches(0, slice(None), 0))
+        assert task.counted(batch)[0] == texts
+        params = initial_params(task.init_params)
+        params = jax.tree.map(lambda x: 2 * x, params)  # loud
+        logits = np.asarray(jax.jit(task.logits)(params, batch)["logits"])
+        order = np.lexsort(logits.round(3).T)
+        found.append(logits[order][-16:])
+    assert np.ptp(found[0]) > 1e-2
+    np.testing.assert_allclose(*found, atol=1e-5)
 
 
 @pytest.mark.parametrize("task", ["roberta:size=tiny", "finetune/text:model=roberta"])
