@@ -21,10 +21,8 @@ class ModernBert(Family):
     biases = False
     has_segments = False
     rules = Part("families.modernbert.fields:RULES")
-    free = (
-        *("global_rope_theta", "local_rope_theta", "max_position_embeddings"),
-        "classifier_pooling",  # no parameter depends on it
-    )
+    free: tuple[str, ...] = ("max_position_embeddings", "classifier_pooling")
+    free += ("global_rope_theta", "local_rope_theta")  # no parameter depends on them
     # The defaults of `transformers`' ModernBertConfig, whose names these are.
     model_fields: Mapping[str, Any] = {
         "local_attention": 128,

@@ -120,10 +120,8 @@ def _own(
     rope, layers = fields.get("rope_parameters") or {}, fields.get("layer_types")
     for ours, theirs in _KINDS.items():
         given = rope.get(theirs, {}) if isinstance(rope, dict) else rope
-        if (
-            not isinstance(given, dict)
-            or given.get("rope_type", "default") != "default"
-        ):
+        kind = given.get("rope_type", "default") if isinstance(given, dict) else None
+        if kind != "default":
             raise _unread(path, "rope_parameters", rope, "of the rope_type default")
         own = f"{ours}_rope_theta"
         found[own] = given.get("rope_theta", found[own])
@@ -145,9 +143,8 @@ def _own(
 
 
 def _unread(path: Path, name: str, value: Any, kind: str) -> UserError:
-    return UserError(
-        f"{path}: {name}={untrusted.shown(value)}; only one {kind} is read"
-    )
+    what = f"{path}: {name}={untrusted.shown(value)}"
+    return UserError(f"{what}; only one {kind} is read")
 
 
 def _layer_types(count: int, every: int) -> list[str]:
@@ -168,8 +165,7 @@ def tensors_of(weights: layout.Weights) -> dict[str, layout.Array]:
 def config_fields(weights: layout.Weights) -> dict[str, Any]:
     """The model's fields of config.json, without its labels."""
     config, own = weights.config, dict(weights.config.own)
-    acts = {"gelu_tanh": "gelu_pytorch_tanh"}
-    act = acts.get(config.hidden_act, config.hidden_act)
+    act = {"gelu_tanh": "gelu_pytorch_tanh"}.get(config.hidden_act, config.hidden_act)
     sizes = (*_SIZES, "hidden_size", "num_attention_heads", "initializer_range")
     every, layers = own["global_attn_every_n_layers"], config.num_hidden_layers
     return {
