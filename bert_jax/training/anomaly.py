@@ -87,11 +87,36 @@ def judge(
     return bad, after, metrics
 
 
-def unless(bad: Bool[Array, ""], new: Any, old: Any) -> Any:
-    """`old` after an anomaly, else `new`; integers count steps and are always new."""
-    return jax.tree.map(
-        lambda n, o: jnp.where(bad, o, n) if _is_float(n) else n, new, old
-    )
+class Unless:
+    """Keeps what was there before an anomaly: `old` after one, else `new`.
+
+    Integers count steps and are always new.
+    """
+
+    def __init__(self, bad: Bool[Array, ""]):
+        self._bad = bad
+        self._chosen: list[Array] = []
+
+    def __call__(self, new: Any, old: Any) -> Any:
+        """The values after the step, leaf by leaf."""
+        chosen = {id(leaf) for leaf in self._chosen}
+
+        def choose(n: Array, o: Array) -> Array:
+            if id(n) in chosen or not _is_float(n):
+                return n
+            return jnp.where(self._bad, o, n)
+
+        return jax.tree.map(choose, new, old)
+
+    def stored(self, new: Any, old: Any) -> Any:
+        """The same for moments that the update is computed from: a CPU reads them back
+        instead of computing them twice, and copies neither. Other devices compute
+        moments and parameters in one pass."""
+        found = jax.lax.platform_dependent(
+            self(new, old), cpu=jax.lax.optimization_barrier, default=lambda x: x
+        )
+        self._chosen += jax.tree.leaves(found)
+        return found
 
 
 def _is_float(x: Array) -> bool:

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
 from bert_jax.registry import OPTIMIZERS, SCHEDULES
-from bert_jax.training import frozen, rates
+from bert_jax.training import anomaly, frozen, rates
 
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
 # stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
@@ -148,7 +148,10 @@ class ScaleByBertAdamState(NamedTuple):
 def scale_by_bert_adam(
     beta1: float, beta2: float, eps: float
 ) -> optax.GradientTransformation:
-    """Adam without bias correction, `eps` outside the square root."""
+    """Adam without bias correction, `eps` outside the square root.
+
+    Its update takes `unless` (`anomaly.Unless`), of a step that may be an anomaly.
+    """
 
     def init(params: optax.Params) -> ScaleByBertAdamState:
         # Two trees: one array used twice could not be donated.
@@ -160,14 +163,34 @@ def scale_by_bert_adam(
         updates: optax.Updates,
         state: ScaleByBertAdamState,
         params: optax.Params | None = None,
+        *,
+        unless: anomaly.Unless | None = None,
+        **_: Any,
     ) -> tuple[optax.Updates, ScaleByBertAdamState]:
         del params
         mu = optax.tree.update_moment(updates, state.mu, beta1, 1)
         nu = optax.tree.update_moment(updates, state.nu, beta2, 2)
+        if unless is not None:
+            mu, nu = unless.stored((mu, nu), (state.mu, state.nu))
         updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), mu, nu)
         return updates, ScaleByBertAdamState(mu, nu)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def clip_by_global_norm(most: float) -> optax.GradientTransformation:
+    """Scales gradients whose global norm is more than `most`.
+
+    By one factor, as TensorFlow does: Optax divides each element, which XLA's CPU
+    compiler stores in an array more.
+    """
+
+    def clip(updates: optax.Updates, params: optax.Params | None = None) -> Any:
+        del params
+        norm = optax.tree.norm(updates)
+        return optax.tree.scale(jnp.where(norm < most, 1.0, most / norm), updates)
+
+    return optax.stateless(clip)
 
 
 def make(
@@ -200,7 +223,7 @@ def make(
     schedule = learning_rate_schedule(config)
     if learning_rate is not None:
         schedule = optax.constant_schedule(learning_rate)
-    clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
+    clip = clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
     mask = functools.partial(decay_mask, unused=unused)
     whole = optax.chain(clip, maker(optimizer, schedule, mask))
     return frozen.leaving_out(whole, tuple(optimizer.frozen))
