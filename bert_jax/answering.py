@@ -8,7 +8,7 @@ from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Predictor, Task
 from bert_jax.training import from_weights, setup, sharding
-from bert_jax.training.inference import asking
+from bert_jax.training.inference import compile_predict
 
 Rows = Sequence[Mapping[str, Any]]
 Answers = list[dict[str, Any]]
@@ -48,7 +48,7 @@ def of_task(task: Task, folder: Path) -> Answering:
     with setup.restored_params(task, folder, task.unused(predicts=True)) as found:
         predictor = task.predictor(found.missing)
     size = sharding.batch_multiple(found.mesh, task.config.predict.batch_size)
-    ask = asking(predictor.step, found.params, found.mesh, size)
+    ask = compile_predict(predictor.step, found.params, found.mesh, size)
     return Answering(predictor, lambda rows: predictor.answer(rows, ask, size), size)
 
 
@@ -70,7 +70,7 @@ def extracting(
     extractor = Extractor(task.config, task.model_config, task.tokenizer)
     mesh = sharding.make_mesh(task.config)
     size = sharding.batch_multiple(mesh, config.predict.batch_size)
-    ask = asking(extractor.step, {"bert": params["bert"]}, mesh, size)
+    ask = compile_predict(extractor.step, {"bert": params["bert"]}, mesh, size)
 
     def answers(rows: Rows) -> Answers:
         found = extractor.answer(parsed(extractor, rows), ask, size)

@@ -12,7 +12,7 @@ from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files, streaming
 from bert_jax.tasks.task import Batch, Outputs, Task
 from bert_jax.training import setup, sharding
-from bert_jax.training.inference import submitting
+from bert_jax.training.inference import async_predict
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
             )
             predictor, rows, keeping = stack.enter_context(around)
         size = sharding.batch_multiple(found.mesh, rows)
-        submit = submitting(predictor.step, found.params, found.mesh, size)
+        submit = async_predict(predictor.step, found.params, found.mesh, size)
         submit = keeping(_watching(submit, task.tokenizer, source))
         write = row_files.writer(target, output)
         count = 0

@@ -84,7 +84,7 @@ def loop(run: Session) -> None:
     """
     task, due, clock, seeds = run.task, run.due, run.clock, run.seeds
     while True:
-        run.heart.step = run.now
+        run.heartbeat.step = run.now
         if due.evaluation(run.now):
             run.evaluate()
         if run.now == due.num_steps or run.history.stops(task.config.train.early_stop):
@@ -98,7 +98,7 @@ def loop(run: Session) -> None:
             run.now += 1
             # At most one step runs while the next batch is put together.
             goes_back = run.anomalies.add(run.now, metrics)
-            if run.stop.signal_number or due.anything(run.now):
+            if run.stop.signal_number or due.any_event(run.now):
                 goes_back = goes_back or run.anomalies.check_last()
         if goes_back:
             run.go_back()

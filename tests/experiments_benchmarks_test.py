@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -18,7 +17,6 @@ import runs
 from experiments.lib import report
 from experiments.speed import (
     finetuning,
-    google_preparation,
     gpu,
     gpu_cases,
     measuring,
@@ -203,28 +201,6 @@ def test_a_dry_run_for_a_gpu_needs_jax_alone(tmp_path):
     assert profile["measured_ms"] > 0 and profile["model_ms"] > 0
     assert profile["kinds"]["matrix products"][1] > 0
     assert "kernels" in told and "measured peaks" in told
-
-
-def test_googles_file_gets_the_sentences_and_its_flags(tmp_path, monkeypatch):
-    text = tmp_path / "text.jsonl"
-    documents = ("One is here. Two is\nhere too.", "Three.")
-    text.write_text("".join(json.dumps({"text": one}) + "\n" for one in documents))
-    sentences = google_preparation.sentence_file(text)
-    assert sentences.read_text() == "One is here.\nTwo is here too.\n\nThree.\n\n"
-    # In its place a program that reads the file, and keeps its processor busy.
-    own = """
-import pathlib, sys, time
-flags = dict(flag[2:].split("=") for flag in sys.argv[2:])
-assert pathlib.Path(flags["input_file"]).read_text().startswith("One is here.")
-assert flags["dupe_factor"] == "3" and flags["max_seq_length"] == "128"
-while time.process_time() < 0.2:
-    pass
-"""
-    monkeypatch.setattr(google_preparation, "_THEIRS", own)
-    options = SimpleNamespace(vocab="vocab.txt", python=sys.executable, code="code")
-    assert 0.2 < google_preparation.theirs(options, sentences, 3) < 2
-    with pytest.raises(SystemExit, match="AssertionError"):
-        google_preparation.theirs(options, sentences, 1)
 
 
 def test_a_case_without_a_result_has_a_line_in_the_table():

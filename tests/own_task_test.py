@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import main, tasks
+from bert_jax import main
 from bert_jax.workdir import metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,7 +35,6 @@ def questions(tmp_path, monkeypatch):
             lines.append(f"{label} {' '.join(words)}\n")
         (tmp_path / f"{name}.label").write_text("".join(lines))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tasks, "TASKS", dict(tasks.TASKS))
     return tmp_path
 
 

@@ -13,7 +13,7 @@ from runs import LIMIT, finish, run, start
 from bert_jax import pretrained
 from bert_jax.errors import UserError
 from bert_jax.tasks import streaming
-from bert_jax.tasks.task import Predictor, Questions
+from bert_jax.tasks.task import PredictionBatches, Predictor
 
 WORDS = [
     "the",
@@ -48,7 +48,9 @@ class Counting(Predictor):
     def encode(self, parsed, size):
         self.asked.append(len(parsed))
         batch = {"input_ids": np.array([parsed])}
-        return Questions([batch], lambda outputs: [{"is": x} for x in outputs[0]["x"]])
+        return PredictionBatches(
+            [batch], lambda outputs: [{"is": x} for x in outputs[0]["x"]]
+        )
 
 
 def lines(count, pauses=()):

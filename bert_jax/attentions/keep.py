@@ -12,7 +12,7 @@ from jaxtyping import Array, Float16, Int
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import KERNELS, BertConfig
-from bert_jax.tasks.task import Batch, Outputs, Predictor, Questions
+from bert_jax.tasks.task import Batch, Outputs, PredictionBatches, Predictor
 
 FIELD = "config.predict.attentions"
 # Of a batch's probabilities in float32, on the device. A batch has at least one row.
@@ -64,13 +64,13 @@ class WithAttentions(Predictor):
         """As the other predictor's."""
         return self._inner.parse(row)
 
-    def encode(self, parsed: Sequence[Any], size: int) -> Questions:
+    def encode(self, parsed: Sequence[Any], size: int) -> PredictionBatches:
         """The other's batches; each row also says where it comes from."""
         questions = self._inner.encode(parsed, size)
         if questions.places is None:
             raise UserError(
-                f"{FIELD}: this task's predictor gives no Questions.places; leave the "
-                "field out, or see bert_jax/tasks/predictor.py"
+                f"{FIELD}: this task's predictor gives no PredictionBatches.places; "
+                "leave the field out, or see bert_jax/tasks/predictor.py"
             )
         first, self._rows = self._rows, self._rows + len(parsed)
         batches = [

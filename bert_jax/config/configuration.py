@@ -204,7 +204,8 @@ def _find(base: str, path: Path) -> Path:
 
 
 def _check_fields(config: ConfigDict, spec: str) -> None:
-    """Checks that the config has the fields and types of configs/; a task may add some.
+    """Checks that the config has the fields and types of configs/; a family's has more,
+    and what a config file has added may read fields of its own in `task`.
 
     Raises:
       UserError: a field is missing or unknown, or has the wrong type.
@@ -215,8 +216,9 @@ def _check_fields(config: ConfigDict, spec: str) -> None:
         if group not in config:
             raise UserError(f"{spec}: no group {group}; add it as in configs/common.py")
     known, found = dict(fields.each(schema)), dict(fields.each(config))
-    for name in sorted(found.keys() - known):
-        if not name.startswith("task."):
+    for name in sorted(found.keys() - known - fields.of_family(config).keys()):
+        # What a config file has added may read fields of its own.
+        if not name.startswith("task.") or not fields.has_added(config):
             raise registry.named(_FAULTS).no_field(
                 schema, name, f"{spec}: config.{name}"
             )

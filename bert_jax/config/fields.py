@@ -175,7 +175,7 @@ def check(config: ConfigDict, own: Collection[str] = ()) -> None:
     Raises:
       UserError: a value is not allowed, or not together with another field.
     """
-    table = _table(config)
+    table = {**_TABLE, **of_family(config)}
     for name, value in each(config):
         _require((name not in own and table.get(name)) or _of_type(value), name, value)
     _check_together(config)
@@ -200,17 +200,17 @@ def named(config: ConfigDict) -> dict[str, str]:
     return {n: str(v) for n, v in each(config) if n in _ADDED_TO or n not in _TABLE}
 
 
-def is_known(name: str, config: ConfigDict) -> bool:
-    """Whether there is a rule for this field."""
-    return name in _table(config)
+def has_added(config: ConfigDict) -> bool:
+    """Whether a value names what a config file has added."""
+    return any(value in registry.ADDED for value in named(config).values())
 
 
-def _table(config: ConfigDict) -> Mapping[str, rules.Rule]:
-    """The rules of all configs, and those of the config's family."""
+def of_family(config: ConfigDict) -> Mapping[str, rules.Rule]:
+    """The rules of the fields that only configs of this family have."""
     model, task = config.get("model", {}), config.get("task", {})
     name, architecture = task.get("name"), model.get("architecture")
     own = name if name in FAMILIES else architecture
-    return {**_TABLE, **FAMILIES[own].rules} if own in FAMILIES else _TABLE
+    return FAMILIES[own].rules if own in FAMILIES else {}
 
 
 def _of_type(value: Any) -> rules.Rule:

@@ -37,7 +37,7 @@ flags
 --config=FILE --help shows what a config is for, and every field of it.
 In configs/:
 {names}
-The README says the rest; docs/config.md has every field.
+The README has the details, docs/config.md every field.
 """
 _FIELD = re.compile(r"\s+(?:config\.)?(\w+)\.(\w+) = ")
 _COMMENT = re.compile(r"\s+# ?(.*)")

@@ -162,7 +162,7 @@ def whole(params: Any, report: Report, unused: Collection[str] = ()) -> Any:
     needed = [part for part in report.missing if part not in unused]
     if needed:
         raise UserError(
-            f"{report.source}: a {report.architecture} without what this task needs: "
+            f"{report.source}: {report.architecture} without what this task needs: "
             f"{', '.join(needed)}; train it first, with --config.init_from"
         )
     return jax.tree.map(

@@ -17,7 +17,7 @@ def located(path: str | Path) -> tuple[Path, int | None]:
     """The folder, and the step where `path` is RUN/checkpoints/STEP."""
     from bert_jax.runtime import hub
 
-    return storage.numbered(hub.path(path), runs.CHECKPOINTS)
+    return storage.split_checkpoint_path(hub.path(path), runs.CHECKPOINTS)
 
 
 def family_of(path: str | Path) -> Family:

@@ -27,32 +27,37 @@ CHECKPOINTS = "checkpoints"
 _PARTS = {"bert", "bilstm", *itertools.chain(*layout.ARCHITECTURES.values())}
 
 
-def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights, int]:
-    """A checkpoint's parameters, and its step.
+def saved(
+    folder: Path, name: str = "", only: int | None = None
+) -> tuple[ConfigDict, dict[str, Any], int]:
+    """A run's config, and a checkpoint's parameters and step.
 
     Args:
       name: of the folder of checkpoints; empty: the run's config decides.
       only: the step of one in `checkpoints`; None: the newest.
+
+    Raises:
+      UserError: there is none, or the run has several seeds.
     """
     # Imported here: weights of other kinds do not need Orbax.
     from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 
     config = workdir.recorded(folder, code=False)
-    name = name or checkpoint_name(config)
-    if only is not None:
-        name = CHECKPOINTS
-    if config.train.seeds > 1:
-        raise UserError(
-            f"{folder}: a run of {config.train.seeds} seeds; name one seed's folder, "
-            f"such as {folder / f'seed_{config.seed}'}"
-        )
+    workdir.require_one_seed(folder, config)
+    name = CHECKPOINTS if only is not None else name or checkpoint_name(config)
     # On one device, whatever mesh it was trained on.
     sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     with Checkpoints.of_another(folder, name, only) as checkpoints:
         restored = checkpoints.restore_saved(sharding)
     if restored is None:
         raise UserError(f"{folder}: has no checkpoint yet")
-    params, step = jax.device_get(restored[0]), restored[1]
+    return config, *restored
+
+
+def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights, int]:
+    """A checkpoint's parameters, and its step; see `saved`."""
+    config, params, step = saved(folder, name, only)
+    params = jax.device_get(params)
     vocabulary = tokenization.load(folder / "tokenizer.json").get_vocab_size()
     model_config = BertConfig.create(config.model, vocabulary)
     if model_config.causal:  # no next sentence was learnt

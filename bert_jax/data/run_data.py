@@ -60,7 +60,7 @@ class RunData:
         shaped_by = {
             name: value
             for name, value in found[0].report.items()
-            if name not in ("totals", "cleaning")  # what came out
+            if name not in ("totals", "cleaning")  # results, not settings
         }
         return {
             "sources": list(self._config.corpus.sources),

@@ -21,7 +21,7 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded
 from bert_jax.models.pooling import means
-from bert_jax.tasks.task import Outputs, Predictor, Questions
+from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
 from bert_jax.tokenization import word_end
 from bert_jax.tokenization.long_texts import LongTexts
 
@@ -210,7 +210,7 @@ class Extractor(Predictor):
                 self._empty += 0 not in owners
         return Parsed(ids, segments, owners, names)
 
-    def encode(self, parsed: Sequence[Any], size: int) -> Questions:
+    def encode(self, parsed: Sequence[Any], size: int) -> PredictionBatches:
         """Its answers are `names`, `ids` (of pieces, else empty) and `vectors`: float32
         [names, *shape]."""
         groups = sorted_groups([len(row.ids) for row in parsed], size)
@@ -228,7 +228,7 @@ class Extractor(Predictor):
                     }
             return found
 
-        return Questions(batches, answers)
+        return PredictionBatches(batches, answers)
 
     def _features(self, rows: Sequence[Parsed]) -> dict[str, np.ndarray]:
         """Turns rows into arrays of one length, as `data.rows.padded` does."""

@@ -9,7 +9,7 @@ from bert_jax.runtime.storage import Path
 from bert_jax.tasks import streaming
 from bert_jax.tasks.task import Task
 from bert_jax.training import setup, sharding
-from bert_jax.training.inference import submitting
+from bert_jax.training.inference import async_predict
 
 # Bytes of vectors that are computed together, if more than one batch.
 WINDOW_BYTES = 256_000_000
@@ -48,7 +48,7 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
     ):
         size = sharding.batch_multiple(found.mesh, task.config.predict.batch_size)
         params = {own.trunk_name: found.params[own.trunk_name]}
-        submit = submitting(extractor.step, params, found.mesh, size)
+        submit = async_predict(extractor.step, params, found.mesh, size)
         most = streaming.CHARACTERS
         if not extractor.of_whole_rows:  # a character is rarely more than a piece
             most = min(most, WINDOW_BYTES // extractor.bytes_per_vector)

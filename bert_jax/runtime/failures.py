@@ -15,7 +15,7 @@ def describe(error: BaseException) -> tuple[int | None, str]:
     match error:
         case UserError():
             return 2, str(error)
-        case _ if storage.is_trouble(error):
+        case _ if storage.is_client_error(error):
             return 2, (
                 f"Google Cloud Storage: {type(error).__name__}: {str(error)[:300]}; "
                 "check the bucket's name and this machine's access (gcloud auth "

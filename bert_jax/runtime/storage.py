@@ -89,7 +89,7 @@ def _make_ready(place: str) -> None:
     fsspec.config.conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
 
 
-def is_trouble(error: BaseException) -> bool:
+def is_client_error(error: BaseException) -> bool:
     """Whether a bucket's client raised this: no such bucket, no rights, no network."""
     # Their errors have no common class; some are plain OSErrors.
     return any(
@@ -156,7 +156,7 @@ def absolute(place: Path) -> Path:
     return place if in_bucket(place) else place.absolute()
 
 
-def numbered(place: Path, name: str) -> tuple[Path, int | None]:
+def split_checkpoint_path(place: Path, name: str) -> tuple[Path, int | None]:
     """HOME and the number of HOME/`name`/NUMBER; any other path, and None.
 
     A folder with a config.json of its own is any other path, whatever its name.
@@ -207,7 +207,7 @@ def put(place: Path, content: bytes) -> None:
     try:
         place.write_bytes(content)
     except Exception as error:  # clients' errors share no narrower class
-        if not is_trouble(error):
+        if not is_client_error(error):
             raise
         text = " ".join(str(error).split())
         raise OSError(errno.EIO, f"{type(error).__name__}: {text}", str(place)) from (
@@ -281,7 +281,7 @@ def require_bucket(place: Path) -> None:
     """Requests the bucket, as Orbax will when it deletes a checkpoint, to fail early.
 
     Raises:
-      Exception: see `is_trouble`; no permission to see the bucket, no project.
+      Exception: see `is_client_error`; no permission to see the bucket, no project.
     """
     if in_bucket(place):
         from google.cloud import storage

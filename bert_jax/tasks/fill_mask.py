@@ -17,7 +17,7 @@ from bert_jax.data import records
 from bert_jax.data.encodings import padded
 from bert_jax.data.rows import Batch, power_of_two, sorted_groups
 from bert_jax.errors import printable
-from bert_jax.tasks.task import Outputs, Predictor, Questions
+from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
 from bert_jax.tokenization.long_texts import LongTexts
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class FillMask(Predictor):
     def _masks(self, encoding: Encoding) -> list[int]:
         return [i for i, id_ in enumerate(encoding.ids) if id_ == self._special.mask]
 
-    def encode(self, parsed: Sequence[Parsed], size: int) -> Questions:
+    def encode(self, parsed: Sequence[Parsed], size: int) -> PredictionBatches:
         """Its answers are `masks` and, for a pair, `is_next_probability`."""
         lengths = [len(row.encoding.ids) for row in parsed]
         groups = sorted_groups(lengths, size)
@@ -98,7 +98,7 @@ class FillMask(Predictor):
             return results
 
         places = [[(int(index), 0) for index in group] for group in groups]
-        return Questions(batches, answers, places)
+        return PredictionBatches(batches, answers, places)
 
     def _answer(self, row: Parsed, outputs: Outputs, place: int) -> Row:
         count = len(row.masks)

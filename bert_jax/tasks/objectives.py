@@ -1,5 +1,6 @@
 """What pre-training predicts (section 3.1; left to right: 5.1), and its report."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -65,7 +66,7 @@ class Objective:
         self.model_config = model_config
         family = FAMILIES[model_config.architecture]
         self.model: nn.Module = family.for_pretraining(model_config)
-        # [CLS] has seen nothing where attention is causal.
+        # With causal attention [CLS] attends to itself alone.
         pairs = config.corpus.nsp and config.task.nsp_loss
         self.judges = pairs and not self.causal
 
@@ -153,9 +154,16 @@ def of_pieces(
     return {name: (jnp.sum(weights * each), total) for name, each in found.items()}
 
 
+@dataclasses.dataclass(frozen=True)
 class Guesses(Results):
     """Scores on held-out text, next to trivial ones: of the pieces' counts, and of the
-    commoner kind of pair."""
+    commoner kind of pair.
+
+    Attributes:
+      prefix: of the language model's scores, as in `Objective`.
+    """
+
+    prefix: str
 
     def table(
         self, split: str, scores: Mapping[str, float]
@@ -163,7 +171,7 @@ class Guesses(Results):
         """The rows and header of the closing report."""
         del split
         perplexity = math.exp(scores["unigram_loss"])
-        name, what = ("lm", "LM") if "lm_loss" in scores else ("masked_lm", "masked LM")
+        name, what = self.prefix, self.prefix.replace("lm", "LM").replace("_", " ")
         rows = [
             (f"{what} loss (nats)", f"{name}_loss", scores["unigram_loss"]),
             (f"{what} perplexity", "perplexity", perplexity),
@@ -207,4 +215,5 @@ def guesses(prefix: str, fetched: Sequence[Mapping[str, Mapping[str, Any]]]) -> 
         scores["next_sentence_majority"] = max(share, 1 - share)
     perplexity = math.exp(min(scores[f"{prefix}_loss"], 700.0))
     loss = sum(losses.values())
-    return Guesses({"loss": loss, **losses, **scores, "perplexity": perplexity})
+    means_of_all = {**losses, **scores, "loss": loss, "perplexity": perplexity}
+    return Guesses(means_of_all, prefix)

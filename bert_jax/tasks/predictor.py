@@ -7,7 +7,7 @@ from typing import Any
 from jaxtyping import Array
 
 from bert_jax.data.rows import Feature
-from bert_jax.tasks.task import Outputs, Predictor, Questions
+from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
 from bert_jax.tokenization.long_texts import LongTexts
 
 MOST = 3_000_000  # characters of a text that is read in windows: a long novel
@@ -45,12 +45,12 @@ class TaskPredictor(Predictor):
         """The task's logits."""
         return self._task.outputs(params, batch)
 
-    def encode(self, parsed: Sequence[Any], size: int) -> Questions:
+    def encode(self, parsed: Sequence[Any], size: int) -> PredictionBatches:
         """Encodes the rows as for evaluation."""
         task = self._task
         features = task.encode(parsed, "predict")
         table, windows = task.table(features), _windows(features)
-        # Full batches only: `Ask` fills up the last one itself.
+        # Full batches only: `PredictFn` fills up the last one itself.
         groups = [indices[indices < len(table)] for indices in table.by_length(size)]
         batches = [
             table.batch(indices, table.length(indices, self._max_seq_length))
@@ -66,7 +66,7 @@ class TaskPredictor(Predictor):
             return [task.result(e, a) for e, a in zip(parsed, each, strict=True)]
 
         places = [[windows[index] for index in indices] for indices in groups]
-        return Questions(batches, answers, places)
+        return PredictionBatches(batches, answers, places)
 
 
 def _windows(features: Sequence[Feature]) -> list[tuple[int, int]]:

@@ -28,7 +28,7 @@ from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.fill_mask import FillMask, printed
 from bert_jax.tasks.objectives import OBJECTIVES, guesses, of_pieces
 from bert_jax.tasks.results import Results
-from bert_jax.tasks.task import Ask, Batch, Data, Phase, Shapes, Step, Task
+from bert_jax.tasks.task import ApplyFn, Batch, Data, Phase, PredictFn, Shapes, Task
 from bert_jax.types import Scalars
 
 EXAMPLES = 3  # held-out sentences in the report
@@ -231,7 +231,7 @@ class Pretraining(Task):
         """Minus the loss."""
         return -scores["loss"]
 
-    def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
+    def show(self, folder: Path, run: Callable[[ApplyFn], PredictFn]) -> None:
         """Prints a few guesses and saves them in dev.jsonl."""
         from bert_jax.data.writing import held_out
 

@@ -39,7 +39,7 @@ def answered(
     Args:
       lines: place and text of each row; None where the input pauses: the rows before
         it are answered at once.
-      submit: from `submitting`, with `predictor.step`.
+      submit: from `async_predict`, with `predictor.step`.
       size: rows of a batch.
       characters: of the JSON that is computed together, if more than one batch.
     """

@@ -20,8 +20,8 @@ from bert_jax.tasks.results import Results
 from bert_jax.types import Scalars
 
 Outputs = dict[str, Any]
-Step = Callable[[Any, Mapping[str, Array]], dict[str, Array]]
-Ask = Callable[[Batch], Outputs]
+ApplyFn = Callable[[Any, Mapping[str, Array]], dict[str, Array]]
+PredictFn = Callable[[Batch], Outputs]
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -44,7 +44,7 @@ class Phase(NamedTuple):
         return self.shapes["input_ids"][0]
 
 
-class Questions(NamedTuple):
+class PredictionBatches(NamedTuple):
     """Rows of the input, ready for the device."""
 
     batches: list[Batch]
@@ -66,11 +66,11 @@ class Predictor(abc.ABC):
         """The computation on the device."""
 
     @abc.abstractmethod
-    def encode(self, parsed: Sequence[Any], size: int) -> Questions:
+    def encode(self, parsed: Sequence[Any], size: int) -> PredictionBatches:
         """The batches for `step`, of up to `size` rows and sorted by length."""
 
     def answer(
-        self, parsed: Sequence[Any], ask: Ask, size: int
+        self, parsed: Sequence[Any], ask: PredictFn, size: int
     ) -> list[dict[str, Any]]:
         """What to add to each row; `ask` runs `step` on up to `size` rows."""
         questions = self.encode(parsed, size)
@@ -266,7 +266,7 @@ class Task(abc.ABC):
         value = scores[self.main_score]
         return -math.inf if math.isnan(value) else value
 
-    def show(self, folder: Path, run: Callable[[Step], Ask]) -> None:
+    def show(self, folder: Path, run: Callable[[ApplyFn], PredictFn]) -> None:
         """Prints and saves a few of the model's answers; by default does nothing.
 
         Args:

@@ -107,7 +107,7 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
         return None
     from bert_jax.runtime import hub
 
-    folder, _ = storage.numbered(hub.path(config.init_from), "checkpoints")
+    folder, _ = storage.split_checkpoint_path(hub.path(config.init_from), "checkpoints")
     tokenizer = of_folder(folder)
     if tokenizer is None:
         raise UserError(

@@ -53,7 +53,7 @@ def check(config: ConfigDict, processes: int = 1) -> None:
         )
 
 
-def judge(
+def detect(
     running: RunningStats,
     loss: Float[Array, ""],
     grad_norm: Float[Array, ""],

@@ -50,5 +50,5 @@ class Due:
         rows, before = step * self.batch_size, (step - 1) * self.batch_size
         return rows // self.epoch_size > before // self.epoch_size
 
-    def anything(self, step: int) -> bool:
+    def any_event(self, step: int) -> bool:
         return self.log(step) or self.save(step) or self.evaluation(step)

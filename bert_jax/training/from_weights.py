@@ -9,7 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax import family
+from bert_jax import family, registry
 from bert_jax.config import configuration, fields
 from bert_jax.config.configuration import field_of
 from bert_jax.convert import origins, weights
@@ -136,10 +136,11 @@ def _check_family(config: ConfigDict, there: Family) -> Family:
     # A config of a family's own pre-training starts from no weights, and says so.
     if there is not ours and config.task.name not in FAMILIES:
         add, leave = f"add model={there.name} to", f"leave model={ours.name} out of"
-        hint = leave if there.name == "bert" else add
+        hint = f"{leave if there.name == 'bert' else add} the arguments of --config"
+        if registry.ADDED.keys() & {there.name, ours.name}:
+            hint = f"name weights of {ours.title}, or a --config for {there.title}"
         raise UserError(
             f"--config.init_from={config.init_from}: these weights are "
-            f"{there.title}'s, and the config is for {ours.title}: "
-            f"{hint} the arguments of --config"
+            f"{there.title}'s, and the config is for {ours.title}: {hint}"
         )
     return ours

@@ -7,21 +7,22 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax.tasks.task import Ask, Batch, Outputs, Step
+from bert_jax.tasks.task import ApplyFn, Batch, Outputs, PredictFn
 from bert_jax.training import sharding
 
 
-def asking(function: Step, params: Any, mesh: Mesh, size: int) -> Ask:
+def compile_predict(function: ApplyFn, params: Any, mesh: Mesh, size: int) -> PredictFn:
     """Compiles a function of (params, batch); returns one of a batch of up to `size`
     rows."""
-    submit = submitting(function, params, mesh, size)
+    submit = async_predict(function, params, mesh, size)
     return lambda rows: submit(rows)()
 
 
-def submitting(
-    function: Step, params: Any, mesh: Mesh, size: int
+def async_predict(
+    function: ApplyFn, params: Any, mesh: Mesh, size: int
 ) -> Callable[[Batch], Callable[[], Outputs]]:
-    """As `asking`, but starts the computation and returns a function that waits."""
+    """As `compile_predict`, but starts the computation; the function that it returns
+    waits for it."""
     run = jax.jit(function, out_shardings=sharding.replicated(mesh))
     own = sharding.local_rows(mesh, size)
 

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import io
+import itertools
 import pathlib
 import shlex
 import shutil
@@ -20,10 +21,10 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import Ask, Step, Task
+from bert_jax.tasks.task import ApplyFn, PredictFn, Task
 from bert_jax.training import memory, sharding
 from bert_jax.training.evaluator import Evaluator
-from bert_jax.training.inference import asking
+from bert_jax.training.inference import compile_predict
 from bert_jax.training.run_setup import RunSetup
 from bert_jax.training.seeds import RunLog
 from bert_jax.training.step import TrainState
@@ -121,24 +122,24 @@ def close(
         print("\n" + terminal.table(spent, ("time", "seconds")))
     for own, one in zip(folders, seeds.split(params), strict=True):
         with _unless_first_unseen(own) as place:
-            run = functools.partial(_asking_few, params=one, mesh=evaluator.mesh)
+            run = functools.partial(_predict_few, params=one, mesh=evaluator.mesh)
             task.show(place, run)
     written = [str(own) for own in folders if own.is_dir()]
     if written and processes.is_first():
         print(f"\npredictions: {', '.join(written)}")
     if processes.is_first():
-        print(_what_next(task, seeds.folders(folder)[0]))
+        print(_what_next(task, seeds.folders(folder)[0], params))
     return baseline
 
 
-def _what_next(task: Task, folder: Path) -> str:
+def _what_next(task: Task, folder: Path, params: Mapping[str, Any]) -> str:
     """Commands to try with a trained model."""
     run, place = f"  {_python()} -m bert_jax.main", shlex.quote(str(folder))
     files = workdir.defined_in(task.config).values()
     asks = f"{run} --workdir={place}"
     asks += f" --config={shlex.quote(next(iter(files)))}" if files else ""
     export = f"{asks} --mode=export --output=FOLDER"
-    rows, finetune, own = "ROWS.jsonl", [], task.config.task
+    rows, finetune = "ROWS.jsonl", []
     if task.config.task.name == "pretraining":
         config = "configs/finetune/glue.py:task=mrpc"
         kind = task.model_config.architecture
@@ -147,12 +148,22 @@ def _what_next(task: Task, folder: Path) -> str:
         finetune = [f"{run} --config={config} --config.init_from={place}"]
     predict = f"{asks} --mode=predict --input={rows}"
     lines = ["\ntry next:", *([predict] if task.answers_rows else []), *finetune]
-    its = family.of(task.config)
-    head = getattr(task, "head", "")
-    ours = head and (head,) in its.layout.OURS.values()
-    if not (ours or own.get("bilstm", False) or its.unexported(own)):
+    if not _unexported(task, params):
         lines.append(export)
     return "\n".join(lines)
+
+
+def _unexported(task: Task, params: Mapping[str, Any]) -> bool:
+    """Whether `--mode=export` refuses the run."""
+    its, own, head = family.of(task.config), task.config.task, getattr(task, "head", "")
+    if its.unexported(own) or own.name == its.name:
+        return bool(its.unexported(own))
+    parts = {its.trunk_name, "masked_lm", "next_sentence"}
+    if head:
+        from bert_jax.models.architectures import BUILT_IN
+
+        parts |= {*BUILT_IN} - set(itertools.chain(*its.layout.OURS.values()))
+    return bool(params.keys() - parts or task.model_config.of_your_own())
 
 
 def _python() -> str:
@@ -190,8 +201,8 @@ def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> st
     return line
 
 
-def _asking_few(function: Step, params: Any, mesh: Mesh) -> Ask:
-    return asking(function, params, mesh, sharding.batch_multiple(mesh, 4))
+def _predict_few(function: ApplyFn, params: Any, mesh: Mesh) -> PredictFn:
+    return compile_predict(function, params, mesh, sharding.batch_multiple(mesh, 4))
 
 
 def _tokenizer_line(task: Task, fit: Fit) -> str:

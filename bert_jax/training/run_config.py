@@ -90,11 +90,7 @@ def of_run(
             f"--workdir={folder}: a run of the task {config.task.name!r}, but --config "
             f"has {given.task.name!r}; leave --config out, or name another --workdir"
         )
-    if config.train.seeds > 1:
-        raise UserError(
-            f"--workdir={folder}: a run of {config.train.seeds} seeds; name one of "
-            f"them, such as --workdir={folder / f'seed_{config.seed}'}"
-        )
+    workdir.require_one_seed(folder, config)
     config.mesh = configuration.defaults().mesh  # for this machine, not the run's
     for override in overrides:
         field, before, after = configuration.override(config, override)

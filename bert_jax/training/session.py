@@ -49,7 +49,7 @@ class Session:
             self.stop = stack.enter_context(signals.deferred(processes.stop()))
             stall = self.task.config.train.stall_seconds
             heart = Heartbeat(self.folder, self.clock, stall, jax.process_index())
-            self.heart = stack.enter_context(heart)
+            self.heartbeat = stack.enter_context(heart)
             resume_step = self._restore(stack)
             self._open_logs(stack, resume_step)
             self._prepare_steps()

@@ -84,11 +84,11 @@ def train_step(
       loss_weights: returns what each named sum of a whole batch is divided by.
       optimizer: from `optimizer.make`.
       micro_batches: the number of parts that the batch is split into; 1 with a carry.
-      spike_factor: see `anomaly.judge`.
+      spike_factor: see `anomaly.detect`.
 
     Returns:
       The next state, and the metrics: `loss`, each named loss, `grad_norm` (before
-      clipping), `learning_rate`, and those of `anomaly.judge`.
+      clipping), `learning_rate`, and those of `anomaly.detect`.
     """
     key = jax.random.fold_in(jax.random.key(seed), state.step)
     grads, (losses, carry) = _gradients(
@@ -100,7 +100,7 @@ def train_step(
         "learning_rate": jnp.asarray(learning_rate, jnp.float32),
         "grad_norm": optax.tree.norm(grads),
     }
-    bad, stats, judged = anomaly.judge(
+    bad, stats, judged = anomaly.detect(
         state.running_stats, metrics["loss"], metrics["grad_norm"], spike_factor
     )
     unless = anomaly.Unless(bad)

@@ -107,6 +107,15 @@ def has_config(workdir: Path) -> bool:
     return (workdir / "config.json").exists()
 
 
+def require_one_seed(workdir: Path, config: ConfigDict) -> None:
+    """Raises UserError if the run's weights are in a folder for each seed."""
+    if config.train.seeds > 1:
+        raise UserError(
+            f"{workdir}: a run of {config.train.seeds} seeds; name one seed's folder, "
+            f"such as {workdir / f'seed_{config.seed}'}"
+        )
+
+
 def read_config(workdir: Path) -> dict[str, Any]:
     """The fields of the run's config.json.
 

@@ -70,7 +70,7 @@ def _compute(bert: Bert, task: Text, rows: Rows) -> np.ndarray:
 
     mesh = sharding.make_mesh(config, uses=("evaluate",))
     size = sharding.batch_multiple(mesh, config.evaluate.batch_size)
-    ask = inference.asking(step, {"bert": bert.params["bert"]}, mesh, size)
+    ask = inference.compile_predict(step, {"bert": bert.params["bert"]}, mesh, size)
     found = np.zeros((2, len(rows), bert.config.hidden_size), np.float32)
     for padded in rows.by_length(size):
         group = padded[padded < len(rows)]

@@ -138,7 +138,7 @@ def read(config: ConfigDict, path: str, tokenizer: Tokenizer) -> HeldOut:
 
 def check_text(config: ConfigDict, path: str) -> None:
     """Raises UserError if the text is not the one that a run was trained on."""
-    folder, _ = storage.numbered(storage.path(path), "checkpoints")
+    folder, _ = storage.split_checkpoint_path(storage.path(path), "checkpoints")
     record = workdir.read_data(folder)
     data_dir = storage.path(config.corpus.data_dir)
     now = corpus.identity(tuple(config.corpus.sources), data_dir)

@@ -10,17 +10,12 @@ batches that a run of each seed gets here, the same schedule, clipping, weight d
 are its own. The dev scores are the task's, on the same rows. Needs the `parity` extra.
 """
 
-import argparse
 import itertools
 import json
-import os
-import platform
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from datetime import date
-from importlib import metadata
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +29,9 @@ from bert_jax.runtime import terminal
 from bert_jax.tasks.classification import Classification
 from bert_jax.training import optimizer, setup
 from bert_jax.workdir import metrics
+from experiments.lib import command_line, ending, report, torch_side
+
+MODULE = "experiments.sameness.beside_transformers"
 
 
 def network(task: Classification, model: str, dropout: float | None = None) -> Any:
@@ -50,29 +48,14 @@ def network(task: Classification, model: str, dropout: float | None = None) -> A
 def steps(task: Classification, network: Any, seed: int) -> Iterator[float]:
     """Trains in torch; gives the loss of each step."""
     config = task.config
-    decayed = [
-        {
-            "params": [
-                p
-                for name, p in network.named_parameters()
-                if ("LayerNorm" in name or "bias" in name) != decays
-            ],
-            "weight_decay": config.optimizer.weight_decay if decays else 0.0,
-        }
-        for decays in (True, False)
-    ]
-    adam = torch.optim.AdamW(
-        decayed,
-        lr=1.0,
-        betas=(config.optimizer.beta1, config.optimizer.beta2),
-        eps=config.optimizer.eps,
-    )
+    adam = torch_side.adamw(network, config.optimizer, rate=1.0)
     schedule = optimizer.learning_rate_schedule(config)
     rate = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: float(schedule(step)))
     network.train()
     batches = task.batches(0, slice(None), seed)
     for batch in itertools.islice(batches, config.train.num_steps):
-        loss = network(**inputs(batch), labels=tensor(batch["label"])).loss
+        labels = torch.from_numpy(batch["label"].astype(np.int64))
+        loss = network(**inputs(batch), labels=labels).loss
         loss.backward()
         clip = config.optimizer.clip_norm
         torch.nn.utils.clip_grad_norm_(network.parameters(), clip)
@@ -97,27 +80,23 @@ def with_torch(task: Classification, model: str, seed: int) -> dict[str, float]:
     return task.results("dev", fetched).scores
 
 
-def inputs(batch: dict[str, np.ndarray]) -> dict[str, Any]:
-    """A batch under the names of `transformers`."""
-    names = {
-        "input_ids": "input_ids",
-        "attention_mask": "input_mask",
-        "token_type_ids": "segment_ids",
-    }
-    return {theirs: tensor(batch[ours]) for theirs, ours in names.items()}
+def inputs(batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """A batch's inputs as tensors, under the names of `transformers`."""
+    return {k: torch.from_numpy(v) for k, v in torch_side.inputs(batch).items()}
 
 
-def tensor(array: np.ndarray) -> torch.Tensor:
-    """Integers as torch indexes with them."""
-    return torch.from_numpy(np.asarray(array, np.int64))
+def main(argv: Sequence[str]) -> int:
+    """Gives the exit status."""
+    return ending.printed(lambda: compared(argv))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--config", required=True)
-    parser.add_argument("--seeds", default="0,1,2")
-    options, fields = parser.parse_known_args()
+def compared(argv: Sequence[str]) -> str:
+    """Trains on both sides with every seed; the table."""
+    parser = command_line.Parser(MODULE, __doc__)
+    parser.add_argument("--model", required=True, help="a Hugging Face folder")
+    parser.add_argument("--config", required=True, help="of a classification")
+    parser.add_argument("--seeds", default="0,1,2", help="between commas")
+    options, fields = command_line.with_fields(parser, argv, ("seed", "init_from"))
     adamw = "--config.optimizer.name=adamw"
     fields = [f"--config.init_from={options.model}", adamw, *fields]
     scores: dict[str, list[float]] = {"bert_jax": [], "transformers": []}
@@ -138,15 +117,8 @@ def main() -> None:
         theirs = with_torch(task, options.model, seed)
         seconds["transformers"] += time.monotonic() - start
         scores["transformers"].append(theirs[task.main_score])
-    command = "python -m experiments.sameness.beside_transformers"
-    print(f"\n$ {command} {' '.join(sys.argv[1:])}")
-    print(
-        f"{date.today()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"jax {metadata.version('jax')}, torch {torch.__version__}, "
-        f"transformers {transformers.__version__}"
-    )
     common = task.baseline("dev", task.examples("dev")).get(task.main_score)
-    print(f"{task.config.train.num_steps} steps; dev {task.main_score}; {common=}")
+    title = f"{task.config.train.num_steps} steps; dev {task.main_score}; {common=}"
     rows = [
         (
             name,
@@ -157,8 +129,9 @@ def main() -> None:
         )
         for name, values in scores.items()
     ]
-    print(terminal.table(rows, ("", "mean", "spread", "seeds", "seconds")))
+    table = terminal.table(rows, ("", "mean", "spread", "seeds", "seconds"))
+    return "\n".join([report.introduction(report.facts(MODULE, argv)), title, table])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

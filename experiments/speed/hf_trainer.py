@@ -19,7 +19,8 @@ from torch.utils.data import SequentialSampler
 
 from bert_jax.config import configuration
 from bert_jax.training import setup
-from experiments.speed.torch_step import device, synchronize
+from experiments.lib import torch_side
+from experiments.lib.torch_side import device, synchronize
 
 MODULE = "experiments.speed.hf_trainer"
 NAMES = {
@@ -94,13 +95,7 @@ def train(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _model(config: Any, *, squad: bool) -> Any:
-    model = config.model
-    names = (
-        *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
-        *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
-        *("hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob"),
-    )
-    theirs = transformers.BertConfig(**{name: model[name] for name in names})
+    theirs = torch_side.config_of(config.model)
     if squad:
         return transformers.BertForQuestionAnswering(theirs)
     return transformers.BertForSequenceClassification(theirs)  # of two labels

@@ -26,7 +26,7 @@ class Ours:
         from bert_jax.config import configuration
         from bert_jax.runtime import compilation_cache, storage
         from bert_jax.training import run_config, setup
-        from bert_jax.training.inference import submitting
+        from bert_jax.training.inference import async_predict
 
         compilation_cache.keep()
         fields = {"init_from": folder, "predict.batch_size": batch}
@@ -40,7 +40,7 @@ class Ours:
         with setup.restored_params(task, nowhere, task.unused(predicts=True)) as found:
             self._predictor = task.predictor(found.missing)
             self._size = batch
-            self._submit = submitting(
+            self._submit = async_predict(
                 self._predictor.step, found.params, found.mesh, batch
             )
         self._bert = bert_jax.load(folder)

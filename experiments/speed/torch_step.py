@@ -15,6 +15,9 @@ import torch
 import transformers
 from ml_collections import ConfigDict
 
+from experiments.lib import torch_side
+from experiments.lib.torch_side import device, synchronize
+
 # What a side's name says: the attention implementation, whether torch.compile is used,
 # and where the masked LM head computes: at every position, as `transformers` has it, or
 # at the predicted ones alone, as we and Google do.
@@ -30,23 +33,12 @@ SIDES = {
 IGNORED = -100  # torch's cross entropy leaves out these labels
 
 
-def device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 class Network:
     """A model with its optimizer; sides that differ in dtype or head share it."""
 
     def __init__(self, config: ConfigDict, attention: str):
         torch.manual_seed(0)
-        model = config.model
-        names = (
-            *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
-            *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
-            *("hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob"),
-            *("initializer_range", "layer_norm_eps"),
-        )
-        theirs = transformers.BertConfig(**{name: model[name] for name in names})
+        theirs = torch_side.config_of(config.model)
         theirs._attn_implementation = attention
         network: Any = transformers.BertForPreTraining(theirs)
         self.module = network.to(device()).train()
@@ -68,7 +60,11 @@ class Network:
     def _choose_adam(self) -> None:
         """Takes the faster of AdamW's two forms, by three updates of each."""
         seconds = {}
-        forms = {form: self._make_adam(form) for form in ("foreach", "fused")}
+        rate = self._fields.learning_rate
+        forms = {
+            form: torch_side.adamw(self.module, self._fields, rate, **{form: True})
+            for form in ("foreach", "fused")
+        }
         for form, adam in forms.items():
             adam.step()  # makes the moments
             synchronize()
@@ -79,27 +75,6 @@ class Network:
             seconds[form] = time.perf_counter() - start
         self.optimizer = min(seconds, key=lambda form: seconds[form])
         self._adam = forms[self.optimizer]
-
-    def _make_adam(self, form: str) -> torch.optim.Optimizer:
-        def decays(name: str) -> bool:
-            return "LayerNorm" not in name and not name.endswith("bias")
-
-        groups = [
-            {
-                "params": [
-                    p for n, p in self.module.named_parameters() if decays(n) == kind
-                ],
-                "weight_decay": self._fields.weight_decay if kind else 0.0,
-            }
-            for kind in (True, False)
-        ]
-        return torch.optim.AdamW(
-            groups,
-            lr=self._fields.learning_rate,
-            betas=(self._fields.beta1, self._fields.beta2),
-            eps=self._fields.eps,
-            **{form: True},
-        )
 
 
 class TorchStep:
@@ -150,19 +125,12 @@ def theirs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     rows = np.nonzero(predicted)[0]
     labels[rows, batch["masked_lm_positions"][predicted]] = chosen[predicted]
     return {
-        "input_ids": batch["input_ids"].astype(np.int64),
-        "attention_mask": batch["input_mask"].astype(np.int64),
-        "token_type_ids": batch["segment_ids"].astype(np.int64),
+        **torch_side.inputs(batch),
         "labels": labels,
         "next_sentence_label": batch["next_sentence_labels"].astype(np.int64),
         "positions": batch["masked_lm_positions"].astype(np.int64),
         "chosen": chosen,
     }
-
-
-def synchronize() -> None:
-    if device() == "cuda":
-        torch.cuda.synchronize()
 
 
 def _loss(network: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -213,7 +213,8 @@ class Elmo(Task):
             for name in fetched[0]
         }
         perplexity = math.exp(min(means["lm_loss"], 700.0))
-        return Guesses({"loss": means["lm_loss"], **means, "perplexity": perplexity})
+        scores = {"loss": means["lm_loss"], **means, "perplexity": perplexity}
+        return Guesses(scores, "lm")
 
     def quality(self, scores: Mapping[str, int | float]) -> float:
         """Minus the loss."""

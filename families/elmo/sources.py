@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from bert_jax.convert import layout, origins
+from bert_jax.convert import layout, origins, runs
 from bert_jax.convert.merge import Report, take
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path
@@ -76,25 +76,11 @@ def read(path: str | Path, name: str = "") -> Found:
         )
     if not is_run(folder):
         return Found({"elmo": released.read(_local(folder))[1]})
-    # Imported here: released weights do not need Orbax.
-    from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
-
-    config = workdir.recorded(folder, code=False)
-    if config.train.seeds > 1:
-        raise UserError(
-            f"{folder}: a run of {config.train.seeds} seeds; name one seed's folder, "
-            f"such as {folder / f'seed_{config.seed}'}"
-        )
-    name = "checkpoints" if step is not None else name or checkpoint_name(config)
-    one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    with Checkpoints.of_another(folder, name, step) as checkpoints:
-        found = checkpoints.restore_saved(one)
-    if found is None:
-        raise UserError(f"{folder}: has no checkpoint yet")
+    config, saved, at = runs.saved(folder, name, step)
     # Without the softmax of pre-training, which is as large as the vocabulary.
-    params = jax.device_get({k: v for k, v in found[0].items() if k != "softmax"})
+    params = jax.device_get({k: v for k, v in saved.items() if k != "softmax"})
     labels = tuple(config.task.get("labels", ()))
-    return Found(params, labels, workdir.read_facts(folder, found[1]))
+    return Found(params, labels, workdir.read_facts(folder, at))
 
 
 def start(task: Task, abstract: Any, name: str = "") -> tuple[dict[str, Any], Report]:

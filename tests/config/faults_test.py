@@ -138,3 +138,15 @@ def test_a_config_file_that_raises(text, said, tmp_path, monkeypatch, capfd):
     place = "" if said.startswith("broken") else "own.py:"
     assert line.startswith(f"error: {place}{said}")
     assert len(line) < 250
+
+
+def test_a_field_of_the_task_that_nothing_reads(tmp_path):
+    path = tmp_path / "mine.py"
+    text = 'extends = "finetune/text:size=tiny"\n\n\ndef get_config(config):\n'
+    path.write_text(f"{text}    config.task.max_seq_lenght = 64\n")
+    with pytest.raises(UserError) as error:
+        configuration.load(str(path), [])
+    assert str(error.value).startswith(
+        f"{path}: config.task.max_seq_lenght: no such field; did you mean "
+        "config.task.max_seq_length?"
+    )

@@ -225,10 +225,10 @@ def test_a_signal_while_a_bucket_is_asked_is_no_trouble_of_the_bucket():
         except Exception as caught:
             return caught
 
-    assert storage.is_trouble(raised(ValueError()))
+    assert storage.is_client_error(raised(ValueError()))
     with pytest.raises(json_format.ParseError) as damaged:  # of a local data set
         json_format.Parse("{", struct_pb2.Struct())
-    assert not storage.is_trouble(damaged.value)
+    assert not storage.is_client_error(damaged.value)
     with pytest.raises(Interrupted):
         raised(Interrupted(signal.SIGTERM))
-    assert not storage.is_trouble(ValueError())
+    assert not storage.is_client_error(ValueError())

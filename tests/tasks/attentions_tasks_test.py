@@ -14,7 +14,7 @@ from bert_jax.attentions import keep as attentions
 from bert_jax.models.encoder import Bert
 from bert_jax.tasks import streaming
 from bert_jax.training import sharding
-from bert_jax.training.inference import submitting
+from bert_jax.training.inference import async_predict
 from configs import common
 from configs.finetune import ner, squad, swag, text
 
@@ -119,7 +119,7 @@ def test_every_window_and_choice_is_kept_once(name, tmp_path):
         kept[row, part] = ids, segments, found
 
     mesh = sharding.make_mesh(task.config, uses=())
-    submit = submitting(predictor.step, params, mesh, 8)
+    submit = async_predict(predictor.step, params, mesh, 8)
     submit = attentions.keeping(submit, keep)
     lines = [(f"in:{n}", json.dumps(row)) for n, row in enumerate(rows)]
     read = [

@@ -24,7 +24,7 @@ from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.models.encoder import stack_layers
-from bert_jax.tasks.task import Predictor, Questions
+from bert_jax.tasks.task import PredictionBatches, Predictor
 from tests.micro import bert_config, initial_params
 
 ROWS = [
@@ -239,7 +239,7 @@ class Bare(Predictor):
         return {}
 
     def encode(self, parsed, size):
-        return Questions(
+        return PredictionBatches(
             [self.batch], lambda outputs: [{} for _ in parsed], self.places
         )
 
@@ -303,7 +303,7 @@ def test_rows_count_on_and_a_task_must_say_where_they_come_from():
         (asked,) = predictor.encode([None, None], 2).batches
         assert asked["attentions/places"].tolist() == [[first + 1, 0], [first, 2]]
     silent = WithAttentions(Bare(batch, None), config, params)
-    with pytest.raises(UserError, match="gives no Questions"):
+    with pytest.raises(UserError, match="gives no PredictionBatches"):
         silent.encode([None], 2)
     with pytest.raises(UserError, match="is not BERT"):
         WithAttentions(Bare(batch, None), config, {"mine": {}})

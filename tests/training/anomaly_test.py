@@ -21,7 +21,7 @@ from bert_jax.workdir.checkpoint import Checkpoints
 def judged(values, factor):
     """Which of (loss, norm) are anomalies, and the running statistics in the end."""
     stats, found = anomaly.RunningStats(), []
-    judge = jax.jit(functools.partial(anomaly.judge, spike_factor=factor))
+    judge = jax.jit(functools.partial(anomaly.detect, spike_factor=factor))
     for loss, norm in values:
         bad, stats, notes = judge(stats, jnp.float32(loss), jnp.float32(norm))
         found.append(bool(bad))
@@ -275,7 +275,7 @@ def test_what_is_left_out_is_counted():
     [(range(3, 20), 12), (range(2, 99, 2), 22), (range(0, 999, 12), 0)],
 )
 def test_too_many_of_late_stop_the_run(bad, stops):
-    judge = jax.jit(functools.partial(anomaly.judge, spike_factor=0.0))
+    judge = jax.jit(functools.partial(anomaly.detect, spike_factor=0.0))
     anomalies = anomaly.Anomalies(
         "skip", lambda found: [jax.tree.map(float, found)], lambda *_: None, str
     )

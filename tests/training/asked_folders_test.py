@@ -126,7 +126,7 @@ def test_what_is_missing_is_named(folders, tmp_path, architecture, spec, missing
     row = {"question": "Who ?", "context": "He .", "endings": ["a", "b"], "text": "a"}
     _, err = predict(tmp_path, [row], *(named if spec else ()),
                      f"--config.init_from={model}", status=2)  # fmt: skip
-    needed = f"a {architecture} without what this task needs: {missing}; "
+    needed = f"{architecture} without what this task needs: {missing}; "
     assert needed in err
 
 

@@ -20,7 +20,7 @@ def test_what_is_due(num_steps, log, save, evaluate, rows, epoch):
         assert due.save(step) == (last or step in range(0, num_steps, save))
         at = bool(evaluate) and step in range(0, num_steps, evaluate)
         assert due.evaluation(step) == (last or at or epochs_end)
-        assert due.anything(step) == (
+        assert due.any_event(step) == (
             due.log(step) or due.save(step) or due.evaluation(step)
         )
 
