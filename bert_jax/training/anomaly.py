@@ -88,34 +88,28 @@ def detect(
 
 
 class Unless:
-    """Keeps what was there before an anomaly: `old` after one, else `new`.
-
-    Integers count steps and are always new.
-    """
+    """`old` after an anomaly, else `new`; integers count steps and are always new."""
 
     def __init__(self, bad: Bool[Array, ""]):
         self._bad = bad
-        self._chosen: list[Array] = []
+        self._chosen: dict[int, Array] = {}
 
     def __call__(self, new: Any, old: Any) -> Any:
-        """The values after the step, leaf by leaf."""
-        chosen = {id(leaf) for leaf in self._chosen}
+        """Chooses leaf by leaf; what `stored` gave is chosen already."""
 
         def choose(n: Array, o: Array) -> Array:
-            if id(n) in chosen or not _is_float(n):
-                return n
-            return jnp.where(self._bad, o, n)
+            same = id(n) in self._chosen or not _is_float(n)
+            return n if same else jnp.where(self._bad, o, n)
 
         return jax.tree.map(choose, new, old)
 
     def stored(self, new: Any, old: Any) -> Any:
-        """The same for moments that the update is computed from: a CPU reads them back
-        instead of computing them twice, and copies neither. Other devices compute
-        moments and parameters in one pass."""
+        """The same for moments that an update is computed from: a CPU reads them back
+        instead of computing them again. Others do it all in one pass."""
         found = jax.lax.platform_dependent(
             self(new, old), cpu=jax.lax.optimization_barrier, default=lambda x: x
         )
-        self._chosen += jax.tree.leaves(found)
+        self._chosen |= {id(leaf): leaf for leaf in jax.tree.leaves(found)}
         return found
 
 

@@ -179,14 +179,10 @@ def scale_by_bert_adam(
 
 
 def clip_by_global_norm(most: float) -> optax.GradientTransformation:
-    """Scales gradients whose global norm is more than `most`.
-
-    By one factor, as TensorFlow does: Optax divides each element, which XLA's CPU
-    compiler stores in an array more.
-    """
+    """Scales gradients whose global norm is more than `most`, by one factor as
+    TensorFlow does: Optax divides each element, which costs a CPU one array more."""
 
     def clip(updates: optax.Updates, params: optax.Params | None = None) -> Any:
-        del params
         norm = optax.tree.norm(updates)
         return optax.tree.scale(jnp.where(norm < most, 1.0, most / norm), updates)
 
