@@ -141,6 +141,9 @@ def _corpus() -> ConfigDict:
     corpus.dev_fraction = 0.005
     # Sentence pairs and the next sentence loss; False: running text, without either.
     corpus.nsp = True
+    # Without pairs: rows of whole sentences that go on in the next document, with a
+    # separator between (Liu et al. 2019); False: each document has rows of its own.
+    corpus.full_sentences = False
     # Training rows of several sentence pairs that do not see each other, instead of one
     # and padding (Krell et al. 2021); then batch sizes count these rows.
     corpus.packing = False

@@ -49,7 +49,7 @@ def test_a_ratio_is_of_turns_of_the_same_round():
     assert measuring.ratio(slow, fast) == {"median": 2.0, "best": 1.0}
 
 
-def test_a_case_that_fails_or_takes_too_long_is_told(tmp_path):
+def test_case_fails_or_times_out(tmp_path):
     (tmp_path / "failing.py").write_text("raise SystemExit('no memory')")
     # Its child holds the output open: both must end.
     (tmp_path / "waiting.py").write_text(
@@ -78,7 +78,7 @@ def test_facts_name_command_versions_and_environment(monkeypatch):
 
 
 @pytest.mark.parametrize(("length", "chosen"), [(16, 2), (128, 20), (512, 77)])
-def test_a_random_batch_is_full_and_has_no_padding_ids(length, chosen):
+def test_random_batch_is_full(length, chosen):
     config = our_step.sized_config("2/128", length, 4)
     batch = our_step.random_batch(config)
     assert batch["input_ids"].shape == (4, length)
@@ -203,7 +203,7 @@ def test_a_dry_run_for_a_gpu_needs_jax_alone(tmp_path):
     assert "kernels" in told and "measured peaks" in told
 
 
-def test_a_case_without_a_result_has_a_line_in_the_table():
+def test_failed_case_in_table():
     (case, *_) = gpu_cases.cases(2)
     line = gpu.row({**case, "error": "killed after 150 s"}, {})
     assert len(line) == len(gpu.HEADER) and "killed after 150 s" in line[4]
@@ -245,7 +245,7 @@ def test_a_traced_start_has_every_part(tmp_path):
     assert list(ends.values()) == sorted(ends.values())
 
 
-def test_a_speed_leaves_out_the_first_line_and_counts_time():
+def test_speed_without_first_line():
     assert finetuning.speed([1.0, 2.0, 6.0]) == pytest.approx(2 / (1 / 2 + 1 / 6))
     assert finetuning.speed([5.0]) == 5.0
 

@@ -46,7 +46,7 @@ def test_cloze(plain, tmp_path, monkeypatch, capsys):
     assert float(row.split()[2]) == pytest.approx(100 * right, abs=0.06)
 
 
-def test_the_interval_of_a_share_stays_within_0_and_100():
+def test_interval_of_a_share():
     assert cloze._share(np.array([True] * 25)) == "100.0 (86.7 to 100.0)"
     assert cloze._share(np.array([True] * 5 + [False] * 5)) == "50.0 (23.7 to 76.3)"
 

@@ -83,7 +83,7 @@ def test_the_table(tables, tmp_path, monkeypatch):
     assert (tmp_path / "table" / "report.txt").read_text().startswith("task")
 
 
-def test_other_weights_at_the_same_path_are_fine_tuned_anew(tables, plain, tmp_path):
+def test_changed_weights_are_finetuned_anew(tables, plain, tmp_path):
     source = tmp_path / "model"
     shutil.copytree(plain, source)
     given = (f"--init_from={source}", "--tasks=sst2", "--seeds=2")

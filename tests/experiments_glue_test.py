@@ -189,7 +189,7 @@ def test_what_a_run_has_left_is_checked(tmp_path, name, content, words):
     assert str(found.value).startswith(f"{tmp_path / name}: ")
 
 
-def test_a_seed_without_a_number_or_a_split_is_in_the_table():
+def test_table_with_nan_or_missing_split():
     shown = glue_table.table(
         [
             result("mnli", math.nan, seed=0, dev_mismatched=0.5),
@@ -303,7 +303,7 @@ def test_the_score_of_the_benchmark_has_wnli():
     assert "GLUE score" not in glue_table.table(without)
 
 
-def test_of_equal_runs_the_first_and_none_that_is_no_number():
+def test_best_of_equal_runs():
     results = [
         result("rte", math.nan),
         result("rte", 0.7, rate=4e-5),

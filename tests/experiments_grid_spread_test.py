@@ -146,7 +146,7 @@ def test_verdicts(small, large, word):
     assert spread_report.judged({100: parts[100]}) is None
 
 
-def test_a_score_that_is_no_number_is_no_spread_of_0(tmp_path, monkeypatch):
+def test_nan_score_has_no_spread(tmp_path, monkeypatch):
     """It was printed as 0.00, with an interval from 0 to infinity."""
     monkeypatch.setattr(plots, "lines", lambda panels: None)
     monkeypatch.setattr(plots, "save", lambda figure: b"")

@@ -65,7 +65,7 @@ def test_a_claim_quotes_the_papers_margin_at_the_size():
         assert f"(the paper's: by {margin})" in said
 
 
-def test_a_word_is_the_same_for_an_elmo_of_the_released_size():
+def test_elmo_word_at_released_size():
     for size in ("tiny", "base"):
         *_, elmo = beside.build("table1", size, ("gpt", "elmo")).systems
         spec = options.pretraining_config("elmo", size)
@@ -123,7 +123,7 @@ def test_the_budget_comes_before_the_run_and_stays(command, monkeypatch):
     assert "What pre-training took" in html and "BiLSTM+ELMo+Attn" in html
 
 
-def test_a_budget_that_cannot_be_made_is_the_runs_error(command, monkeypatch):
+def test_budget_error(command, monkeypatch):
     monkeypatch.setenv("BREAK", "budget")
     status, ran, out, _ = command("table1", "--systems=bert,gpt", "--tasks=sst2")
     assert status == 2 and not ran
@@ -218,7 +218,7 @@ WORDS = "Alice was beginning to get very tired of sitting by her sister on the b
 @pytest.mark.parametrize(
     "name", ["tiny.py:recipe=plain", "gpt.py:size=tiny", "elmo.py:size=tiny"]
 )
-def test_a_budget_is_what_the_batches_of_an_epoch_have(name, tmp_path):
+def test_budget_of_an_epoch(name, tmp_path):
     """Counted here in the batches themselves."""
     rng, words = np.random.default_rng(0), WORDS.split()
     lines = [" ".join(rng.choice(words, 9)).capitalize() + "." for _ in range(160)]

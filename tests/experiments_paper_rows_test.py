@@ -42,7 +42,7 @@ def test_base_and_large_against_gpt_by_epochs(data):
     assert ":size=base" in sizes["gpt"].arguments[0]
 
 
-def test_epochs_are_a_plot_with_a_line_of_each_system(command):
+def test_epochs_plot(command):
     status, _, out, err = command("imdb", *IMDB, "--seeds=3")
     assert status == 0, err
     (folder,) = command.output.glob("imdb-*")
@@ -81,7 +81,7 @@ def test_what_does_not_go_together_is_one_line(data, tmp_path, capfd, args, mess
 ALL = ("--systems=bert,word2vec,word2vec_trained,random,random_trained",)
 
 
-def test_bags_of_words_share_their_words_and_train_what_they_say(data):
+def test_bags_of_words(data):
     given = (*ALL, "--tasks=sst2,squad", "--seeds=2")
     plan = planned(data, *given, table="table1")
     bags = plan[kinds(plan).index("word vectors") :]

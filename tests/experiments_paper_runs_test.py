@@ -56,7 +56,7 @@ def test_runs_once_and_says_what_it_found(command):
     assert "<script" not in html and "LTR &amp; No NSP" in html
 
 
-def test_a_run_that_fails_is_shown_and_the_rest_goes_on(command, monkeypatch):
+def test_failed_run_is_reported(command, monkeypatch):
     args = ("table5", "--tasks=sst2,mrpc", "--seeds=2")
     monkeypatch.setenv("BREAK", "no-pairs-")
     status, ran, out, err = command(*args)
@@ -73,7 +73,7 @@ def test_a_run_that_fails_is_shown_and_the_rest_goes_on(command, monkeypatch):
 
 
 @pytest.mark.parametrize("status", [130, -15])
-def test_a_signal_ends_all_and_the_same_command_goes_on(command, monkeypatch, status):
+def test_signal_stops_and_resumes(command, monkeypatch, status):
     args = ("table5", "--tasks=sst2", "--seeds=2")
     monkeypatch.setenv("BREAK", "no-nsp-loss-")
     monkeypatch.setenv("BREAK_STATUS", str(status))
@@ -92,7 +92,7 @@ def test_a_killed_run_is_a_failure_with_its_signal(command, monkeypatch):
     assert status == 2 and "halfway (ended by signal 9)" in out
 
 
-def test_the_plan_runs_nothing_and_estimates_by_the_runs_own_pace(command):
+def test_plan_estimates_time(command):
     args = ("table5", "--tasks=sst2", "--seeds=2")
     status, ran, out, _ = command(*args, "--plan")
     assert (status, ran) == (0, []) and "9 left; how long they take is known" in out
@@ -181,7 +181,7 @@ with execution.alone(Path(sys.argv[1])) as lock:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
-def test_a_run_saves_and_ends_when_its_parent_is_killed(tmp_path):
+def test_run_ends_with_its_parent(tmp_path):
     """And holds the output folder until then."""
     given = [sys.executable, "-c", PARENT, str(tmp_path), CHILD]
     parent = subprocess.Popen(given, cwd=running.ROOT, stderr=subprocess.DEVNULL)

@@ -63,7 +63,7 @@ def test_a_field_of_the_recipe_reaches_pretraining_alone(data):
     assert all("--config.mesh.data=1" in run.arguments for run in plan)
 
 
-def test_a_config_of_ones_own_that_changes_names_other_folders(data, tmp_path):
+def test_own_config_has_own_folders(data, tmp_path):
     path = tmp_path / "mine.py"
     text = "extends = 'tiny'\ndef get_config(config):\n    config.seed = {}\n"
     folders = []
@@ -99,7 +99,7 @@ def test_figure_5_starts_from_checkpoints_that_are_kept(data):
     }
 
 
-def test_table_6_is_the_papers_at_base_and_in_proportion_below():
+def test_table6_sizes():
     for size in ("base", "large"):
         names = [f"L={n} H={h} A={a}" for n, h, a in tables.shapes(size)]
         assert names == list(TABLE_6.rows)
@@ -136,7 +136,7 @@ def test_the_best_features_are_those_that_a_size_has(size, choice):
     assert ("in their place" in seven.note) == (size == "tiny")
 
 
-def test_the_papers_claims_have_the_papers_figures_on_their_side():
+def test_claims_agree_with_paper_figures():
     """Where the paper claims better, its own table says so."""
     for name, size in (("table1", "large"), ("table2", "large"), ("table4", "large"),
                        ("table5", "base"), ("table6", "base"), ("table7", "base"),
@@ -169,7 +169,7 @@ def test_table_7_runs_features_once_for_all_choices(data):
 
 @pytest.mark.parametrize("name", tables.TABLES)
 @pytest.mark.parametrize("size", ["tiny", "large"])
-def test_every_table_names_the_papers_rows_and_its_own_systems(name, size):
+def test_rows_are_the_papers(name, size):
     table = tables.build(name, size)
     systems = {system.name for system in table.systems}
     assert len(systems) == len(table.systems)

@@ -21,7 +21,7 @@ def runs(tmp_path):
     return tmp_path
 
 
-def test_runs_that_differ_by_their_seed_share_a_row(runs, capsys):
+def test_compare_groups_by_seed(runs, capsys):
     page = runs / "compare.html"
     given = [str(runs / "low"), str(runs / "high_*"), f"--output={page}"]
     pytest.importorskip("matplotlib", reason="needs the report extra")
@@ -54,7 +54,7 @@ def test_a_score_that_is_no_number_stands_last(runs, capsys):
     assert second.split()[1:5] == ["optimizer.rate=0.0002", "nan", "3", "+nan"]
 
 
-def test_the_best_checkpoint_is_the_one_that_the_run_kept(tmp_path, capsys):
+def test_compare_takes_the_best_checkpoint(tmp_path, capsys):
     """It is the best by the task's main score; another may be higher elsewhere."""
     a_run(tmp_path / "run", 0.9)
     edit(tmp_path / "run", evaluate={"checkpoint": "best"})
@@ -63,7 +63,7 @@ def test_the_best_checkpoint_is_the_one_that_the_run_kept(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[2].split()[-2:] == ["0.8", "1"]
 
 
-def test_runs_that_have_not_ended_and_copies_are_left_out(runs, capsys, monkeypatch):
+def test_compare_leaves_out_unfinished_runs_and_copies(runs, capsys, monkeypatch):
     monkeypatch.chdir(runs)
     train = {"seeds": 1, "num_steps": 9, "early_stop": 0}
     edit(runs / "high_1", train=train)
@@ -87,7 +87,7 @@ def test_runs_that_have_not_ended_and_copies_are_left_out(runs, capsys, monkeypa
     assert "its seeds have not ended yet" in capsys.readouterr().err
 
 
-def test_a_restarted_run_has_the_seed_that_it_ended_with(runs, capsys):
+def test_compare_seed_of_a_restarted_run(runs, capsys):
     (runs / "high_0" / "collapsed_0").mkdir()
     (runs / "high_0" / "collapsed_0" / "metrics.jsonl").write_text("")
     assert compare.main([str(runs / "high_*")]) == 0
@@ -96,7 +96,7 @@ def test_a_restarted_run_has_the_seed_that_it_ended_with(runs, capsys):
     assert "high_1 has the config and seed of" in err and err.endswith("high_0\n")
 
 
-def test_tags_are_compared_by_f1(tmp_path, capsys):
+def test_compare_ner_by_f1(tmp_path, capsys):
     for seed, f1 in enumerate((0.5, 0.7)):
         folder = tmp_path / f"run_{seed}"
         a_run(folder, 0.9, seed)
@@ -187,7 +187,7 @@ def test_a_line_without_scores_is_one_line(runs, capsys):
     assert line.startswith(f"error: {path}: ") and "no scores" in line
 
 
-def test_a_page_without_matplotlib_is_one_line(runs, capsys, monkeypatch):
+def test_compare_without_matplotlib(runs, capsys, monkeypatch):
     monkeypatch.setattr(command_line.importlib.util, "find_spec", lambda name: None)
     assert compare.main([str(runs / "low"), f"--output={runs / 'a.html'}"]) == 2
     out, err = capsys.readouterr()
@@ -198,13 +198,13 @@ def test_a_page_without_matplotlib_is_one_line(runs, capsys, monkeypatch):
     assert not out and not (runs / "a.html").exists()
 
 
-def test_values_are_split_outside_of_brackets():
+def test_grid_values_in_brackets():
     assert sweep.split("1e-4,2e-4") == ["1e-4", "2e-4"]
     assert sweep.split("('a','b'),('c',)") == ["('a','b')", "('c',)"]
     assert sweep.split("'a,b'") == ["'a,b'"]
 
 
-def test_the_plan_of_a_fine_tuning_has_no_pretraining(micro, tmp_path, capsys):
+def test_sweep_plan(micro, tmp_path, capsys):
     grid = ["--grid=seed=0,1", f"--output={tmp_path}", "--plan"]
     assert sweep.main(["--config=configs/finetune/glue.py:task=mrpc", *grid]) == 0
     assert "pre-training" not in capsys.readouterr().out
@@ -213,7 +213,7 @@ def test_the_plan_of_a_fine_tuning_has_no_pretraining(micro, tmp_path, capsys):
 
 
 @pytest.mark.heart
-def test_a_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd):
+def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd):
     stand_ins.put(monkeypatch, main=lambda given: print(*here(*given), sep=""))
     monkeypatch.setattr(execution, "MAIN", ("main",))
     command = [

@@ -72,6 +72,7 @@ _TABLE: dict[str, rules.Rule] = {
     "corpus.clean_min_words": rules.whole(1),
     "corpus.clean_language": rules.number("[0, 1]"),
     "corpus.clean_similarity": rules.number("(0, 1]"),
+    "corpus.full_sentences": rules.flag,
     "corpus.packing": rules.flag,
     "corpus.packed_pairs": rules.whole(1, 64),
     "corpus.shift_positions": rules.flag,
@@ -272,6 +273,12 @@ def _check_together(config: ConfigDict) -> None:
         raise UserError(
             "config.corpus.packing=True: packs the rows of pre-training; the rows of "
             f"config.task.name={config.task.name} are not packed, leave it False"
+        )
+    corpus = config.corpus
+    if corpus.full_sentences and (corpus.nsp or corpus.packing or corpus.weights):
+        raise UserError(
+            "config.corpus.full_sentences=True: fills rows with text of any document; "
+            "set --config.corpus.nsp=False, and leave packing and weights out"
         )
     if config.corpus.shift_positions and not config.corpus.packing:
         raise UserError(

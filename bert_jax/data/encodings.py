@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int, Int32
 from tokenizers import Encoding, Tokenizer
 
-from bert_jax.data.rows import padded_length, power_of_two, sorted_groups
+from bert_jax.data.rows import ANSWERED, padded_length, power_of_two, sorted_groups
 from bert_jax.errors import UserError
 
 Arrays = tuple[Int32[np.ndarray, "rows length"], ...]
@@ -110,13 +110,13 @@ def batches(
 def padded(encodings: Sequence[Encoding], pad: int, limit: int) -> Arrays:
     """Ids, mask (1 for a token) and segment ids of texts, one row per text.
 
-    The length is one of LENGTHS, or the limit.
+    The length is one of ANSWERED, or the limit.
 
     Args:
       pad: the id of [PAD].
       limit: maximum tokens of a text.
     """
-    return _arrays(encodings, pad, padded_length(longest(encodings), limit))
+    return _arrays(encodings, pad, padded_length(longest(encodings), limit, ANSWERED))
 
 
 def _arrays(encodings: Sequence[Encoding], pad: int, length: int) -> Arrays:

@@ -147,13 +147,16 @@ class _Pairs:
             sorted(str(path) for path in data.folder.glob(f"*-{split}.array_record-*"))
         )
         self._special = tokenization.special_ids(data.tokenizer)
-        vocabulary = data.tokenizer.get_vocab()
+        vocabulary, kind = (
+            data.tokenizer.get_vocab(),
+            tokenization.kind_of(data.tokenizer),
+        )
         self._continuation = np.zeros(len(vocabulary), bool)
         for piece, index in vocabulary.items():
-            self._continuation[index] = piece.startswith("##")
+            self._continuation[index] = kind.continues(piece)
         marks = completion.own_special(data.tokenizer, tokenization.SPECIAL_TOKENS)
         self._masked = np.ones(len(vocabulary), bool)  # which pieces may be masked
-        self._masked[marks] = False
+        self._masked[[*marks, self._special.sep]] = False
         self._config = config
         self._assemble = FAMILIES[config.model.architecture].assemble
         # Dev's masks depend on the data alone, not on the run's seed.

@@ -207,7 +207,7 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
         identity["cleaned"] = cleaned.clean(config).name
     kind = FAMILIES[config.model.architecture].vocabulary
     if kind is not WORDPIECE:
-        identity["kind"] = kind.identity
+        identity["kind"] = kind.name
     folder = data_dir / f"vocabulary-{atomic_folder.fingerprint(identity)}"
     if not atomic_folder.is_whole(folder, "metadata.json"):
         writing.require(config.corpus)  # before the time that training takes
@@ -228,6 +228,8 @@ def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
     found = shape | chunks.identity(config)
     if config.corpus.weights:  # their values matter to the loader only
         found["by_source"] = True
+    if config.corpus.full_sentences:
+        found["full_sentences"] = True
     return found
 
 

@@ -25,6 +25,9 @@ LENGTHS = tuple(
     size for power in range(3, 16) for size in (1 << power, 3 << (power - 1))
 )
 
+# Closer, for a batch that is only answered: its program is small, and kept.
+ANSWERED = (*range(16, 128, 16), *(n << p for p in range(4, 13) for n in range(8, 16)))
+
 
 class Feature(NamedTuple):
     """One sequence for the model (or, for choices, one group of sequences).
@@ -205,9 +208,9 @@ def scaled(rows: RowIndex, whole: int, size: int) -> Int[np.ndarray, " scaled"]:
     return np.flatnonzero(held[np.arange(size) * whole // size])
 
 
-def padded_length(longest: int, limit: int) -> int:
-    """The first of LENGTHS that `longest` tokens fit in, or the limit."""
-    return next((n for n in LENGTHS if longest <= n < limit), limit)
+def padded_length(longest: int, limit: int, sizes: Sequence[int] = LENGTHS) -> int:
+    """The first of the sizes that `longest` tokens fit in, or the limit."""
+    return next((n for n in sizes if longest <= n < limit), limit)
 
 
 def sorted_groups(lengths: Sequence[int], size: int) -> list[Int[np.ndarray, "rows"]]:

@@ -22,7 +22,6 @@ from bert_jax.data import (
     prepare,
     records,
     vocabulary_fit,
-    word_vectors,
 )
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import Batch, RowIndex, scaled
@@ -106,6 +105,8 @@ class RunData:
 
     def word_vectors(self) -> Float32[np.ndarray, "vocab width"]:
         """Those of the longest rows, as wide as the model; see `word_vectors.of`."""
+        from bert_jax.data import word_vectors
+
         data = self.of(self._lengths()[-1])
         return word_vectors.of(data, self._config.model.hidden_size)
 

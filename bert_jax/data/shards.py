@@ -42,6 +42,7 @@ class Job(NamedTuple):
     # For dev only, after all of train is written: keys of the sentences to leave out.
     known: UInt64[np.ndarray, " known"] | None = None
     by_source: bool = False  # also count each source's documents and pairs
+    separator: int | None = None  # the id between documents that share rows
 
     def aside(self) -> Path:
         """The folder of what is deleted at the end."""
@@ -106,6 +107,14 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     if job.by_source:
         totals.update(source_counts.key(source_of[n], "documents") for n in set(wholes))
     rng = random.Random(f"{job.seed} {chunk.split} {chunk.number} pairs")
+    drawn = pairs.draw(lengths, rng, job.settings, wholes)
+    if (mark := job.separator) is not None:
+        from bert_jax.data import full_sentences
+
+        ids, sizes = full_sentences.joined(tokens, lengths, wholes, mark)
+        tokens, encoded = [ids], [records.varints(np.frombuffer(ids, np.int32))]
+        room = job.settings.max_seq_length - 2  # of a row, its first and last token
+        drawn = full_sentences.rows(ids, sizes, room, mark)
     used = array("i")
     missing = [bytearray(b"\1" * len(ids)) for ids in tokens]  # 1: in no pair so far
     # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
@@ -115,7 +124,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
         str(new), "group_size:1,uncompressed"
     )
     with _disk_errors():
-        for a, b, is_random_next in pairs.draw(lengths, rng, job.settings, wholes):
+        for a, b, is_random_next in drawn:
             tokens_a = encoded[a.document].part(a.start, a.stop)
             tokens_b = encoded[b.document].part(b.start, b.stop)
             writer.write(records.serialize(tokens_a, tokens_b, is_random_next))
@@ -140,6 +149,8 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
 def _encode(job: Job, sentences: list[str]) -> tuple[array, list[int]]:
     """A piece's token ids, and the number of tokens in each sentence."""
     ids, lengths = array("i"), []
+    if space := job.words.before_word:
+        sentences = [*sentences[:1], *(f"{space}{other}" for other in sentences[1:])]
     for first in range(0, len(sentences), _BATCH):
         for sentence in job.words.encode(sentences[first : first + _BATCH]):
             if sentence:

@@ -27,6 +27,8 @@ class Words:
     def __init__(self, tokenizer: Tokenizer):
         """Copies the tokenizer."""
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        # Before a sentence that continues a text.
+        self.before_word = tokenization.kind_of(tokenizer).before_word
         self._by_word = _cuts_at_spaces(self._tokenizer)
         self._lowercase = self._by_word and self._tokenizer.normalizer.lowercase
         self._known = _Known(self._tokenizer)

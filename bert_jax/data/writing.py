@@ -20,6 +20,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
+from bert_jax import tokenization
 from bert_jax.data import chunks, overlap, pairs, records, workers
 from bert_jax.data.shards import Chunk, Job, Shard, first_pass, part_path, write_shard
 from bert_jax.data.words import Words
@@ -84,6 +85,8 @@ def write(
         settings,
         by_source=bool(config.corpus.weights),
     )
+    if config.corpus.full_sentences:
+        job = job._replace(separator=tokenization.special_ids(tokenizer).sep)
     aside = job.aside()
     aside.mkdir()
     ordered_map = _ordered_map(config.corpus, aside)

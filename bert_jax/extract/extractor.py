@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import truncation
-from bert_jax.data.rows import padded_length, sorted_groups
+from bert_jax.data.rows import ANSWERED, padded_length, sorted_groups
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
@@ -70,6 +70,8 @@ class Extractor(Predictor):
         self._long = LongTexts(self._tokenizer)
         self._special = tokenization.special_ids(tokenizer)
         self._last = tokenization.last_id(tokenizer)
+        self._between = tokenization.between(tokenizer)
+        self._space = tokenization.kind_of(tokenizer).before_word
         self._pieces = tokenization.pieces_of(tokenizer)
         self._cut = self._empty = 0
 
@@ -133,7 +135,7 @@ class Extractor(Predictor):
         else:
             given = [row["text"], row.get("text_b")]
             texts = [self._of_text(text, name) for text, name in _present(given)]
-        room = self._positions - 1 - len(texts)
+        room = self._positions - 2 - len(self._between) * (len(texts) - 1)
         lengths = [len(text.ids) for text in texts]
         if sum(lengths) > room:
             self._cut += 1
@@ -155,7 +157,7 @@ class Extractor(Predictor):
     def _of_words(self, words: Any) -> Pieces:
         words = self.checked(words)
         encoding = self._tokenizer.encode(
-            [self._long.cut(word, self._positions) for word in words],
+            [f"{self._space}{self._long.cut(w, self._positions)}" for w in words],
             is_pretokenized=True,
             add_special_tokens=False,
         )
@@ -184,27 +186,28 @@ class Extractor(Predictor):
         ids, segments, owners = [self._special.cls], [0], [NONE]
         names: list[str] = []
         for index, (text, length) in enumerate(zip(texts, lengths, strict=True)):
-            ids += [*text.ids[:length], self._special.sep]
-            segments += [index] * (length + 1)
+            after = self._between if index + 1 < len(texts) else (self._last,)
+            ids += [*text.ids[:length], *after]
+            segments += [index] * (length + len(after))
             for place, word in enumerate(text.words[:length]):
                 is_first = not place or text.words[place - 1] != word
-                if is_first and text.names:
-                    names.append(text.names[word])
-                keeps = is_first or self.vectors == "words_mean"
+                name = text.names.get(word, " ")  # empty: white space
+                if is_first and text.names and name:
+                    names.append(name)
+                keeps = name and (is_first or self.vectors == "words_mean")
                 owners.append(len(names) - 1 if keeps else NONE)
-            owners.append(NONE)
-        ids[-1] = self._last
+            owners += [NONE] * len(after)
         match self.vectors:
             case "pieces":
                 owners = list(range(len(ids)))
                 names = [self._pieces[id_] for id_ in ids]
             case "cls":
-                # Left to right [CLS] has seen nothing: the last [SEP], as in Bert.pool.
+                # Left to right [CLS] has seen nothing; see Bert.first.
                 place = len(ids) - 1 if self._causal else 0
                 owners = [0 if i == place else NONE for i in range(len(ids))]
                 names = [self._pieces[ids[place]]]
             case "mean":
-                special = (self._special.cls, self._special.sep, self._last)
+                special = (self._special.cls, *self._between, self._last)
                 owners = [NONE if id_ in special else 0 for id_ in ids]
                 names = ["[MEAN]"]
                 self._empty += 0 not in owners
@@ -232,7 +235,9 @@ class Extractor(Predictor):
 
     def _features(self, rows: Sequence[Parsed]) -> dict[str, np.ndarray]:
         """Turns rows into arrays of one length, as `data.rows.padded` does."""
-        length = padded_length(max(len(row.ids) for row in rows), self._positions)
+        length = padded_length(
+            max(len(row.ids) for row in rows), self._positions, ANSWERED
+        )
         ids, mask, segments, owners = np.zeros((4, len(rows), length), np.int32)
         ids[:], owners[:] = self._special.pad, NONE
         for index, row in enumerate(rows):

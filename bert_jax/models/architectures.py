@@ -29,11 +29,6 @@ BUILT_IN = ("masked_lm", *LINEAR_HEADS)
 HEADS: dict[str, Callable[..., nn.Module]] = {}
 
 
-def uses_pooler(head: str) -> bool:
-    """Whether a head is computed from the pooled [CLS]; one of your own may be."""
-    return head in HEADS or (head in LINEAR_HEADS and LINEAR_HEADS[head][0] == "pooled")
-
-
 class BertWithHeads(nn.Module):
     """The family's trunk under `bert`, and each head under its own name; without
     heads, the trunk alone.
@@ -89,8 +84,10 @@ class BertWithHeads(nn.Module):
         if self.bilstm:
             size = self.config.hidden_size // 2
             sequence = BiLstm(size, name="bilstm")(encoded.sequence, mask)
-            pooled = bert.pool(sequence, mask)
-            encoded = encoded._replace(sequence=sequence, pooled=pooled)
+            first = bert.first(sequence, mask)
+            encoded = encoded._replace(
+                sequence=sequence, first=first, pooled=bert.pool(first)
+            )
         for head in self.heads:
             if head == "masked_lm":
                 name = "lm_logits" if self.config.causal else "masked_lm_logits"
@@ -103,6 +100,12 @@ class BertWithHeads(nn.Module):
             logits = self._linear(head, encoded, keys[1], input_ids.shape[:-1])
             outputs |= _named(head, logits, input_ids.shape[:-1])
         return outputs
+
+    @staticmethod
+    def uses_pooler(head: str) -> bool:
+        """Whether a head is computed from the pooled [CLS]; one of your own may be."""
+        own = head in LINEAR_HEADS and LINEAR_HEADS[head][0] == "pooled"
+        return own or head in HEADS
 
     def _masked_lm(self, bert: nn.Module, encoded: Encoded) -> Float[Array, "..."]:
         matrix = bert.embeddings.word_embeddings.table

@@ -63,11 +63,23 @@ def einsum_attention(
       the mixed values, and the probabilities before dropout; another attention may have
       None for them.
     """
-    scores = product("bqhd,bkhd->bhqk", query, keys, jnp.float32)
-    scaled = scores / query.shape[-1] ** 0.5
-    probs = jax.nn.softmax(scaled + seen.bias(causal), axis=-1)
-    kept = dropout(probs, rate, key).astype(query.dtype)
-    return product("bhqk,bkhd->bqhd", kept, value, query.dtype), probs
+    # With the heads in front XLA's CPU compiler multiplies without transposing.
+    query, keys, value = (jnp.swapaxes(x, 1, 2) for x in (query, keys, value))
+    scores = product("bhqd,bhkd->bhqk", query, keys, jnp.float32)
+    scale, bias = query.shape[-1] ** 0.5, seen.bias(causal)
+    if key is None:  # what is mixed is divided: it is less than the probabilities
+        biased = scores + bias * scale
+        most = jax.lax.stop_gradient(jnp.max(biased, axis=-1, keepdims=True))
+        weights = jnp.exp((biased - most) / scale)
+        total = jnp.sum(weights, axis=-1, keepdims=True)
+        kept, probs = weights.astype(query.dtype), weights / total
+        sums = product("bhqk,bhkd->bhqd", kept, value, jnp.float32)
+        mixed = (sums / total).astype(query.dtype)
+    else:
+        probs = jax.nn.softmax(scores / scale + bias, axis=-1)
+        kept = dropout(probs, rate, key).astype(query.dtype)
+        mixed = product("bhqk,bhkd->bhqd", kept, value, query.dtype)
+    return jnp.swapaxes(mixed, 1, 2), probs
 
 
 def check(

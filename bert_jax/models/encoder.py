@@ -191,7 +191,8 @@ class Encoded(NamedTuple):
     """BERT's outputs for a batch."""
 
     sequence: Float[Array, "batch length hidden"]  # the last layer's output
-    # see `Bert.pool`; one a row, unless packed
+    # Of the first token, and what the pooler makes of it; one a row, unless packed.
+    first: Float[Array, "batch *sequences hidden"]
     pooled: Float[Array, "batch *sequences hidden"]
     hidden_states: list[Float[Array, "batch length hidden"]]  # embeddings, each layer
 
@@ -200,10 +201,11 @@ class Bert(nn.Module):
     """The part that every task shares: 109,482,240 parameters for Base."""
 
     config: BertConfig
+    embeds: ClassVar[Callable[..., nn.Module]] = Embeddings
 
     def setup(self) -> None:
         config = self.config
-        self.embeddings = Embeddings(config)
+        self.embeddings = self.embeds(config)
         self.encoder = Encoder(config)
         self.pooler = Dense(config, (config.hidden_size,), ("embed", "pooled"))
 
@@ -233,27 +235,31 @@ class Bert(nn.Module):
         else:
             seen = Seen(packed.sequence_ids, packed.sequence_ids, places)
         sequence, outputs = self.encoder(embedded, seen, keys[1])
-        pooled = self.pool(sequence, input_mask, packed)
-        return Encoded(sequence, pooled, [embedded, *outputs])
+        first = self.first(sequence, input_mask, packed)
+        return Encoded(sequence, first, self.pool(first), [embedded, *outputs])
 
-    def pool(
+    def first(
         self,
         sequence: Float[Array, "batch length hidden"],
         input_mask: Int[Array, "batch length"],
         packed: Packed | None = None,
     ) -> Float[Array, "batch *sequences hidden"]:
-        """tanh of a linear layer on each [CLS].
+        """The vector of each [CLS].
 
-        Left to right [CLS] has seen nothing, so it is on the last token, a [SEP]
+        Left to right [CLS] has seen nothing, so it is that of the last token, a [SEP]
         (not in packed rows: nothing uses it then).
         """
         if packed is not None:
             places = packed.cls_positions[:, :, None]
-            first = jnp.take_along_axis(sequence, places, axis=1)
-        elif self.config.causal:
-            first = at_last_token(sequence, input_mask)
-        else:
-            first = sequence[:, 0]
+            return jnp.take_along_axis(sequence, places, axis=1)
+        if self.config.causal:
+            return at_last_token(sequence, input_mask)
+        return sequence[:, 0]
+
+    def pool(
+        self, first: Float[Array, "batch *sequences hidden"]
+    ) -> Float[Array, "batch *sequences hidden"]:
+        """tanh of a linear layer."""
         return jnp.tanh(self.pooler(first))
 
 

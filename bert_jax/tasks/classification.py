@@ -82,6 +82,7 @@ class Classification(SharedRows[TextExample, np.ndarray]):
         self.main_score = _MAIN_SCORES[self.kind]
         self.loss_name = f"{self.kind}_loss"
         self._last = tokenization.last_id(self.tokenizer)
+        self._between = tokenization.between(self.tokenizer)
 
     @property
     def score_names(self) -> tuple[str, ...]:
@@ -240,22 +241,21 @@ class Classification(SharedRows[TextExample, np.ndarray]):
                 yield encoding.ids
 
     def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
-        longest = self.config.task.max_seq_length
+        around = 2 + (len(self._between) if b else 0)
+        room = self.config.task.max_seq_length - around
         if not a:
             self.notices[f"{split}: texts without any piece"] += 1
-        if len(a) + len(b) > longest - (3 if b else 2):
+        if len(a) + len(b) > room:
             self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
             if b:
-                first, second = truncation.pair_lengths(len(a), len(b), longest - 3)
+                first, second = truncation.pair_lengths(len(a), len(b), room)
                 a, b = a[:first], b[:second]
             else:
-                a = truncation.truncated(a, longest - 2, self.truncation)
-        ids = [self.special.cls, *a, self.special.sep]
-        segments = np.zeros(len(ids) + (len(b) + 1 if b else 0), np.int32)
-        if b:
-            segments[len(ids) :] = 1
-            ids += [*b, self.special.sep]
-        ids[-1] = self._last
+                a = truncation.truncated(a, room, self.truncation)
+        between = self._between if b else ()
+        ids = [self.special.cls, *a, *between, *b, self._last]
+        # What ends the first text is part of it.
+        segments = (np.arange(len(ids)) > len(a) + 1).astype(np.int32)
         return {"input_ids": np.array(ids, np.int32), "segment_ids": segments}
 
     def _target(self, example: TextExample) -> Any:

@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 PRINTED = 10  # blanks of a sentence in the closing report
-BLANK = "[MASK]"
 
 
 class Parsed(NamedTuple):
@@ -57,7 +56,13 @@ class FillMask(Predictor):
         self._model = model
         self._tokenizer, self._long = tokenizer, LongTexts(tokenizer)
         self._special = tokenization.special_ids(tokenizer)
+        self._kind = tokenization.kind_of(tokenizer)
         self._positions = model.config.max_position_embeddings
+
+    @property
+    def blank(self) -> str:
+        """What stands for a guess in a text: [MASK], or the token in its place."""
+        return self._tokenizer.id_to_token(self._special.mask) or ""
 
     def parse(self, row: Row) -> Parsed:
         """Checks and encodes a row.
@@ -216,8 +221,10 @@ class FillMask(Predictor):
 
     def _text(self, ids: list[int]) -> str:
         hidden = {self._special.cls, self._special.sep, self._special.pad}
-        pieces = [self._piece(i) for i in ids if i not in hidden]
-        return " ".join(pieces).replace(" ##", "")
+        blank = f"{self._kind.before_word}{self.blank}"
+        kept = [i for i in ids if i not in hidden]
+        pieces = (self._tokenizer.id_to_token(i) or "" for i in kept)
+        return self._kind.text(blank if p == self.blank else p for p in pieces)
 
     def _guesses(
         self, outputs: Mapping[str, np.ndarray], index: int, count: int
@@ -239,22 +246,25 @@ class FillMask(Predictor):
         ]
 
     def _piece(self, piece_id: int | np.integer) -> str:
-        return self._tokenizer.id_to_token(int(piece_id)) or ""
+        return self._kind.shown(self._tokenizer.id_to_token(int(piece_id)) or "")
 
 
-def printed(rows: Sequence[Row], width: int) -> str:
+def printed(rows: Sequence[Row], width: int, blank: str = "[MASK]") -> str:
     """Rows of `FillMask.show` for a terminal: each blank's number, piece and guesses.
 
     A star marks the right guess. Cuts a row after PRINTED blanks.
+
+    Args:
+      blank: `FillMask.blank`.
     """
     lines = []
     for row in rows:
         # Left to right there is no blank in the text, but one after it.
         text, masks = row["text"], row["masks"][:PRINTED]
-        text = text if BLANK in text or not masks else f"{text} {BLANK}"
+        text = text if blank in text or not masks else f"{text} {blank}"
         for number, _ in enumerate(masks, start=1):
-            text = text.replace(BLANK, f"[{number}]", 1)
-        head, cut, _ = text.partition(BLANK)
+            text = text.replace(blank, f"[{number}]", 1)
+        head, cut, _ = text.partition(blank)
         text = head + ("..." if cut else "")
         lines += ["", *(f"  {line}" for line in textwrap.wrap(text, width - 2))]
         for number, mask in enumerate(masks, start=1):

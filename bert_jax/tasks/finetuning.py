@@ -17,7 +17,7 @@ from bert_jax.data import vocabulary_fit
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.models.architectures import BertWithHeads, init_with_heads, uses_pooler
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
@@ -184,7 +184,7 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
         del predicts
-        return () if uses_pooler(self.head) else ("bert/pooler",)
+        return () if self.model.uses_pooler(self.head) else ("bert/pooler",)
 
     def training_data(self) -> Data:
         rows, train = self._rows("train"), self.config.train

@@ -12,6 +12,8 @@ from bert_jax.tasks.task import Outputs
 class Continue(FillMask):
     """`{"text": ...}` -> the same with `next`: the guesses for the piece after it."""
 
+    blank = "[MASK]"  # after the text
+
     def _masks(self, encoding: Encoding) -> list[int]:
         """The text's last piece; the [SEP] after it is not seen from there."""
         return [len(encoding.ids) - 2]

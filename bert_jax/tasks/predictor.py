@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Int
 
-from bert_jax.data.rows import Feature
+from bert_jax.data.rows import ANSWERED, Feature, padded_length
 from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
 from bert_jax.tokenization.long_texts import LongTexts
 
@@ -53,7 +54,7 @@ class TaskPredictor(Predictor):
         # Full batches only: `PredictFn` fills up the last one itself.
         groups = [indices[indices < len(table)] for indices in table.by_length(size)]
         batches = [
-            table.batch(indices, table.length(indices, self._max_seq_length))
+            table.batch(indices, self._length(table.lengths[indices]))
             for indices in groups
         ]
 
@@ -67,6 +68,9 @@ class TaskPredictor(Predictor):
 
         places = [[windows[index] for index in indices] for indices in groups]
         return PredictionBatches(batches, answers, places)
+
+    def _length(self, lengths: Int[np.ndarray, "rows"]) -> int:
+        return padded_length(int(lengths.max()), self._max_seq_length, ANSWERED)
 
 
 def _windows(features: Sequence[Feature]) -> list[tuple[int, int]]:

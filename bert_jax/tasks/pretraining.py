@@ -242,7 +242,7 @@ class Pretraining(Task):
         rows = predictor.show(features, wanted, run(predictor.step)(features))
         print(f"\n{held_out(data.report['totals'])}")
         print("\na few held-out sentences, what stood at a number, and the guesses")
-        print(printed(rows, terminal.width()))
+        print(printed(rows, terminal.width(), predictor.blank))
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         write_atomically(folder / "dev.jsonl", lines)
 

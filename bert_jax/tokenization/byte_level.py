@@ -42,19 +42,18 @@ MARKS = {
 }
 
 
+_SPACE = "\u0120"  # as a vocabulary writes it
+
+
 class ByteLevel(Kind):
     """Byte-level BPE; what is trained has the tokens `marks`."""
 
-    name = "byte-level BPE"
     files = (merges.VOCABULARY, merges.MERGES)
     before_word = " "
 
     def __init__(self, marks: Marks):
         self._marks, self.unknown = marks, marks.unk
-
-    @property
-    def identity(self) -> str:
-        return " ".join([self.name, *self._marks])
+        self.name = f"byte-level BPE, as with {marks.first} and {marks.last}"
 
     def has(self, tokenizer: Tokenizer) -> bool:
         pre = tokenizer.pre_tokenizer
@@ -64,7 +63,7 @@ class ByteLevel(Kind):
         return "".join(piece for piece, _ in pre.pre_tokenize_str("\u00e9")) == "Ã©"
 
     def claims(self, content: str) -> bool:
-        return "\u0120" in content or "\\u0120" in content  # a space
+        return _SPACE in content or "\\u0120" in content
 
     def read(
         self, path: Path, content: str, normalizer: normalizers.Normalizer
@@ -137,6 +136,14 @@ class ByteLevel(Kind):
     def between(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         return tuple(tokenizer.encode("", "").ids[1:-1])
 
+    def continues(self, piece: str) -> bool:
+        return not piece.startswith(_SPACE)
+
+    def shown(self, piece: str) -> str:
+        """With its space; as it is where its bytes are no whole characters."""
+        found = decoders.ByteLevel().decode([piece])
+        return piece if "\ufffd" in found else found
+
     def text(self, pieces: Iterable[str]) -> str:
         return decoders.ByteLevel().decode(list(pieces)).strip()
 
@@ -157,9 +164,9 @@ class ByteLevel(Kind):
         least = len(self._marks) + len(alphabet)
         if vocab_size <= least:
             raise UserError(
-                f"config.tokenizer.vocab_size={vocab_size}: {self.name} has the 256 "
-                f"bytes and {len(self._marks)} special tokens; at least {least + 1} is "
-                "needed"
+                f"config.tokenizer.vocab_size={vocab_size}: byte-level BPE has the "
+                f"256 bytes and {len(self._marks)} special tokens; at "
+                f"least {least + 1} is needed"
             )
         rules = _normalizer(lowercase, strip_accents)
         learner = Tokenizer(models.BPE())

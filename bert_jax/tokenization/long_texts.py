@@ -14,11 +14,16 @@ from collections.abc import Callable, Iterator
 
 from tokenizers import Tokenizer
 
+from bert_jax import tokenization
+
 log = logging.getLogger(__name__)
 
 LIMIT = 100_000  # characters of a text that is left as it is
 PART = 1 << 16  # characters that are tokenized together
 _SPACE = re.compile("[ \t\n\r]")
+# Where spaces are part of pieces, a run of them is not cut, nor one of punctuation.
+_AFTER_WORD = re.compile(r"(?<=\S)[ \t\n\r]")
+_MARK_AFTER_WORD = re.compile(r"(?<=[^\W_])[^\w\s]")
 _ASCII = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 _CHINESE = "\u4e00-\u9fff\u3400-\u4dbf"
 
@@ -33,11 +38,15 @@ class LongTexts:
     def __init__(self, tokenizer: Tokenizer, count: Callable[[str], int] | None = None):
         self._tokenizer, self._warned = tokenizer, False
         self._count = count or self._pieces
+        self._keeps_spaces = bool(tokenization.kind_of(tokenizer).before_word)
+        self._space = _AFTER_WORD if self._keeps_spaces else _SPACE
 
     @functools.cached_property
     def _begins(self) -> re.Pattern[str]:
         """The characters before which a word ends, whatever it is."""
         pre = self._tokenizer.pre_tokenizer
+        if self._keeps_spaces:
+            return _MARK_AFTER_WORD
         if pre is None:
             return _SPACE
 
@@ -128,15 +137,17 @@ class LongTexts:
             end = self._end(text, begin)
             part, begin = text[begin:end], end
             if len(part) > 2 * PART:  # a word
-                part = self._removed.sub("", part)[: 2 * PART]
-            if not part.isspace():
+                part = self._removed.sub("", part)
+                rest = part[-PART:] if self._keeps_spaces else part[PART : 2 * PART]
+                part = part[:PART] + rest
+            if self._keeps_spaces or not part.isspace():
                 yield part
 
     def _end(self, text: str, begin: int) -> int:
         """Where the next part begins: at a space if there is one near."""
         if len(text) - begin <= PART:
             return len(text)
-        for rule in (_SPACE, self._begins):
+        for rule in (self._space, self._begins):
             if found := rule.search(text, begin + PART // 2, begin + 2 * PART):
                 return found.start()
         found = self._begins.search(text, begin + 2 * PART)

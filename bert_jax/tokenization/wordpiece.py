@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from bert_jax.registry import named
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization import checks, completion
+from bert_jax.tokenization import completion
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Longer words become [UNK]: WordpieceTokenizer in tokenization.py.
@@ -42,11 +42,6 @@ class Kind:
     around = 2
     before_word = ""
 
-    @property
-    def identity(self) -> str:
-        """What tells a vocabulary that is trained from those of other kinds."""
-        return self.name
-
     def has(self, tokenizer: Tokenizer) -> bool:
         """Whether a vocabulary is of this kind."""
         return isinstance(tokenizer.model, models.WordPiece)
@@ -68,7 +63,9 @@ class Kind:
         Raises:
           UserError: a file is missing or damaged.
         """
-        return assemble(checks.pieces(path, content), normalizer)
+        from bert_jax.tokenization import vocab_txt
+
+        return assemble(vocab_txt.pieces(path, content), normalizer)
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
         """A tokenizer.json's, with what another program has left out."""
@@ -81,13 +78,10 @@ class Kind:
 
     def fault(self, tokenizer: Tokenizer) -> str:
         """What it lacks to be used for a model; empty: nothing."""
-        for token in SPECIAL_TOKENS:
-            if tokenizer.token_to_id(token) is None:
-                return (
-                    f"the vocabulary has no {token}; BERT needs "
-                    f"{' '.join(SPECIAL_TOKENS)}: add it as a line of its own"
-                )
-        return ""
+        every, known = " ".join(SPECIAL_TOKENS), tokenizer.token_to_id
+        missing = [token for token in SPECIAL_TOKENS if known(token) is None]
+        end = f"BERT needs {every}: add it as a line of its own"
+        return f"the vocabulary has no {missing[0]}; {end}" if missing else ""
 
     def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:
         """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
@@ -101,6 +95,14 @@ class Kind:
     def between(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         """The ids of what stands between the two texts of a pair: [SEP]."""
         return (self.special_ids(tokenizer).sep,)
+
+    def continues(self, piece: str) -> bool:
+        """Whether a piece continues a word, if no special token is before it."""
+        return piece.startswith("##")
+
+    def shown(self, piece: str) -> str:
+        """A piece, as answers name it."""
+        return piece
 
     def text(self, pieces: Iterable[str]) -> str:
         """Pieces, put together again."""

@@ -1,6 +1,6 @@
 """A function of (params, batch), compiled to answer rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -9,6 +9,12 @@ from jax.sharding import Mesh
 
 from bert_jax.tasks.task import ApplyFn, Batch, Outputs, PredictFn
 from bert_jax.training import sharding
+
+# On a CPU a batch is computed in pieces of about so many tokens, and of at most so many
+# rows: their arrays stay in the processor's cache, and a few rows cost only their own.
+_TOKENS, _ROWS, _FEW = 2048, 16, 4
+
+Waits = Callable[[], Outputs]
 
 
 def compile_predict(function: ApplyFn, params: Any, mesh: Mesh, size: int) -> PredictFn:
@@ -20,24 +26,77 @@ def compile_predict(function: ApplyFn, params: Any, mesh: Mesh, size: int) -> Pr
 
 def async_predict(
     function: ApplyFn, params: Any, mesh: Mesh, size: int
-) -> Callable[[Batch], Callable[[], Outputs]]:
+) -> Callable[[Batch], Waits]:
     """As `compile_predict`, but starts the computation; the function that it returns
     waits for it."""
     run = jax.jit(function, out_shardings=sharding.replicated(mesh))
+    compiled: dict[tuple, jax.stages.Compiled] = {}
     own = sharding.local_rows(mesh, size)
+    in_pieces = mesh.size == 1 and mesh.devices.flat[0].platform == "cpu"
 
-    def submit(rows: Batch) -> Callable[[], Outputs]:
+    def start(rows: Batch, of: int) -> Waits:
+        """Starts a computation of `of` rows, for up to as many."""
         count = len(rows["input_ids"])
-        padded = {
-            name: np.pad(
-                column, [(0, size - count)] + [(0, 0)] * (column.ndim - 1), mode="edge"
-            )[own]
-            for name, column in rows.items()
-        }
-        with sharding.activate(mesh):
-            outputs = run(params, sharding.place_batch(padded, mesh, size))
+        given: Any = rows if count == of else _filled(rows, of)
+        if not in_pieces:
+            given = {name: column[own] for name, column in given.items()}
+            given = sharding.place_batch(given, mesh, of)
+        shapes = tuple((name, column.shape) for name, column in given.items())
+        if shapes not in compiled:
+            # Kept as compiled: for a call, the mesh need not be activated again.
+            with sharding.activate(mesh):
+                compiled[shapes] = run.lower(params, given).compile()
+        outputs = compiled[shapes](params, given)
         return lambda: {
             name: column[:count] for name, column in jax.device_get(outputs).items()
         }
 
+    def submit(rows: Batch) -> Waits:
+        if not in_pieces:
+            return start(rows, size)
+        count, *shape = rows["input_ids"].shape
+        waits = [
+            start({name: column[part] for name, column in rows.items()}, of)
+            for part, of in pieces(count, int(np.prod(shape)))
+        ]
+        return lambda: _joined([wait() for wait in waits])
+
     return submit
+
+
+def pieces(count: int, tokens: int) -> Iterator[tuple[slice, int]]:
+    """Splits rows into pieces of at most three sizes, so that few programs are
+    compiled.
+
+    Args:
+      tokens: of a row.
+
+    Yields:
+      The rows of a piece, and the rows that are computed for it: not many more.
+    """
+    whole = min(_ROWS, max(1, _TOKENS // tokens))
+    sizes = sorted({1, min(_FEW, whole), whole})
+    start = 0
+    while start < count:
+        left = count - start
+        of = next((n for n in sizes if 3 * n <= 4 * left and left <= n), 0)
+        of = of or max(n for n in sizes if n <= left)
+        yield slice(start, start + of), of
+        start += of
+
+
+def _filled(rows: Batch, size: int) -> Batch:
+    """Repeats the last row."""
+    count = len(rows["input_ids"])
+    return {
+        name: np.pad(
+            column, [(0, size - count)] + [(0, 0)] * (column.ndim - 1), mode="edge"
+        )
+        for name, column in rows.items()
+    }
+
+
+def _joined(outputs: list[Outputs]) -> Outputs:
+    if len(outputs) == 1:
+        return outputs[0]
+    return {name: np.concatenate([one[name] for one in outputs]) for name in outputs[0]}

@@ -46,12 +46,9 @@ from experiments.lib.command_line import Parser, with_fields
 MOST_DEVICES = 65536  # that JAX can simulate here in seconds
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Prints the plan; gives the exit status, 2 where it does not fit."""
-    return ending.status(lambda: _main(argv), "stopped")
-
-
-def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     simulate(options.devices)
     config = programs.task_of(programs.load(options.config, fields)).config

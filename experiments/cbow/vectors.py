@@ -22,12 +22,9 @@ from experiments.insight import word2vec
 from experiments.lib import command_line, ending
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: _main(argv), "stopped")
-
-
-def _main(argv: Sequence[str]) -> int:
     options = parse(argv)
     sources = tuple(filter(None, options.corpus.split(",")))
     rule = tokenization.build(["[UNK]"], lowercase=not options.cased)

@@ -44,12 +44,9 @@ from experiments.lib.runs import Run, digest
 from experiments.paper import glue
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: _main(argv), "stopped; the same command goes on")
-
-
-def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     texts = subsets(options)
     runs = plan(options, fields, texts)

@@ -271,12 +271,8 @@ def run(source: str, steps: int) -> str:
     )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
-    return ending.printed(lambda: _main(argv))
-
-
-def _main(argv: Sequence[str]) -> str:
+@ending.printed
+def main(argv: Sequence[str]) -> str:
     parser = command_line.Parser("experiments.claims.leak", __doc__)
     parser.add_argument(
         "--text", default="pydocs", help="a source, as in corpus.sources"

@@ -46,12 +46,9 @@ _FITTED = dict.fromkeys(
 )
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: _main(argv), "stopped; the same command goes on")
-
-
-def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     data = review_sets.read(options)
     runs = plan(options, fields, data)

@@ -30,12 +30,8 @@ from experiments.lib import command_line, ending, report
 ALL = "all"
 
 
-def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
-    return ending.printed(lambda: run(argv))
-
-
-def run(argv: Sequence[str]) -> str:
+@ending.printed
+def main(argv: Sequence[str]) -> str:
     """Scores every kind; gives the text of the table."""
     options, fields = parse(argv)
     with held_out.opened(options.init_from, fields) as model:

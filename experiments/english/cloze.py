@@ -66,12 +66,8 @@ class Item(NamedTuple):
     ids: tuple[int, ...]
 
 
-def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
-    return ending.printed(lambda: run(argv))
-
-
-def run(argv: Sequence[str]) -> str:
+@ending.printed
+def main(argv: Sequence[str]) -> str:
     """Makes the test and takes it; gives the text of the table."""
     options, fields = parse(argv)
     with held_out.opened(options.init_from, fields) as model:

@@ -26,12 +26,9 @@ PACKAGES = (
 WORDS = (6, 40)
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: _main(argv), "stopped")
-
-
-def _main(argv: Sequence[str]) -> int:
     parser = command_line.Parser("experiments.english.docstrings", __doc__)
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--each", default=300, type=int, help="paragraphs a package")

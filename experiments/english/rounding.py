@@ -21,12 +21,8 @@ from experiments.lib import command_line, ending
 _LENGTH = 64  # pieces of a line that are read
 
 
-def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
-    return ending.printed(lambda: run(argv))
-
-
-def run(argv: Sequence[str]) -> str:
+@ending.printed
+def main(argv: Sequence[str]) -> str:
     """Compares them; gives a line or two.
 
     Raises:

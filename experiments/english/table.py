@@ -40,12 +40,9 @@ _SET = (
 )
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: _main(argv), "stopped; the same command goes on")
-
-
-def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     found, missing = data(options)
     runs = plan(options, fields, found)

@@ -40,12 +40,9 @@ class Head(NamedTuple):
     probabilities: Float[np.ndarray, "from to"]
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: _main(argv), "stopped")
-
-
-def _main(argv: Sequence[str]) -> int:
     options = parse(argv)
     kind = options.output.suffix.removeprefix(".").lower()
     if kind not in FORMATS:

@@ -63,9 +63,10 @@ class Probe(NamedTuple):
     files: tuple[str, str]
 
 
-def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
-    return ending.printed(lambda: run(parse(argv)))
+@ending.printed
+def main(argv: Sequence[str]) -> str:
+    """Gives the table."""
+    return run(parse(argv))
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

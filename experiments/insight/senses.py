@@ -46,9 +46,10 @@ class Use(NamedTuple):
     particle: int  # the end of what is written together with it
 
 
-def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
-    return ending.printed(lambda: run(parse(argv)))
+@ending.printed
+def main(argv: Sequence[str]) -> str:
+    """Gives the table."""
+    return run(parse(argv))
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

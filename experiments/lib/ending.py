@@ -1,7 +1,8 @@
 """How a command ends: its status, or one line of error."""
 
+import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from absl import logging as absl_logging
 
@@ -9,37 +10,40 @@ from bert_jax.errors import printable
 from bert_jax.runtime import failures
 
 
-def status(work: Callable[[], int], stopped: str) -> int:
-    """The exit status of `work`; prints an error that the user can mend in one line.
+def command(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], int]:
+    """A command's `main`, whose errors that the user can mend become a line.
 
-    Args:
-      stopped: what to print after Ctrl-C.
-
-    Raises:
+    Raises (when it is called):
       Exception: one that the user did not cause.
     """
-    try:
-        return work()
-    except KeyboardInterrupt:
-        print(stopped, file=sys.stderr)
-        return 130
-    except Exception as error:
-        found, text = failures.describe(error)
-        if found is None:
-            raise
-        print(f"error: {printable(' '.join(text.splitlines()))}", file=sys.stderr)
-        return found
+
+    @functools.wraps(main)
+    def run(argv: Sequence[str]) -> int:
+        try:
+            return main(argv)
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            return 130
+        except Exception as error:
+            found, text = failures.describe(error)
+            if found is None:
+                raise
+            print(f"error: {printable(' '.join(text.splitlines()))}", file=sys.stderr)
+            return found
+
+    return run
 
 
-def printed(work: Callable[[], str]) -> int:
-    """As `status`, of a script that computes here and whose result is a text."""
-    from bert_jax.runtime import compilation_cache  # brings JAX, half a second
+def printed(compute: Callable[[Sequence[str]], str]) -> Callable[[Sequence[str]], int]:
+    """As `command`, of a script that computes here and whose result is a text."""
 
-    absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
-    compilation_cache.keep()
+    @functools.wraps(compute)
+    def run(argv: Sequence[str]) -> int:
+        from bert_jax.runtime import compilation_cache  # brings JAX, half a second
 
-    def run() -> int:
-        print(work())
+        absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
+        compilation_cache.keep()
+        print(compute(argv))
         return 0
 
-    return status(run, "stopped")
+    return command(run)

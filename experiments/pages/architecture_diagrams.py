@@ -279,12 +279,8 @@ def _arrow(x1: float, y1: float, x2: float, y2: float) -> str:
     )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
-    return ending.printed(lambda: run(argv))
-
-
-def run(argv: Sequence[str]) -> str:
+@ending.printed
+def main(argv: Sequence[str]) -> str:
     """Writes the files; says which."""
     parser = command_line.Parser("experiments.pages.architecture_diagrams", __doc__)
     parser.add_argument("--output", default="docs/images", type=Path, help="folder")

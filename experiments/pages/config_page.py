@@ -55,17 +55,14 @@ those of `size=base,model=bert`; `--help --config=FILE:ARGUMENTS` shows others.
 Values = Mapping[str, Any]  # by the field's name
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-
-    def work() -> int:
-        if argv:
-            raise UserError(f"{argv[0]}: there are no options")
-        write_atomically(PAGE, page())
-        print(f"written: {PAGE.relative_to(ROOT)}")
-        return 0
-
-    return ending.status(work, "stopped")
+    if argv:
+        raise UserError(f"{argv[0]}: there are no options")
+    write_atomically(PAGE, page())
+    print(f"written: {PAGE.relative_to(ROOT)}")
+    return 0
 
 
 def page() -> str:

@@ -20,13 +20,9 @@ from experiments.paper import results, runs, text
 from experiments.paper.options import Options, parse
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    stopped = "stopped; the same command goes on there"
-    return ending.status(lambda: _main(argv), stopped)
-
-
-def _main(argv: Sequence[str]) -> int:
     options = parse(argv, __doc__)
     planned = runs.plan(options)
     execution.check(planned)

@@ -52,12 +52,9 @@ def read(path: Path) -> Budget:
     return Budget(**{name: found[name] for name in Budget._fields})
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: _main(argv), "stopped")
-
-
-def _main(argv: Sequence[str]) -> int:
     parser = command_line.Parser("experiments.paper.budget", __doc__)
     parser.add_argument("--config", required=True)
     parser.add_argument("--words", type=int, required=True)

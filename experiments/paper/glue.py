@@ -53,12 +53,9 @@ class Point(NamedTuple):
         return output / self.task / name
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Runs what is left of the grid; gives the exit status."""
-    return ending.status(lambda: _main(argv), "stopped; the same command goes on")
-
-
-def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     points = [
         Point(*values)

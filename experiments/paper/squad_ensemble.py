@@ -39,12 +39,9 @@ from bert_jax.workdir import folder as workdir
 from experiments.lib import command_line, ending
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: _main(argv), "stopped")
-
-
-def _main(argv: Sequence[str]) -> int:
     options = parse(argv)
     task = task_of(settings(options.workdirs[0], options))
     if not task.examples("dev"):

@@ -57,12 +57,9 @@ class Question(NamedTuple):
     pages: tuple[tuple[str, str], ...]  # folder and name
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: _main(argv), "stopped")
-
-
-def _main(argv: Sequence[str]) -> int:
     options = parse(argv)
     target = output(str(options.output))
     questions = list(read(options.qa))

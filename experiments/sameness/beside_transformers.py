@@ -85,12 +85,8 @@ def inputs(batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return {k: torch.from_numpy(v) for k, v in torch_side.inputs(batch).items()}
 
 
-def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
-    return ending.printed(lambda: compared(argv))
-
-
-def compared(argv: Sequence[str]) -> str:
+@ending.printed
+def main(argv: Sequence[str]) -> str:
     """Trains on both sides with every seed; the table."""
     parser = command_line.Parser(MODULE, __doc__)
     parser.add_argument("--model", required=True, help="a Hugging Face folder")

@@ -23,8 +23,8 @@ from bert_jax.data import loader, prepare
 from bert_jax.data.packing import pairs as packing
 from bert_jax.data.prepare import Prepared
 from bert_jax.runtime.terminal import table
+from experiments.lib import ending
 from experiments.lib.command_line import Parser
-from experiments.lib.ending import status
 from experiments.speed import measuring, our_step
 
 MODULE = "experiments.speed.packing"
@@ -117,8 +117,7 @@ def report(options: argparse.Namespace, found: dict[str, Any]) -> str:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(f"python -m {MODULE}", __doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = Parser(MODULE, __doc__)
     parser.add_argument("--sources", nargs="+", required=True, help="corpus.sources")
     parser.add_argument("--vocabulary", required=True, help="vocab.txt")
     parser.add_argument("--size", default="4/256", help="base, large, LAYERS/HIDDEN")
@@ -137,6 +136,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+@ending.command
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     facts = measuring.begin(MODULE, arguments, ("jax", "jaxlib", "flax", "numpy"))
@@ -147,4 +147,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(status(lambda: main(sys.argv[1:]), "stopped"))
+    sys.exit(main(sys.argv[1:]))

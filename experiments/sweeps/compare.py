@@ -42,12 +42,9 @@ _PLACES = (
 _NEEDED = {"seed": int, "train.num_steps": int, "train.early_stop": int}
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: _main(argv), "stopped")
-
-
-def _main(argv: Sequence[str]) -> int:
     parser = command_line.Parser("experiments.sweeps.compare", __doc__)
     parser.add_argument("runs", nargs="+", help="work directories, or patterns")
     parser.add_argument("--split", default="dev", help="of metrics.jsonl")

@@ -41,12 +41,9 @@ from experiments.sweeps import compare
 _SEED, _CONFIG = "seed", "config"
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    return ending.status(lambda: _main(argv), "stopped; the same command goes on there")
-
-
-def _main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     runs = plan(options, fields)
     execution.check(runs)

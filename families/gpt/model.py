@@ -85,15 +85,15 @@ class Gpt(nn.Module):
         embedded = constrain(self.embeddings(input_ids, keys[0]))
         seen = Seen.tokens(input_mask)
         sequence, outputs = self.encoder(embedded, seen, keys[1])
-        pooled = self.pool(sequence, input_mask)
-        return Encoded(sequence, pooled, [embedded, *outputs])
+        last = self.first(sequence, input_mask)
+        return Encoded(sequence, last, last, [embedded, *outputs])
 
-    def pool(
+    def first(
         self,
         sequence: Float[Array, "batch length hidden"],
         input_mask: Int[Array, "batch length"],
     ) -> Float[Array, "batch hidden"]:
-        """The vector of the last token, `_classify_` in fine-tuning."""
+        """In its place the vector of the last token, `_classify_` in fine-tuning."""
         return at_last_token(sequence, input_mask)
 
 

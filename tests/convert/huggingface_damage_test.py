@@ -115,7 +115,7 @@ def test_damaged_files(make_folder, damage, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"model_type": "roberta"}, "model_type is 'roberta'"),
+        ({"model_type": "mpnet"}, "model_type is 'mpnet'"),
         ({"architectures": ["BertGeneration"]}, "architecture 'BertGeneration'"),
         ({"hidden_act": "silu"}, "hidden_act='silu'"),
         ({"hidden_act": []}, "hidden_act"),

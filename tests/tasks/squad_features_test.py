@@ -189,7 +189,7 @@ def test_offsets_are_the_pieces_characters(shared_data, tmp_path, name):
     unlike = set()
     for context, (_, ids, offsets, _) in zip(
         first,
-        squad_features.tokens(list(first.values()), task.tokenize, answers=False),
+        squad_features.tokens(list(first.values()), task.tokenize, space=None),
         strict=True,
     ):
         for number, (begin, end) in zip(ids, offsets, strict=True):

@@ -8,6 +8,7 @@ from tokenizers import Tokenizer, models
 
 from bert_jax import tokenization
 from bert_jax.tokenization import long_texts
+from bert_jax.tokenization.byte_level import ANGLED
 from bert_jax.tokenization.long_texts import LIMIT, LongTexts
 
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz", *"ÀéÑöß", *"жЩя", *"가한", "ﬁ", "Σ"]
@@ -95,14 +96,29 @@ def own(request):
 
 @pytest.mark.parametrize("kind", ODD)
 def test_the_first_pieces_are_those_of_the_whole(own, kind, monkeypatch):
-    monkeypatch.setattr(long_texts, "LIMIT", 300)
-    monkeypatch.setattr(long_texts, "PART", 200)
+    check_cuts(own, kind, 300, monkeypatch)
+
+
+@pytest.mark.parametrize("kind", [*ODD, "sentences"])
+def test_pieces_with_spaces_are_those_of_the_whole(kind, monkeypatch):
+    words = ["the", " end", "  and", "\n", "\n\n", " so", ",", " (", "it's", " \u00e9"]
+    monkeypatch.setitem(ODD, "sentences", words)
+    texts = [" ".join("".join(letters) for letters in ODD.values())] * 3
+    texts += ["the end  and\n\nso it's (a)  word, " * 50] * 3
+    check_cuts(ANGLED.train(texts, 500, lowercase=False), kind, 450, monkeypatch)
+
+
+def check_cuts(own, kind, limit, monkeypatch):
+    monkeypatch.setattr(long_texts, "LIMIT", limit)
+    monkeypatch.setattr(long_texts, "PART", limit * 2 // 3)
     rng = random.Random(kind)
     for _ in range(30):
         letters = ODD[kind]
         if rng.random() < 0.5:  # with runs
             letters = [c * rng.choice((1, 1, 1, 50)) for c in letters]
-        text = "".join(rng.choice(letters) for _ in range(rng.randrange(300, 2000)))
+        text = "".join(
+            rng.choice(letters) for _ in range(rng.randrange(limit, 7 * limit))
+        )
         check(own, text, rng.choice((1, 10, 100)))
 
 

@@ -222,7 +222,7 @@ class Ner(Finetuning[Example, Tags]):
         spans: dict[int, tuple[int, int]] = {}
         encoding = self.tokenize([text])[0]
         for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
-            if word is not None:
+            if word is not None and start < end:
                 spans[word] = (spans.get(word, (start, end))[0], end)
         whole = [(start, word_end(text, end)) for start, end in spans.values()]
         cut = tuple(text[start:end] for start, end in whole)
@@ -283,7 +283,9 @@ class Ner(Finetuning[Example, Tags]):
         room = self.config.task.max_seq_length - 2
         words = [word for example in examples for word in example.sentence.words]
         unique = list(dict.fromkeys(words))
-        ids = {w: e.ids for w, e in zip(unique, self.tokenize(unique), strict=True)}
+        space = tokenization.kind_of(self.tokenizer).before_word
+        found = self.tokenize([f"{space}{word}" for word in unique])
+        ids = {word: each.ids for word, each in zip(unique, found, strict=True)}
         for word in words:
             if not ids[word]:
                 self.notices[f"{split}: words without a piece, [UNK]"] += 1

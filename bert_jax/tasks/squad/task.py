@@ -57,8 +57,7 @@ class Squad(Finetuning[Example, Prediction]):
     @functools.cached_property
     def marks(self) -> squad_windows.Marks:
         """What stands around a question and its context."""
-        special, last = self.special, tokenization.last_id(self.tokenizer)
-        return squad_windows.Marks(special.cls, (special.sep,), last, self.causal)
+        return squad_windows.Marks.of(self.tokenizer, self.causal)
 
     def read(self, split: str) -> Sequence[Example] | None:
         path = self.config.task.get(f"{split}_file", "")
@@ -81,7 +80,8 @@ class Squad(Finetuning[Example, Prediction]):
         `null_answers`, if it has none; `notices` counts these questions.
         """
         task, training = self.config.task, split == "train"
-        tokens = squad_features.tokens(examples, self.tokenize, answers=training)
+        space = tokenization.kind_of(self.tokenizer).before_word if training else None
+        tokens = squad_features.tokens(examples, self.tokenize, space=space)
         features: list[Feature] = []
         for number, (example, (question, ids, offsets, gold)) in enumerate(
             zip(examples, tokens, strict=True)

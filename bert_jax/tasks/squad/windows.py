@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
+from tokenizers import Tokenizer
+
+from bert_jax import tokenization
 
 # What Google's code treats as white space; it keeps other kinds inside words.
 _SPACES = " \t\r\n\u202f"
@@ -29,6 +32,12 @@ class Marks(NamedTuple):
     last: int  # [SEP]
     # A position sees those before it only, so that the last one stands for "no answer".
     causal: bool = False
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, causal: bool) -> "Marks":
+        """Those of a vocabulary."""
+        first, last = tokenization.special_ids(tokenizer).cls, tokenization.last_id
+        return cls(first, tokenization.between(tokenizer), last(tokenizer), causal)
 
     @property
     def number(self) -> int:

@@ -154,7 +154,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
     @property
     def between(self) -> list[int]:
         """What stands between a context and its ending; its first is the context's."""
-        return [self.special.sep]
+        return list(tokenization.between(self.tokenizer))
 
     def _pairs(self, examples: Sequence[Choices]) -> Iterator[list[Pair]]:
         """The pieces of each example's context with those of each ending."""

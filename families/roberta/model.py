@@ -1,0 +1,139 @@
+"""RoBERTa (Liu et al. 2019; fairseq, models/roberta): BERT's encoder with positions
+that begin after that of padding, and heads of its own."""
+
+from typing import ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from bert_jax.models.architectures import BertWithHeads
+from bert_jax.models.config import BertConfig
+from bert_jax.models.encoder import Bert, Encoded, Packed
+from bert_jax.models.heads import MaskedLmHead
+from bert_jax.models.layers import Dense, Embedding, dropout, layer_norm
+
+PAD = 1  # the id of padding, and the position that padding has
+FIRST = PAD + 1  # the position of a text's first token
+
+
+class RobertaEmbeddings(nn.Module):
+    """Token + position + the one segment, LayerNorm, dropout."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        config = self.config
+        rows = config.max_position_embeddings + FIRST
+        self.word_embeddings = Embedding(config, config.vocab_size, "vocab")
+        self.token_type_embeddings = Embedding(config, 1, "token_type")
+        self.position_embeddings = Embedding(config, rows, "position")
+        self.layer_norm = layer_norm(config)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"],
+        key: Key[Array, ""] | None,
+        position_ids: Int[Array, "batch length"] | None = None,
+    ) -> Float[Array, "batch length hidden"]:
+        """Called as BERT's `Embeddings` is; padding follows a row's tokens."""
+        del segment_ids
+        length, real = input_ids.shape[1], input_ids != PAD
+        if length > self.config.max_position_embeddings:
+            raise ValueError(
+                f"{length} tokens; max_position_embeddings="
+                f"{self.config.max_position_embeddings}"
+            )
+        if position_ids is None:
+            # Rows of the table and no lookup, whose gradient would add up each place.
+            table = self.position_embeddings.table
+            places = jnp.where(
+                real[..., None], table[FIRST : FIRST + length], table[PAD]
+            )
+        else:
+            places = self.position_embeddings(
+                jnp.where(real, position_ids + FIRST, PAD)
+            )
+        segment = self.token_type_embeddings.table[0]
+        total = self.word_embeddings(input_ids) + segment + places
+        return dropout(self.layer_norm(total), self.config.hidden_dropout_prob, key)
+
+
+class Roberta(Bert):
+    """The part that every task shares, called as `Bert` is: 124,645,632 parameters for
+    Base, as released, with the pooler."""
+
+    embeds: ClassVar = RobertaEmbeddings
+
+
+class Classifier(Dense):
+    """A linear layer on tanh of another, as fairseq's RobertaClassificationHead."""
+
+    rate: float = 0.0  # of dropout, before each of the two
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "..."], key: Key[Array, ""] | None = None
+    ) -> Float[Array, "..."]:
+        keys = (None, None) if key is None else tuple(jax.random.split(key))
+        size = (self.config.hidden_size,)
+        dense = Dense(self.config, size, ("embed", "pooled"), name="dense")
+        inner = jnp.tanh(dense(dropout(x, self.rate, keys[0])))
+        return super().__call__(dropout(inner, self.rate, keys[1]))
+
+
+class RobertaWithHeads(BertWithHeads):
+    """RoBERTa with any set of heads."""
+
+    @staticmethod
+    def uses_pooler(head: str) -> bool:
+        """Not for classes of texts."""
+        classifies = head == "sequence_classification"
+        return not classifies and BertWithHeads.uses_pooler(head)
+
+    def _linear(
+        self,
+        head: str,
+        encoded: Encoded,
+        key: Key[Array, ""] | None,
+        rows: tuple[int, ...],
+    ) -> Float[Array, "..."]:
+        if head != "sequence_classification":
+            return super()._linear(head, encoded, key, rows)
+        classifier = Classifier(
+            self.config,
+            (self.labels,),
+            ("embed", "labels"),
+            logits=True,
+            rate=self.config.hidden_dropout_prob,
+            name=head,
+        )
+        return classifier(encoded.first, key)
+
+
+class RobertaForPreTraining(nn.Module):
+    """RoBERTa with its masked LM, called as `BertForPreTraining` is."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        self.bert = Roberta(self.config)
+        self.masked_lm = MaskedLmHead(self.config)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "batch length"],
+        input_mask: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"],
+        masked_lm_positions: Int[Array, "batch predictions"],
+        key: Key[Array, ""] | None = None,
+        packed: Packed | None = None,
+    ) -> dict[str, Array]:
+        """Returns `masked_lm_logits` [batch, predictions, vocab], float32."""
+        encoded = self.bert(input_ids, input_mask, segment_ids, key, packed)
+        places = masked_lm_positions[:, :, None]
+        chosen = jnp.take_along_axis(encoded.sequence, places, axis=1)
+        matrix = self.bert.embeddings.word_embeddings.table
+        return {"masked_lm_logits": self.masked_lm(chosen, matrix)}

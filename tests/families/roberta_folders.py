@@ -1,0 +1,64 @@
+"""RoBERTas of `transformers` with random, loud weights, and a vocabulary beside."""
+
+import numpy as np
+import pytest
+
+from bert_jax import tokenization
+from bert_jax.tokenization.byte_level import ANGLED
+
+HEADS = {
+    "RobertaModel": "pooled",
+    "RobertaForMaskedLM": "masked_lm_logits",
+    "RobertaForSequenceClassification": "logits",
+    "RobertaForTokenClassification": "logits",
+    "RobertaForQuestionAnswering": "start_logits",
+    "RobertaForMultipleChoice": "logits",
+}
+# Layers, hidden size, heads, inner size.
+SIZES = {"tiny": (2, 32, 2, 48), "small": (3, 64, 4, 128)}
+TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
+the dog was quick and the fox was lazy so the cats watched them both going home"""
+PIECES = 300
+
+
+def made(architecture, size="tiny", spread=0.3, **fields):
+    """A model of `transformers`, and its config; skips without the extra."""
+    torch = pytest.importorskip("torch", reason="needs the parity extra")
+    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+    layers, hidden, heads, inner = SIZES[size]
+    own = {
+        "vocab_size": PIECES,
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "intermediate_size": inner,
+        "max_position_embeddings": 42,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+        "num_labels": 2 if architecture == "RobertaForQuestionAnswering" else 3,
+    }
+    config = transformers.RobertaConfig(**(own | fields))
+    model = getattr(transformers, architecture)(config).eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * spread)
+    return model
+
+
+def saved(folder, architecture="RobertaForMaskedLM", size="tiny", **fields):
+    """Saves `made` with a tokenizer of as many pieces; returns the model."""
+    model = made(architecture, size, **fields)
+    model.save_pretrained(folder)
+    tokenization.save(ANGLED.train([TEXT] * 3, PIECES, lowercase=False), folder)
+    return model
+
+
+def batch(architecture):
+    """Ids and mask; rows of three lengths, padded as `transformers` pads."""
+    shape = (4, 3, 30) if architecture.endswith("MultipleChoice") else (4, 30)
+    ids = np.random.default_rng(0).integers(5, PIECES, shape)
+    mask = np.ones(shape, int)
+    for row, length in ((1, 20), (2, 7)):
+        ids[row, ..., length:], mask[row, ..., length:] = 1, 0
+    return ids, mask
