@@ -13,7 +13,6 @@ from runs import run as run_main
 from runs import taken
 
 import bert_jax
-from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
@@ -69,12 +68,6 @@ def write_reviews(folder):
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{split}.jsonl").write_text(text)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def own_tasks(monkeypatch):
-    """The task that the config adds goes with the test."""
-    monkeypatch.setattr(tasks, "TASKS", dict(tasks.TASKS))
 
 
 @pytest.fixture
