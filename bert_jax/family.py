@@ -40,6 +40,9 @@ class Family:
       for_pretraining: MODULE(config), called as `BertForPreTraining` is.
       with_heads: MODULE(config, heads, ...), called as `BertWithHeads` is.
       initializer: of kernels and embeddings, a function of the standard deviation.
+      biases: its linear layers and LayerNorms have biases; the outputs of heads always.
+      model_fields: what only its `config.model` has, with the values of weights that
+        do not say; `rules` says what else each may be.
       vocabulary: a `tokenization.wordpiece.Kind`; None: a rule, see `words`.
       assemble: writes texts into rows, as `loader.assemble` does.
       weights: a module that reads and writes what holds its weights: FIELDS, `shape`,
@@ -55,6 +58,9 @@ class Family:
       trunk_name: of the trunk's parameters.
       extractor: what `--mode=extract` asks, called as `Extractor` is; None: nothing.
       pretraining: a task of its own, with the family's name; None: the one of all.
+      free: fields of `config.model` that the command line may set otherwise than the
+        weights have them.
+      shares_rows: a training row of fine-tuning may hold several texts.
       rules: of fields that only its configs have, as in `config.fields`.
       brings: entries of registries, such as an optimizer of its own: of each field the
         names and what they stand for, MODULE:NAME.
@@ -66,6 +72,10 @@ class Family:
     for_pretraining = Part("bert_jax.models.heads:BertForPreTraining")
     with_heads = Part("bert_jax.models.architectures:BertWithHeads")
     initializer = Part("flax.linen.initializers:truncated_normal")
+    biases = True
+    model_fields: Mapping[str, Any] = {}
+    free: tuple[str, ...] = ()
+    shares_rows = True
     vocabulary = Part("bert_jax.tokenization.wordpiece:WORDPIECE")
     assemble = Part("bert_jax.data.loader:assemble")
     weights: Any = Part("bert_jax.convert.weights")
@@ -85,6 +95,12 @@ class Family:
     def check(self, config: Any) -> None:
         """Raises UserError if a `BertConfig` is none of this family's."""
 
+    def spread(self, config: Any, names: tuple[str, ...]) -> float:
+        """The standard deviation of a `BertConfig`'s kernel or embeddings; `names` are
+        the logical axes."""
+        del names
+        return float(config.initializer_range)
+
     def words(self, config: Any) -> str:
         """How a run cuts texts without a vocabulary, in a line of its log."""
         raise NotImplementedError
@@ -94,6 +110,13 @@ class Family:
         model = config.model
         positions = model.max_position_embeddings
         return int(model.vocab_size + positions + model.type_vocab_size)
+
+    def layer_flops(self, config: Any, length: int, index: int) -> int:
+        """FLOPs of a layer on one row, forward."""
+        del index
+        hidden, inner = config.hidden_size, config.intermediate_size
+        projections = 2 * length * (4 * hidden * hidden + 2 * hidden * inner)
+        return projections + 2 * 2 * length * length * hidden
 
     def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
         """FLOPs of the heads of pre-training on one row, forward."""

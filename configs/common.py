@@ -200,18 +200,18 @@ def _task() -> ConfigDict:
 def _optimizer() -> ConfigDict:
     optimizer = ConfigDict()
     # bert_adam (as published: no bias correction), adamw, lamb, muon (for the encoder's
-    # matrices, adamw for the rest: fewer steps for small models), adagrad (as
-    # TensorFlow's, for ELMo), openai_adam (GPT's), or one of your own
+    # matrices, adamw for the rest: fewer steps for small models), stable_adamw, adagrad
+    # (as TensorFlow's, for ELMo), openai_adam (GPT's), or one of your own
     # (docs/extending.md).
     optimizer.name = "bert_adam"
-    # Of the learning rate: polynomial (warm-up, then decay), GPT's openai_linear and
-    # openai_cosine (the same with another decay; see families/gpt/optimizer.py), or
-    # one of your own.
+    # Of the learning rate: polynomial (warm-up, decay), warmup_stable_decay (between
+    # them the peak), GPT's openai_linear and openai_cosine, or one of your own.
     optimizer.schedule = "polynomial"
     optimizer.learning_rate = 1e-4  # the peak
     # Steps of linear warm-up from 0; set this or warmup_fraction, the other one is 0.
     optimizer.warmup_steps = 10_000
     optimizer.warmup_fraction = 0.0  # warm-up as a share of all steps
+    optimizer.decay_fraction = 0.1  # warmup_stable_decay: share of steps that fall
     optimizer.decay_power = 1.0  # rate ~ (share of steps left) ** power; 1: linear
     optimizer.weight_decay = 0.01  # times the rate; not on biases and LayerNorm
     optimizer.beta1 = 0.9  # decay of the gradients' running mean

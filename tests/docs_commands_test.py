@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax.config import command_line, configuration, fields, help
+from bert_jax.registry import FAMILIES
 from bert_jax.runtime.cluster import local
 from bert_jax.training import run_config
 from experiments.lib import started
@@ -73,6 +74,8 @@ def every_field():
         for task in ("text", "ner", "squad")
         for name in ("gpt", "elmo")
     ]
+    for family in FAMILIES.values():
+        config.model.update(family.model_fields)
     for spec in (*files, elmo, *others):
         for name, value in configuration.load(spec, []).task.items():
             config.task[name] = value

@@ -1,7 +1,6 @@
 """What a user can get wrong: one line, status 2, nothing half-written."""
 
 import json
-import pathlib
 import shutil
 
 import jax
@@ -11,7 +10,6 @@ from bert_jax import main
 from bert_jax.training import step
 from bert_jax.workdir.checkpoint import Checkpoints, has_checkpoint
 
-MINI = pathlib.Path(__file__).parents[1] / "pretrained" / "mini"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -20,8 +18,7 @@ def refused(micro, tmp_path, capfd):
     """Runs main, which must refuse in one line holding every one of some words."""
 
     def check(*args, words, config=micro, workdir=tmp_path / "run"):
-        first = [f"--config={config}"] if config else []
-        status = main.main([*first, f"--workdir={workdir}", *args])
+        status = main.main([f"--config={config}", f"--workdir={workdir}", *args])
         _, err = capfd.readouterr()
         lines = [line for line in err.splitlines() if line.startswith("error: ")]
         assert status == 2, err
@@ -231,20 +228,6 @@ def test_wrong_rows(refused, plain, tmp_path, line, words):
     refused(*args, words=words, workdir=plain)
     assert not target.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
-
-
-def test_a_tokenizer_whose_pattern_does_not_end(refused, tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(MINI, folder)
-    path = folder / "tokenizer.json"
-    pattern = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Removed"}
-    rules = {"pre_tokenizer": pattern | {"invert": False}}
-    path.write_text(json.dumps(json.loads(path.read_text()) | rules))
-    source = tmp_path / "rows.jsonl"
-    source.write_text(json.dumps({"text": "a" * 1000 + "!"}))
-    args = "--mode=predict", f"--input={source}", f"--output={tmp_path / 'out.jsonl'}"
-    words = ["the tokenizer gave up on a text", "retry-limit", "a vocab.txt"]
-    refused(*args, f"--config.init_from={folder}", words=words, config="")
 
 
 def test_a_work_directory_of_another_config(refused, plain):

@@ -38,7 +38,7 @@ RANKED = {
         ("compilation",),
         ("seeds", "setup", "inference", "state_shardings"),
         ("run_config", "history", "due", "memory", "sharding"),
-        ("lamb",),
+        ("lamb", "stable_adamw"),
         ("optimizer", "step", "from_weights"),
         ("frozen", "muon"),
         ("anomaly", "rates"),

@@ -20,6 +20,7 @@ from ml_collections import ConfigDict, config_flags
 from bert_jax import registry
 from bert_jax.config import fields
 from bert_jax.errors import Interrupted, UserError
+from bert_jax.registry import FAMILIES
 
 _FAULTS = "bert_jax.config.faults"  # not loaded before there is one
 # Of config.json: fields, in their groups -> the config file that defined the value.
@@ -80,10 +81,12 @@ def defaults() -> ConfigDict:
     return _load_file(str(CONFIGS / "common.py"))
 
 
-def _schema(task: str) -> ConfigDict:
-    """The defaults, plus the task's fields from configs/finetune/; pre-training and a
-    user's own task have none there."""
+def _schema(task: str, architecture: Any) -> ConfigDict:
+    """The defaults, plus the fields of the model's family, and the task's from
+    configs/finetune/; pre-training and a user's own task have none there."""
     config = defaults()
+    if isinstance(architecture, str) and architecture in FAMILIES:
+        config.model.update(FAMILIES[architecture].model_fields)
     folder = CONFIGS / "finetune"
     files = {path.stem for path in folder.glob("*.py")}
     if task in _execute(folder / "glue.py").TASKS:
@@ -111,7 +114,9 @@ def complete(
     task = recorded["task"].get("name")
     if not isinstance(task, str):
         raise UserError(f"{where}: damaged: it has no task.name")
-    config = _schema(task)
+    model = recorded.get("model")
+    named = model.get("architecture") if isinstance(model, Mapping) else None
+    config = _schema(task, named)
     try:
         own = dict(fields.each(ConfigDict(recorded.get(DEFINED_IN, {}))))
         config.update({n: _tuples(v) for n, v in recorded.items() if n != DEFINED_IN})
@@ -210,8 +215,11 @@ def _check_fields(config: ConfigDict, spec: str) -> None:
     Raises:
       UserError: a field is missing or unknown, or has the wrong type.
     """
-    task = config.get("task")
-    schema = _schema(str(task.get("name") if isinstance(task, ConfigDict) else None))
+    task, model = (
+        found if isinstance(found := config.get(group), ConfigDict) else ConfigDict()
+        for group in ("task", "model")
+    )
+    schema = _schema(str(task.get("name")), model.get("architecture"))
     for group in schema:
         if group not in config:
             raise UserError(f"{spec}: no group {group}; add it as in configs/common.py")

@@ -94,6 +94,7 @@ _TABLE: dict[str, rules.Rule] = {
     "optimizer.warmup_steps": rules.whole(),
     "optimizer.warmup_fraction": rules.number("[0, 1]"),
     "optimizer.decay_power": rules.number(),
+    "optimizer.decay_fraction": rules.number("[0, 1]"),
     "optimizer.weight_decay": rules.number(),
     "optimizer.beta1": rules.number("[0, 1)"),
     "optimizer.beta2": rules.number("[0, 1)"),
@@ -182,9 +183,10 @@ def check(config: ConfigDict, own: Collection[str] = ()) -> None:
     _check_together(config)
 
 
-def require(name: str, value: Any) -> None:
-    """Raises UserError if one field of every config may not have this value."""
-    _require(_TABLE[name], name, value)
+def require(name: str, value: Any, own: Mapping[str, rules.Rule]) -> None:
+    """Raises UserError if one field may not have this value, by the rules of every
+    config and a family's `own`."""
+    _require({**_TABLE, **own}[name], name, value)
 
 
 def each(config: ConfigDict) -> Iterator[tuple[str, Any]]:

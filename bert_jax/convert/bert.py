@@ -31,6 +31,10 @@ PIPELINES = {
     "BertForMultipleChoice": "multiple-choice",
 }
 _DECODER = "cls.predictions.decoder"
+_TIED = {
+    f"{_DECODER}.weight": "bert.embeddings.word_embeddings.weight",
+    f"{_DECODER}.bias": "cls.predictions.bias",
+}
 _ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
 
 
@@ -62,7 +66,7 @@ def read(
         # If the matrix is not tied, the decoder's own bias is the one that counts.
         tensors.replace("cls.predictions.bias", f"{_DECODER}.bias")
     else:
-        known |= _check_tied(tensors)
+        known |= check_tied(tensors, _TIED)
     expected = [
         parameter
         for part in ("bert", *parts)
@@ -122,16 +126,15 @@ def _architecture(fields: Mapping[str, Any], path: Path) -> str:
     return architecture
 
 
-def _check_tied(tensors: reading.Files) -> set[str]:
+def check_tied(tensors: reading.Files, copies: Mapping[str, str]) -> set[str]:
     """The names of copies of tied parameters that the file has besides the originals.
+
+    Args:
+      copies: each copy's original.
 
     Raises:
       UserError: a copy differs; which one counts depends on the `transformers` version.
     """
-    copies = {
-        f"{_DECODER}.weight": "bert.embeddings.word_embeddings.weight",
-        f"{_DECODER}.bias": "cls.predictions.bias",
-    }
     present = {c: o for c, o in copies.items() if {c, o} <= tensors.shapes.keys()}
     for copy, original in present.items():
         if not np.array_equal(tensors.read(copy), tensors.read(original)):

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import stack_layers
 from bert_jax.runtime.storage import Path
@@ -78,8 +79,12 @@ def merge(
     if stacked:
         params = stack_layers(params, weights.config.num_hidden_layers)
     decisive = ("num_hidden_layers", "hidden_act", "layer_norm_eps", "causal")
-    for field in ("architecture", *decisive, "layer", "positions"):
-        mine, there = getattr(config, field), getattr(weights.config, field)
+    model, theirs = vars(config), vars(weights.config)
+    model, theirs = model | dict(config.own), theirs | dict(weights.config.own)
+    free = FAMILIES[config.architecture].free
+    own = (name for name, _ in config.own if name not in free)
+    for field in ("architecture", *decisive, "layer", "positions", *own):
+        mine, there = model[field], theirs[field]
         if mine != there:
             raise UserError(
                 f"config.model.{field}={mine!r}, but {source} has {there!r}: set "

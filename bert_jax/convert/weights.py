@@ -17,8 +17,8 @@ from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 
-# The fields of `config.model` that must match for weights to be usable; FIELDS by
-# `GROUP.NAME`, as a run takes them from its weights.
+# The fields of `config.model` that must match for weights to be usable, besides the
+# family's own; FIELDS by `GROUP.NAME`, as a run takes them from its weights.
 SHAPE = theirs.DECISIVE
 # A model's spare rows, which make their number a multiple, as NVIDIA's 30,528.
 _PADDED, _SPARE = 8, 128
@@ -120,7 +120,7 @@ def read_kind(path: str | Path) -> str | None:
 
 
 def read_shape(path: str | Path) -> dict[str, Any]:
-    """The fields of SHAPE that the weights have.
+    """The fields of SHAPE that the weights have, and the family's own.
 
     Raises:
       UserError: see `read`.
@@ -129,7 +129,8 @@ def read_shape(path: str | Path) -> dict[str, Any]:
     match origins.kind(folder):
         case "workdir":
             fields = workdir.read_config(folder)["model"]
-            return {name: fields[name] for name in SHAPE if name in fields}
+            names = (*SHAPE, *origins.family_of(folder).model_fields)
+            return {name: fields[name] for name in names if name in fields}
         case "huggingface":
             from bert_jax.convert import huggingface
 
@@ -140,7 +141,7 @@ def read_shape(path: str | Path) -> dict[str, Any]:
             model = google.read_config(folder)
         case _:
             raise origins.family_of(folder).weights.refusal(folder)
-    return {name: getattr(model, name) for name in SHAPE}
+    return {name: getattr(model, name) for name in SHAPE} | dict(model.own)
 
 
 def shape(path: str | Path) -> dict[str, Any]:

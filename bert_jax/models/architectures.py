@@ -97,7 +97,8 @@ class BertWithHeads(nn.Module):
                 own = HEADS[head](self.config, self.labels, name=head)
                 outputs |= own(encoded, mask, keys[1])
                 continue
-            logits = self._linear(head, encoded, keys[1], input_ids.shape[:-1])
+            rows = input_ids.shape[:-1]
+            logits = self._linear(bert, head, encoded, keys[1], rows)
             outputs |= _named(head, logits, input_ids.shape[:-1])
         return outputs
 
@@ -116,11 +117,13 @@ class BertWithHeads(nn.Module):
 
     def _linear(
         self,
+        bert: nn.Module,
         head: str,
         encoded: Encoded,
         key: Key[Array, ""] | None,
         rows: tuple[int, ...],
     ) -> Float[Array, "..."]:
+        del bert
         source, drops, _ = LINEAR_HEADS[head]
         features, rate = getattr(encoded, source), self.config.hidden_dropout_prob
         if drops:  # at rate 0.1 in run_classifier.py too

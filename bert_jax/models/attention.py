@@ -1,8 +1,10 @@
 """BERT's multi-head self-attention (modeling.py, attention_layer)."""
 
-from typing import Any, NamedTuple
+import dataclasses
+from typing import Any
 
 import flax.linen as nn
+import flax.struct
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
@@ -18,18 +20,30 @@ from bert_jax.registry import ATTENTIONS
 _DROPS = ("fused", "gpu")
 
 
-class Seen(NamedTuple):
-    """Which keys a query attends to: those with its id; and where each token stands."""
+@flax.struct.dataclass
+class Seen:
+    """Which keys a query attends to: those with its id, and at most `window` places
+    away in the row; and where each token stands."""
 
     queries: Int[Array, "batch #length"]
     keys: Int[Array, "batch length"]
     positions: Int[Array, "#batch length"] | None = None  # None: unknown
+    window: int = flax.struct.field(pytree_node=False, default=0)  # 0: any distance
+
+    @property
+    def ids(self) -> tuple[Int[Array, "batch #length"], Int[Array, "batch length"]]:
+        """The ids of queries and keys, as kernels take them."""
+        return self.queries, self.keys
 
     @classmethod
     def tokens(cls, input_mask: Int[Array, "batch length"]) -> "Seen":
         """Every query attends to every token, not to padding."""
         ones, ids = jnp.ones_like(input_mask[:, :1]), jnp.where(input_mask == 0, 0, 1)
         return cls(ones, ids, jnp.arange(input_mask.shape[1])[None])
+
+    def within(self, window: int) -> "Seen":
+        """The same, no farther than `window` places to each side."""
+        return dataclasses.replace(self, window=window)
 
     def bias(self, causal: bool = False) -> Float[Array, "batch 1 #length length"]:
         """0 where a query attends, else -10,000 (modeling.py), whose exponential is
@@ -39,9 +53,12 @@ class Seen(NamedTuple):
           causal: a query attends to no position after its own.
         """
         seen = self.queries[:, :, None] == self.keys[:, None, :]
+        place = jnp.arange(self.keys.shape[1])
+        after = place[:, None] - place  # how far the query stands after the key
         if causal:
-            position = jnp.arange(self.keys.shape[1])
-            seen = seen & (position[:, None] >= position)
+            seen = seen & (after >= 0)
+        if self.window:
+            seen = seen & (abs(after) <= self.window)
         return jnp.where(seen, 0.0, HIDDEN).astype(jnp.float32)[:, None]
 
 

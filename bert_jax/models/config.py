@@ -46,6 +46,7 @@ class BertConfig:
     position_initializer: str = "normal"  # or sinusoidal
     layer: str = "post_norm"  # of LAYERS
     positions: str = "learnt"  # of POSITIONS
+    own: tuple[tuple[str, Any], ...] = ()  # the family's `model_fields`
 
     @property
     def head_dim(self) -> int:
@@ -65,9 +66,16 @@ class BertConfig:
         names = [field.name for field in dataclasses.fields(cls)]
         values = {name: model[name] for name in names if name in model}
         values["vocab_size"] = values["vocab_size"] or vocab_size
+        family = FAMILIES.of(values.get("architecture", "bert"))
+        others = family.model_fields.items()
+        values["own"] = tuple((name, model.get(name, own)) for name, own in others)
         config = cls(**values)
         config._check()
         return config
+
+    def field(self, name: str) -> Any:
+        """The value of one of `own`."""
+        return dict(self.own)[name]
 
     def require_segments(self, count: int) -> None:
         """Raises UserError if texts have more segments than a BERT has embeddings for:
@@ -83,12 +91,18 @@ class BertConfig:
         """What a config file has added that this model computes with."""
         ours = ("einsum", *KERNELS, "post_norm", "learnt")
         named = {name: getattr(self, name) for name in _OF_YOUR_OWN}
-        return [f"{name} {of}" for name, of in named.items() if of not in ours]
+        brought = FAMILIES[self.architecture].brings
+        return [
+            f"{name} {of}"
+            for name, of in named.items()
+            if of not in ours and of not in brought.get(f"model.{name}", ())
+        ]
 
     def _check(self) -> None:
-        for name, value in vars(self).items():
-            if name not in _OF_YOUR_OWN:
-                fields.require(f"model.{name}", value)
+        rules = FAMILIES.of(self.architecture).rules
+        for name, value in (*vars(self).items(), *self.own):
+            if name not in (*_OF_YOUR_OWN, "own"):
+                fields.require(f"model.{name}", value, rules)
         if not self.vocab_size:
             raise UserError("config.model.vocab_size=0: must be at least 1")
         if self.hidden_size % self.num_attention_heads:
@@ -122,7 +136,6 @@ def pretraining_flops(
 
 def encoder_flops(config: BertConfig, length: int) -> int:
     """As `pretraining_flops`, without heads and pooler."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    projections = 2 * length * (4 * hidden * hidden + 2 * hidden * inner)
-    scores_and_mixing = 2 * 2 * length * length * hidden
-    return 3 * config.num_hidden_layers * (projections + scores_and_mixing)
+    each = FAMILIES[config.architecture].layer_flops
+    layers = range(config.num_hidden_layers)
+    return 3 * sum(each(config, length, index) for index in layers)

@@ -137,6 +137,8 @@ class Encoder(nn.Module):
                 kind,
                 # Inside a scan, XLA cannot optimize the recomputation away.
                 prevent_cse=not config.scan_layers,
+                # The layer's number; a scan counts it in the program.
+                static_argnums=() if config.scan_layers else (2,),
                 policy=_KEPT[config.remat],
             )
         if config.scan_layers:

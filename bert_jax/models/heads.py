@@ -29,6 +29,15 @@ class MaskedLmHead(nn.Module):
         transform = Dense(config, size, ("embed", "pooled"), name="dense")
         hidden = ACTIVATION_FUNCTIONS[config.hidden_act](transform(hidden))
         hidden = layer_norm(config, name="layer_norm")(hidden)
+        return self.scored(hidden, embedding)
+
+    def scored(
+        self,
+        hidden: Float[Array, "batch positions inputs"],
+        embedding: Float[Array, "vocab hidden"],
+    ) -> Float[Array, "batch positions vocab"]:
+        """The products with the embeddings, and the bias."""
+        config = self.config
         bias = self.param(
             "bias",
             nn.with_logical_partitioning(nn.initializers.zeros_init(), ("vocab",)),

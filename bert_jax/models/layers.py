@@ -42,13 +42,13 @@ def initializer(
     """The family's; BERT's is cut at two standard deviations. `names` are the array's
     axes. With `position_initializer=sinusoidal` the positions' is `sinusoids`.
     """
-    spread = config.initializer_range
+    family = FAMILIES[config.architecture]
+    spread = family.spread(config, names)
     if names[0] == "position" and config.position_initializer == "sinusoidal":
         return nn.with_logical_partitioning(
             lambda key, shape: jnp.asarray(spread * sinusoids(*shape)), names
         )
-    own = FAMILIES[config.architecture].initializer
-    return nn.with_logical_partitioning(own(spread), names)
+    return nn.with_logical_partitioning(family.initializer(spread), names)
 
 
 def sinusoids(rows: int, width: int) -> Float[np.ndarray, "rows width"]:
@@ -86,16 +86,15 @@ class Dense(nn.Module):
             initializer(self.config, self.names),
             (*x.shape[-self.inputs :], *self.features),
         )
-        bias = self.param(
-            "bias",
-            nn.with_logical_partitioning(
-                nn.initializers.zeros_init(), self.names[self.inputs :]
-            ),
-            self.features,
-        )
+        if self.logits or FAMILIES[self.config.architecture].biases:
+            zeros, names = nn.initializers.zeros_init(), self.names[self.inputs :]
+            boxed = nn.with_logical_partitioning(zeros, names)
+            bias = jnp.asarray(self.param("bias", boxed, self.features))
+        else:
+            bias = jnp.zeros(self.features)  # a constant that XLA leaves out
         x = x.astype(jnp.float32 if self.logits else dtype)
-        given = (jnp.asarray(kernel), jnp.asarray(bias))
-        return checkpoint_name(linear(self.names, x, *given), PRODUCT)
+        found = linear(self.names, x, jnp.asarray(kernel), bias)
+        return checkpoint_name(found, PRODUCT)
 
 
 class Embedding(nn.Module):
@@ -128,6 +127,7 @@ def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
         param_dtype=jnp.float32,
         # E[x^2] - E[x]^2 is too inexact for an epsilon of 1e-12.
         use_fast_variance=False,
+        use_bias=FAMILIES[config.architecture].biases,
         scale_init=nn.with_logical_partitioning(nn.initializers.ones_init(), ("norm",)),
         bias_init=nn.with_logical_partitioning(nn.initializers.zeros_init(), ("norm",)),
         name=name,

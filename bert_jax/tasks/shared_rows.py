@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from bert_jax.data.packing import rows
 from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.architectures import HEADS
 from bert_jax.models.encoder import Packed
 from bert_jax.tasks.finetuning import Answer, Example, Finetuning
@@ -80,7 +81,7 @@ class SharedRows(Finetuning[Example, Answer]):
         texts = config.task.get("texts_per_row", 1)
         reasons = {
             "is for a BERT's classes, numbers and labels": (
-                config.model.architecture == "bert"
+                FAMILIES[config.model.architecture].shares_rows
                 and self.head == "sequence_classification"
                 and self.head not in HEADS
             ),

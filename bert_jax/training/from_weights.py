@@ -103,10 +103,12 @@ def shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Config
         run = workdir.recorded(folder, code=False)
         recorded = dict(fields.each(run))
         ours = _check_family(config, family.of(run))
-        shape = {n: recorded[n] for n in ours.weights.FIELDS}
+        own = (f"model.{name}" for name in ours.model_fields)
+        shape = {n: recorded[n] for n in (*ours.weights.FIELDS, *own)}
     else:
         shape = _shape(config)
-    named = {field_of(override) for override in overrides}
+    free = {f"model.{name}" for name in FAMILIES[config.model.architecture].free}
+    named = {field_of(override) for override in overrides} - free
     shaped, wrong = config.copy_and_resolve_references(), []
     values = dict(fields.each(config))
     for field, value in shape.items():

@@ -30,7 +30,7 @@ class Elmo(Family):
     weights = Part("families.elmo.sources")
     released = "options.json"
     model_type = ""
-    attends = has_segments = False
+    attends = has_segments = shares_rows = False
     trunk_name = "elmo"
     pretraining = Part("families.elmo.pretraining:Elmo")
     rules = Part("families.elmo.fields:RULES")

@@ -122,13 +122,14 @@ class GptWithHeads(BertWithHeads):
 
     def _linear(
         self,
+        bert: nn.Module,
         head: str,
         encoded: Encoded,
         key: Key[Array, ""] | None,
         rows: tuple[int, ...],
     ) -> Float[Array, "..."]:
         if len(rows) == 1:
-            return super()._linear(head, encoded, key, rows)
+            return super()._linear(bert, head, encoded, key, rows)
         source, drops, _ = LINEAR_HEADS[head]
         features = getattr(encoded, source).reshape(*rows, -1)
         if head == "sequence_classification":

@@ -95,13 +95,14 @@ class RobertaWithHeads(BertWithHeads):
 
     def _linear(
         self,
+        bert: nn.Module,
         head: str,
         encoded: Encoded,
         key: Key[Array, ""] | None,
         rows: tuple[int, ...],
     ) -> Float[Array, "..."]:
         if head != "sequence_classification":
-            return super()._linear(head, encoded, key, rows)
+            return super()._linear(bert, head, encoded, key, rows)
         classifier = Classifier(
             self.config,
             (self.labels,),

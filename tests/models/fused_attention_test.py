@@ -17,7 +17,12 @@ from bert_jax.models.kernels.fused import fused_attention
 
 
 def interpreted(query, keys, value, seen, *rest):
-    return fused_attention(query, keys, value, seen[:2], *rest, interpret=True)
+    given = (query, keys, value, seen.ids, *rest, seen.window)
+    return fused_attention(*given, interpret=True)
+
+
+def as_on_a_gpu(*given):
+    return fused_attention(*given, interpret=True)
 
 
 def values(shape: tuple[int, ...], dtype: str) -> list[jax.Array]:
@@ -81,6 +86,25 @@ def test_outputs_and_gradients_are_the_einsum_s(shape, dtype, rate, kind):
         )
 
 
+@pytest.mark.parametrize("window", [1, 16, 70])
+@pytest.mark.parametrize("shape", [BLOCKS, ODD])
+@pytest.mark.parametrize("causal", [False, True])
+def test_windows_are_the_einsum_s(shape, window, causal):
+    given, length = values(shape, "float32"), shape[1]
+    ids = jnp.tile(jnp.arange(length) >= 3 * length // 4, (shape[0], 1)).astype(int)
+    seen = Seen(ids, ids).within(window)
+    found, expected, whole = (
+        outputs_and_gradients(attend, *given, kept, 0.1, causal)
+        for attend, kept in (
+            *((interpreted, seen), (of_einsum, seen)),
+            (of_einsum, seen.within(0)),
+        )
+    )
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=8e-6)
+    assert abs(expected[0] - whole[0]).max() > 0.1 or window > length
+
+
 def test_what_a_query_does_not_see_changes_no_bit():
     query, keys, value, gradient = values((1, 128, 2, 64), "float32")
     ids = jnp.asarray(np.arange(128)[None] // 50, jnp.int32)
@@ -99,7 +123,7 @@ def test_what_a_query_does_not_see_changes_no_bit():
 
 def test_a_model_on_a_mesh(monkeypatch):
     """The whole model's gradients, split over devices: those of einsum on one."""
-    monkeypatch.setattr("bert_jax.models.kernels.fused.fused_attention", interpreted)
+    monkeypatch.setattr("bert_jax.models.kernels.fused.fused_attention", as_on_a_gpu)
     fields = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1}
     fields |= {"num_attention_heads": 2, "intermediate_size": 64}
     config = bert_config(**fields)

@@ -44,7 +44,28 @@ def test_outputs_and_gradients_are_the_einsum_s(shape, kind, causal):
         output, pull = jax.vjp(attend, *given)
         return output, *pull(gradient)
 
-    found = results(lambda *three: interpreted(*three, seen[:2], causal))
+    found = results(lambda *three: interpreted(*three, seen.ids, causal))
+    expected = results(
+        lambda *three: einsum_attention(*three, seen, 0.0, None, causal)[0]
+    )
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("length", "window"), [(300, 64), (300, 3), (40, 8)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_windows_are_the_einsum_s(length, window, causal):
+    rng = np.random.default_rng(0)
+    shape = (2, length, 2, 32)
+    given = [jnp.asarray(rng.normal(size=shape), jnp.float32) for _ in range(3)]
+    gradient = jnp.asarray(rng.normal(size=shape), jnp.float32)
+    seen = sees("packed", 2, length).within(window)
+
+    def results(attend):
+        output, pull = jax.vjp(attend, *given)
+        return output, *pull(gradient)
+
+    found = results(lambda *three: interpreted(*three, seen.ids, causal, window))
     expected = results(
         lambda *three: einsum_attention(*three, seen, 0.0, None, causal)[0]
     )
@@ -56,7 +77,7 @@ def test_a_row_of_padding_alone_is_finite():
     rng = np.random.default_rng(0)
     given = [jnp.asarray(rng.normal(size=(1, 8, 1, 16)), jnp.float32) for _ in "qkv"]
     seen = Seen.tokens(jnp.zeros((1, 8), jnp.int32))
-    output, pull = jax.vjp(lambda *three: interpreted(*three, seen[:2]), *given)
+    output, pull = jax.vjp(lambda *three: interpreted(*three, seen.ids), *given)
     mean = given[2].sum(axis=1, keepdims=True) / 128  # with the kernel's own padding
     np.testing.assert_allclose(output, jnp.broadcast_to(mean, output.shape), atol=1e-6)
     assert not any(jnp.any(gradient) for gradient in pull(jnp.zeros_like(output)))

@@ -21,11 +21,13 @@ def fused(
     if on_mesh.platform() != "tpu":
         from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
-        return fused_attention(query, keys, value, seen[:2], rate, key, causal), None
+        given = (query, keys, value, seen.ids)
+        return fused_attention(*given, rate, key, causal, seen.window), None
     from bert_jax.models.kernels.splash import splash_attention
 
     _require_no_dropout("fused", rate, key)
-    return splash_attention(query, keys, value, seen[:2], causal), None
+    sees = (seen.ids, causal, seen.window)
+    return splash_attention(query, keys, value, *sees), None
 
 
 def cudnn(
@@ -41,7 +43,9 @@ def cudnn(
     from bert_jax.models.kernels.cudnn import cudnn_attention
 
     _require_no_dropout("cudnn", rate, key)
-    return cudnn_attention(query, keys, value, seen[:2], causal), None
+    if seen.window:
+        raise ValueError("attention cudnn: computes no windows")
+    return cudnn_attention(query, keys, value, seen.ids, causal), None
 
 
 def _require_no_dropout(name: str, rate: float, key: Any) -> None:

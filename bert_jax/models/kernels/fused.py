@@ -29,6 +29,7 @@ class _Setting(NamedTuple):
 
     scale: float  # of the scores
     causal: bool  # a query attends to no position after its own
+    window: int  # nor to one farther away; 0: to any
     rate: float  # of dropout; 0: none
     block: int
     interpret: bool  # run as JAX operations: for tests, on any device
@@ -42,6 +43,7 @@ def fused_attention(
     rate: float,
     key: Key[Array, ""] | None,
     causal: bool = False,
+    window: int = 0,
     *,
     interpret: bool = False,
 ) -> Float[Array, "batch length heads head_dim"]:
@@ -53,6 +55,7 @@ def fused_attention(
       rate: of dropout of the probabilities.
       key: for dropout; None for evaluation.
       causal: a query attends to no position after its own.
+      window: it attends to at most so many on each side; 0: to all.
       interpret: run the kernel as JAX operations; by itself it runs on a GPU only.
     """
     batch, length, heads, size = query.shape
@@ -72,7 +75,7 @@ def fused_attention(
             words = tuple(jnp.pad(word, ((0, 0), *wider[:2])) for word in words)
     block = next(size for size in BLOCKS if (length + padded) % size == 0)
     rate = rate if words else 0.0
-    setting = _Setting(size**-0.5, causal, rate, block, interpret)
+    setting = _Setting(size**-0.5, causal, window, rate, block, interpret)
     attend = on_mesh(functools.partial(_attend, setting), _SPECS)
     found = attend(query, keys, value, query_ids, key_ids, words)
     return found[:, :length]
@@ -178,11 +181,22 @@ def _scores(setting: _Setting, queries: _Block, keys: _Block) -> Array:
     """[queries, keys] in float32."""
     sums = triton.dot(queries.vectors, keys.vectors.T) * setting.scale
     seen = queries.ids[:, None] == keys.ids[None, :]
+    place = jnp.arange(setting.block)
+    first = (queries.number - keys.number) * setting.block
+    after = first + place[:, None] - place[None, :]
     if setting.causal:
-        place = jnp.arange(setting.block)
-        first = (queries.number - keys.number) * setting.block
-        seen = seen & (first + place[:, None] >= place[None, :])
+        seen = seen & (after >= 0)
+    if setting.window:
+        seen = seen & (jnp.abs(after) <= setting.window)
     return sums + jnp.where(seen, 0.0, HIDDEN)
+
+
+def _near(setting: _Setting, own: Array, count: int) -> tuple[Any, Any]:
+    """The first block of a block's windows, and the one after the last."""
+    if not setting.window:
+        return 0, count
+    reach = -(-setting.window // setting.block)
+    return jnp.maximum(own - reach, 0), jnp.minimum(own + reach + 1, count)
 
 
 def _kept(setting: _Setting, words: tuple[Array, Array], start: Array) -> Array:
@@ -218,8 +232,9 @@ def _forward_kernel(
         jnp.full((block,), -math.inf, jnp.float32),
         jnp.zeros((block,), jnp.float32),
     )
-    count = own.number + 1 if setting.causal else keys.shape[0] // block
-    total, largest, mass = jax.lax.fori_loop(0, count, add, first)
+    start, end = _near(setting, own.number, keys.shape[0] // block)
+    end = own.number + 1 if setting.causal else end
+    total, largest, mass = jax.lax.fori_loop(start, end, add, first)
     output[...] = (total / mass[:, None]).astype(output.dtype)
     log_sum[...] = largest + jnp.log(mass)
 
@@ -276,8 +291,9 @@ def _backward_kernel(
 
     own, count = pl.program_id(0), query.shape[0] // block
     zeros = jnp.zeros(to_query.shape, jnp.float32)
+    before, after = _near(setting, own, count)
     # Left to right, earlier queries see nothing of this block, nor it later keys.
-    first, end = (own, own + 1) if setting.causal else (0, count)
-    sums = jax.lax.fori_loop(first, count, add_queries, (zeros, zeros))
+    first, end = (own, own + 1) if setting.causal else (before, after)
+    sums = jax.lax.fori_loop(first, after, add_queries, (zeros, zeros))
     to_keys[...], to_value[...] = (x.astype(dtype) for x in sums)
-    to_query[...] = jax.lax.fori_loop(0, end, add_keys, zeros).astype(dtype)
+    to_query[...] = jax.lax.fori_loop(before, end, add_keys, zeros).astype(dtype)

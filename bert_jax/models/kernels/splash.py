@@ -22,6 +22,7 @@ def splash_attention(
     value: Float[Array, "batch length heads head_dim"],
     seen: tuple[Int[Array, "batch #length"], Int[Array, "batch length"]],
     causal: bool = False,
+    window: int = 0,
     *,
     interpret: bool = False,
 ) -> Float[Array, "batch length heads head_dim"]:
@@ -33,6 +34,7 @@ def splash_attention(
     Args:
       seen: the ids of queries and keys.
       causal: a query attends to no position after its own.
+      window: it attends to at most so many on each side; 0: to all.
       interpret: run the kernel as JAX operations; by itself it runs on a TPU only.
     """
     batch, length, _, size = query.shape
@@ -45,13 +47,14 @@ def splash_attention(
     query_ids, key_ids = (
         jnp.pad(x, wider[:2], constant_values=-1) for x in (query_ids, key_ids)
     )
-    attend = functools.partial(_attend, causal, interpret)
+    attend = functools.partial(_attend, causal, window, interpret)
     found = on_mesh(attend, _SPECS)(query, keys, value, query_ids, key_ids)
     return found[:, :length]
 
 
 def _attend(
     causal: bool,
+    window: int,
     interpret: bool,
     query: Array,
     keys: Array,
@@ -69,7 +72,11 @@ def _attend(
     )
 
     length, heads = query.shape[1:3]
-    mask = (masks.CausalMask if causal else masks.FullMask)((length, length))
+    shape = (length, length)
+    mask = (masks.CausalMask if causal else masks.FullMask)(shape)
+    if window:
+        sides = (window, 0 if causal else window)
+        mask = masks.LocalMask(shape, sides, offset=0)  # type: ignore[assignment]
     block = next(size for size in BLOCKS if length % size == 0)
     kernel = kernels.make_splash_mha_single_device(
         masks.MultiHeadMask([mask] * heads),

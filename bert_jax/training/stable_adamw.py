@@ -1,0 +1,104 @@
+"""StableAdamW, and a rate that rises, stays and falls."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+from ml_collections import ConfigDict
+
+from bert_jax.errors import UserError
+from bert_jax.training import rates
+
+
+class _State(NamedTuple):
+    steps: Int[Array, ""]
+    mu: optax.Updates
+    nu: optax.Updates
+
+
+def stable_adamw(
+    optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
+) -> optax.GradientTransformation:
+    """AdamW whose rate is divided, for each parameter, by the root mean square of its
+    gradient over Adam's denominator, where that is above 1 (Wortsman et al. 2023,
+    arXiv:2304.13013, algorithm 2). Decay is at that rate too.
+
+    Args:
+      optimizer: the fields of config.optimizer.
+      mask: gives the parameters that decay.
+    """
+    beta1, beta2, eps = optimizer.beta1, optimizer.beta2, optimizer.eps
+
+    def init(params: optax.Params) -> _State:
+        zeros = optax.tree.zeros_like
+        return _State(jnp.zeros((), jnp.int32), zeros(params), zeros(params))
+
+    def update(
+        updates: optax.Updates, state: _State, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, _State]:
+        assert params is not None
+        count = state.steps + 1
+        # These shares of the newest gradient leave the means without bias.
+        new1, new2 = ((1 - b) / _gathered(b, count) for b in (beta1, beta2))
+        mu = jax.tree.map(lambda m, g: m + new1 * (g - m), state.mu, updates)
+        nu = jax.tree.map(lambda v, g: v + new2 * (g * g - v), state.nu, updates)
+        decays = mask(params)
+        rate = schedule(state.steps)
+
+        def step(gradient: Array, m: Array, v: Array, param: Array, d: bool) -> Array:
+            ratio = jnp.mean(gradient**2 / jnp.maximum(v, eps**2))
+            own = rate / jnp.maximum(1.0, jnp.sqrt(ratio))
+            decay = optimizer.weight_decay * param if d else 0.0
+            return -own * (m / (jnp.sqrt(v) + eps) + decay)
+
+        steps = jax.tree.map(step, updates, mu, nu, params, decays)
+        return steps, _State(count, mu, nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+def _gathered(beta: float, count: Int[Array, ""]) -> Float[Array, ""]:
+    """1 - beta^count: what a running mean of `count` ones has gathered."""
+    return 1 - jnp.float32(beta) ** count.astype(jnp.float32)
+
+
+def warmup_stable_decay(config: ConfigDict) -> optax.Schedule:
+    """Linear warm-up from 0, the peak, and in the last `optimizer.decay_fraction` of
+    the steps the peak times 1 - sqrt of the share that is over (Hagele et al. 2024,
+    arXiv:2405.18392).
+
+    Args:
+      config: as for `optimizer.polynomial`, with one phase.
+
+    Raises:
+      UserError: warm-up and decay take more than all steps; see also `rates`.
+    """
+    if config.phase2.learning_rate:
+        raise UserError(
+            f"config.phase2.learning_rate={config.phase2.learning_rate}: "
+            f"config.optimizer.schedule={config.optimizer.schedule} has one peak; "
+            "leave it 0"
+        )
+    steps = config.train.num_steps
+    if steps < 1:
+        raise UserError(f"config.train.num_steps={steps}: at least 1 is needed")
+    warmup = rates.warmup_steps(config, steps)
+    share = rates.number(config, "decay_fraction")
+    decay = int(share * steps)
+    if warmup + decay > steps:
+        raise UserError(
+            f"config.optimizer.decay_fraction={share}: {decay} steps after {warmup} "
+            f"of warm-up are more than config.train.num_steps={steps}"
+        )
+    peak = rates.number(config, "learning_rate")
+
+    def schedule(step: jax.typing.ArrayLike) -> jax.Array:
+        step = jnp.minimum(jnp.asarray(step), steps)
+        rising = jnp.where(step < warmup, step / max(warmup, 1), 1.0)
+        over = jnp.maximum(step - (steps - decay), 0) / max(decay, 1)
+        return peak * rising * (1 - jnp.sqrt(over))
+
+    return schedule

@@ -1,0 +1,92 @@
+"""ModernBERT (Warner et al. 2024): windows, rotations, no biases; docs/families.md."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.family import Family, Part
+
+
+class ModernBert(Family):
+    """What a ModernBERT does otherwise than BERT."""
+
+    name, title = "modernbert", "a ModernBERT"
+    trunk = Part("families.modernbert.model:ModernBert")
+    for_pretraining = Part("families.modernbert.model:ModernBertForPreTraining")
+    with_heads = Part("families.modernbert.model:ModernBertWithHeads")
+    vocabulary = Part("bert_jax.tokenization.byte_level:BRACKETED")
+    layout = Part("families.modernbert.layout")
+    huggingface = Part("families.modernbert.huggingface")
+    model_type = "modernbert"
+    biases = False
+    has_segments = False
+    rules = Part("families.modernbert.fields:RULES")
+    free = ("global_rope_theta", "local_rope_theta", "max_position_embeddings")
+    # The defaults of `transformers`' ModernBertConfig, whose names these are.
+    model_fields: Mapping[str, Any] = {
+        "local_attention": 128,
+        "global_attn_every_n_layers": 3,
+        "global_rope_theta": 160_000.0,
+        "local_rope_theta": 10_000.0,
+        "classifier_pooling": "cls",
+    }
+    brings: Mapping[str, Mapping[str, str]] = {
+        "model.layer": {"modernbert": "families.modernbert.model:Layer"},
+        "model.positions": {
+            "modernbert": "families.modernbert.model:GLOBAL",
+            "modernbert_local": "families.modernbert.model:LOCAL",
+        },
+    }
+
+    def check(self, config: Any) -> None:
+        for field, value, why in (
+            ("layer", self.name, "layers of its own"),
+            ("positions", self.name, "rotary positions"),
+            ("type_vocab_size", 1, "no segments"),
+            ("causal", False, "attention in both directions"),
+            ("scan_layers", False, "layers that differ"),
+        ):
+            if getattr(config, field) != value:
+                raise UserError(
+                    f"config.model.{field}={getattr(config, field)}: a ModernBERT has "
+                    f"{why}; set --config.model.{field}={value}"
+                )
+        if config.head_dim % 2:
+            raise UserError(
+                f"config.model.hidden_size / num_attention_heads={config.head_dim}: "
+                "rotary positions turn numbers in pairs; it must be even"
+            )
+        if config.attention == "cudnn":
+            raise UserError(
+                "config.model.attention=cudnn: computes no windows of a ModernBERT; "
+                "choose fused"
+            )
+
+    def spread(self, config: Any, names: tuple[str, ...]) -> float:
+        """As `_init_weights` in `transformers`: smaller into the residual stream."""
+        if names[-1] == "labels":
+            return float(config.hidden_size**-0.5)
+        out = names[0] in ("heads", "mlp") or names[-1] == "pooled"
+        depth = 2 * config.num_hidden_layers
+        return float(config.initializer_range * (depth**-0.5 if out else 1.0))
+
+    def layer_flops(self, config: Any, length: int, index: int) -> int:
+        hidden, inner = config.hidden_size, config.intermediate_size
+        seen = length
+        if index % config.field("global_attn_every_n_layers"):
+            seen = min(length, config.field("local_attention") + 1)
+        projections = 2 * length * (4 * hidden * hidden + 3 * hidden * inner)
+        return int(projections + 2 * 2 * length * seen * hidden)
+
+    def table_rows(self, config: Any) -> int:
+        return int(config.model.vocab_size)
+
+    def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
+        return super().head_flops(config, predictions, pairs=0)
+
+    def complete(self, config: Any) -> None:
+        config.model.layer = config.model.positions = self.name
+        config.corpus.nsp = False
+
+
+FAMILY = ModernBert()

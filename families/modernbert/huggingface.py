@@ -1,0 +1,194 @@
+"""ModernBERT in Hugging Face's form: reads and writes tensors and config.json."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bert_jax import tokenization
+from bert_jax.convert import bert, layout, reading
+from bert_jax.convert.config import bert_config
+from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
+from bert_jax.models.config import BertConfig
+from bert_jax.runtime import untrusted
+from families.modernbert.fields import RULES
+from families.modernbert.layout import ARCHITECTURES, PREFIX, parameters
+
+MODEL_TYPE = "modernbert"
+PIPELINES = {
+    "ModernBertModel": "feature-extraction",
+    "ModernBertForMaskedLM": "fill-mask",
+    "ModernBertForSequenceClassification": "text-classification",
+    "ModernBertForTokenClassification": "token-classification",
+    "ModernBertForQuestionAnswering": "question-answering",
+    "ModernBertForMultipleChoice": "multiple-choice",
+}
+BUFFER = re.compile(r".*\.rotary_emb\.inv_freq")  # which old versions saved
+_TIED = {"decoder.weight": f"{PREFIX}embeddings.tok_embeddings.weight"}
+# Base's values of config.json's fields, and our names where they differ.
+_SIZES = {
+    "vocab_size": 50368,
+    "intermediate_size": 1152,
+    "num_hidden_layers": 22,
+    "max_position_embeddings": 8192,
+}
+_NAMES = {
+    "norm_eps": ("layer_norm_eps", 1e-5),
+    "hidden_activation": ("hidden_act", "gelu"),
+    "classifier_dropout": ("hidden_dropout_prob", 0.0),
+    "attention_dropout": ("attention_probs_dropout_prob", 0.0),
+}
+# What no model here has otherwise.
+_FIXED = {
+    "norm_bias": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "decoder_bias": True,
+    "classifier_bias": False,
+    "tie_word_embeddings": True,
+}
+_KINDS = {"global": "full_attention", "local": "sliding_attention"}
+
+
+def read(
+    tensors: reading.Files,
+    fields: Mapping[str, Any],
+    folder: Path,
+    labels: tuple[str, ...],
+    place: Callable[[layout.Array], Any],
+) -> layout.Weights:
+    """Reads a ModernBERT that `transformers` saved, as float32; see `bert.read`.
+
+    Raises:
+      UserError: a tensor is missing or damaged, or the model is of another kind.
+    """
+    path = folder / "config.json"
+    architecture = bert.named(fields, path, ARCHITECTURES, "ModernBertModel")
+    config, parts = read_config(fields, folder), ARCHITECTURES[architecture]
+    for name in list(tensors.shapes) if not parts else ():  # it has no prefix
+        tensors.replace(PREFIX + name.removeprefix("bert."), name)
+    reading.check_layers(tensors, config)
+    known = bert.check_tied(tensors, _TIED)
+    expected = [
+        parameter
+        for part in ("bert", *parts)
+        for parameter in parameters(part, config, len(labels))
+    ]
+    known |= {parameter.huggingface for parameter in expected}
+    return layout.Weights(
+        config=config,
+        params=reading.build(tensors, config, expected, bert.DIALECT, place),
+        architecture=architecture,
+        labels=labels if set(parts) & set(layout.LABELLED_HEADS) else (),
+        left_over=tuple(sorted(set(tensors.shapes) - known)),
+    )
+
+
+def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
+    """The model's sizes; raises UserError if they are wrong or not supported."""
+    path, family = folder / "config.json", FAMILIES[MODEL_TYPE]
+    act = fields.get("hidden_activation", "gelu")
+    for name, value in (*_FIXED.items(), ("classifier_activation", act)):
+        if (found := fields.get(name, value)) != value:
+            raise _unread(path, name, found, f"that is {value}")
+    ours = {name: fields.get(theirs, own) for theirs, (name, own) in _NAMES.items()}
+    config = dataclasses.replace(
+        bert_config({**_SIZES, **fields, **ours}, path, type_vocab_size=1),
+        architecture=MODEL_TYPE,
+        layer=MODEL_TYPE,
+        positions=MODEL_TYPE,
+        type_vocab_size=1,
+        own=tuple(_own(fields, path, family.model_fields).items()),
+    )
+    try:
+        family.check(config)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    return config
+
+
+def _own(
+    fields: Mapping[str, Any], path: Path, defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """`Family.model_fields` as a config.json says, in either of its two forms."""
+    found = {name: fields.get(name, value) for name, value in defaults.items()}
+    rope, layers = fields.get("rope_parameters") or {}, fields.get("layer_types")
+    for ours, theirs in _KINDS.items():
+        given = rope.get(theirs, {}) if isinstance(rope, dict) else rope
+        if (
+            not isinstance(given, dict)
+            or given.get("rope_type", "default") != "default"
+        ):
+            raise _unread(path, "rope_parameters", rope, "of the rope_type default")
+        own = f"{ours}_rope_theta"
+        found[own] = given.get("rope_theta", found[own])
+    if isinstance(layers, list) and layers:
+        at = [index for index, kind in enumerate(layers) if kind == _KINDS["global"]]
+        found["global_attn_every_n_layers"] = every = (*at, len(layers))[1]
+        if layers != _layer_types(len(layers), every):
+            raise _unread(path, "layer_types", layers, "with a global layer every few")
+    for name, value in found.items():
+        if type(value) is int and isinstance(defaults[name], float):
+            found[name] = value = float(value)
+        wrong = type(value) is not type(defaults[name])
+        if fault := "has the wrong type" if wrong else RULES[f"model.{name}"](value):
+            raise UserError(f"{path}: {name}={untrusted.shown(value)}: {fault}")
+    return found
+
+
+def _unread(path: Path, name: str, value: Any, kind: str) -> UserError:
+    return UserError(
+        f"{path}: {name}={untrusted.shown(value)}; only one {kind} is read"
+    )
+
+
+def _layer_types(count: int, every: int) -> list[str]:
+    return [_KINDS["local" if index % every else "global"] for index in range(count)]
+
+
+def tensors_of(weights: layout.Weights) -> dict[str, layout.Array]:
+    """The tensors of model.safetensors."""
+    heads, pieces = ARCHITECTURES[weights.architecture], dict[str, list[layout.Array]]()
+    for part in ("bert", *heads):
+        for parameter in parameters(part, weights.config, len(weights.labels)):
+            given = parameter.give(parameter.of(weights.params), bert.DIALECT)
+            pieces.setdefault(parameter.huggingface, []).append(given)
+    found = {name: np.concatenate(own) for name, own in pieces.items()}
+    return found if heads else {n.removeprefix(PREFIX): v for n, v in found.items()}
+
+
+def config_fields(weights: layout.Weights) -> dict[str, Any]:
+    """The model's fields of config.json, without its labels."""
+    config, own = weights.config, dict(weights.config.own)
+    acts = {"gelu_tanh": "gelu_pytorch_tanh"}
+    act = acts.get(config.hidden_act, config.hidden_act)
+    sizes = (*_SIZES, "hidden_size", "num_attention_heads", "initializer_range")
+    every, layers = own["global_attn_every_n_layers"], config.num_hidden_layers
+    return {
+        "architectures": [weights.architecture],
+        "model_type": MODEL_TYPE,
+        **{name: getattr(config, name) for name in sizes},
+        **{theirs: getattr(config, ours) for theirs, (ours, _) in _NAMES.items()},
+        **_FIXED,
+        **own,
+        **dict.fromkeys(("hidden_activation", "classifier_activation"), act),
+        "layer_types": _layer_types(layers, every),
+        "rope_parameters": {
+            theirs: {"rope_type": "default", "rope_theta": own[f"{ours}_rope_theta"]}
+            for ours, theirs in _KINDS.items()
+        },
+    }
+
+
+def tokenizer_fields(
+    tokenizer: Tokenizer, weights: layout.Weights
+) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
+    """As `bert.tokenizer_fields`."""
+    ids = tokenization.special_ids(tokenizer)._asdict()
+    special = {f"{k}_token": tokenizer.id_to_token(i) or "" for k, i in ids.items()}
+    return tokenizer, {"model_input_names": ["input_ids", "attention_mask"]}, special

@@ -1,0 +1,187 @@
+"""ModernBERT (Warner et al. 2024; `transformers`, modeling_modernbert.py): LayerNorm
+before attention and feed-forward, and after the last layer; no biases; every third
+layer sees the whole text, the others a window."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from bert_jax.models import pooling
+from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
+from bert_jax.models.attention import Seen, SelfAttention
+from bert_jax.models.config import BertConfig
+from bert_jax.models.encoder import Bert, Encoded, Encoder, Packed, constrain
+from bert_jax.models.heads import MaskedLmHead
+from bert_jax.models.layers import ACTIVATION_FUNCTIONS as ACTS
+from bert_jax.models.layers import Dense, Embedding, dropout, layer_norm
+from bert_jax.models.rotary import rotary
+
+GLOBAL, LOCAL = rotary("global_rope_theta"), rotary("local_rope_theta")
+
+
+class ModernBertEmbeddings(nn.Module):
+    """Token, LayerNorm."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        config = self.config
+        self.word_embeddings = Embedding(config, config.vocab_size, "vocab")
+        self.layer_norm = layer_norm(config)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "batch length"],
+        *others: Any,
+    ) -> Float[Array, "batch length hidden"]:
+        """Called as BERT's `Embeddings` is; only ids count."""
+        length, most = input_ids.shape[1], self.config.max_position_embeddings
+        if length > most:
+            raise ValueError(f"{length} tokens; max_position_embeddings={most}")
+        return self.layer_norm(self.word_embeddings(input_ids))
+
+
+class Layer(nn.Module):
+    """Attention and GeGLU, each after a LayerNorm and added to its input; the first
+    layer's attention reads the embeddings, which have theirs."""
+
+    config: BertConfig
+    after: ClassVar[Callable[..., nn.Module]] = staticmethod(layer_norm)
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "batch length hidden"],
+        index: int,
+        seen: Seen,
+        key: Key[Array, ""] | None,
+    ) -> tuple[Array, Array]:
+        """As `EncoderLayer`."""
+        config, rate = self.config, self.config.hidden_dropout_prob
+        keys = (None, None)
+        if key is not None:
+            keys = tuple(jax.random.split(jax.random.fold_in(key, index)))
+        attends = config
+        if index % config.field("global_attn_every_n_layers"):
+            attends = dataclasses.replace(config, positions=f"{config.positions}_local")
+            seen = seen.within(config.field("local_attention") // 2)
+
+        normed = hidden
+        if index:
+            normed = layer_norm(config, name="attention_layer_norm")(hidden)
+        attended = SelfAttention(attends, name="attention")(normed, seen, keys[0])
+        hidden = hidden + dropout(attended, rate, keys[1])
+
+        normed = layer_norm(config, name="layer_norm")(hidden)
+        size, names = (2, config.intermediate_size), ("embed", "gated", "mlp")
+        both = Dense(config, size, names, name="intermediate")(normed)
+        inner = ACTS[config.hidden_act](both[:, :, 0]) * both[:, :, 1]
+        output = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="output")
+        hidden = constrain(hidden + output(inner))
+        return hidden, hidden
+
+
+class PredictionHead(nn.Module):
+    """Dense, activation, LayerNorm: what every head of the model reads."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(self, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
+        config, names = self.config, ("embed", "pooled")
+        dense = Dense(config, (config.hidden_size,), names, name="dense")
+        acted = ACTS[config.hidden_act](dense(hidden))
+        return layer_norm(config, name="layer_norm")(acted)
+
+
+class Decoder(MaskedLmHead):
+    """The logits of pieces, from what `PredictionHead` gives."""
+
+    @nn.compact
+    def __call__(
+        self,
+        hidden: Float[Array, "batch positions hidden"],
+        embedding: Float[Array, "vocab hidden"],
+    ) -> Float[Array, "batch positions vocab"]:
+        return self.scored(hidden, embedding)
+
+
+class ModernBert(Bert):
+    """The part that every task shares, called as `Bert` is: 148,424,448 parameters for
+    Base, without the head."""
+
+    embeds: ClassVar = ModernBertEmbeddings
+
+    def setup(self) -> None:
+        self.embeddings = self.embeds(self.config)
+        self.encoder = Encoder(self.config)
+        # Of all heads; a model without any has no parameters of it.
+        self.head = PredictionHead(self.config)
+
+    def first(
+        self,
+        sequence: Float[Array, "batch length hidden"],
+        input_mask: Int[Array, "batch length"],
+        packed: Packed | None = None,
+    ) -> Float[Array, "batch *sequences hidden"]:
+        """The vector of each [CLS] or, by `classifier_pooling`, each text's mean."""
+        if self.config.field("classifier_pooling") == "cls":
+            return super().first(sequence, input_mask, packed)
+        if packed is None:
+            return pooling.means(sequence, input_mask - 1, 1)[:, 0]
+        count = packed.cls_positions.shape[1]
+        return pooling.means(sequence, packed.sequence_ids - 1, count)
+
+    def pool(
+        self, first: Float[Array, "batch *sequences hidden"]
+    ) -> Float[Array, "batch *sequences hidden"]:
+        """As it is: `head` follows."""
+        return first
+
+
+class ModernBertWithHeads(BertWithHeads):
+    """ModernBERT with any set of heads, which all read `ModernBert.head`."""
+
+    @staticmethod
+    def uses_pooler(head: str) -> bool:
+        """There is none."""
+        return False
+
+    def _masked_lm(self, bert: Any, encoded: Encoded) -> Float[Array, "..."]:
+        read, matrix = bert.head(encoded.sequence), bert.embeddings.word_embeddings
+        return Decoder(self.config, name="masked_lm")(read, matrix.table)
+
+    def _linear(
+        self, bert: Any, head: str, encoded: Encoded, key: Any, rows: tuple[int, ...]
+    ) -> Float[Array, "..."]:
+        read = bert.head(getattr(encoded, LINEAR_HEADS[head][0]))
+        return self._dense(head, dropout(read, self.config.hidden_dropout_prob, key))
+
+
+class ModernBertForPreTraining(nn.Module):
+    """ModernBERT with its masked LM, called as `BertForPreTraining` is."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        self.bert, self.masked_lm = ModernBert(self.config), Decoder(self.config)
+
+    def __call__(
+        self,
+        input_ids: Int[Array, "batch length"],
+        input_mask: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"],
+        masked_lm_positions: Int[Array, "batch predictions"],
+        *rest: Any,
+    ) -> dict[str, Array]:
+        """Returns `masked_lm_logits` [batch, predictions, vocab], float32."""
+        sequence = self.bert(input_ids, input_mask, segment_ids, *rest).sequence
+        places = masked_lm_positions[:, :, None]
+        chosen = self.bert.head(jnp.take_along_axis(sequence, places, axis=1))
+        matrix = self.bert.embeddings.word_embeddings.table
+        return {"masked_lm_logits": self.masked_lm(chosen, matrix)}

@@ -1,0 +1,224 @@
+"""ModernBERT's model: rows of several texts, windows, what it refuses."""
+
+import dataclasses
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from modernbert_folders import drawn, fields
+
+from bert_jax.config import configuration
+from bert_jax.convert import bert as form
+from bert_jax.errors import UserError
+from bert_jax.models.config import BertConfig, encoder_flops
+from bert_jax.models.encoder import Packed
+from bert_jax.models.heads import count_parameters, init_model
+from bert_jax.training import optimizer
+from families.modernbert import layout
+from families.modernbert.huggingface import read_config
+from families.modernbert.model import (
+    ModernBert,
+    ModernBertForPreTraining,
+    ModernBertWithHeads,
+)
+
+PACKED = [[17, 13, 9], [25, 12]]  # tokens of the texts of two rows of 40
+
+
+def weights(architecture, **more):
+    """A config and its parameters, as if read from a folder."""
+    given = fields(architecture, "wide", **more)
+    config, tensors, tree = read_config(given, Path()), drawn(given), {}
+    for part in ("bert", *layout.ARCHITECTURES[architecture]):
+        for parameter in layout.parameters(part, config, labels=3):
+            array = tensors[parameter.huggingface]
+            form.reading.put(tree, parameter.path, parameter.take(array, form.DIALECT))
+    return config, jax.tree.map(jnp.asarray, tree)
+
+
+def texts():
+    """The texts of PACKED, one a row and together: ids, mask, two places of each."""
+    rng = np.random.default_rng(0)
+    sizes = [size for row in PACKED for size in row]
+    ids = [rng.integers(1, 61, size) for size in sizes]
+    masked = [np.sort(rng.permutation(size)[:2]) for size in sizes]
+    alone = np.zeros((len(sizes), 40), np.int32)
+    for row, own in zip(alone, ids, strict=True):
+        row[: len(own)] = own
+    one = (alone, (alone > 0).astype(np.int32), np.stack(masked).astype(np.int32))
+    one = tuple(map(jnp.asarray, one))
+    rows, numbers, places = np.zeros((3, 2, 40), np.int32)
+    firsts, chosen = np.zeros((2, 3), np.int32), np.zeros((2, 6), np.int32)
+    where, text = [], 0
+    for row, group in enumerate(PACKED):
+        start = 0
+        for index, size in enumerate(group):
+            here = slice(start, start + size)
+            rows[row, here], numbers[row, here] = ids[text], index + 1
+            places[row, here], firsts[row, index] = np.arange(size), start
+            chosen[row, 2 * index : 2 * index + 2] = masked[text] + start
+            where.append((row, index))
+            start, text = start + size, text + 1
+    packed = Packed(*map(jnp.asarray, (numbers, places, firsts)))
+    shared = map(jnp.asarray, (rows, (rows > 0).astype(np.int32), chosen))
+    return one, (*shared, packed), where
+
+
+def logits_of(config, params, ids, mask, places, packed=None):
+    model = ModernBertForPreTraining(config)
+    given = (ids, mask, jnp.zeros_like(ids), places, None, packed)
+    return model.apply({"params": params}, *given)["masked_lm_logits"]
+
+
+def test_texts_that_share_a_row_are_as_if_alone():
+    """Windows, rotations, outputs and gradients."""
+    config, params = weights("ModernBertForMaskedLM")
+    one, together, where = texts()
+    rows, indices = map(np.array, zip(*where, strict=True))
+    order = 2 * indices[:, None] + np.arange(2)
+
+    def loss(params, is_packed):
+        given = together if is_packed else one
+        logits = logits_of(config, params, *given)
+        own = logits[rows[:, None], order] if is_packed else logits
+        return jnp.sum(jnp.sin(own)), own
+
+    found, expected = (
+        jax.grad(loss, has_aux=True)(params, packed) for packed in (True, False)
+    )
+    scale = 1e-5 * abs(expected[1]).max()
+    np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=scale)
+    for mine, alone in zip(*map(jax.tree.leaves, (found[0], expected[0])), strict=True):
+        scale = 1e-4 * abs(alone).max()
+        np.testing.assert_allclose(mine, alone, rtol=0, atol=scale)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_classes_of_texts_that_share_a_row(pooling):
+    name = "ModernBertForSequenceClassification"
+    config, params = weights(name, classifier_pooling=pooling)
+    model = ModernBertWithHeads(config, ("sequence_classification",), labels=3)
+    one, (ids, mask, _, packed), where = texts()
+    zeros = jnp.zeros_like
+    alone = model.apply({"params": params}, *one[:2], zeros(one[0]))["logits"]
+    together = model.apply({"params": params}, ids, mask, zeros(ids), None, packed)
+    own = together["logits"][tuple(map(np.array, zip(*where, strict=True)))]
+    np.testing.assert_allclose(own, alone, rtol=0, atol=1e-5 * abs(alone).max())
+
+
+def test_a_local_layer_sees_its_window_alone():
+    """Two layers, the second of which is local: a token farther away than half of its
+    window changes a place by the first layer's attention alone."""
+    config, params = weights("ModernBertForMaskedLM", num_hidden_layers=2)
+    ids = np.random.default_rng(0).integers(1, 61, (1, 40))
+    mask = jnp.ones(ids.shape, jnp.int32)
+    # Without the global layer's attention, what is left of the way is the window.
+    output = params["bert"]["encoder"]["layer_0"]["attention"]["output"]
+    output["kernel"] = jnp.zeros_like(output["kernel"])
+
+    def states(ids):
+        model = ModernBert(config)
+        ids = jnp.asarray(ids, jnp.int32)
+        return model.apply({"params": params["bert"]}, ids, mask, mask * 0).sequence
+
+    other = ids.copy()
+    other[0, 20] = 1 + other[0, 20] % 60
+    changed = np.any(np.asarray(states(ids) != states(other)), axis=-1)[0]
+    np.testing.assert_array_equal(np.flatnonzero(changed), np.arange(16, 25))
+
+
+def test_recomputed_layers_give_the_same_gradients():
+    config, params = weights("ModernBertForMaskedLM")
+    one, *_ = texts()
+
+    def gradients(remat):
+        own = dataclasses.replace(config, remat=remat)
+        loss = lambda params: jnp.sum(jnp.sin(logits_of(own, params, *one)))  # noqa: E731
+        return jax.tree.leaves(jax.grad(loss)(params))
+
+    for mine, plain in zip(gradients("full"), gradients("none"), strict=True):
+        scale = 1e-5 * abs(plain).max()
+        np.testing.assert_allclose(mine, plain, rtol=0, atol=scale)
+
+
+def base(**more):
+    config = configuration.load("configs/modernbert.py", [])
+    for name, value in more.items():
+        config.model[name] = value
+    return BertConfig.create(config.model, 50_368)
+
+
+def test_the_size_of_base():
+    """149 M with the masked LM's head, as published."""
+    shapes = jax.eval_shape(
+        lambda: init_model(
+            ModernBertForPreTraining(base()), jax.random.key(0), inputs=4
+        )
+    )
+    params = nn.meta.unbox(shapes)
+    assert count_parameters(params) == 149_655_232
+    head = count_parameters(params["bert"]["head"]) + 50_368
+    assert count_parameters(params) - head == 149_014_272
+
+
+def test_initial_values():
+    """As `_init_weights` of `transformers`."""
+    config = dataclasses.replace(
+        base(num_hidden_layers=2), vocab_size=100, num_hidden_layers=2
+    )
+    model = ModernBertWithHeads(config, ("sequence_classification",), labels=3)
+    params = nn.meta.unbox(init_model(model, jax.random.key(0), inputs=3))
+    layer = params["bert"]["encoder"]["layer_0"]
+    cut = 0.8796  # the spread of a normal distribution cut at two of its own
+    for kernel, spread in (
+        (layer["attention"]["query"]["kernel"], 0.02),
+        (layer["intermediate"]["kernel"], 0.02),
+        (layer["attention"]["output"]["kernel"], 0.01),
+        (layer["output"]["kernel"], 0.01),
+        (params["bert"]["head"]["dense"]["kernel"], 0.01),
+        (params["sequence_classification"]["kernel"], 768**-0.5),
+    ):
+        assert np.std(kernel) == pytest.approx(spread * cut, rel=0.05)
+
+
+def test_norms_do_not_decay():
+    _, params = weights("ModernBertForMaskedLM")
+    mask = optimizer.decay_mask(params)
+    for path, decays in jax.tree_util.tree_leaves_with_path(mask):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        assert decays == name.endswith(("kernel", "embedding")), name
+
+
+def test_flops_of_windows():
+    """A local layer's scores grow with the length, a global one's with its square."""
+    config = base(num_hidden_layers=2)
+    one, two = (encoder_flops(config, length) for length in (1024, 2048))
+    hidden = config.hidden_size
+    projections = 2 * 1024 * (4 * hidden**2 + 3 * hidden * config.intermediate_size)
+    scores = 4 * 1024 * hidden * (1024 + 129)
+    assert one == 3 * (2 * projections + scores)
+    assert two - 2 * one == 3 * 4 * hidden * (2048**2 - 2 * 1024**2)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("layer", "post_norm"),
+        ("positions", "learnt"),
+        ("causal", True),
+        ("scan_layers", True),
+        ("type_vocab_size", 2),
+        ("attention", "cudnn"),
+        ("num_attention_heads", 256),
+        ("local_attention", 7),
+        ("global_attn_every_n_layers", 0),
+        ("classifier_pooling", "max"),
+    ],
+)
+def test_what_a_modernbert_is_not(field, value):
+    with pytest.raises(UserError, match=r"config\.model\.") as error:
+        base(**{field: value})
+    assert "\n" not in str(error.value)

@@ -1,0 +1,204 @@
+"""The same weights in `transformers`, live: outputs, gradients, exports."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from modernbert_folders import ARCHITECTURES, drawn, fields, inputs, written
+from safetensors.numpy import load_file
+
+from bert_jax import pretrained, tokenization
+from bert_jax.convert import weights
+from bert_jax.tokenization.byte_level import BRACKETED
+from families.modernbert import layout
+
+OUTPUTS = {
+    "ModernBertModel": {},
+    "ModernBertForMaskedLM": {"masked_lm_logits": "logits"},
+    "ModernBertForSequenceClassification": {"logits": "logits"},
+    "ModernBertForTokenClassification": {"logits": "logits"},
+    "ModernBertForQuestionAnswering": {
+        "start_logits": "start_logits",
+        "end_logits": "end_logits",
+    },
+    "ModernBertForMultipleChoice": {"logits": "logits"},
+}
+CASES = [(name, size) for name in ARCHITECTURES for size in ("wide", "deep")]
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return pytest.importorskip("torch", reason="needs the parity extra")
+
+
+@pytest.fixture(scope="module")
+def transformers(torch):
+    return pytest.importorskip("transformers", reason="needs the parity extra")
+
+
+@pytest.fixture
+def both(torch, transformers, tmp_path):
+    """A model of `transformers` that read a folder of ours, and inputs for it."""
+
+    def make(architecture, size, length=0, **more):
+        given = fields(architecture, size, **more)
+        loudness = 0.3 if size == "base" else 1.0
+        folder = written(tmp_path / "theirs", given, loudness=loudness)
+        kind = getattr(transformers, architecture)
+        model = kind.from_pretrained(folder, attn_implementation="eager").eval()
+        return model, inputs(given, length)
+
+    return make
+
+
+def relevant(name, array, mask):
+    """Hidden states and logits at padding belong to no token."""
+    if name == "hidden_states":
+        return array[:, mask.reshape(-1, mask.shape[-1]).astype(bool)]
+    if array.shape[: mask.ndim] == mask.shape:
+        return array[mask.astype(bool)]
+    return array
+
+
+def outputs_of(torch, model, batch):
+    """What a model of `transformers` gives, under our names, hidden states stacked."""
+    found = model(
+        input_ids=torch.tensor(batch["input_ids"]),
+        attention_mask=torch.tensor(batch["input_mask"]),
+        output_hidden_states=True,
+    )
+    names = OUTPUTS[type(model).__name__]
+    outputs = {ours: found[theirs] for ours, theirs in names.items()}
+    return {"hidden_states": torch.stack(found.hidden_states), **outputs}
+
+
+def check_same(torch, folder, model, batch, architecture):
+    """Outputs within 1e-5 of their largest magnitude, and the gradients of a loss that
+    every output at a token enters, within 1e-4 of each parameter's largest."""
+    bert, mask = pretrained.load(folder), batch["input_mask"]
+    theirs = outputs_of(torch, model, batch)
+    expected = {
+        name: relevant(name, value.detach().numpy(), mask)
+        for name, value in theirs.items()
+    }
+    random = np.random.RandomState(5)
+    factors = {
+        name: random.standard_normal(value.shape).astype(np.float32)
+        for name, value in expected.items()
+    }
+
+    def loss(outputs, as_array):
+        return sum(
+            (relevant(name, outputs[name], mask) * as_array(factors[name])).sum()
+            for name in factors
+        )
+
+    loss(theirs, torch.tensor).backward()
+
+    def of_params(params):
+        outputs = bert.forward(params, *batch.values())
+        outputs |= {"hidden_states": jnp.stack(outputs["hidden_states"])}
+        return loss(outputs, jnp.asarray), outputs
+
+    gradients, ours = jax.jit(jax.grad(of_params, has_aux=True))(bert.params)
+    for name, value in expected.items():
+        found = relevant(name, np.asarray(ours[name]), mask)
+        # Each layer's is measured by its own largest.
+        pairs = [(found, value)]
+        if name == "hidden_states":
+            pairs = list(zip(found, value, strict=True))
+        for mine, there in pairs:
+            atol = 1e-5 * abs(there).max()
+            np.testing.assert_allclose(mine, there, rtol=0, atol=atol, err_msg=name)
+    named, compared = dict(model.named_parameters()), {}
+    for part in ("bert", *bert.heads):
+        for parameter in layout.parameters(part, bert.config, len(bert.labels)):
+            name = parameter.huggingface
+            if architecture == "ModernBertModel":
+                name = name.removeprefix(layout.PREFIX)
+            given = parameter.give(np.asarray(parameter.of(gradients)), "huggingface")
+            compared.setdefault(name, {})[parameter.path] = given
+    assert compared.keys() == named.keys()
+    for name, parts in compared.items():
+        expected = named[name].grad.numpy()
+        found = np.concatenate(list(parts.values()))
+        atol = 1e-4 * abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=name)
+
+
+@pytest.mark.parametrize(("architecture", "size"), CASES)
+def test_outputs_and_gradients(torch, both, tmp_path, architecture, size):
+    model, batch = both(architecture, size)
+    check_same(torch, tmp_path / "theirs", model, batch, architecture)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_poolings_of_classifiers(torch, both, tmp_path, pooling):
+    for number, kind in enumerate(("SequenceClassification", "MultipleChoice")):
+        name = f"ModernBertFor{kind}"
+        (tmp_path / "theirs").rename(tmp_path / "other") if number else None
+        model, batch = both(name, "wide", classifier_pooling=pooling)
+        expected = outputs_of(torch, model, batch)["logits"].detach().numpy()
+        found = pretrained.load(tmp_path / "theirs").apply(*batch.values())["logits"]
+        atol = 1e-5 * abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("length", [128, 2048])
+def test_the_shapes_of_base(torch, both, tmp_path, length):
+    """At 2,048 tokens the outputs alone."""
+    model, batch = both("ModernBertForMaskedLM", "base", length)
+    if length == 128:
+        batch = {name: value[:2] for name, value in batch.items()}
+        check_same(torch, tmp_path / "theirs", model, batch, "ModernBertForMaskedLM")
+        return
+    batch = {name: value[2:3] for name, value in batch.items()}
+    with torch.no_grad():
+        theirs = outputs_of(torch, model, batch)
+    ours = pretrained.load(tmp_path / "theirs").apply(*batch.values())
+    mask = batch["input_mask"]
+    for name, value in theirs.items():
+        found = relevant(name, np.asarray(jnp.asarray(ours[name])), mask)
+        value = relevant(name, value.numpy(), mask)
+        pairs = (found, value) if name == "hidden_states" else ([found], [value])
+        for mine, there in zip(*pairs, strict=True):
+            atol = 1e-5 * abs(there).max()
+            np.testing.assert_allclose(mine, there, rtol=0, atol=atol, err_msg=name)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_export_is_the_same_to_the_bit(tmp_path, architecture):
+    given = fields(architecture, "deep", vocab_size=300)
+    folder = written(tmp_path / "theirs", given)
+    tokenization.save(_vocabulary(given["vocab_size"]), folder)
+    weights.export(folder, tmp_path / "ours")
+    expected, found = drawn(given), load_file(tmp_path / "ours" / "model.safetensors")
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name].tobytes() == value.tobytes(), name
+    again = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert again["local_attention"] == given["local_attention"]
+    assert again["layer_types"][:3] == [
+        *("full_attention", "sliding_attention", "full_attention")
+    ]
+
+
+def test_a_pipeline_opens_an_export(transformers, tmp_path):
+    given = fields("ModernBertForMaskedLM", "deep", vocab_size=300)
+    folder = written(tmp_path / "theirs", given)
+    tokenization.save(_vocabulary(300), folder)
+    weights.export(folder, tmp_path / "ours")
+    fills = transformers.pipeline("fill-mask", str(tmp_path / "ours"))
+    theirs = fills("the quick [MASK] jumps")
+    (ours,) = pretrained.load(tmp_path / "ours").fill_mask("the quick [MASK] jumps")
+    assert [guess["token"] for guess in theirs] == [guess["id"] for guess in ours]
+    scores = [guess["score"] for guess in theirs]
+    found = [guess["probability"] for guess in ours]
+    np.testing.assert_allclose(found, scores, rtol=1e-4)
+
+
+def _vocabulary(size):
+    text = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
+    return BRACKETED.train([text] * 2, size, lowercase=False)

@@ -1,0 +1,103 @@
+"""StableAdamW beside its algorithm in NumPy, and its schedule."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from ml_collections import ConfigDict
+
+from bert_jax.config import configuration
+from bert_jax.errors import UserError
+from bert_jax.training.optimizer import learning_rates
+from bert_jax.training.stable_adamw import stable_adamw
+
+FIELDS = ConfigDict({"beta1": 0.9, "beta2": 0.98, "eps": 1e-6, "weight_decay": 0.3})
+
+
+def written_down(params, gradients, rates, decayed):
+    """Wortsman et al. 2023, algorithm 2, in float64: v and u as there, their bias
+    corrected as Adam's is (Kingma and Ba 2015, section 3)."""
+    values = {name: np.float64(x) for name, x in params.items()}
+    v = {name: 0.0 for name in params}
+    u = {name: 0.0 for name in params}
+    for t, (given, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
+        for name, value in values.items():
+            g = np.float64(given[name])
+            v[name] = 0.9 * v[name] + 0.1 * g
+            u[name] = 0.98 * u[name] + 0.02 * g**2
+            mean, square = v[name] / (1 - 0.9**t), u[name] / (1 - 0.98**t)
+            ratio = np.sqrt(np.mean(g**2 / np.maximum(square, 1e-6**2)))
+            own = rate / max(1, ratio)
+            decay = 0.3 * value if name in decayed else 0.0
+            values[name] = value - own * decay - own * mean / (np.sqrt(square) + 1e-6)
+    return values
+
+
+def test_updates_are_the_algorithm_s():
+    """With gradients that jump, so that the rate is cut for one parameter alone."""
+    random = np.random.default_rng(0)
+    params = {
+        name: random.normal(size=shape).astype(np.float32)
+        for name, shape in (("kernel", (5, 3)), ("bias", (3,)), ("other", (4,)))
+    }
+    gradients = [
+        {
+            name: (
+                random.normal(size=x.shape) * (30 if t == 6 and name == "other" else 1)
+            ).astype(np.float32)
+            for name, x in params.items()
+        }
+        for t in range(10)
+    ]
+    rates = np.linspace(0.1, 0.01, 10)
+    decayed = ("kernel", "other")
+    rule = stable_adamw(
+        FIELDS,
+        lambda step: jnp.asarray(rates, jnp.float32)[step],
+        lambda params: {name: name in decayed for name in params},
+    )
+    found, state = {n: jnp.asarray(x) for n, x in params.items()}, rule.init(params)
+    for given in gradients:
+        updates, state = jax.jit(rule.update)(given, state, found)
+        found = optax.apply_updates(found, updates)
+    expected = written_down(params, gradients, rates, decayed)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=3e-6, err_msg=name)
+    never = written_down(params, gradients[:6], rates[:6], decayed)
+    assert abs(never["other"] - expected["other"]).max() > 1e-3
+
+
+def test_torch_optimi_s_form_of_the_means():
+    """Debiased shares give Adam's corrected moments at every step."""
+    rule = stable_adamw(FIELDS, lambda step: 1.0, lambda params: {"x": False})
+    params, state, moments = {"x": jnp.zeros(())}, None, [0.0, 0.0]
+    state = rule.init(params)
+    for t, gradient in enumerate((1.0, -2.0, 3.0, 0.5), start=1):
+        _, state = rule.update({"x": jnp.float32(gradient)}, state, params)
+        moments[0] = 0.9 * moments[0] + 0.1 * gradient
+        moments[1] = 0.98 * moments[1] + 0.02 * gradient**2
+        assert state.mu["x"] == pytest.approx(moments[0] / (1 - 0.9**t), rel=1e-5)
+        assert state.nu["x"] == pytest.approx(moments[1] / (1 - 0.98**t), rel=1e-5)
+
+
+def scheduled(**fields):
+    config = configuration.load("configs/modernbert.py", [])
+    config.train.num_steps = 1000
+    config.optimizer.update(
+        {"learning_rate": 0.5, "warmup_steps": 100, "decay_fraction": 0.4, **fields}
+    )
+    return config
+
+
+def test_rises_stays_and_falls():
+    rates = learning_rates(scheduled())
+    np.testing.assert_allclose(rates[:101], 0.5 * np.arange(101) / 100, rtol=1e-6)
+    np.testing.assert_array_equal(rates[100:601], np.float32(0.5))
+    over = np.arange(400) / 400
+    np.testing.assert_allclose(rates[600:], 0.5 * (1 - np.sqrt(over)), atol=1e-6)
+
+
+def test_warm_up_and_decay_that_do_not_fit():
+    with pytest.raises(UserError, match=r"decay_fraction=0\.95: 950 steps after 100"):
+        learning_rates(scheduled(decay_fraction=0.95))
