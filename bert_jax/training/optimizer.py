@@ -148,10 +148,7 @@ class ScaleByBertAdamState(NamedTuple):
 def scale_by_bert_adam(
     beta1: float, beta2: float, eps: float
 ) -> optax.GradientTransformation:
-    """Adam without bias correction, `eps` outside the square root.
-
-    Its update takes `unless` (`anomaly.Unless`), of a step that may be an anomaly.
-    """
+    """Adam without bias correction, `eps` outside the square root."""
 
     def init(params: optax.Params) -> ScaleByBertAdamState:
         # Two trees: one array used twice could not be donated.
@@ -163,11 +160,9 @@ def scale_by_bert_adam(
         updates: optax.Updates,
         state: ScaleByBertAdamState,
         params: optax.Params | None = None,
-        *,
         unless: anomaly.Unless | None = None,
         **_: Any,
     ) -> tuple[optax.Updates, ScaleByBertAdamState]:
-        del params
         mu = optax.tree.update_moment(updates, state.mu, beta1, 1)
         nu = optax.tree.update_moment(updates, state.nu, beta2, 2)
         if unless is not None:
@@ -176,17 +171,6 @@ def scale_by_bert_adam(
         return updates, ScaleByBertAdamState(mu, nu)
 
     return optax.GradientTransformationExtraArgs(init, update)
-
-
-def clip_by_global_norm(most: float) -> optax.GradientTransformation:
-    """Scales gradients whose global norm is more than `most`, by one factor as
-    TensorFlow does: Optax divides each element, which costs a CPU one array more."""
-
-    def clip(updates: optax.Updates, params: optax.Params | None = None) -> Any:
-        norm = optax.tree.norm(updates)
-        return optax.tree.scale(jnp.where(norm < most, 1.0, most / norm), updates)
-
-    return optax.stateless(clip)
 
 
 def make(
@@ -219,7 +203,13 @@ def make(
     schedule = learning_rate_schedule(config)
     if learning_rate is not None:
         schedule = optax.constant_schedule(learning_rate)
-    clip = clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
+    clip = optax.identity()
+    if clip_norm:  # by one factor: Optax divides each element, into an array more
+        clip = optax.stateless(
+            lambda grads, _: optax.tree.scale(
+                jnp.minimum(1.0, clip_norm / optax.tree.norm(grads)), grads
+            )
+        )
     mask = functools.partial(decay_mask, unused=unused)
     whole = optax.chain(clip, maker(optimizer, schedule, mask))
     return frozen.leaving_out(whole, tuple(optimizer.frozen))
