@@ -38,7 +38,8 @@ def joined(
 def rows(ids: array, sizes: Sequence[int], longest: int, mark: int) -> Iterator[Pair]:
     """The rows, in order; what is too long for a row is cut.
 
-    A separator with which a row would end is left out: another ends the row itself.
+    A separator with which a row would end is left out, and needs no room: another ends
+    the row itself.
 
     Args:
       ids: of the whole chunk.
@@ -46,13 +47,12 @@ def rows(ids: array, sizes: Sequence[int], longest: int, mark: int) -> Iterator[
       longest: tokens that fit in a row.
     """
     ends = list(itertools.accumulate(sizes))
+    kept = [end - (ids[end - 1] == mark) for end in ends]  # if a row ends there
     start = place = 0
     while start < len(ids):
-        stop = start
-        while place < len(ends) and ends[place] - start <= longest:
-            stop, place = ends[place], place + 1
-        stop = min(start + longest, len(ids)) if stop == start else stop
-        kept = stop - 1 if ids[stop - 1] == mark and stop - start > 1 else stop
-        if ids[start:kept] != array("i", [mark]):
-            yield Pair(Span(0, start, kept), Span(0, kept, kept), False)
+        stop = last = start + longest  # of a sentence too long for a row
+        while place < len(ends) and kept[place] - start <= longest:
+            stop, last, place = ends[place], kept[place], place + 1
+        if last > start:  # not so where a text is a separator's own name
+            yield Pair(Span(0, start, last), Span(0, last, last), False)
         start = stop

@@ -33,6 +33,11 @@ def test_a_row_does_not_end_with_a_separator():
     assert rows(documents, 5) == [[1, 1, 2, 2], [3, 3, 3, 3]]
 
 
+def test_a_separator_that_is_left_out_needs_no_room():
+    documents = [[[1, 1], [2, 2]], [[3, 3]], [[4] * 8], [[5]]]
+    assert rows(documents, 4) == [[1, 1, 2, 2], [3, 3], [4] * 4, [4] * 4, [5]]
+
+
 def test_a_sentence_that_is_too_long_is_cut_and_nothing_is_lost():
     documents = [[[1] * 7, [2, 2]], [[3]]]
     found = rows(documents, 4)
