@@ -6,8 +6,8 @@ from pathlib import Path
 
 from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
+from bert_jax.registry import FAMILIES
 from bert_jax.tasks.task import Task
-from families.gpt.vocabulary import BYTE_PAIRS
 from tests.system import micro_data
 from tests.system.micro_data import KINDS, Kind, Kinds
 from tests.system.micro_runs import write_inputs
@@ -38,15 +38,15 @@ def _of(name: str, *lines: str, replace: tuple[str, str] = ("", "")) -> Callable
     return make
 
 
-def _gpt(name: str) -> Callable:
-    """GPT fine-tuned on a task, with a vocabulary of its own."""
-    make = _of(name, 'config.tokenizer.vocab_file = "in/vocab.json"',
-               replace=(":size=tiny", ":size=tiny,model=gpt"))  # fmt: skip
+def _pieces(name: str, model: str = "gpt", size: int = 60) -> Callable:
+    """Another model fine-tuned on a task, with a vocabulary of its own."""
+    make = _of(name, 'config.tokenizer.vocab_file = "in/tokenizer.json"',
+               replace=(":size=tiny", f":size=tiny,model={model}"))  # fmt: skip
 
     def with_vocabulary(rng: random.Random) -> Kind:
         kind = make(rng)
         texts = [*micro_data.WORDS, *micro_data.NAMES] * 2
-        learnt = BYTE_PAIRS.train(texts, 60, lowercase=True)
+        learnt = FAMILIES[model].vocabulary.train(texts, size, lowercase=True)
         files = {**kind.files, **tokenization.files(learnt)}
         return kind._replace(files=files)
 
@@ -95,8 +95,10 @@ CONTRACT: Kinds = {
         "gpt:size=tiny",
         "    config.tokenizer.vocab_size = 80\n    config.corpus.max_seq_length = 32",
     ),
-    "gpt_text": _gpt("text"),
-    "gpt_ner": _gpt("ner"),
+    "gpt_text": _pieces("text"),
+    "gpt_ner": _pieces("ner"),
+    "roberta_text": _pieces("text", "roberta", 300),
+    "roberta_swag": _pieces("swag", "roberta", 300),
     "elmo": _running_text(
         "elmo:size=tiny",
         f"{_ELMO}    config.tokenizer.vocab_size = 14\n"

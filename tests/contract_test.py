@@ -93,7 +93,7 @@ def test_seeds_side_by_side_have_their_own_batches(make, name):
 # Each kind of loss once: compiling it for one device and for eight takes its time.
 LOSSES = (
     *("packed_in_two_phases", "left_to_right", "two_texts_a_row", "multilabel"),
-    *("squad2", "swag", "ner", "gpt_text", "elmo", "elmo_squad"),
+    *("squad2", "swag", "ner", "gpt_text", "roberta_text", "elmo", "elmo_squad"),
 )
 
 

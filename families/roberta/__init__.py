@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from bert_jax import tokenization
 from bert_jax.errors import UserError
 from bert_jax.family import Family, Part
 
@@ -35,10 +36,33 @@ class Roberta(Family):
         return super().head_flops(config, predictions, pairs=0)
 
     def task(self, name: str, task: Any) -> Any:
-        return _pretraining(task) if name == "pretraining" else task
+        return _padded(_pretraining(task) if name == "pretraining" else task)
 
     def complete(self, config: Any) -> None:
         config.corpus.nsp = False
+
+
+def check_padding(tokenizer: Any) -> None:
+    """Raises UserError if a vocabulary's padding has another id than a RoBERTa's."""
+    from families.roberta.model import PAD
+
+    if (found := tokenization.special_ids(tokenizer).pad) != PAD:
+        raise UserError(
+            f"the vocabulary's padding has the id {found}, and a RoBERTa's positions "
+            f"are counted from {PAD}; take a vocabulary whose padding has the id {PAD}"
+        )
+
+
+def _padded(task: Any) -> Any:
+    """The task, with a vocabulary that fits."""
+
+    def checked(config: Any, tokenizer: Any = None) -> Any:
+        given = tokenizer or tokenization.of_config(config)
+        if given is not None:
+            check_padding(given)
+        return task(config, given)
+
+    return checked
 
 
 def _pretraining(task: Any) -> Any:

@@ -16,6 +16,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import untrusted
+from families.roberta import check_padding
 from families.roberta.layout import ARCHITECTURES, PREFIX, parameters
 from families.roberta.model import FIRST, PAD
 
@@ -142,12 +143,8 @@ def tokenizer_fields(
 ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
     """As `bert.tokenizer_fields`; raises UserError if padding has another id."""
     del weights
+    check_padding(tokenizer)
     ids = tokenization.special_ids(tokenizer)
-    if ids.pad != PAD:
-        raise UserError(
-            f"the vocabulary's padding has the id {ids.pad}, and a RoBERTa's positions "
-            f"are counted from {PAD}, so it cannot be exported"
-        )
     names = {
         name: tokenizer.id_to_token(id_) or "" for name, id_ in ids._asdict().items()
     }

@@ -1,0 +1,219 @@
+"""RoBERTa through main: pre-trained, fine-tuned, killed, asked.
+
+Steps on several devices and batches of several seeds: contract_test.py.
+"""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+import runs
+from micro import initial_params
+from runs import finish, here, losses, run_killed, start, write_pairs
+
+import bert_jax
+from bert_jax import tasks, tokenization
+from bert_jax.config import configuration
+from bert_jax.workdir import metrics
+
+PRETRAINING = """
+extends = "roberta:size=tiny"
+
+def get_config(config):
+    config.model.hidden_size = 32
+    config.model.num_attention_heads = 2
+    config.model.num_hidden_layers = 1
+    config.model.intermediate_size = 64
+    config.model.max_position_embeddings = 48
+    config.tokenizer.vocab_size = 300
+    config.corpus.sources = ("sentences:CORPUS",)
+    config.corpus.data_dir = "DATA"
+    config.corpus.max_seq_length = 48
+    config.corpus.dev_fraction = 0.2
+    config.train.num_steps = 20
+    config.train.batch_size = 16
+    config.train.log_every = 1
+    config.evaluate.batch_size = 16
+    config.checkpoint.save_every = 10
+    return config
+"""
+FINETUNING = """
+extends = "finetune/TASK:size=tiny,model=roberta"
+
+def get_config(config):
+    config.init_from = "PRETRAINED"
+    config.task.train_file = "FOLDER/train.jsonl"
+    config.task.dev_file = "FOLDER/dev.jsonl"
+    config.task.max_seq_length = 48
+    config.optimizer.learning_rate = 3e-3
+    config.train.num_steps = 60
+    config.train.batch_size = 16
+    config.train.log_every = 1
+    config.evaluate.batch_size = 16
+    config.checkpoint.save_every = 5
+    return config
+"""
+PAIRS = "--config.task.text_b=text_b"
+DROPOUTS = ("hidden", "attention_probs")
+PAIR = {"text": "the dog", "text_b": "a quick fox"}
+QUESTION = {"question": "who jumps?", "context": "the fox jumps over it"}
+ENDINGS = ["over the dog", "home", "quick", "a cat"]
+SHORT = ("--config.task.doc_stride=16", "--config.task.max_query_length=16")
+
+
+@pytest.fixture(scope="module")
+def pretrained(corpus, once):
+    def train(folder):
+        text = PRETRAINING.replace("CORPUS", str(corpus))
+        (folder / "own.py").write_text(text.replace("DATA", str(folder / "data")))
+        given = f"--config={folder / 'own.py'}", f"--workdir={folder / 'run'}"
+        finish(start(*given))
+
+    return once("pretrained_roberta", train) / "run"
+
+
+@pytest.fixture
+def config(pretrained, tmp_path):
+    """Writes the config of a task, over pairs whose last word decides."""
+
+    def write(task="text"):
+        write_pairs(tmp_path, "fox", "cats")
+        text = FINETUNING.replace("PRETRAINED", str(pretrained))
+        text = text.replace("TASK", task).replace("FOLDER", str(tmp_path))
+        (tmp_path / "own.py").write_text(text)
+        return tmp_path / "own.py"
+
+    return write
+
+
+def theirs(folder, kind, *texts, **fields):
+    """The logits of `transformers` for an exported folder."""
+    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+    model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    columns = tokenizer(*texts, return_tensors="pt", padding=True, **fields)
+    if kind == "MultipleChoice":
+        columns = {name: column[None] for name, column in columns.items()}
+    return model.eval()(**columns)
+
+
+def exported(run, folder):
+    here("--mode=export", f"--workdir={run}", f"--output={folder}")
+    return folder
+
+
+def test_pre_training_predicts_masked_pieces(pretrained):
+    lines = metrics.read(pretrained, "train")
+    assert lines[-1]["masked_lm_loss"] < lines[0]["masked_lm_loss"]
+    assert "next_sentence_loss" not in lines[0]
+    assert (pretrained / "merges.txt").exists()
+    ids = tokenization.special_ids(tokenization.load(pretrained / "tokenizer.json"))
+    assert (ids.cls, ids.pad, ids.sep) == (0, 1, 2)
+    (guesses,) = bert_jax.load(pretrained).fill_mask("the quick<mask> fox")
+    assert len(guesses) == 5 and all(guess["id"] > 4 for guess in guesses)
+
+
+def test_pairs_are_learnt_and_the_run_is_asked_in_every_mode(config, tmp_path):
+    run, source = tmp_path / "run", f"--input={tmp_path / 'dev.jsonl'}"
+    runs.run(config(), run, PAIRS, "--config.checkpoint.save_every=60")
+    accuracy = metrics.read(run, "dev")[-1]["accuracy"]
+    assert accuracy > 0.9
+    at = f"--workdir={run}"
+    out, _ = here("--mode=predict", at, source)
+    gold = [json.loads(line)["label"] for line in (tmp_path / "dev.jsonl").open()]
+    found = [json.loads(line)["label"] for line in out.splitlines()]
+    assert np.mean(np.array(found) == gold) == pytest.approx(accuracy)
+    out, _ = here("--mode=evaluate", at)
+    assert json.loads(out)["accuracy"] == pytest.approx(accuracy)
+    written = tmp_path / "vectors.jsonl"
+    last = "--config.predict.layers=(-1,)"
+    here("--mode=extract", at, source, last, f"--output={written}")
+    first = json.loads(written.read_text().splitlines()[0])
+    assert first["features"][0]["token"] == "<s>"
+    scores = bert_jax.load(run).predict([PAIR])[0]["scores"]
+    folder = exported(run, tmp_path / "model")
+    logits = theirs(folder, "SequenceClassification", *PAIR.values()).logits
+    shares = logits.softmax(-1)[0].tolist()
+    np.testing.assert_allclose(list(scores.values()), shares, atol=1e-5)
+
+
+def test_a_killed_run_ends_as_if_it_had_not_been(config, tmp_path):
+    own, given = config(), (PAIRS, "--config.train.num_steps=20")
+    for name in ("killed", "straight"):
+        if name == "killed":
+            task = "bert_jax.tasks.finetuning:Finetuning"
+            run_killed(task, own, tmp_path / name, *given)
+        arguments = f"--config={own}", f"--workdir={tmp_path / name}", *given
+        finish(start(*arguments))
+    np.testing.assert_array_equal(
+        losses(tmp_path / "killed"), losses(tmp_path / "straight")
+    )
+    dev = [metrics.read(tmp_path / name, "dev")[-1] for name in ("killed", "straight")]
+    assert dev[0]["accuracy"] == dev[1]["accuracy"]
+
+
+def test_answers_of_an_export_are_those_of_transformers(config, tmp_path):
+    answer = {"text": "fox", "answer_start": 4}
+    asked = {"id": "1", "question": QUESTION["question"], "answers": [answer]}
+    paragraph = {"context": QUESTION["context"], "qas": [asked]}
+    data = {"version": "1.1", "data": [{"title": "", "paragraphs": [paragraph]}]}
+    own, run = config("squad"), tmp_path / "run"
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(data))
+    runs.run(own, run, *SHORT, "--config.train.num_steps=30")
+    assert metrics.read(run, "dev")[-1]["exact_match"] == 100
+    (found,) = bert_jax.load(run).predict([QUESTION])
+    assert (found["answer"], found["start"], found["end"]) == ("fox", 4, 7)
+    folder = exported(run, tmp_path / "model")
+    both = theirs(folder, "QuestionAnswering", *QUESTION.values())
+    tokens = tokenization.of_folder(folder).encode(*QUESTION.values())
+    first, last = int(both.start_logits.argmax()), int(both.end_logits.argmax())
+    assert (tokens.offsets[first][0], tokens.offsets[last][1]) == (4, 7)
+
+
+def test_choices_of_an_export_are_those_of_transformers(config, tmp_path):
+    row = {"context": "the fox jumps", "endings": ENDINGS, "label": 0}
+    own, run = config("swag"), tmp_path / "run"
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+    runs.run(own, run, "--config.train.num_steps=10", "--config.train.eval_every=10")
+    (found,) = bert_jax.load(run).predict([row])
+    folder = exported(run, tmp_path / "model")
+    contexts = [row["context"]] * len(ENDINGS)
+    logits = theirs(folder, "MultipleChoice", contexts, ENDINGS).logits
+    np.testing.assert_allclose(
+        found["scores"], logits.softmax(-1)[0].tolist(), atol=1e-5
+    )
+
+
+def test_texts_in_shared_rows_have_the_logits_of_texts_alone(config):
+    own, found = str(config()), []
+    off = [f"--config.model.{name}_dropout_prob=0.0" for name in DROPOUTS]
+    for texts in (1, 4):
+        shared = f"--config.task.texts_per_row={texts}"
+        task = tasks.create(configuration.load(own, [PAIRS, shared, *off]))
+        task.resolve()
+        batch = next(task.batches(0, slice(None), 0))
+        assert task.counted(batch)[0] == texts
+        params = initial_params(task.init_params)
+        params = jax.tree.map(lambda x: 2 * x, params)  # loud
+        logits = np.asarray(jax.jit(task.logits)(params, batch)["logits"])
+        order = np.lexsort(logits.round(3).T)
+        found.append(logits[order][-16:])
+    assert np.ptp(found[0]) > 1e-2
+    np.testing.assert_allclose(*found, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["roberta:size=tiny", "finetune/text:model=roberta"])
+def test_padding_with_another_id_is_refused_at_the_start(pretrained, tmp_path, task):
+    pieces = json.loads((pretrained / "vocab.json").read_text())
+    pieces["<s>"], pieces["<pad>"] = 1, 0
+    (tmp_path / "vocab.json").write_text(json.dumps(pieces))
+    (tmp_path / "merges.txt").write_bytes((pretrained / "merges.txt").read_bytes())
+    own = tmp_path / "own.py"
+    own.write_text(f'extends = "{task}"\n\ndef get_config(c):\n    return c\n')
+    vocabulary = f"--config.tokenizer.vocab_file={tmp_path / 'vocab.json'}"
+    _, err = runs.run(own, tmp_path / "run", vocabulary, status=2)
+    assert "the vocabulary's padding has the id 0" in err and err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
