@@ -59,8 +59,9 @@ class ByteLevel(Kind):
         pre = tokenizer.pre_tokenizer
         if pre is None or not isinstance(tokenizer.model, models.BPE):
             return False
-        # Both bytes of this letter become a character.
-        return "".join(piece for piece, _ in pre.pre_tokenize_str("\u00e9")) == "Ã©"
+        # Both bytes of this letter become a character; a space may be put before it.
+        pieces = "".join(piece for piece, _ in pre.pre_tokenize_str("\u00e9"))
+        return pieces.removeprefix("\u0120") == "Ã©"
 
     def claims(self, content: str) -> bool:
         return _SPACE in content or "\\u0120" in content

@@ -84,6 +84,16 @@ def test_pairs_stand_between_the_special_tokens(kind, around):
     assert tokenization.last_id(tokenizer) == tokenizer.token_to_id(around[-1])
 
 
+def test_a_tokenizer_that_puts_a_space_before_a_text_is_of_the_kind(tmp_path):
+    form = json.loads(trained().to_str())
+    form["pre_tokenizer"]["add_prefix_space"] = True
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(form))
+    tokenizer = tokenization.load(path)
+    assert tokenization.kind_of(tokenizer).name == ANGLED.name
+    assert tokenizer.encode("the").ids == tokenizer.encode(" the").ids
+
+
 def test_a_lowercased_vocabulary_lowers_and_strips():
     tokenizer = trained(lowercase=True)
     assert tokenizer.encode("THE D\u00d3G").ids == tokenizer.encode("the dog").ids
