@@ -61,7 +61,7 @@ class ByteLevel(Kind):
             return False
         # Both bytes of this letter become a character; a space may be put before it.
         pieces = "".join(piece for piece, _ in pre.pre_tokenize_str("\u00e9"))
-        return pieces.removeprefix("\u0120") == "Ã©"
+        return pieces.removeprefix(_SPACE) == "Ã©"
 
     def claims(self, content: str) -> bool:
         return _SPACE in content or "\\u0120" in content
