@@ -87,11 +87,29 @@ def detect(
     return bad, after, metrics
 
 
-def undone_where(bad: Bool[Array, ""], new: Any, old: Any) -> Any:
+class Unless:
     """`old` after an anomaly, else `new`; integers count steps and are always new."""
-    return jax.tree.map(
-        lambda n, o: jnp.where(bad, o, n) if _is_float(n) else n, new, old
-    )
+
+    def __init__(self, bad: Bool[Array, ""]):
+        self._bad = bad
+        self._chosen: dict[int, Array] = {}
+
+    def __call__(self, new: Any, old: Any) -> Any:
+        """Chooses leaf by leaf; what `stored` gave is chosen already."""
+
+        def choose(n: Array, o: Array) -> Array:
+            same = id(n) in self._chosen or not _is_float(n)
+            return n if same else jnp.where(self._bad, o, n)
+
+        return jax.tree.map(choose, new, old)
+
+    def stored(self, new: Any, old: Any) -> Any:
+        """The same for moments that an update uses: a CPU does not compute them again."""
+        found = jax.lax.platform_dependent(
+            self(new, old), cpu=jax.lax.optimization_barrier, default=lambda x: x
+        )
+        self._chosen |= {id(leaf): leaf for leaf in jax.tree.leaves(found)}
+        return found
 
 
 def _is_float(x: Array) -> bool:

@@ -68,7 +68,7 @@ def leaving_out(
         _check(params, prefixes)
         return masked.init(params)
 
-    return optax.GradientTransformation(init, masked.update)
+    return optax.GradientTransformationExtraArgs(init, masked.update)
 
 
 def _check(params: Any, prefixes: Collection[str]) -> None:

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
 from bert_jax.registry import OPTIMIZERS, SCHEDULES
-from bert_jax.training import frozen, rates
+from bert_jax.training import anomaly, frozen, rates
 
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
 # stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
@@ -160,14 +160,17 @@ def scale_by_bert_adam(
         updates: optax.Updates,
         state: ScaleByBertAdamState,
         params: optax.Params | None = None,
+        unless: anomaly.Unless | None = None,
+        **_: Any,
     ) -> tuple[optax.Updates, ScaleByBertAdamState]:
-        del params
         mu = optax.tree.update_moment(updates, state.mu, beta1, 1)
         nu = optax.tree.update_moment(updates, state.nu, beta2, 2)
+        if unless is not None:
+            mu, nu = unless.stored((mu, nu), (state.mu, state.nu))
         updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), mu, nu)
         return updates, ScaleByBertAdamState(mu, nu)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def make(
@@ -200,7 +203,13 @@ def make(
     schedule = learning_rate_schedule(config)
     if learning_rate is not None:
         schedule = optax.constant_schedule(learning_rate)
-    clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
+    clip = optax.identity()
+    if clip_norm:  # by one factor: Optax divides each element, into an array more
+        clip = optax.stateless(
+            lambda grads, _: optax.tree.scale(
+                jnp.minimum(1.0, clip_norm / optax.tree.norm(grads)), grads
+            )
+        )
     mask = functools.partial(decay_mask, unused=unused)
     whole = optax.chain(clip, maker(optimizer, schedule, mask))
     return frozen.leaving_out(whole, tuple(optimizer.frozen))

@@ -94,7 +94,6 @@ def train_step(
     grads, (losses, carry) = _gradients(
         state.params, batch, key, loss, loss_weights, micro_batches, state.carry
     )
-    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
     metrics = {
         "loss": sum(losses.values()),
         **losses,
@@ -104,8 +103,11 @@ def train_step(
     bad, stats, judged = anomaly.detect(
         state.running_stats, metrics["loss"], metrics["grad_norm"], spike_factor
     )
-    params, opt_state, carry = anomaly.undone_where(
-        bad,
+    unless = anomaly.Unless(bad)
+    updates, opt_state = optax.with_extra_args_support(optimizer).update(
+        grads, state.opt_state, state.params, unless=unless
+    )
+    params, opt_state, carry = unless(
         (optax.apply_updates(state.params, updates), opt_state, carry),
         (state.params, state.opt_state, state.carry),
     )

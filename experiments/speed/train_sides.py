@@ -1,8 +1,11 @@
 """The process of one library for `train_step`: its sides, on the case's batch."""
 
 import argparse
+import contextlib
+import importlib
 import json
 import math
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -15,6 +18,10 @@ from experiments.speed import absent, measuring, sides
 
 MODULE = "experiments.speed.train_sides"
 OURS = "ours"
+KERAS = "KerasHub, JAX"
+KERAS_INSTALL = "pip install -e '.[keras]'"
+# Imported before the stand-ins, which it would take for installed ones.
+FIRST = {"jax": "flax.linen", "torch": "transformers", "keras": "keras_hub"}
 PEAKS = "peaks"  # a side that measures the machine instead of taking steps
 
 Sides = dict[str, Callable[[int], Any]]
@@ -94,6 +101,18 @@ def torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
     }
 
 
+def keras_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
+    """KerasHub's step; where it cannot be imported, why not."""
+    try:
+        from experiments.speed import keras_step
+    except ImportError as error:
+        return {}, {"parameters": [], "not_run": {KERAS: f"{error}; {KERAS_INSTALL}"}}
+    config = _config(case)
+    side = keras_step.KerasStep(config, _batch(config, case["rows"]), case["dtype"])
+    _warm(side)
+    return {KERAS: side}, {"parameters": [side.parameters], "not_run": {}}
+
+
 def _config(case: dict[str, Any]) -> Any:
     from experiments.speed import our_step
 
@@ -138,15 +157,17 @@ def open_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
     environment.check()
     environment.require_devices()
-    return jax_sides(case)
+    return jax_sides(case) if case["library"] == "jax" else keras_sides(case)
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--side", required=True, help="the case, in JSON")
     case = json.loads(parser.parse_args(arguments).side)
-    if case["library"] == "torch":
-        import transformers  # noqa: F401  (before the stand-ins, as flax)
+    if case["library"] == "keras":
+        os.environ["KERAS_BACKEND"] = "jax"
+    with contextlib.suppress(ImportError):
+        importlib.import_module(FIRST[case["library"]])
     absent.stand_in()
     sides.answer(lambda: open_sides(case))
 

@@ -1,4 +1,4 @@
-"""The speed of a training step, beside torch's on the same work.
+"""The speed of a training step, beside torch's and KerasHub's on the same work.
 
     python -m experiments.speed.train_step [--sizes=base,4/768,2/128] \
         [--lengths=128,512] [--batch=16,4] [--threads=1] [--output=FILE.json]
@@ -8,7 +8,9 @@ included, from the host's arrays to the new weights. Ours is the step that a run
 compiles. Torch's is `transformers`' BertForPreTraining, by the names of `--torch`:
 `sdpa` and `eager` are its attention, `compile` is torch.compile (with sdpa); the masked
 LM head computes at every position, as it is in `transformers`, and with `-gathered` at
-the predicted ones alone, as ours does. bfloat16 is torch's autocast there.
+the predicted ones alone, as ours does. bfloat16 is torch's autocast there. KerasHub's
+side, on its JAX backend, takes the steps of `Model.fit`, compiled, with the head at the
+predicted positions (`--no-keras`: without it; the extra `keras` installs it).
 
 JAX and torch have a process each for a size, length and dtype, and their sides take
 turns: in one process their pools of threads disturb each other. First the peaks of
@@ -47,7 +49,7 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
     Raises:
       RuntimeError: a process ended, or the numbers of parameters differ.
     """
-    libraries = ("jax", "torch") if case["torch"] else ("jax",)
+    peers = [name for name in ("torch", "keras") if case[name]]
     # JAX takes most of a GPU's memory otherwise, and torch works on the same one.
     shared = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.45", **os.environ}
     with contextlib.ExitStack() as stack:
@@ -55,7 +57,7 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
             name: stack.enter_context(
                 sides.Process(train_sides.MODULE, {**case, "library": name}, shared)
             )
-            for name in libraries
+            for name in ("jax", *peers)
         }
         turns: dict[str, Callable[[int], float]] = {}
         figures: dict[str, Any] = {}
@@ -68,7 +70,11 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
             turns |= process.turns(without=PEAKS)
         if len(counted) != 1:
             raise RuntimeError(f"the sides' numbers of parameters differ: {counted}")
-        peaks = {k: process.ask(PEAKS)["value"] for k, process in opened.items()}
+        peaks = {
+            name: process.ask(PEAKS)["value"]
+            for name, process in opened.items()
+            if PEAKS in process.sides
+        }
         result = measuring.alternate(turns, case["rounds"], case["turn"])
     return {
         **figures,
@@ -152,6 +158,7 @@ def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
             "dtype": dtype,
             "attentions": [name for name in options.attentions.split(",") if name],
             "torch": [name for name in options.torch.split(",") if name],
+            "keras": options.keras,
             "threads": options.threads,
             "dropout": options.dropout,
             "rows": options.rows,
@@ -175,6 +182,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--attentions", default=",".join(ATTENTIONS))
     parser.add_argument("--torch", default=TORCH, help="empty: ours alone")
+    parser.add_argument("--keras", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--rows", choices=("full", "text"), default="full")

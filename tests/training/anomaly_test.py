@@ -13,7 +13,7 @@ import runs
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.pretraining import Pretraining
-from bert_jax.training import anomaly, step
+from bert_jax.training import anomaly, optimizer, step
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
 
@@ -220,6 +220,42 @@ def same(one, other, at):
     assert sorted(map(str, lines(one))) == sorted(map(str, lines(other)))
     for x, y in zip(weights(one, at), weights(other, at), strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("passes_on", [True, False])
+def test_moments_stay_whether_their_optimizer_chose_or_not(passes_on):
+    """One that does not hand `unless` on leaves the choice to the step."""
+    adam = optimizer.scale_by_bert_adam(0.9, 0.999, 1e-6)
+    if not passes_on:
+        adam = optax.GradientTransformation(adam.init, functools.partial(adam.update))
+    params, grads = {"w": jnp.ones(3)}, {"w": jnp.array([1.0, jnp.nan, 2.0])}
+    before = adam.init(params)._replace(mu={"w": jnp.arange(3.0)})
+
+    def after(bad, grads):
+        unless = anomaly.Unless(bad)
+        update = optax.with_extra_args_support(adam).update
+        _, state = update(grads, before, params, unless=unless)
+        return unless(state, before)
+
+    same = jax.jit(after)(True, grads)
+    jax.tree.map(np.testing.assert_array_equal, same, before)
+    new = jax.jit(after)(False, {"w": jnp.ones(3)})
+    np.testing.assert_allclose(new.mu["w"], 0.9 * np.arange(3) + 0.1, rtol=1e-6)
+    np.testing.assert_allclose(new.nu["w"], 0.001 * np.ones(3), rtol=1e-4)
+
+
+def test_the_moments_are_computed_once_on_a_cpu():
+    """The parameters' loop reads them: otherwise it reads the gradient and both old
+    moments, and computes all of it again."""
+    adam = optimizer.scale_by_bert_adam(0.9, 0.999, 1e-6)
+    params = {"w": jnp.ones(3)}
+
+    def after(bad, grads, state):
+        return adam.update(grads, state, params, unless=anomaly.Unless(bad))
+
+    lowered = jax.jit(after).lower(False, params, adam.init(params))
+    (barrier,) = [x for x in lowered.as_text().split("\n") if "optimization_barr" in x]
+    assert barrier.count("tensor<3xf32>") == 2
 
 
 def test_what_is_left_out_is_counted():
