@@ -104,7 +104,7 @@ class Unless:
         return jax.tree.map(choose, new, old)
 
     def stored(self, new: Any, old: Any) -> Any:
-        """The same for moments that an update uses: a CPU does not compute them again."""
+        """The same for moments that an update uses: a CPU computes them only once."""
         found = jax.lax.platform_dependent(
             self(new, old), cpu=jax.lax.optimization_barrier, default=lambda x: x
         )
