@@ -104,8 +104,7 @@ class Unless:
         return jax.tree.map(choose, new, old)
 
     def stored(self, new: Any, old: Any) -> Any:
-        """The same for moments that an update is computed from: a CPU reads them back
-        instead of computing them again. Others do it all in one pass."""
+        """The same for moments that an update uses: a CPU computes them only once."""
         found = jax.lax.platform_dependent(
             self(new, old), cpu=jax.lax.optimization_barrier, default=lambda x: x
         )
