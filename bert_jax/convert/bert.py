@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +66,50 @@ def read(
         # If the matrix is not tied, the decoder's own bias is the one that counts.
         tensors.replace("cls.predictions.bias", f"{_DECODER}.bias")
     else:
-        known |= check_tied(tensors, _TIED)
+        known |= check_tied(
+            tensors,
+            _TIED,
+            'config.json ties them; set "tie_word_embeddings": false there if they '
+            "were trained separately",
+        )
+    name = layout.all_of(architecture, parts)
+    return weights_of(
+        tensors, config, name, parts, layout.parameters, labels, known, place
+    )
+
+
+def weights_of(
+    tensors: reading.Files,
+    config: BertConfig,
+    architecture: str,
+    parts: Sequence[str],
+    parameters: Callable[..., Iterable[layout.Parameter]],
+    labels: tuple[str, ...],
+    known: Set[str],
+    place: Callable[[layout.Array], Any],
+) -> layout.Weights:
+    """The weights of `bert` and of other parts.
+
+    Args:
+      parts: the others.
+      parameters: of a part, called as `layout.parameters` is.
+      labels: see `read`.
+      known: tensors that are not read and need not be, such as tied copies.
+      place: see `reading.build`.
+
+    Raises:
+      UserError: a tensor is missing or damaged.
+    """
     expected = [
         parameter
         for part in ("bert", *parts)
-        for parameter in layout.parameters(part, config, len(labels))
+        for parameter in parameters(part, config, len(labels))
     ]
-    params = reading.build(tensors, config, expected, DIALECT, place)
-    known |= {parameter.huggingface for parameter in expected}
+    known = known | {parameter.huggingface for parameter in expected}
     return layout.Weights(
         config=config,
-        params=params,
-        architecture=layout.all_of(architecture, parts),
+        params=reading.build(tensors, config, expected, DIALECT, place),
+        architecture=architecture,
         labels=labels if set(parts) & set(layout.LABELLED_HEADS) else (),
         left_over=tuple(sorted(set(tensors.shapes) - known)),
     )
@@ -126,11 +158,14 @@ def _architecture(fields: Mapping[str, Any], path: Path) -> str:
     return architecture
 
 
-def check_tied(tensors: reading.Files, copies: Mapping[str, str]) -> set[str]:
+def check_tied(
+    tensors: reading.Files, copies: Mapping[str, str], otherwise: str
+) -> set[str]:
     """The names of copies of tied parameters that the file has besides the originals.
 
     Args:
       copies: each copy's original.
+      otherwise: why a copy must not differ, and what to do where one does.
 
     Raises:
       UserError: a copy differs; which one counts depends on the `transformers` version.
@@ -139,9 +174,7 @@ def check_tied(tensors: reading.Files, copies: Mapping[str, str]) -> set[str]:
     for copy, original in present.items():
         if not np.array_equal(tensors.read(copy), tensors.read(original)):
             raise UserError(
-                f"{tensors.where}: {copy} differs from {original}, but config.json "
-                'ties them; set "tie_word_embeddings": false there if they were '
-                "trained separately"
+                f"{tensors.where}: {copy} differs from {original}, but {otherwise}"
             )
     return set(present)
 

@@ -73,19 +73,11 @@ def read(
     for name in list(tensors.shapes) if not parts else ():  # it has no prefix
         tensors.replace(PREFIX + name.removeprefix("bert."), name)
     reading.check_layers(tensors, config)
-    known = bert.check_tied(tensors, _TIED)
-    expected = [
-        parameter
-        for part in ("bert", *parts)
-        for parameter in parameters(part, config, len(labels))
-    ]
-    known |= {parameter.huggingface for parameter in expected}
-    return layout.Weights(
-        config=config,
-        params=reading.build(tensors, config, expected, bert.DIALECT, place),
-        architecture=architecture,
-        labels=labels if set(parts) & set(layout.LABELLED_HEADS) else (),
-        left_over=tuple(sorted(set(tensors.shapes) - known)),
+    known = bert.check_tied(
+        tensors, _TIED, "a ModernBERT's are the same; such a model cannot be read"
+    )
+    return bert.weights_of(
+        tensors, config, architecture, parts, parameters, labels, known, place
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
@@ -57,23 +56,15 @@ def read(
         if name.startswith("bert."):
             tensors.replace(PREFIX + name.removeprefix("bert."), name)
     reading.check_layers(tensors, config)
-    known = _check_tied(tensors)
+    known = bert.check_tied(
+        tensors, _TIED, "a RoBERTa's are the same; such a model cannot be read"
+    )
     parts = [part for part in ARCHITECTURES[architecture] if part != "pooler"]
     pooler = [parameter.huggingface for parameter in parameters("pooler", config)]
     if set(pooler) <= tensors.shapes.keys() or "multiple_choice" in parts:
         parts.append("pooler")
-    expected = [
-        parameter
-        for part in ("bert", *parts)
-        for parameter in parameters(part, config, len(labels))
-    ]
-    known |= {parameter.huggingface for parameter in expected}
-    return layout.Weights(
-        config=config,
-        params=reading.build(tensors, config, expected, bert.DIALECT, place),
-        architecture=architecture,
-        labels=labels if set(parts) & set(layout.LABELLED_HEADS) else (),
-        left_over=tuple(sorted(set(tensors.shapes) - known)),
+    return bert.weights_of(
+        tensors, config, architecture, parts, parameters, labels, known, place
     )
 
 
@@ -101,18 +92,6 @@ def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     return config
-
-
-def _check_tied(tensors: reading.Files) -> set[str]:
-    """The names of tied copies; raises UserError if one differs."""
-    present = {c: o for c, o in _TIED.items() if {c, o} <= tensors.shapes.keys()}
-    for copy, original in present.items():
-        if not np.array_equal(tensors.read(copy), tensors.read(original)):
-            raise UserError(
-                f"{tensors.where}: {copy} differs from {original}, and a RoBERTa's are "
-                "the same; such a model cannot be read"
-            )
-    return set(present)
 
 
 def tensors_of(weights: layout.Weights) -> dict[str, layout.Array]:
