@@ -7,12 +7,18 @@ import flax.linen as nn
 import jax
 
 from bert_jax.models.config import BertConfig
+from bert_jax.models.heads import BertForPreTraining, init_model
 from configs import common
 
 
 def bert_config(**fields) -> BertConfig:
     """BERT-Base's, but for these fields."""
     return BertConfig.create({**common.get_config().model, **fields}, vocab_size=0)
+
+
+def init_pretraining(config: BertConfig, key: jax.Array) -> Any:
+    """The parameters of BERT with both heads, in their boxes."""
+    return init_model(BertForPreTraining(config), key, inputs=4)
 
 
 def initial_params(init: Callable[..., Any], seed: int = 0) -> Any:

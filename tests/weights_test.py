@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from micro import bert_config
+from micro import bert_config, init_pretraining
 
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import layout, merge, weights
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BUILT_IN, BertWithHeads, init_with_heads
-from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.models.heads import BertForPreTraining
 from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints

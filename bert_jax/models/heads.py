@@ -1,6 +1,8 @@
 """The pre-training heads, BERT with both of them, and initial parameters."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -52,11 +54,16 @@ class BertForPreTraining(nn.Module):
     """BERT with the masked LM and next sentence heads (run_pretraining.py)."""
 
     config: BertConfig
+    # What a family overrides.
+    trunk: ClassVar[Callable[..., nn.Module]] = Bert
+    lm_head: ClassVar[Callable[..., nn.Module]] = MaskedLmHead
+    judges: ClassVar[bool] = True  # has the next sentence head
 
     def setup(self) -> None:
-        self.bert = Bert(self.config)
-        self.masked_lm = MaskedLmHead(self.config)
-        self.next_sentence = Dense(self.config, (2,), ("embed", "labels"), logits=True)
+        self.bert, self.masked_lm = self.trunk(self.config), self.lm_head(self.config)
+        if self.judges:
+            names = ("embed", "labels")
+            self.next_sentence = Dense(self.config, (2,), names, logits=True)
 
     def __call__(
         self,
@@ -69,37 +76,32 @@ class BertForPreTraining(nn.Module):
     ) -> dict[str, Array]:
         """Returns `masked_lm_logits` [batch, predictions, vocab] and
         `next_sentence_logits` [batch, 2] (0: IsNext, 1: NotNext), float32; packed:
-        [batch, sequences, 2].
+        [batch, sequences, 2]; none without that head.
 
         Without `masked_lm_positions`, for left to right: only `lm_logits` [batch,
         length - 1, vocab], at each position but the last.
         """
         encoded = self.bert(input_ids, input_mask, segment_ids, key, packed)
         if masked_lm_positions is None:
-            hidden = encoded.sequence[:, :-1]
-            embedding = self.bert.embeddings.word_embeddings.table
-            return {"lm_logits": self.masked_lm(hidden, embedding)}
+            return {"lm_logits": self.piece_logits(encoded.sequence[:, :-1])}
         # The logits are the model's largest array, so only at the masked positions.
-        chosen = jnp.take_along_axis(
-            encoded.sequence, masked_lm_positions[:, :, None], axis=1
-        )
+        places = masked_lm_positions[:, :, None]
+        chosen = jnp.take_along_axis(encoded.sequence, places, axis=1)
+        logits = {"masked_lm_logits": self.piece_logits(chosen)}
+        if self.judges:
+            logits["next_sentence_logits"] = self.next_sentence(encoded.pooled)
+        return logits
+
+    def piece_logits(self, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The logits of pieces; the matrix is that of the word embeddings."""
         embedding = self.bert.embeddings.word_embeddings.table
-        return {
-            "masked_lm_logits": self.masked_lm(chosen, embedding),
-            "next_sentence_logits": self.next_sentence(encoded.pooled),
-        }
-
-
-def init_pretraining(config: BertConfig, key: Key[Array, ""]) -> dict:
-    """Initial parameters, each boxed with its logical axis names.
-
-    The same key gives the same values whether the layers are stacked or not.
-    """
-    return init_model(BertForPreTraining(config), key, inputs=4)
+        return jnp.asarray(self.masked_lm(hidden, embedding))
 
 
 def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int) -> dict:
-    """As `init_pretraining`, for any model with a `config`.
+    """Initial parameters of a model with a `config`, each boxed with its logical axes.
+
+    The same key gives the same values whether the layers are stacked or not.
 
     Args:
       inputs: number of arrays (ids, masks, positions) that the model takes.

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models import pooling
@@ -16,7 +15,7 @@ from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
 from bert_jax.models.attention import Seen, SelfAttention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Encoded, Encoder, Packed, constrain
-from bert_jax.models.heads import MaskedLmHead
+from bert_jax.models.heads import BertForPreTraining, MaskedLmHead
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS as ACTS
 from bert_jax.models.layers import Dense, Embedding, dropout, layer_norm
 from bert_jax.models.rotary import rotary
@@ -163,25 +162,12 @@ class ModernBertWithHeads(BertWithHeads):
         return self._dense(head, dropout(read, self.config.hidden_dropout_prob, key))
 
 
-class ModernBertForPreTraining(nn.Module):
-    """ModernBERT with its masked LM, called as `BertForPreTraining` is."""
+class ModernBertForPreTraining(BertForPreTraining):
+    """ModernBERT with its masked LM."""
 
-    config: BertConfig
+    trunk: ClassVar = ModernBert
+    lm_head: ClassVar = Decoder
+    judges: ClassVar = False
 
-    def setup(self) -> None:
-        self.bert, self.masked_lm = ModernBert(self.config), Decoder(self.config)
-
-    def __call__(
-        self,
-        input_ids: Int[Array, "batch length"],
-        input_mask: Int[Array, "batch length"],
-        segment_ids: Int[Array, "batch length"],
-        masked_lm_positions: Int[Array, "batch predictions"],
-        *rest: Any,
-    ) -> dict[str, Array]:
-        """Returns `masked_lm_logits` [batch, predictions, vocab], float32."""
-        sequence = self.bert(input_ids, input_mask, segment_ids, *rest).sequence
-        places = masked_lm_positions[:, :, None]
-        chosen = self.bert.head(jnp.take_along_axis(sequence, places, axis=1))
-        matrix = self.bert.embeddings.word_embeddings.table
-        return {"masked_lm_logits": self.masked_lm(chosen, matrix)}
+    def piece_logits(self, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
+        return super().piece_logits(self.bert.head(hidden))

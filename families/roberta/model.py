@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Encoded, Packed
-from bert_jax.models.heads import MaskedLmHead
+from bert_jax.models.encoder import Bert, Encoded
+from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.layers import Dense, Embedding, dropout, layer_norm
 
 PAD = 1  # the id of padding, and the position that padding has
@@ -114,27 +114,8 @@ class RobertaWithHeads(BertWithHeads):
         return classifier(encoded.first, key)
 
 
-class RobertaForPreTraining(nn.Module):
-    """RoBERTa with its masked LM, called as `BertForPreTraining` is."""
+class RobertaForPreTraining(BertForPreTraining):
+    """RoBERTa with its masked LM."""
 
-    config: BertConfig
-
-    def setup(self) -> None:
-        self.bert = Roberta(self.config)
-        self.masked_lm = MaskedLmHead(self.config)
-
-    def __call__(
-        self,
-        input_ids: Int[Array, "batch length"],
-        input_mask: Int[Array, "batch length"],
-        segment_ids: Int[Array, "batch length"],
-        masked_lm_positions: Int[Array, "batch predictions"],
-        key: Key[Array, ""] | None = None,
-        packed: Packed | None = None,
-    ) -> dict[str, Array]:
-        """Returns `masked_lm_logits` [batch, predictions, vocab], float32."""
-        encoded = self.bert(input_ids, input_mask, segment_ids, key, packed)
-        places = masked_lm_positions[:, :, None]
-        chosen = jnp.take_along_axis(encoded.sequence, places, axis=1)
-        matrix = self.bert.embeddings.word_embeddings.table
-        return {"masked_lm_logits": self.masked_lm(chosen, matrix)}
+    trunk: ClassVar = Roberta
+    judges: ClassVar = False

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import bert_config, initial_params
+from micro import bert_config, init_pretraining, initial_params
 
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.encoder import Packed
-from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.kernels.fused import fused_attention
 from bert_jax.models.lstm import BiLstm
 

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from micro import init_pretraining
 from scipy.special import erf
 from small_bert import CONFIG, apply, initial_params, random_params
 
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
-from bert_jax.models.heads import BertForPreTraining, count_parameters, init_pretraining
+from bert_jax.models.heads import BertForPreTraining, count_parameters
 from configs import base, large, tiny
 
 

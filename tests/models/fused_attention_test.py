@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType
-from micro import bert_config
+from micro import bert_config, init_pretraining
 
 from bert_jax.errors import UserError
 from bert_jax.models.attention import Seen, einsum_attention
-from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.kernels.fused import fused_attention
 
 

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import bert_config, initial_params
+from micro import bert_config, init_pretraining, initial_params
 
 from bert_jax.models.architectures import BUILT_IN, BertWithHeads
-from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.layers import Dense
 
 CONFIG = bert_config(

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import bert_config
+from micro import bert_config, init_pretraining
 
-from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.matmul import linear, product
 
 SPECS = {

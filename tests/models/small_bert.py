@@ -6,7 +6,7 @@ import jax
 import micro
 import numpy as np
 
-from bert_jax.models.heads import BertForPreTraining, init_pretraining
+from bert_jax.models.heads import BertForPreTraining
 
 CONFIG = micro.bert_config(
     vocab_size=50,
@@ -20,7 +20,7 @@ CONFIG = micro.bert_config(
 
 @functools.cache
 def initial_params(config):
-    return micro.initial_params(functools.partial(init_pretraining, config))
+    return micro.initial_params(functools.partial(micro.init_pretraining, config))
 
 
 @functools.cache

@@ -73,10 +73,9 @@ def _attend(
 
     length, heads = query.shape[1:3]
     shape = (length, length)
-    mask = (masks.CausalMask if causal else masks.FullMask)(shape)
+    mask: masks.Mask = (masks.CausalMask if causal else masks.FullMask)(shape)
     if window:
-        sides = (window, 0 if causal else window)
-        mask = masks.LocalMask(shape, sides, offset=0)  # type: ignore[assignment]
+        mask = masks.LocalMask(shape, (window, 0 if causal else window), offset=0)
     block = next(size for size in BLOCKS if length % size == 0)
     kernel = kernels.make_splash_mha_single_device(
         masks.MultiHeadMask([mask] * heads),
