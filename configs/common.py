@@ -66,8 +66,8 @@ def _model() -> ConfigDict:
     model.remat = "none"
     # Compile one layer and loop over it: compiles faster, may run slower.
     model.scan_layers = False
-    # bert, gpt (configs/gpt.py and configs/finetune/ with model=gpt set it) or elmo
-    # (configs/finetune/ with model=elmo).
+    # bert, or another folder of families/, by its name; configs/NAME.py and
+    # configs/finetune/ with model=NAME set it.
     model.architecture = "bert"
     # Each position sees only those before it. task.objective=ltr sets it, and a run
     # from such weights takes it from them; leave it as it is.
@@ -141,8 +141,7 @@ def _corpus() -> ConfigDict:
     corpus.dev_fraction = 0.005
     # Sentence pairs and the next sentence loss; False: running text, without either.
     corpus.nsp = True
-    # Without pairs: rows of whole sentences that go on in the next document, with a
-    # separator between (Liu et al. 2019); False: each document has rows of its own.
+    # Without pairs: rows of whole sentences of one or more documents (Liu et al. 2019).
     corpus.full_sentences = False
     # Training rows of several sentence pairs that do not see each other, instead of one
     # and padding (Krell et al. 2021); then batch sizes count these rows.

@@ -16,14 +16,7 @@ from bert_jax.registry import FAMILIES
 # What a config file of the user's may add to.
 _ADDED_TO: dict[str, rules.Rule] = {
     "task.name": rules.filled,
-    **{
-        names.field: names.fault
-        for names in (
-            *(registry.FAMILIES, registry.LAYERS, registry.POSITIONS),
-            *(registry.ATTENTIONS, registry.MASKINGS, registry.OBJECTIVES),
-            *(registry.OPTIMIZERS, registry.SCHEDULES),
-        )
-    },
+    **{names.field: names.fault for names in registry.EVERY},
 }
 _TABLE: dict[str, rules.Rule] = {
     **_ADDED_TO,

@@ -8,7 +8,21 @@ import itertools
 from array import array
 from collections.abc import Iterator, Sequence
 
-from bert_jax.data.pairs import Pair, Span
+from bert_jax.data.pairs import Pair, Settings, Span
+
+
+def draw(
+    tokens: Sequence[array],
+    lengths: Sequence[list[int]],
+    wholes: Sequence[int],
+    settings: Settings,
+    mark: int,
+) -> tuple[list[array], Iterator[Pair]]:
+    """A chunk's rows, in place of `pairs.draw`, and the tokens that they are parts of;
+    see `joined` and `rows`."""
+    ids, sizes = joined(tokens, lengths, wholes, mark)
+    longest = settings.max_seq_length - 2  # of a row, its first and last token
+    return [ids], rows(ids, sizes, longest, mark)
 
 
 def joined(

@@ -147,10 +147,8 @@ class _Pairs:
             sorted(str(path) for path in data.folder.glob(f"*-{split}.array_record-*"))
         )
         self._special = tokenization.special_ids(data.tokenizer)
-        vocabulary, kind = (
-            data.tokenizer.get_vocab(),
-            tokenization.kind_of(data.tokenizer),
-        )
+        vocabulary = data.tokenizer.get_vocab()
+        kind = tokenization.kind_of(data.tokenizer)
         self._continuation = np.zeros(len(vocabulary), bool)
         for piece, index in vocabulary.items():
             self._continuation[index] = kind.continues(piece)

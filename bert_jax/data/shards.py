@@ -84,37 +84,24 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
       OSError: the disk is full.
     """
     totals: Counter[str] = Counter()
-    tokens, encoded, lengths, wholes, keys = [], [], [], [], []
-    for number, document in enumerate(chunk.documents):
-        for piece in document:
-            totals["bytes"] += len(piece.text.encode())
-            sentences = corpus.sentences(piece, job.language)
-            found = overlap.keys(sentences)
-            if job.known is not None:
-                kept = np.flatnonzero(~overlap.among(found, job.known))
-                totals["left_out"] += len(sentences) - len(kept)
-                sentences, found = [sentences[i] for i in kept], found[kept]
-            ids, sizes = _encode(job, sentences)
-            if sizes:  # empty if the tokenizer drops every character
-                tokens.append(ids)
-                encoded.append(records.varints(np.frombuffer(ids, np.int32)))
-                lengths.append(sizes)
-                wholes.append(number)
-                keys.append(found)
-                totals.update(pieces=1, sentences=len(sizes), tokens=len(ids))
+    tokens, lengths, wholes, keys = [], [], [], []
+    for number, ids, sizes, found in _tokenized(job, chunk, totals):
+        tokens.append(ids)
+        lengths.append(sizes)
+        wholes.append(number)
+        keys.append(found)
     totals["documents"] = len(set(wholes))
     source_of = [document[0].source for document in chunk.documents]
     if job.by_source:
         totals.update(source_counts.key(source_of[n], "documents") for n in set(wholes))
     rng = random.Random(f"{job.seed} {chunk.split} {chunk.number} pairs")
     drawn = pairs.draw(lengths, rng, job.settings, wholes)
-    if (mark := job.separator) is not None:
+    if job.separator is not None:
         from bert_jax.data import full_sentences
 
-        ids, sizes = full_sentences.joined(tokens, lengths, wholes, mark)
-        tokens, encoded = [ids], [records.varints(np.frombuffer(ids, np.int32))]
-        room = job.settings.max_seq_length - 2  # of a row, its first and last token
-        drawn = full_sentences.rows(ids, sizes, room, mark)
+        given = (tokens, lengths, wholes, job.settings, job.separator)
+        tokens, drawn = full_sentences.draw(*given)
+    encoded = [records.varints(np.frombuffer(ids, np.int32)) for ids in tokens]
     used = array("i")
     missing = [bytearray(b"\1" * len(ids)) for ids in tokens]  # 1: in no pair so far
     # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
@@ -144,6 +131,23 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     counts = np.bincount(used, minlength=job.vocabulary)
     every = np.concatenate([np.zeros(0, np.uint64), *keys])
     return Shard(chunk.split, chunk.number, totals, counts, every)
+
+
+def _tokenized(job: Job, chunk: Chunk, totals: Counter[str]) -> Iterator[tuple]:
+    """Each piece's document, tokens, tokens of each sentence, and sentences' keys."""
+    for number, document in enumerate(chunk.documents):
+        for piece in document:
+            totals["bytes"] += len(piece.text.encode())
+            sentences = corpus.sentences(piece, job.language)
+            found = overlap.keys(sentences)
+            if job.known is not None:
+                kept = np.flatnonzero(~overlap.among(found, job.known))
+                totals["left_out"] += len(sentences) - len(kept)
+                sentences, found = [sentences[i] for i in kept], found[kept]
+            ids, sizes = _encode(job, sentences)
+            if sizes:  # empty if the tokenizer drops every character
+                totals.update(pieces=1, sentences=len(sizes), tokens=len(ids))
+                yield number, ids, sizes, found
 
 
 def _encode(job: Job, sentences: list[str]) -> tuple[array, list[int]]:

@@ -114,7 +114,11 @@ def write(
     np.save(folder / "token_counts.npy", counts)
     with open(folder / "preparation.json", "w", encoding="utf-8") as file:
         json.dump(identity | {"totals": totals}, file, indent=1)
-    total, seconds = totals["train"] + totals["dev"], time.monotonic() - start
+    _report(totals, settings, time.monotonic() - start)
+
+
+def _report(totals: dict, settings: pairs.Settings, seconds: float) -> None:
+    total = totals["train"] + totals["dev"]
     print(
         f"prepared {total['documents']:,} documents, {total['sentences']:,} sentences, "
         f"{total['tokens']:,} tokens: {total['pairs']:,} pairs in {seconds:.1f} s, "
