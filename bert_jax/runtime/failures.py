@@ -5,8 +5,7 @@ from bert_jax.runtime import processes, storage, temporary
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether a library written in Rust gave up: no Exception, and its class has no
-    module to import it from."""
+    """Whether a library in Rust gave up; its class, no Exception, is in no module."""
     return type(error).__name__ == "PanicException"
 
 
@@ -44,7 +43,7 @@ def describe(error: BaseException) -> tuple[int | None, str]:
             return 1, f"another process of this run has ended ({line})"
         case _ if is_panic(error):
             return 2, (
-                f"the tokenizer gave up on a text ({first_line(error)[:200]}); a "
+                f"the tokenizer gave up on a text ({first_line(error)}); a "
                 "regular expression of its tokenizer.json is the cause: use a "
                 "vocab.txt, or a simpler expression"
             )

@@ -221,10 +221,10 @@ class FillMask(Predictor):
 
     def _text(self, ids: list[int]) -> str:
         hidden = {self._special.cls, self._special.sep, self._special.pad}
-        blank = f"{self._kind.before_word}{self.blank}"
-        kept = [i for i in ids if i not in hidden]
-        pieces = (self._tokenizer.id_to_token(i) or "" for i in kept)
-        return self._kind.text(blank if p == self.blank else p for p in pieces)
+        marked = {self._special.mask: f"{self._kind.before_word}{self.blank}"}
+        kept = (i for i in ids if i not in hidden)
+        name = self._tokenizer.id_to_token
+        return self._kind.text(marked.get(i) or name(i) or "" for i in kept)
 
     def _guesses(
         self, outputs: Mapping[str, np.ndarray], index: int, count: int

@@ -221,7 +221,7 @@ def _from_json(path: Path, content: str) -> Tokenizer:
             f"{path}: not a tokenizer.json ({error}); "
             "save it again with `tokenizers`, or use a vocab.txt"
         ) from error
-    checks.growth(path, content)
+    checks.growth(path, tokenizer)
     # This program truncates and pads by itself.
     tokenizer.no_truncation()
     tokenizer.no_padding()

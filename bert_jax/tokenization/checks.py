@@ -29,13 +29,15 @@ def ids(path: Path, tokenizer: Tokenizer) -> None:
         )
 
 
-def growth(path: Path, content: str) -> None:
-    """Raises UserError if a tokenizer.json's rules may make a text far longer.
+def growth(path: Path, tokenizer: Tokenizer) -> None:
+    """Raises UserError if a normalizer's rules may make a text far longer.
 
     A rule that writes a thousand characters for one, three times in a row, would fill
     the memory with the first text.
     """
-    times = math.prod(_written(json.loads(content).get("normalizer")))
+    # The normalizer's part of tokenizer.json; the whole may have megabytes.
+    rules = tokenizer.normalizer
+    times = math.prod(_written(json.loads(rules.__getstate__()))) if rules else 1
     if times > MAX_GROWTH:
         raise UserError(
             f"{path}: its normalizer may make a text {times:,} times as long; the "
@@ -45,8 +47,6 @@ def growth(path: Path, content: str) -> None:
 
 def _written(rule: Any) -> Iterator[int]:
     """Characters that each rule of a normalizer writes for one."""
-    if isinstance(rule, dict):
-        parts = rule.get("content"), rule.get("prepend")
-        yield max(1, *(len(part) for part in parts if isinstance(part, str)), 1)
-        for part in rule.get("normalizers") or ():
-            yield from _written(part)
+    yield max(1, len(rule.get("content", "")), len(rule.get("prepend", "")))
+    for part in rule.get("normalizers", ()):
+        yield from _written(part)

@@ -39,8 +39,9 @@ def async_predict(
         count = len(rows["input_ids"])
         given: Any = rows if count == of else _filled(rows, of)
         if not in_pieces:
-            given = {name: column[own] for name, column in given.items()}
-            given = sharding.place_batch(given, mesh, of)
+            given = sharding.place_batch(
+                {n: x[own] for n, x in given.items()}, mesh, of
+            )
         shapes = tuple((name, column.shape) for name, column in given.items())
         if shapes not in compiled:
             # Kept as compiled: for a call, the mesh need not be activated again.
@@ -87,13 +88,8 @@ def pieces(count: int, tokens: int) -> Iterator[tuple[slice, int]]:
 
 def _filled(rows: Batch, size: int) -> Batch:
     """Repeats the last row."""
-    count = len(rows["input_ids"])
-    return {
-        name: np.pad(
-            column, [(0, size - count)] + [(0, 0)] * (column.ndim - 1), mode="edge"
-        )
-        for name, column in rows.items()
-    }
+    places = np.minimum(np.arange(size), len(rows["input_ids"]) - 1)
+    return {name: column[places] for name, column in rows.items()}
 
 
 def _joined(outputs: list[Outputs]) -> Outputs:
