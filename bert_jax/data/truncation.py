@@ -3,15 +3,21 @@
 MODES = ("head", "tail", "head_tail")  # of a single text
 
 
-def pair_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
+def pair_lengths(
+    first: int, second: int, limit: int, odd_to_longer: bool = False
+) -> tuple[int, int]:
     """The number of pieces of two texts that remain after truncation.
 
     The longer one loses its last piece until both fit; if they are equally long, the
     second does (run_classifier.py, _truncate_seq_pair).
+
+    Args:
+      odd_to_longer: see `Kind`.
     """
     if first + second <= limit:
         return first, second
-    first = min(first, max(limit - second, limit - limit // 2))
+    half = limit // 2 if odd_to_longer and first <= second else limit - limit // 2
+    first = min(first, max(limit - second, half))
     return first, limit - first
 
 

@@ -71,7 +71,8 @@ class Extractor(Predictor):
         self._special = tokenization.special_ids(tokenizer)
         self._last = tokenization.last_id(tokenizer)
         self._between = tokenization.between(tokenizer)
-        self._space = tokenization.kind_of(tokenizer).before_word
+        self._kind = tokenization.kind_of(tokenizer)
+        self._space = self._kind.before_word
         self._pieces = tokenization.pieces_of(tokenizer)
         self._cut = self._empty = 0
 
@@ -142,7 +143,8 @@ class Extractor(Predictor):
             if len(lengths) == 1:
                 lengths = [room]
             else:
-                lengths = list(truncation.pair_lengths(lengths[0], lengths[1], room))
+                odd = self._kind.odd_to_longer
+                lengths = list(truncation.pair_lengths(*lengths, room, odd))
         return self._parsed(texts, lengths)
 
     @staticmethod

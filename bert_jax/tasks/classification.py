@@ -83,6 +83,7 @@ class Classification(SharedRows[TextExample, np.ndarray]):
         self.loss_name = f"{self.kind}_loss"
         self._last = tokenization.last_id(self.tokenizer)
         self._between = tokenization.between(self.tokenizer)
+        self._odd_to_longer = tokenization.kind_of(self.tokenizer).odd_to_longer
 
     @property
     def score_names(self) -> tuple[str, ...]:
@@ -248,7 +249,9 @@ class Classification(SharedRows[TextExample, np.ndarray]):
         if len(a) + len(b) > room:
             self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
             if b:
-                first, second = truncation.pair_lengths(len(a), len(b), room)
+                first, second = truncation.pair_lengths(
+                    len(a), len(b), room, self._odd_to_longer
+                )
                 a, b = a[:first], b[:second]
             else:
                 a = truncation.truncated(a, room, self.truncation)

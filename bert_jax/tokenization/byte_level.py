@@ -50,6 +50,7 @@ class ByteLevel(Kind):
 
     files = (merges.VOCABULARY, merges.MERGES)
     before_word = " "
+    odd_to_longer = True  # `tokenizers`, utils/truncation.rs: longest_first
 
     def __init__(self, marks: Marks):
         self._marks, self.unknown = marks, marks.unk
@@ -192,6 +193,18 @@ class ByteLevel(Kind):
 
 
 ANGLED, BRACKETED = map(ByteLevel, MARKS)
+
+
+def before_words(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that itself puts a space before a text that has none, and before each word
+    where a text comes in words, as `tasks.ner` reads them.
+
+    A pre-tokenizer that cuts words in more than one step stays as it is.
+    """
+    form = json.loads(tokenizer.to_str())
+    if form["pre_tokenizer"]["type"] == "ByteLevel":
+        form["pre_tokenizer"]["add_prefix_space"] = True
+    return Tokenizer.from_str(json.dumps(form))
 
 
 def _build(

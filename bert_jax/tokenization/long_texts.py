@@ -64,6 +64,11 @@ class LongTexts:
         found = [x for x in [*_of("Mn", "Cc", "Cf"), "\ufffd"] if not self._normal(x)]
         return re.compile(f"[{re.escape(''.join(found))}]+" if found else "(?!)")
 
+    @functools.cached_property
+    def _longest(self) -> int:
+        """Characters of the longest piece."""
+        return max(map(len, tokenization.pieces_of(self._tokenizer)))
+
     def _normal(self, text: str) -> str:
         rules = self._tokenizer.normalizer
         return text if rules is None else rules.normalize_str(text)
@@ -112,7 +117,7 @@ class LongTexts:
         """The beginning with more than `enough` pieces, and whether it has them all."""
         kept: list[str] = []
         pieces = 0
-        for part in self._parts(text):
+        for part in self._parts(text, enough):
             if pieces > enough:
                 return "".join(kept), False
             kept.append(part)
@@ -125,21 +130,24 @@ class LongTexts:
             begin = max(0, len(text) - size)
             if begin and (found := self._begins.search(text, begin)):
                 begin = found.start()
-            kept = list(self._parts(text[begin:]))
+            kept = list(self._parts(text[begin:], enough))
             if not begin or sum(map(self._count, kept)) > enough:
                 return "".join(kept)
             size *= 4
 
-    def _parts(self, text: str) -> Iterator[str]:
-        """The text in parts of about PART characters; each begins a word."""
+    def _parts(self, text: str, enough: int) -> Iterator[str]:
+        """The text in parts of about PART characters; each begins a word. Of so long a
+        word there are `enough` pieces."""
         begin = 0
         while begin < len(text):
             end = self._end(text, begin)
             part, begin = text[begin:end], end
             if len(part) > 2 * PART:  # a word
                 part = self._removed.sub("", part)
-                rest = part[-PART:] if self._keeps_spaces else part[PART : 2 * PART]
-                part = part[:PART] + rest
+                if not self._keeps_spaces:
+                    part = part[: 2 * PART]
+                elif len(part) > 2 * (most := max(PART, enough * self._longest)):
+                    part = part[:most] + part[-most:]
             if self._keeps_spaces or not part.isspace():
                 yield part
 

@@ -16,6 +16,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import untrusted
+from bert_jax.tokenization import byte_level
 from families.modernbert.fields import RULES
 from families.modernbert.layout import ARCHITECTURES, PREFIX, parameters
 
@@ -181,5 +182,7 @@ def tokenizer_fields(
 ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
     """As `bert.tokenizer_fields`."""
     ids = tokenization.special_ids(tokenizer)._asdict()
+    if "token_classification" in ARCHITECTURES[weights.architecture]:
+        tokenizer = byte_level.before_words(tokenizer)
     special = {f"{k}_token": tokenizer.id_to_token(i) or "" for k, i in ids.items()}
     return tokenizer, {"model_input_names": ["input_ids", "attention_mask"]}, special

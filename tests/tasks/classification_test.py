@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from micro import initial_params
 from sklearn import metrics
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bert_jax.data import truncation
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import Classification, TextExample
 from bert_jax.tasks.pretraining import Pretraining
+from bert_jax.tokenization.byte_level import ByteLevel
 from configs import base
 from configs.finetune import common
 
@@ -127,6 +129,17 @@ def test_pairs_are_cut_as_google_does(first, second, limit):
     while sum(expected) > limit:
         expected[0 if expected[0] > expected[1] else 1] -= 1
     assert truncation.pair_lengths(first, second, limit) == tuple(expected)
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(2, 50))
+def test_pairs_of_byte_level_pieces_are_cut_as_tokenizers_does(first, second, limit):
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.enable_truncation(limit, strategy="longest_first")
+    kept = tokenizer.encode("a " * first, "b " * second).ids
+    own = ByteLevel.odd_to_longer
+    found = truncation.pair_lengths(first, second, limit, own)
+    assert found == (kept.count(0), kept.count(1))
 
 
 def loss(task, logits, labels):

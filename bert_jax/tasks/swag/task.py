@@ -171,6 +171,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
         between = self.between
         longest = self.config.task.max_seq_length - len(between) - 2
         last = tokenization.last_id(self.tokenizer)
+        odd = tokenization.kind_of(self.tokenizer).odd_to_longer
         sequences = []
         for a, b in pairs:
             if not b:
@@ -179,7 +180,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
                 self.notices[
                     f"{split}: endings cut, with their context, to max_seq_length"
                 ] += 1
-            first, second = truncation.pair_lengths(len(a), len(b), longest)
+            first, second = truncation.pair_lengths(len(a), len(b), longest, odd)
             ids = [self.special.cls, *a[:first], *between, *b[:second]]
             sequences.append(([*ids, last], first + 2))
         length = max(len(ids) for ids, _ in sequences)
