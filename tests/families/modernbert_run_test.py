@@ -102,6 +102,13 @@ def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
     gold = [json.loads(x)["label"] for x in (finetuned / "dev.jsonl").open()]
     accuracy = np.mean([r["label"] == g for r, g in zip(rows, gold, strict=True)])
     assert accuracy == metrics.read(finetuned / "run", "dev")[-1]["accuracy"] > 0.9
+    asked = [{k: row[k] for k in ("text", "text_b")} for row in rows]
+    with runs.served(finetuned / "run") as (address, process):
+        answers = runs.ask(f"{address}/predict", json.dumps(asked).encode())
+        process.send_signal(15)
+        finish(process, 143)
+    for row, other in zip(rows, answers, strict=True):
+        assert row["scores"] == pytest.approx(other["scores"], abs=1e-5)
     here("--mode=evaluate", at)
     here("--mode=predict", at, source, f"--output={tmp_path / 'o.jsonl'}", kept)
     assert (tmp_path / "kept.safetensors").exists()
@@ -115,6 +122,5 @@ def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
     assert fields["architectures"] == ["ModernBertForSequenceClassification"]
     assert fields["classifier_pooling"] == "mean"
     again = bert_jax.load(tmp_path / "model")
-    pairs = [{k: r[k] for k in ("text", "text_b")} for r in rows]
-    for row, other in zip(rows, again.predict(pairs), strict=True):
+    for row, other in zip(rows, again.predict(asked), strict=True):
         assert row["scores"] == pytest.approx(other["scores"], abs=1e-5)
