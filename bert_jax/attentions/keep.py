@@ -54,9 +54,9 @@ class WithAttentions(Predictor):
         self._inner = predictor
         # A kernel keeps no probabilities; the answers still come from it. A user's own
         # attention computes others than einsum.
-        own = "einsum" if config.attention in KERNELS else config.attention
-        self._attention = own
-        keeping = dataclasses.replace(config, attention=own, remat="none")
+        attention = "einsum" if config.attention in KERNELS else config.attention
+        self._attention = attention
+        keeping = dataclasses.replace(config, attention=attention, remat="none")
         self._bert = FAMILIES[config.architecture].trunk(keeping)
         self._rows = 0  # encoded so far
 
@@ -133,9 +133,9 @@ def keeping(
 
     def submit_and_keep(batch: Batch) -> Callable[[], Outputs]:
         outputs = submit(batch)()
-        found = {name: outputs.pop(name) for name in _KEPT}
-        places, probabilities = found[_PLACES], found[_PROBABILITIES]
-        ids, mask, segments = (found[f"attentions/{name}"] for name in _INPUTS)
+        kept = {name: outputs.pop(name) for name in _KEPT}
+        places, probabilities = kept[_PLACES], kept[_PROBABILITIES]
+        ids, mask, segments = (kept[f"attentions/{name}"] for name in _INPUTS)
         choices = math.prod(ids.shape[1:-1])
         for index, (row, part) in enumerate(places):
             for choice in np.ndindex(ids.shape[1:-1]):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.convert import config as theirs
+from bert_jax.convert import config as config_json
 from bert_jax.convert import layout, reading
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -117,7 +117,9 @@ def weights_of(
 
 def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
     """The model's sizes; raises UserError if they are wrong or not supported."""
-    return theirs.bert_config(dict(fields), folder / "config.json", type_vocab_size=2)
+    return config_json.bert_config(
+        dict(fields), folder / "config.json", type_vocab_size=2
+    )
 
 
 def named(
@@ -130,13 +132,13 @@ def named(
       default: where it names none.
     """
     named = fields.get("architectures") or [default]
-    found = named[0] if isinstance(named, list) else named
-    if not isinstance(found, str) or found not in known:
+    architecture = named[0] if isinstance(named, list) else named
+    if not isinstance(architecture, str) or architecture not in known:
         raise UserError(
-            f"{path}: architecture {untrusted.shown(found)} is not supported; "
+            f"{path}: architecture {untrusted.shown(architecture)} is not supported; "
             f"supported are {', '.join(known)}"
         )
-    return found
+    return architecture
 
 
 def _architecture(fields: Mapping[str, Any], path: Path) -> str:
@@ -207,7 +209,7 @@ def config_fields(weights: layout.Weights) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "architectures": [weights.architecture],
         "model_type": "bert",
-        **{name: getattr(config, name) for name in theirs.FIELDS},
+        **{name: getattr(config, name) for name in config_json.FIELDS},
         "hidden_act": _ACTIVATIONS[config.hidden_act],
         "position_embedding_type": "absolute",
         "tie_word_embeddings": "decoder" not in weights.params,

@@ -134,10 +134,10 @@ def _prefix(folder: Path) -> Path:
         released = [p for p in indices if p.name == "bert_model.ckpt.index"]
         indices = released or indices
     if len(indices) != 1:
-        found = ", ".join(path.name for path in indices) or "none"
+        names = ", ".join(path.name for path in indices) or "none"
         raise UserError(
             f"{folder}: one checkpoint is required, bert_model.ckpt.index; found "
-            f"{found}"
+            f"{names}"
         )
     prefix = indices[0].with_suffix("")
     shards = sorted(folder.glob(f"{prefix.name}.data-*"))

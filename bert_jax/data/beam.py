@@ -78,9 +78,9 @@ class Runner(NamedTuple):
             ) from error
 
     def parsed(self) -> PipelineOptions:
-        found = PipelineOptions(list(self.options))
-        if found.view_as(DirectOptions).direct_num_workers == 1:
-            return found
+        options = PipelineOptions(list(self.options))
+        if options.view_as(DirectOptions).direct_num_workers == 1:
+            return options
         # Beam's own default, in_memory, would run them one after the other.
         mode = "--direct_running_mode=multi_processing"
         return PipelineOptions([mode, *self.options])
@@ -186,19 +186,19 @@ def _wait(
         if process.exitcode is None or path.exists():
             continue
         try:
-            found = messages.recv()
+            message = messages.recv()
         except EOFError:
-            found = "its process died, perhaps because memory ran out"
-        if not found:
-            found = f"it ended without {path}: the workers must share this folder"
-        if error := disk_error(found):
+            message = "its process died, perhaps because memory ran out"
+        if not message:
+            message = f"it ended without {path}: the workers must share this folder"
+        if error := disk_error(message):
             raise error
         with tempfile.NamedTemporaryFile(
             prefix="bert_jax_beam_", suffix=".log", delete=False
         ) as log:
             log.write((path.parent / "log").read_bytes())
         raise UserError(
-            f"{_FIELD}={runner.name}: {found}; nothing half-written stays: run the "
+            f"{_FIELD}={runner.name}: {message}; nothing half-written stays: run the "
             f"same command again (Beam's messages: {log.name})"
         )
 

@@ -145,14 +145,6 @@ def _reader(source: str) -> Callable[[str, Sequence[str]], Numbered]:
     )
 
 
-def _read_csv(path: str, numbers: Sequence[str]) -> Numbered:
-    return _named(path, _csv_rows(path), numbers)
-
-
-def _read_tsv(path: str, numbers: Sequence[str]) -> Numbered:
-    return _named(path, _tsv_rows(path), numbers)
-
-
 def _named(
     path: str, rows: Iterable[tuple[int, list[str]]], numbers: Sequence[str]
 ) -> Numbered:
@@ -241,7 +233,11 @@ def _read_json_lines(path: str, numbers: Sequence[str]) -> Numbered:
         yield number, fields
 
 
-_READERS = {".csv": _read_csv, ".tsv": _read_tsv, ".jsonl": _read_json_lines}
+_READERS: dict[str, Callable[[str, Sequence[str]], Numbered]] = {
+    ".csv": lambda path, numbers: _named(path, _csv_rows(path), numbers),
+    ".tsv": lambda path, numbers: _named(path, _tsv_rows(path), numbers),
+    ".jsonl": _read_json_lines,
+}
 
 
 def _read_tfds(source: str, numbers: Sequence[str]) -> Numbered:
@@ -253,9 +249,9 @@ def _read_tfds(source: str, numbers: Sequence[str]) -> Numbered:
         )
     from bert_jax.data.sources import tfds as tfds_source
 
-    found = tfds_source.prepared(name)
-    features = found.info.features
-    for number, example in enumerate(tfds_source.examples(name, found, split), 1):
+    builder = tfds_source.prepared(name)
+    features = builder.info.features
+    for number, example in enumerate(tfds_source.examples(name, builder, split), 1):
         try:
             row = {k: _plain(features[k], value) for k, value in example.items()}
         except UnicodeDecodeError as error:

@@ -134,8 +134,8 @@ class Extractor(Predictor):
             if row.get("text_b") is not None:
                 raise ValueError('"text_b" goes with "text", not with "words"')
         else:
-            given = [row["text"], row.get("text_b")]
-            texts = [self._of_text(text, name) for text, name in _present(given)]
+            both = [row["text"], row.get("text_b")]
+            texts = [self._of_text(text, name) for text, name in _present(both)]
         room = self._positions - 2 - len(self._between) * (len(texts) - 1)
         lengths = [len(text.ids) for text in texts]
         if sum(lengths) > room:
@@ -222,16 +222,16 @@ class Extractor(Predictor):
         batches = [self._features([parsed[i] for i in group]) for group in groups]
 
         def answers(outputs: Sequence[Outputs]) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = [{} for _ in parsed]
-            for group, given in zip(groups, outputs, strict=True):
-                for vectors, index in zip(given["vectors"], group, strict=True):
+            results: list[dict[str, Any]] = [{} for _ in parsed]
+            for group, batch_outputs in zip(groups, outputs, strict=True):
+                for vectors, index in zip(batch_outputs["vectors"], group, strict=True):
                     row = parsed[index]
-                    found[index] = {
+                    results[index] = {
                         "names": row.names,
                         "ids": row.ids if self.vectors == "pieces" else [],
                         "vectors": vectors[: len(row.names)],
                     }
-            return found
+            return results
 
         return PredictionBatches(batches, answers)
 
@@ -265,16 +265,18 @@ class Extractor(Predictor):
         chosen = [states[place].astype(jnp.float32) for place in self._places]
         match self.combine:
             case "none":
-                found = jnp.stack(chosen, axis=2)
+                combined = jnp.stack(chosen, axis=2)
             case "concatenated":
-                found = jnp.concatenate(chosen, axis=2)
+                combined = jnp.concatenate(chosen, axis=2)
             case "sum" | "mean":
-                found = sum(chosen[1:], chosen[0])
-                found = found / len(chosen) if self.combine == "mean" else found
+                combined = sum(chosen[1:], chosen[0])
+                combined = (
+                    combined / len(chosen) if self.combine == "mean" else combined
+                )
         if self.vectors == "pieces":
-            return {"vectors": found}
+            return {"vectors": combined}
         count = 1 if self.of_whole_rows else batch["owners"].shape[1]
-        return {"vectors": means(found, batch["owners"], count)}
+        return {"vectors": means(combined, batch["owners"], count)}
 
     def states(
         self, params: Any, batch: Mapping[str, Array]

@@ -94,8 +94,8 @@ class BertWithHeads(nn.Module):
                 outputs[name] = self._masked_lm(bert, encoded)
                 continue
             if head in HEADS:
-                own = HEADS[head](self.config, self.labels, name=head)
-                outputs |= own(encoded, mask, keys[1])
+                module = HEADS[head](self.config, self.labels, name=head)
+                outputs |= module(encoded, mask, keys[1])
                 continue
             rows = input_ids.shape[:-1]
             logits = self._linear(bert, head, encoded, keys[1], rows)
@@ -105,8 +105,8 @@ class BertWithHeads(nn.Module):
     @staticmethod
     def uses_pooler(head: str) -> bool:
         """Whether a head is computed from the pooled [CLS]; one of your own may be."""
-        own = head in LINEAR_HEADS and LINEAR_HEADS[head][0] == "pooled"
-        return own or head in HEADS
+        reads_pooled = head in LINEAR_HEADS and LINEAR_HEADS[head][0] == "pooled"
+        return reads_pooled or head in HEADS
 
     def _masked_lm(self, bert: nn.Module, encoded: Encoded) -> Float[Array, "..."]:
         matrix = bert.embeddings.word_embeddings.table

@@ -159,9 +159,8 @@ class SelfAttention(nn.Module):
         if (turned := positions.of(config).turned) is not None:
             query, keys = turned(config, query, keys, seen.positions)
         rate = config.attention_probs_dropout_prob
-        given = (query, keys, value, seen, rate, key, config.causal)
         attend = ATTENTIONS.of(config.attention)
-        mixed, probs = attend(*given)
+        mixed, probs = attend(query, keys, value, seen, rate, key, config.causal)
         if probs is not None:
             self.sow("intermediates", "probabilities", probs)  # kept where asked for
         out_of_heads = ("heads", "head_dim", "embed")

@@ -39,10 +39,10 @@ def _of_few(
 ) -> Float[Array, "batch length hidden"]:
     """Looks up ids in a table of a few rows: its gradient is a sum for each row, where
     a gather's would add every token's vector to the same few places."""
-    found = jnp.broadcast_to(table[0], (*ids.shape, table.shape[1]))
+    vectors = jnp.broadcast_to(table[0], (*ids.shape, table.shape[1]))
     for index in range(1, len(table)):
-        found = jnp.where((ids == index)[:, :, None], table[index], found)
-    return found
+        vectors = jnp.where((ids == index)[:, :, None], table[index], vectors)
+    return vectors
 
 
 class Embeddings(nn.Module):
@@ -160,7 +160,7 @@ class Encoder(nn.Module):
                 hidden, _ = one(hidden, index, seen, key)
                 outputs.append(hidden)
         if kind.after is not None:
-            hidden = kind.after(config, name="after")(hidden)
+            hidden = kind.after(config, name="final_layer_norm")(hidden)
             outputs = [*outputs[:-1], hidden]
         return hidden, outputs
 

@@ -93,8 +93,8 @@ class Dense(nn.Module):
         else:
             bias = jnp.zeros(self.features)  # a constant that XLA leaves out
         x = x.astype(jnp.float32 if self.logits else dtype)
-        found = linear(self.names, x, jnp.asarray(kernel), bias)
-        return checkpoint_name(found, PRODUCT)
+        outputs = linear(self.names, x, jnp.asarray(kernel), bias)
+        return checkpoint_name(outputs, PRODUCT)
 
 
 class Embedding(nn.Module):

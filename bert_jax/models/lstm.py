@@ -84,9 +84,9 @@ def _run(
         goes_on = ~ordered.transpose(2, 0, 1)[..., None]
 
     def step(
-        state: tuple[Array, Array], given: tuple[Array, Array, Array | None]
+        state: tuple[Array, Array], inputs: tuple[Array, Array, Array | None]
     ) -> tuple:
-        gates, is_token, goes_on = given
+        gates, is_token, goes_on = inputs
         if goes_on is not None:
             state = (state[0] * goes_on, state[1] * goes_on)
         hidden, cell = state

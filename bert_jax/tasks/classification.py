@@ -228,12 +228,12 @@ class Classification(SharedRows[TextExample, np.ndarray]):
             return {"score": float(answer[0])}
         logits = answer.astype(np.float64)
         shares = softmax if self.kind == "classification" else sigmoid
-        given = dict(zip(self.labels, shares(logits).tolist(), strict=True))
+        probabilities = dict(zip(self.labels, shares(logits).tolist(), strict=True))
         guess = self.guess(answer)
         if isinstance(guess, tuple):
             names = [name for name, g in zip(self.labels, guess, strict=True) if g]
-            return {"labels": names, "scores": given}
-        return {"label": self.labels[int(guess)], "scores": given}
+            return {"labels": names, "scores": probabilities}
+        return {"label": self.labels[int(guess)], "scores": probabilities}
 
     def _pieces(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """The ids of each text's pieces."""

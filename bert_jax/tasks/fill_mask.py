@@ -97,9 +97,9 @@ class FillMask(Predictor):
 
         def answers(outputs: Sequence[Outputs]) -> list[Row]:
             results: list[Row] = [{} for _ in parsed]
-            for group, given in zip(groups, outputs, strict=True):
+            for group, batch_outputs in zip(groups, outputs, strict=True):
                 for place, index in enumerate(group):
-                    results[index] = self._answer(parsed[index], given, place)
+                    results[index] = self._answer(parsed[index], batch_outputs, place)
             return results
 
         places = [[(int(index), 0) for index in group] for group in groups]

@@ -226,8 +226,8 @@ class Finetuning(Task, Generic[Example, Answer]):
         key: Key[Array, ""] | None = None,
     ) -> dict[str, Array]:
         """The head's logits for a batch, float32."""
-        given = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
-        outputs = self.model.apply({"params": params}, *given, key)
+        inputs = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
+        outputs = self.model.apply({"params": params}, *inputs, key)
         assert isinstance(outputs, dict)
         return {k: v for k, v in outputs.items() if k.endswith("logits")}
 

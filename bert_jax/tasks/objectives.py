@@ -35,8 +35,8 @@ def targets(batch: Mapping[str, Array]) -> Targets:
         return Targets(batch["masked_lm_ids"], batch["masked_lm_weights"])
     real = batch["input_mask"][:, 1:]
     if "sequence_ids" in batch:
-        own = batch["sequence_ids"]
-        real = real * (own[:, 1:] == own[:, :-1])
+        sequences = batch["sequence_ids"]
+        real = real * (sequences[:, 1:] == sequences[:, :-1])
     return Targets(batch["input_ids"][:, 1:], real.astype(jnp.float32))
 
 
@@ -144,14 +144,14 @@ def of_pieces(
       unigrams: the log of each piece's share of the training text.
     """
     logits, (ids, weights) = outputs[f"{prefix}_logits"], targets(batch)
-    found = {
+    values = {
         f"{prefix}_loss": cross_entropy(logits, ids),
         f"{prefix}_accuracy": jnp.argmax(logits, axis=-1) == ids,
         "unigram_loss": -unigrams[ids],
         "unigram_accuracy": ids == jnp.argmax(unigrams),
     }
     total = jnp.sum(weights)
-    return {name: (jnp.sum(weights * each), total) for name, each in found.items()}
+    return {name: (jnp.sum(weights * each), total) for name, each in values.items()}
 
 
 @dataclasses.dataclass(frozen=True)

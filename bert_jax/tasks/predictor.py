@@ -59,11 +59,13 @@ class TaskPredictor(Predictor):
         ]
 
         def answers(outputs: Sequence[Outputs]) -> list[dict[str, Any]]:
-            found: list[Outputs] = [{} for _ in features]
-            for indices, given in zip(groups, outputs, strict=True):
+            by_feature: list[Outputs] = [{} for _ in features]
+            for indices, batch_outputs in zip(groups, outputs, strict=True):
                 for row, index in enumerate(indices):
-                    found[index] = {name: rows[row] for name, rows in given.items()}
-            each = task.answers(parsed, features, found)
+                    by_feature[index] = {
+                        name: rows[row] for name, rows in batch_outputs.items()
+                    }
+            each = task.answers(parsed, features, by_feature)
             return [task.result(e, a) for e, a in zip(parsed, each, strict=True)]
 
         places = [[windows[index] for index in indices] for indices in groups]
@@ -76,8 +78,8 @@ class TaskPredictor(Predictor):
 def _windows(features: Sequence[Feature]) -> list[tuple[int, int]]:
     """Each feature's example, and which of that example's features it is."""
     seen: Counter[int] = Counter()
-    found = []
+    windows = []
     for feature in features:
-        found.append((feature.example, seen[feature.example]))
+        windows.append((feature.example, seen[feature.example]))
         seen[feature.example] += 1
-    return found
+    return windows

@@ -51,11 +51,11 @@ class Pretraining(Task):
             that does not fit the rest.
         """
         super().__init__(config)
-        given = tokenizer or tokenization.of_config(config)
-        self._given = given
+        vocabulary = tokenizer or tokenization.of_config(config)
+        self._vocabulary = vocabulary
         pieces = config.tokenizer.vocab_size  # of a tokenizer yet to be trained
-        if given is not None:
-            pieces = given.get_vocab_size()
+        if vocabulary is not None:
+            pieces = vocabulary.get_vocab_size()
         kind = OBJECTIVES.of(config.task.objective)
         self.model_config = dataclasses.replace(
             BertConfig.create(config.model, pieces), causal=kind.causal
@@ -99,7 +99,7 @@ class Pretraining(Task):
     def _data(self) -> Any:  # a RunData
         from bert_jax.data.run_data import RunData
 
-        return RunData(self.config, self._given)
+        return RunData(self.config, self._vocabulary)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -108,7 +108,7 @@ class Pretraining(Task):
         Raises:
           UserError: it has more pieces than the model has embeddings.
         """
-        tokenizer = self._given or self._data.tokenizer
+        tokenizer = self._vocabulary or self._data.tokenizer
         pieces = tokenizer.get_vocab_size()
         if pieces > self.model_config.vocab_size:
             raise UserError(
@@ -121,11 +121,11 @@ class Pretraining(Task):
         """Prepares every phase's data; the vocabulary's fit is the first phase's."""
         from bert_jax.data.report import summary as preparation_report
 
-        found = self._data.all()
+        datasets = self._data.all()
         return Data(
             self._data.fit(),
             record=self._data.record(),
-            folders=tuple(str(data.folder) for data in found),
+            folders=tuple(str(data.folder) for data in datasets),
             report=preparation_report.text,
             notes=tuple(self._data.mix()),
         )
@@ -190,11 +190,13 @@ class Pretraining(Task):
 
     def phases(self) -> list[Phase]:
         """The config's phases."""
-        found = []
-        for own in phases.phases(self.config):
-            shapes = batch_shapes.shapes(self.config, own)
-            found.append(Phase(own.first_step, own.end_step, own.micro_batches, shapes))
-        return found
+        schedule = []
+        for fields in phases.phases(self.config):
+            shapes = batch_shapes.shapes(self.config, fields)
+            schedule.append(
+                Phase(fields.first_step, fields.end_step, fields.micro_batches, shapes)
+            )
+        return schedule
 
     def loss(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None

@@ -58,8 +58,8 @@ class SharedRows(Finetuning[Example, Answer]):
         packed = Packed.of(batch)
         if packed is None:
             return super().logits(params, batch, key)
-        given = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
-        outputs = self.model.apply({"params": params}, *given, key, packed)
+        inputs = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
+        outputs = self.model.apply({"params": params}, *inputs, key, packed)
         assert isinstance(outputs, dict)
         logits = outputs["logits"]
         assert isinstance(logits, Array)

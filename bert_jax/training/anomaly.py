@@ -105,11 +105,11 @@ class Unless:
 
     def stored(self, new: Any, old: Any) -> Any:
         """The same for moments that an update uses: a CPU computes them only once."""
-        found = jax.lax.platform_dependent(
+        moments = jax.lax.platform_dependent(
             self(new, old), cpu=jax.lax.optimization_barrier, default=lambda x: x
         )
-        self._chosen |= {id(leaf): leaf for leaf in jax.tree.leaves(found)}
-        return found
+        self._chosen |= {id(leaf): leaf for leaf in jax.tree.leaves(moments)}
+        return moments
 
 
 def _is_float(x: Array) -> bool:

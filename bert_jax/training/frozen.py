@@ -90,9 +90,9 @@ def _check(params: Any, prefixes: Collection[str]) -> None:
 
 def _listed(paths: list[str]) -> str:
     """The parts, two steps deep."""
-    found = list(dict.fromkeys("/".join(path.split("/")[:2]) for path in paths))
-    more = ", ..." if len(found) > _NAMED else ""
-    return ", ".join(found[:_NAMED]) + more
+    parts = list(dict.fromkeys("/".join(path.split("/")[:2]) for path in paths))
+    more = ", ..." if len(parts) > _NAMED else ""
+    return ", ".join(parts[:_NAMED]) + more
 
 
 def _name(path: tuple) -> str:

@@ -20,7 +20,7 @@ from bert_jax.training import anomaly, frozen, rates
 
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
 # stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
-NOT_DECAYED = re.compile("LayerNorm|layer_norm|after/scale|bias")
+NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
 
 
 def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:

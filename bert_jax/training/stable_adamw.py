@@ -50,9 +50,9 @@ def stable_adamw(
 
         def step(gradient: Array, m: Array, v: Array, param: Array, d: bool) -> Array:
             ratio = jnp.mean(gradient**2 / jnp.maximum(v, eps**2))
-            own = rate / jnp.maximum(1.0, jnp.sqrt(ratio))
+            parameter_rate = rate / jnp.maximum(1.0, jnp.sqrt(ratio))
             decay = optimizer.weight_decay * param if d else 0.0
-            return -own * (m / (jnp.sqrt(v) + eps) + decay)
+            return -parameter_rate * (m / (jnp.sqrt(v) + eps) + decay)
 
         steps = jax.tree.map(step, updates, mu, nu, params, decays)
         return steps, _State(count, mu, nu)

@@ -160,7 +160,7 @@ def read(workdir: Path, split: str) -> list[dict[str, int | float]]:
 
 def _lines_until(path: Path, last: int | float) -> dict[bytes, dict[str, Any]]:
     """The complete lines up to step `last`, raw and parsed."""
-    found = {}
+    records = {}
     require_file(path)
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else ()
     for number, line in enumerate(lines, start=1):
@@ -176,8 +176,8 @@ def _lines_until(path: Path, last: int | float) -> dict[bytes, dict[str, Any]]:
                 "numbers); remove this line"
             )
         if line.endswith(b"\n") and values["step"] <= last:
-            found[line] = values
-    return found
+            records[line] = values
+    return records
 
 
 def _is_record(values: Any) -> bool:

@@ -42,9 +42,9 @@ class Inference(nn.Module):
         size, layers = system.lstm_size, system.lstm_layers
         x = text_dropout(x, marks.second, system.dropout, keys[0])
         first = BiLstm(size, layers, system.lstm_dropout, name="bilstm")
-        own = first(x, mask, keys[0], marks.fresh)
-        other = attended(own, marks)
-        y = jnp.concatenate([own, other, own - other, own * other], axis=-1)
+        encoded = first(x, mask, keys[0], marks.fresh)
+        other = attended(encoded, marks)
+        y = jnp.concatenate([encoded, other, encoded - other, encoded * other], axis=-1)
         y = nn.relu(_linear(size, "projection")(y))
         y = text_dropout(y, marks.second, system.dropout, keys[1])
         return BiLstm(size, name="modeling")(y, mask, None, marks.fresh)
@@ -72,7 +72,7 @@ class Scorer(nn.Module):
         system = self.system
         keys = (None,) * 2 if key is None else tuple(jax.random.split(key))
         pooled = [
-            pool(x, own) for own in marks.texts() for pool in (mean_pool, max_pool)
+            pool(x, words) for words in marks.texts() for pool in (mean_pool, max_pool)
         ]
         y = dropout(jnp.concatenate(pooled, axis=-1), system.dropout, keys[0])
         if system.classifier_size:

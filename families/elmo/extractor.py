@@ -66,9 +66,9 @@ class ElmoExtractor(Extractor):
         else:
             if not isinstance(row["text"], str):
                 raise ValueError('"text" is not a string')
-            found = self._words.encode(row["text"])
-            words = found.tokens
-            names = [row["text"][start:end] for start, end in found.offsets]
+            encoding = self._words.encode(row["text"])
+            words = encoding.tokens
+            names = [row["text"][start:end] for start, end in encoding.offsets]
             if self._words.is_full:  # the numbers of words are not used here
                 self._words.forget()
         owners = [NONE, *range(len(words)), NONE]
@@ -93,7 +93,7 @@ class ElmoExtractor(Extractor):
         self, params: Any, batch: Mapping[str, Array]
     ) -> Sequence[Float[Array, "batch length both"]]:
         """The words' vectors, twice, and each layer's outputs in both directions."""
-        found, _ = self._model.apply(
+        layers, _ = self._model.apply(
             {"params": params["elmo"]}, batch["characters"], method="layers"
         )
-        return [found[:, layer] for layer in range(found.shape[1])]
+        return [layers[:, layer] for layer in range(layers.shape[1])]

@@ -49,9 +49,9 @@ class ElmoFinetuning(Finetuning[Any, Any]):
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         _refuse(config, self.systems)
-        own = tokenizer or rows.rule(config)
-        self.words = rows.Words(own, config.task.max_characters)
-        super().__init__(config, own)
+        rule = tokenizer or rows.rule(config)
+        self.words = rows.Words(rule, config.task.max_characters)
+        super().__init__(config, rule)
 
     @property
     def pairs(self) -> bool:
@@ -113,21 +113,21 @@ class ElmoFinetuning(Finetuning[Any, Any]):
         """The head's outputs."""
         columns = ("characters", "input_ids", "input_mask", "segment_ids")
         inputs = (batch[name] for name in columns)
-        found = self.model.apply({"params": params}, *inputs, key)
-        assert isinstance(found, dict)
-        return found
+        outputs = self.model.apply({"params": params}, *inputs, key)
+        assert isinstance(outputs, dict)
+        return outputs
 
     def tokenize(self, texts: Sequence[str]) -> list[Any]:
         """Each text's words with their offsets, as `tokenizers.Encoding` has them."""
-        found = [self.words.encode(text) for text in texts]
+        encodings = [self.words.encode(text) for text in texts]
         self._count_cut()
-        return found
+        return encodings
 
     def word_ids(self, words: Sequence[str]) -> list[int]:
         """The numbers of words that are cut already."""
-        found = self.words.ids(words)
+        numbers = self.words.ids(words)
         self._count_cut()
-        return found
+        return numbers
 
     def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
         """As the task's."""

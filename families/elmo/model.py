@@ -34,7 +34,7 @@ class Characters(nn.Module):
         config = self.config
         table = self._value("char_embed", _characters, config.characters, -1)
         x = table[ids.reshape(-1, ids.shape[-1])]
-        found = []
+        features = []
         for i, (width, number) in enumerate(config.filters):
             fan = width * config.character_size
             init = nn.initializers.normal(fan**-0.5)
@@ -46,8 +46,8 @@ class Characters(nn.Module):
             convolved = jax.lax.conv_general_dilated(
                 x, kernel, (1,), "VALID", dimension_numbers=dimensions
             )
-            found.append(_ACTIVATIONS[config.activation](convolved.max(1) + bias))
-        y = jnp.concatenate(found, axis=-1)
+            features.append(_ACTIVATIONS[config.activation](convolved.max(1) + bias))
+        y = jnp.concatenate(features, axis=-1)
         for i in range(config.highways):
             carry = jax.nn.sigmoid(
                 self._linear(f"high_{i}_carry", y, y.shape[-1], -2.0)
@@ -104,17 +104,17 @@ class Lstm(nn.Module):
         config, inputs = self.config, x.shape[-1]
         kernel, bias, down = self._parameters(inputs)
         # What depends on the inputs alone is one product for all words.
-        given = jnp.einsum("dbti,digk->tdbgk", x, kernel[:, :inputs])
-        given = given + bias[:, None]
+        gate_inputs = jnp.einsum("dbti,digk->tdbgk", x, kernel[:, :inputs])
+        gate_inputs = gate_inputs + bias[:, None]
         recurrent = kernel[:, inputs:]
         is_word = None if real is None else real.transpose(2, 0, 1)[..., None]
         goes_on = None if fresh is None else ~fresh.transpose(2, 0, 1)[..., None]
 
         def step(
             state: tuple[Array, Array],
-            given: tuple[Array, Array | None, Array | None],
+            gate_inputs: tuple[Array, Array | None, Array | None],
         ) -> tuple:
-            gates, is_word, goes_on = given
+            gates, is_word, goes_on = gate_inputs
             if goes_on is not None:
                 state = (state[0] * goes_on, state[1] * goes_on)
             cell, hidden = state
@@ -134,7 +134,9 @@ class Lstm(nn.Module):
 
         outputs: Array
         first = (cell.swapaxes(0, 1), hidden.swapaxes(0, 1))
-        (cell, hidden), outputs = jax.lax.scan(step, first, (given, is_word, goes_on))
+        (cell, hidden), outputs = jax.lax.scan(
+            step, first, (gate_inputs, is_word, goes_on)
+        )
         last = (cell.swapaxes(0, 1), hidden.swapaxes(0, 1))
         return outputs.transpose(1, 2, 0, 3), last
 
@@ -223,8 +225,8 @@ class Elmo(nn.Module):
             backward = jnp.take_along_axis(fresh[1], places, axis=1)
             fresh = jnp.stack([fresh[0], backward])
         carry = carry or zero_carry(self.config, len(characters))
-        found, carry = self._read(x, carry, key, jnp.stack([real, real]), fresh)
-        both = jnp.stack(found)  # [layers, 2, batch, words, hidden]
+        outputs, carry = self._read(x, carry, key, jnp.stack([real, real]), fresh)
+        both = jnp.stack(outputs)  # [layers, 2, batch, words, hidden]
         back = jnp.take_along_axis(both[:, 1], places[None, ..., None], axis=2)
         joined = jnp.concatenate([both[:, 0], back], axis=-1)
         return joined.swapaxes(0, 1), carry
@@ -239,16 +241,16 @@ class Elmo(nn.Module):
     ) -> tuple[list[Float[Array, "2 batch words hidden"]], Carry]:
         rate, count = self.config.dropout, len(self.lstms)
         keys = [None] * (count + 1) if key is None else jax.random.split(key, count + 1)
-        found, carried = [x], dict(carry)
+        outputs, carried = [x], dict(carry)
         for i, lstm in enumerate(self.lstms):
             x = dropout(x, rate, keys[i])
             before = (carry[f"cell_{i}"], carry[f"hidden_{i}"])
             y, (cell, hidden) = lstm(x, *before, real, fresh)
             carried |= {f"cell_{i}": cell, f"hidden_{i}": hidden}
             x = x + y if i and self.config.skip else y
-            found.append(x)
-        found[-1] = dropout(found[-1], rate, keys[-1])
-        return found, carried
+            outputs.append(x)
+        outputs[-1] = dropout(outputs[-1], rate, keys[-1])
+        return outputs, carried
 
 
 def zero_carry(config: ElmoConfig, rows: int) -> dict[str, Float[Array, "batch 2 _"]]:

@@ -42,8 +42,8 @@ class ElmoSwag(ElmoFinetuning, Swag):
         shape = batch["input_ids"].shape  # [batch, endings, words]
         columns = ("characters", "input_ids", "input_mask", "segment_ids")
         rows = {n: jnp.reshape(batch[n], (-1, *batch[n].shape[2:])) for n in columns}
-        found = super().logits(params, rows, key)
-        return {"logits": found["logits"].reshape(shape[:2])}
+        outputs = super().logits(params, rows, key)
+        return {"logits": outputs["logits"].reshape(shape[:2])}
 
     def flops(self, shapes: Shapes) -> int:
         """ELMo's, forward only, and ESIM's."""

@@ -202,7 +202,7 @@ class Classifier(nn.Module):
         pool = joined_pool if system.name == FINETUNED else max_pool
         y = pool(x, marks.words)
         if system.pairs:
-            u, v = (pool(x, own) for own in marks.texts())
+            u, v = (pool(x, mask) for mask in marks.texts())
             y = jnp.concatenate([u, v, jnp.abs(u - v), u * v], axis=-1)
         if system.name == FINETUNED:
             y = dropout(y, system.dropout, key)
@@ -232,7 +232,7 @@ def joined_pool(
         jnp.take_along_axis(half, end[:, None, None], axis=1)[:, 0]
         for half, end in zip(halves, ends, strict=True)
     ]
-    last = [jnp.where(mask.any(1, keepdims=True), own, 0.0) for own in last]
+    last = [jnp.where(mask.any(1, keepdims=True), vectors, 0.0) for vectors in last]
     return jnp.concatenate([*last, max_pool(x, mask), mean], axis=-1)
 
 

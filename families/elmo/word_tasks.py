@@ -56,18 +56,18 @@ class ElmoNer(ElmoFinetuning, Ner):
     @functools.cached_property
     def system(self) -> System:
         """With dropout between the BiLSTM's layers, too."""
-        found = super().system
-        return dataclasses.replace(found, lstm_dropout=found.dropout)
+        system = super().system
+        return dataclasses.replace(system, lstm_dropout=system.dropout)
 
     def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
         """As `Ner.encode`; `tagged` is 1 for the words that a row tags."""
-        found = []
+        features = []
         for feature in super().encode(examples, split):
             tagged = np.zeros(len(feature.columns["input_ids"]), np.int32)
             tagged[feature.info] = 1
             columns = {**feature.columns, "tagged": tagged}
-            found.append(feature._replace(columns=columns))
-        return found
+            features.append(feature._replace(columns=columns))
+        return features
 
     def losses(
         self, logits: Mapping[str, Array], batch: Mapping[str, Array]
@@ -89,12 +89,12 @@ class ElmoNer(ElmoFinetuning, Ner):
         The chain has all words of a row, also those around the part that it tags of a
         sentence that is too long: an entity may go on where the sentence is cut.
         """
-        found = self.logits(params, batch)
+        logits = self.logits(params, batch)
         scheme = self.config.task.tag_scheme or "none"
         allowed = tag_schemes.allowed(self.labels, scheme)
-        transitions = _transitions(found).within(allowed)
+        transitions = _transitions(logits).within(allowed)
         words = jnp.asarray(batch["input_ids"] > END, jnp.int32)
-        return {"tags": crf.viterbi(found["logits"], words, transitions)}
+        return {"tags": crf.viterbi(logits["logits"], words, transitions)}
 
     def best(self, output: Outputs) -> Int[np.ndarray, " words"]:
         """Those of the most probable path."""

@@ -89,10 +89,10 @@ class GptFinetuning(Finetuning[Any, Any]):
         )
         assert isinstance(outputs, dict)
         logits = {k: v for k, v in outputs.items() if k.endswith("logits")}
-        own = jnp.sum(self.weights(batch) * self.losses(logits, batch))
+        task_loss = jnp.sum(self.weights(batch) * self.losses(logits, batch))
         means = lm_losses(logits["lm_logits"], batch)
         total = jnp.sum(_sequences(batch) * means.reshape(*_rows(batch)))
-        return {self.loss_name: own, LM_LOSS: self._lm_coef * total}
+        return {self.loss_name: task_loss, LM_LOSS: self._lm_coef * total}
 
     def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
         """Also the number of sequences: each counts the same, whatever its length."""

@@ -69,11 +69,11 @@ class GptContinue(Continue):
     """
 
     def __init__(self, config: ConfigDict, model: Any, tokenizer: Tokenizer, **fields):
-        own = Tokenizer.from_str(tokenizer.to_str())
-        own.encode_special_tokens = True
-        super().__init__(config, model, own, **fields)
+        plain = Tokenizer.from_str(tokenizer.to_str())
+        plain.encode_special_tokens = True
+        super().__init__(config, model, plain, **fields)
         self._never = jnp.array(
-            [own.token_to_id(token) for token in byte_pairs.SPECIAL_TOKENS]
+            [plain.token_to_id(token) for token in byte_pairs.SPECIAL_TOKENS]
         )
 
     def parse(self, row: Row) -> Parsed:

@@ -96,7 +96,7 @@ def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
         layer=MODEL_TYPE,
         positions=MODEL_TYPE,
         type_vocab_size=1,
-        own=tuple(_own(fields, path, family.model_fields).items()),
+        family_fields=tuple(_own(fields, path, family.model_fields).items()),
     )
     try:
         family.check(config)
@@ -157,7 +157,7 @@ def tensors_of(weights: layout.Weights) -> dict[str, layout.Array]:
 
 def config_fields(weights: layout.Weights) -> dict[str, Any]:
     """The model's fields of config.json, without its labels."""
-    config, own = weights.config, dict(weights.config.own)
+    config, own = weights.config, dict(weights.config.family_fields)
     act = {"gelu_tanh": "gelu_pytorch_tanh"}.get(config.hidden_act, config.hidden_act)
     sizes = (*_SIZES, "hidden_size", "num_attention_heads", "initializer_range")
     every, layers = own["global_attn_every_n_layers"], config.num_hidden_layers

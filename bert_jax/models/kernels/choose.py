@@ -21,8 +21,8 @@ def fused(
     if on_mesh.platform() != "tpu":
         from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
-        given = (query, keys, value, seen.ids)
-        return fused_attention(*given, rate, key, causal, seen.window), None
+        inputs = (query, keys, value, seen.ids)
+        return fused_attention(*inputs, rate, key, causal, seen.window), None
     from bert_jax.models.kernels.splash import splash_attention
 
     _require_no_dropout("fused", rate, key)

@@ -87,8 +87,8 @@ class Ner(Finetuning[Example, Tags]):
 
     def find_labels(self) -> Sequence[str]:
         """The tags of the training data, sorted, O first."""
-        found = {t for e in self.examples("train") for t in e.sentence.tags or ()}
-        return sorted(found, key=lambda tag: (tag != "O", tag))
+        tags = {t for e in self.examples("train") for t in e.sentence.tags or ()}
+        return sorted(tags, key=lambda tag: (tag != "O", tag))
 
     def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
         """[CLS] words [SEP], each word tokenised by itself.
@@ -126,9 +126,9 @@ class Ner(Finetuning[Example, Tags]):
                 left, right = widen(sizes, (first, last), context, room)
                 ids = itertools.chain.from_iterable(pieces[left:right])
                 input_ids = [self.special.cls, *ids, ends_with]
-                own = np.array(sizes[left:right], int)  # none: an empty text's
-                ends = np.cumsum(own)
-                tagged = ends if self.causal else 1 + ends - own
+                part_sizes = np.array(sizes[left:right], int)  # none: an empty text's
+                ends = np.cumsum(part_sizes)
+                tagged = ends if self.causal else 1 + ends - part_sizes
                 positions = tagged[first - left : last - left]
                 columns = {
                     "input_ids": input_ids,
@@ -236,8 +236,8 @@ class Ner(Finetuning[Example, Tags]):
         if example.text is not None:
             result = {"words": list(example.sentence.words), **result}
         if self.in_entities:
-            found = scores.entities(answer)
-            result["entities"] = [_place(example, entity) for entity in found]
+            entities = scores.entities(answer)
+            result["entities"] = [_place(example, entity) for entity in entities]
         return result
 
     def _check_labels(self) -> None:
@@ -284,8 +284,8 @@ class Ner(Finetuning[Example, Tags]):
         words = [word for example in examples for word in example.sentence.words]
         unique = list(dict.fromkeys(words))
         space = tokenization.kind_of(self.tokenizer).before_word
-        found = self.tokenize([f"{space}{word}" for word in unique])
-        ids = {word: each.ids for word, each in zip(unique, found, strict=True)}
+        encodings = self.tokenize([f"{space}{word}" for word in unique])
+        ids = {word: each.ids for word, each in zip(unique, encodings, strict=True)}
         for word in words:
             if not ids[word]:
                 self.notices[f"{split}: words without a piece, [UNK]"] += 1

@@ -99,13 +99,13 @@ class Squad(Finetuning[Example, Prediction]):
             )
             answer = None
             if training:
-                found = squad_features.answer(
+                located = squad_features.answer(
                     example, ids, offsets, gold, null_answers=task.null_answers
                 )
-                self.notices.update(f"train: {what}" for what in found.notices)
-                if found.left_out:
+                self.notices.update(f"train: {what}" for what in located.notices)
+                if located.left_out:
                     continue
-                answer = found.tokens
+                answer = located.tokens
             for inputs, segments, window in rows:
                 columns: dict[str, Any] = {"input_ids": inputs, "segment_ids": segments}
                 if training:
