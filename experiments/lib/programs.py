@@ -11,9 +11,11 @@ from ml_collections import ConfigDict
 
 from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
+from bert_jax.family import FAMILIES
 from bert_jax.tasks.glue.data import TASKS as GLUE
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Phase, Task
+from bert_jax.tokenization.byte_level import ByteLevel
 from bert_jax.training import compilation, sharding
 from experiments.lib import columns
 
@@ -70,7 +72,11 @@ def task_of(config: ConfigDict) -> Task:
     own = tokenization.of_config(config)
     if own is None:
         pieces = config.model.vocab_size or config.tokenizer.vocab_size
-        own = columns.stand_in(pieces)
+        kind = FAMILIES[config.model.architecture].vocabulary
+        if isinstance(kind, ByteLevel):  # whose padding may have to have an id
+            own = kind.train((), pieces, lowercase=False)
+        else:
+            own = columns.stand_in(pieces)
     task = tasks.create(config, own)
     Task.resolve(task)  # a task's own would read its data
     if isinstance(task, Pretraining):

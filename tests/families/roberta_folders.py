@@ -54,7 +54,7 @@ def made(architecture, size="tiny", **fields):
             if name.endswith("LayerNorm.weight"):
                 values = values.uniform_(0.5, 2.0)
             elif size == "base" and values.ndim > 1:  # loud; but no softmax of one
-                values *= 1.5 / values.shape[1] ** 0.5
+                values *= values.shape[1] ** -0.5
             else:
                 values *= 0.3
             parameter.copy_(values)
