@@ -144,8 +144,9 @@ class Extractor(Predictor):
             if len(lengths) == 1:
                 lengths = [room]
             else:
+                first, second = lengths
                 odd = self._kind.odd_to_longer
-                lengths = list(truncation.pair_lengths(*lengths, room, odd))
+                lengths = [*truncation.pair_lengths(first, second, room, odd)]
         return self._parsed(texts, lengths)
 
     @staticmethod
