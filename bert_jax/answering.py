@@ -45,10 +45,10 @@ def of_task(task: Task, folder: Path) -> Answering:
     Raises:
       UserError: there are none, or they lack what the task needs.
     """
-    with setup.restored_params(task, folder, task.unused(predicts=True)) as found:
-        predictor = task.predictor(found.missing)
-    size = sharding.batch_multiple(found.mesh, task.config.predict.batch_size)
-    ask = compile_predict(predictor.step, found.params, found.mesh, size)
+    with setup.restored_params(task, folder, task.unused(predicts=True)) as restored:
+        predictor = task.predictor(restored.missing)
+    size = sharding.batch_multiple(restored.mesh, task.config.predict.batch_size)
+    ask = compile_predict(predictor.step, restored.params, restored.mesh, size)
     return Answering(predictor, lambda rows: predictor.answer(rows, ask, size), size)
 
 
@@ -73,9 +73,9 @@ def extracting(
     ask = compile_predict(extractor.step, {"bert": params["bert"]}, mesh, size)
 
     def answers(rows: Rows) -> Answers:
-        found = extractor.answer(parsed(extractor, rows), ask, size)
+        vectors = extractor.answer(parsed(extractor, rows), ask, size)
         extractor.warn()
-        return found
+        return vectors
 
     return answers
 
@@ -86,13 +86,13 @@ def parsed(predictor: Predictor, rows: Sequence[Any]) -> list[Any]:
     Raises:
       ValueError: a row is wrong; names its number, from 0.
     """
-    found = []
+    parsed_rows = []
     for number, row in enumerate(rows):
         try:
-            found.append(parsed_row(predictor, row))
+            parsed_rows.append(parsed_row(predictor, row))
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from error
-    return found
+    return parsed_rows
 
 
 def parsed_row(predictor: Predictor, row: Any) -> Any:

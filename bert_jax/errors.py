@@ -27,4 +27,4 @@ def first_line(error: BaseException) -> str:
 def printable(text: str) -> str:
     """A text of others, with escapes for what a terminal obeys or writes backwards."""
     obeyed = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
-    return re.sub(obeyed, lambda found: ascii(found[0])[1:-1], text)
+    return re.sub(obeyed, lambda match: ascii(match[0])[1:-1], text)

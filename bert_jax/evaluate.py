@@ -30,8 +30,8 @@ def evaluate(task: Task, folder: Path) -> None:
     task.recall(workdir.read_data(folder) if is_run else {})
     with setup.restored_params(
         task, folder, task.unused(), uses=("evaluate",)
-    ) as found:
-        mesh, params, now, _ = found
+    ) as restored:
+        mesh, params, now, _ = restored
         stop, clock = signals.Stop(), Stopwatch()
         other_data = name not in ("", task.config.evaluate.checkpoint)
         learns = is_run and not other_data and not task.facts

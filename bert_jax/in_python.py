@@ -40,9 +40,9 @@ def make_config(
 ) -> ConfigDict:
     """See `bert_jax.make_config`."""
     main.set_up_logging()
-    own = configuration.CONFIGS / f"{name}.py"
-    spec = str(own if own.is_file() else name)
-    given = ",".join(f"{key}={value}" for key, value in arguments.items())
+    path = configuration.CONFIGS / f"{name}.py"
+    spec = str(path if path.is_file() else name)
+    argument_text = ",".join(f"{key}={value}" for key, value in arguments.items())
     for field, value in fields.items():
         if not isinstance(value, str | int | float | tuple | list):
             raise UserError(
@@ -50,7 +50,9 @@ def make_config(
             )
     overrides = [f"--config.{field}={value}" for field, value in fields.items()]
     join = "," if ":" in name else ":"
-    return configuration.load(f"{spec}{join}{given}" if given else spec, overrides)
+    return configuration.load(
+        f"{spec}{join}{argument_text}" if argument_text else spec, overrides
+    )
 
 
 def fit(config: ConfigDict, workdir: str | Path) -> Trained:
@@ -83,7 +85,7 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
         bring_back()
     assert step is not None
     folder = storage.path(line.workdir)
-    found = runs.scores(folder, step, config.evaluate.splits)
+    scores = runs.scores(folder, step, config.evaluate.splits)
     has_model = bool(family.of(config).model_type)
     model = pretrained.load(line.workdir) if has_model else None
-    return Trained(line.workdir, step, found, model)
+    return Trained(line.workdir, step, scores, model)

@@ -73,15 +73,19 @@ def _run(argv: Sequence[str]) -> None:
 
         print(help.text(line.config), end="")
         return
-    given = configuration.load(line.config, line.overrides) if line.config else None
-    run(line, given)
+    config_argument = (
+        configuration.load(line.config, line.overrides) if line.config else None
+    )
+    run(line, config_argument)
 
 
-def run(line: command_line.CommandLine, given: ConfigDict | None) -> int | None:
+def run(
+    line: command_line.CommandLine, config_argument: ConfigDict | None
+) -> int | None:
     """Runs a mode; returns what `train.train` returns.
 
     Args:
-      given: the config; None: that of the work directory.
+      config_argument: the config; None: that of the work directory.
     """
     environment.check()
     processes.start()
@@ -100,9 +104,9 @@ def run(line: command_line.CommandLine, given: ConfigDict | None) -> int | None:
         _require_one_process(line.mode)
     workdir = storage.path(line.workdir)
     asks = line.mode in command_line.ASKS
-    if line.mode == "describe" and given is None:
+    if line.mode == "describe" and config_argument is None:
         asks = not workdirs.has_config(workdir)  # then: what `init_from` names
-    config = run_config.config_of(workdir, given, line.overrides, asks=asks)
+    config = run_config.config_of(workdir, config_argument, line.overrides, asks=asks)
     run_config.check_places(line, config)
     environment.started()
     if line.mode == "export":

@@ -32,22 +32,22 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
     """
     with (
         streaming.lines(source, task.row_columns) as lines,
-        setup.restored_params(task, folder, task.unused(predicts=True)) as found,
+        setup.restored_params(task, folder, task.unused(predicts=True)) as restored,
         streaming.output(target) as output,
         contextlib.ExitStack() as stack,
     ):
-        predictor = task.predictor(found.missing)
+        predictor = task.predictor(restored.missing)
         rows = task.config.predict.batch_size
         keeping: Callable[[Submit], Submit] = _as_it_is
         if task.config.predict.attentions:
             from bert_jax.attentions import files as attention_files
 
             around = attention_files.around(
-                predictor, task, found.params, rows, (source, target)
+                predictor, task, restored.params, rows, (source, target)
             )
             predictor, rows, keeping = stack.enter_context(around)
-        size = sharding.batch_multiple(found.mesh, rows)
-        submit = async_predict(predictor.step, found.params, found.mesh, size)
+        size = sharding.batch_multiple(restored.mesh, rows)
+        submit = async_predict(predictor.step, restored.params, restored.mesh, size)
         submit = keeping(_watching(submit, task.tokenizer, source))
         write = row_files.writer(target, output)
         count = 0

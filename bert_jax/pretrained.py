@@ -31,8 +31,7 @@ def load(path: str | Path) -> "Bert":
     Raises:
       UserError: there is no model, or it is damaged.
     """
-    found = weights.read(path, place=_on_device)
-    return Bert(path, found)
+    return Bert(path, weights.read(path, place=_on_device))
 
 
 def _on_device(array: np.ndarray) -> Array:
@@ -63,19 +62,19 @@ class Bert:
       heads: names of its heads, as in `params`.
     """
 
-    def __init__(self, path: str | Path, found: Weights):
+    def __init__(self, path: str | Path, model: Weights):
         self._path = path
-        self.config = found.config
-        self.labels = found.labels
-        self.heads = found.heads
-        self._model = FAMILIES[found.config.architecture].with_heads(
-            found.config,
-            heads=found.heads,
-            labels=len(found.labels),
-            tied="decoder" not in found.params,
-            bilstm="bilstm" in found.params,
+        self.config = model.config
+        self.labels = model.labels
+        self.heads = model.heads
+        self._model = FAMILIES[model.config.architecture].with_heads(
+            model.config,
+            heads=model.heads,
+            labels=len(model.labels),
+            tied="decoder" not in model.params,
+            bilstm="bilstm" in model.params,
         )
-        self.params = jax.tree.map(jnp.asarray, found.params)
+        self.params = jax.tree.map(jnp.asarray, model.params)
         self._run = jax.jit(self.forward, static_argnames="attentions")
         self._encode = jax.jit(self._vectors)
         # What `words` and `sentences` have compiled, by their fields.
@@ -88,10 +87,10 @@ class Bert:
         Raises:
           UserError: there is none, it is damaged, or it does not fit the model.
         """
-        found = weights.read_tokenizer(self._path, self.config)
-        if found is None:
+        tokenizer = weights.read_tokenizer(self._path, self.config)
+        if tokenizer is None:
             raise UserError("no vocab.txt or tokenizer.json beside the weights; add it")
-        return found
+        return tokenizer
 
     def apply(
         self,
@@ -158,12 +157,12 @@ class Bert:
           UserError: see `tokenizer`; a text is longer than the model's positions.
         """
         positions = self.config.max_position_embeddings
-        found = encodings.encoded(self.tokenizer, texts, texts_b, positions)
+        tokenized = encodings.encoded(self.tokenizer, texts, texts_b, positions)
         pad = tokenization.special_ids(self.tokenizer).pad
-        vectors = self._encode_all(found, pad)
+        vectors = self._encode_all(tokenized, pad)
         result: Encoded = {
             "hidden_states": vectors.hidden,
-            **encodings.columns(found, pad),
+            **encodings.columns(tokenized, pad),
         }
         if vectors.pooled is not None:
             result["pooled"] = vectors.pooled
@@ -175,11 +174,11 @@ class Bert:
         hidden = np.zeros((len(texts), longest, size), np.float32)
         pooled = np.zeros((len(texts), size), np.float32)
 
-        def store(group: np.ndarray, found: Vectors) -> None:
-            part = np.asarray(found.hidden)[: len(group), :longest]
+        def store(group: np.ndarray, vectors: Vectors) -> None:
+            part = np.asarray(vectors.hidden)[: len(group), :longest]
             hidden[group, : part.shape[1]] = part
-            if found.pooled is not None:
-                pooled[group] = np.asarray(found.pooled)[: len(group)]
+            if vectors.pooled is not None:
+                pooled[group] = np.asarray(vectors.pooled)[: len(group)]
 
         started: list[tuple[np.ndarray, Vectors]] = []
         for group, arrays in encodings.batches(texts, pad, positions, _BATCH):
@@ -206,9 +205,10 @@ class Bert:
         """
         if isinstance(rows, str | Mapping):
             raise TypeError("a list of rows is required, not one row")
-        given = [{"text": row} if isinstance(row, str) else dict(row) for row in rows]
-        answers = self._answers(given) if given else []
-        return [row_files.answered(*own) for own in zip(given, answers, strict=True)]
+        objects = [{"text": row} if isinstance(row, str) else dict(row) for row in rows]
+        answers = self._answers(objects) if objects else []
+        pairs = zip(objects, answers, strict=True)
+        return [row_files.answered(row, answer) for row, answer in pairs]
 
     def fill_mask(self, text: str) -> list[list[dict[str, Any]]]:
         """The guesses for each [MASK] of a text, as `masks` of `predict`.
@@ -233,8 +233,8 @@ class Bert:
         Raises:
           UserError: a layer does not exist; see also `tokenizer`.
         """
-        found = self._extracted(rows, layers=tuple(layers), vectors="words")
-        return [(row["names"], row["vectors"]) for row in found]
+        extracted = self._extracted(rows, layers=tuple(layers), vectors="words")
+        return [(row["names"], row["vectors"]) for row in extracted]
 
     def sentences(
         self, texts: Sequence[str], layer: int = -2
@@ -245,9 +245,9 @@ class Bert:
         Raises:
           UserError: the layer does not exist; see also `tokenizer`.
         """
-        found = self._extracted(texts, layers=(layer,), vectors="mean")
+        extracted = self._extracted(texts, layers=(layer,), vectors="mean")
         size = self.config.hidden_size
-        return np.stack([row["vectors"] for row in found]).reshape(-1, size)
+        return np.stack([row["vectors"] for row in extracted]).reshape(-1, size)
 
     def _extracted(self, rows: Sequence[Any], **fields: Any) -> list[dict[str, Any]]:
         if isinstance(rows, str):

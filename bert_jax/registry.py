@@ -65,8 +65,8 @@ class Registry(UserDict[str, Any]):
 def named(place: str) -> Any:
     """What MODULE:NAME names, or the MODULE alone."""
     module, _, name = place.partition(":")
-    found = importlib.import_module(module)
-    return getattr(found, name) if name else found
+    imported = importlib.import_module(module)
+    return getattr(imported, name) if name else imported
 
 
 def _folders() -> dict[str, str]:

@@ -2,14 +2,27 @@
 
 import functools
 import json
-import os
 import re
-from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
+from ahead import (
+    BASE,
+    CUDNN,
+    GPU,
+    IN_FLOAT32,
+    NO_DROPOUT,
+    PACKED,
+    SLICE,
+    SPLASH,
+    TRITON,
+    built,
+    compiles,
+    require,
+    wide_products,
+    without_a_cache,  # noqa: F401  (a fixture of every test)
+)
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_jax.errors import UserError
@@ -19,54 +32,6 @@ from experiments.capacity import compile_report, compiled, described, hlo
 from experiments.capacity.devices import DEVICES
 from experiments.capacity.kernels import kernels as kernels_of
 from experiments.lib import programs
-
-SLICE, GPU = "v5e:4x4", "h100"
-SMALL = (
-    *("model.hidden_size=128", "model.num_attention_heads=2"),
-    *("model.intermediate_size=512", "model.num_hidden_layers=1"),
-    *("model.dtype=bfloat16", "tokenizer.vocab_size=1024"),
-)
-BASE = (
-    *("train.batch_size=64", "evaluate.batch_size=64", "phase2.fraction=0.0"),
-    *("corpus.max_seq_length=32", "masking.max_predictions_per_seq=5"),
-    *("predict.batch_size=64", *SMALL),
-)
-PACKED = ("corpus.packing=True",)
-# Two outputs, or a label's: their sums in float32 are of bfloat16 where it would round.
-IN_FLOAT32 = re.compile(r"next_sentence|question_answering|_classification")
-
-
-@pytest.fixture(autouse=True)
-def without_a_cache():
-    """A program without a device cannot be read back."""
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()  # JAX asks for the setting once
-    yield
-    jax.config.update("jax_enable_compilation_cache", True)
-    compilation_cache.reset_cache()
-
-
-def require(device: str) -> None:
-    """Skips the test where the device's compiler is not installed."""
-    try:
-        os.environ.update(described.environment(device))
-    except UserError as error:
-        pytest.skip(str(error))
-
-
-@functools.cache
-def built(device, *fields, spec="configs/base.py", mode="train"):
-    """A program, and what the compiler made of it."""
-    require(device)
-    config = programs.load(spec, [f"--config.{field}" for field in fields])
-    program = programs.trace(config, described.devices(device), mode)
-    return program, compiles(program.traced, device)
-
-
-def compiles(traced, device):
-    kind = described.kind(device)
-    options = {**compiled.EFFORTS["quick"], **described.COMPILER_OPTIONS[kind]}
-    return traced.lower(lowering_platforms=(kind,)).compile(options)
 
 
 @functools.cache
@@ -82,13 +47,6 @@ def compiled_small(device, function, *shapes, **options):
     rows, _ = placed(device)
     given = [jax.ShapeDtypeStruct(x, jnp.bfloat16, sharding=rows) for x in shapes]
     return compiles(jax.jit(function, **options).trace(*given), device)
-
-
-def wide_products(done) -> Iterator[str]:
-    """The products in float32 that are not meant to be."""
-    for one in hlo.products(hlo.Program(done.as_text())):
-        if one.dtype != "bfloat16" and not IN_FLOAT32.search(one.where):
-            yield one.where
 
 
 @pytest.mark.parametrize("device", [SLICE, GPU])
@@ -210,11 +168,6 @@ def test_other_steps_compile(device, spec, mode):
         tuned = (*tuned, "task.max_query_length=8")
     _, done = built(device, *BASE, *tuned, spec=spec, mode=mode)
     assert not list(wide_products(done))
-
-
-NO_DROPOUT = "model.attention_probs_dropout_prob=0.0"
-TRITON, SPLASH = "__gpu$xla.gpu.triton", "splash_mha_fwd_segmented"
-CUDNN = ("__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ os.environ["XLA_FLAGS"] = (
 import pytest
 from jaxtyping import install_import_hook
 
-from tests import durations, shared_cache, tiers
+from tests import durations, micro_config, shared_cache, tiers
 
 shared_cache.write_whole()
 install_import_hook("bert_jax", "beartype.beartype")
@@ -160,32 +160,6 @@ def write_corpus(folder: Path) -> None:
             print(file=file)
 
 
-MICRO = """
-extends = "tiny:recipe=plain"
-
-def get_config(config):
-    config.model.hidden_size = 32
-    config.model.num_attention_heads = 2
-    config.model.num_hidden_layers = 1
-    config.model.intermediate_size = 64
-    config.model.max_position_embeddings = 32
-    config.model.hidden_dropout_prob = 0.1
-    config.model.attention_probs_dropout_prob = 0.1
-    config.tokenizer.vocab_size = 64
-    config.corpus.sources = ("sentences:CORPUS",)
-    config.corpus.data_dir = "DATA"
-    config.corpus.max_seq_length = 32
-    config.corpus.dev_fraction = 0.2
-    config.masking.max_predictions_per_seq = 6
-    config.train.num_steps = 20
-    config.train.batch_size = 16
-    config.train.log_every = 1
-    config.evaluate.batch_size = 16
-    config.checkpoint.save_every = 10
-    return config
-"""
-
-
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Gives a folder that one worker makes and all read."""
@@ -217,9 +191,7 @@ def micro(corpus: Path, once: Callable[..., Path]) -> str:
     """A config file of one's own that imports nothing."""
 
     def write(folder: Path) -> None:
-        data = str(folder / "data")
-        text = MICRO.replace("CORPUS", str(corpus)).replace("DATA", data)
-        (folder / "micro.py").write_text(text)
+        micro_config.pretraining(folder / "micro.py", corpus, "tiny:recipe=plain")
 
     return str(once("micro", write) / "micro.py")
 

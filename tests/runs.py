@@ -11,8 +11,11 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -236,6 +239,32 @@ def wait_until(condition, *processes: Forked) -> None:
         assert not gone, finish_all(gone)
         assert time.monotonic() < end
         time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def served(workdir: Path) -> Iterator[tuple[str, Forked]]:
+    """The address of a run's service, which answers, and its process."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    process = start("--mode=serve", f"--workdir={workdir}", f"--port={port}")
+
+    def answers() -> bool:
+        try:
+            return ask(f"{address}/health")["status"] == "ok"
+        except urllib.error.URLError:
+            return False
+
+    wait_until(answers, process)
+    yield address, process
+
+
+def ask(address: str, body: bytes | None = None) -> Any:
+    """The answer's JSON, of an error too."""
+    try:
+        with urllib.request.urlopen(address, data=body, timeout=60) as found:
+            return json.load(found)
+    except urllib.error.HTTPError as error:
+        return {"status": error.code, **json.load(error)}
 
 
 def losses(workdir: Path) -> np.ndarray:

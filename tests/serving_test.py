@@ -4,11 +4,10 @@ import concurrent.futures
 import json
 import socket
 import time
-import urllib.error
-import urllib.request
 
 import pytest
-from runs import finish, free_port, here, start, wait_until
+import runs
+from runs import ask, finish, here
 
 from bert_jax import answering
 from tests.served import connected, head
@@ -17,33 +16,16 @@ from tests.served import connected, head
 @pytest.fixture
 def served(plain):
     """A served run's address."""
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    process = start("--mode=serve", f"--workdir={plain}", f"--port={port}")
-
-    def answers():
-        try:
-            return ask(f"{address}/health")["status"] == "ok"
-        except urllib.error.URLError:
-            return False
-
-    wait_until(answers, process)
-    with connected(port) as client:
+    with (
+        runs.served(plain) as (address, process),
+        connected(int(address.rpartition(":")[2])) as client,
+    ):
         client.sendall(head("Content-Length: 1000") + b"four")  # and never the rest
         yield address
         stopped = time.monotonic()
         process.send_signal(15)
         finish(process, 143)
     assert time.monotonic() - stopped < 5
-
-
-def ask(address, body=None):
-    """The answer's JSON, of an error too."""
-    try:
-        with urllib.request.urlopen(address, data=body, timeout=60) as found:
-            return json.load(found)
-    except urllib.error.HTTPError as error:
-        return {"status": error.code, **json.load(error)}
 
 
 @pytest.mark.heart

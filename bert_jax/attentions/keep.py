@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.tasks.task import Batch, Outputs, PredictionBatches, Predictor
+from bert_jax.types import Arrays
 
 FIELD = "config.predict.attentions"
 # Of a batch's probabilities in float32, on the device. A batch has at least one row.
@@ -54,9 +55,9 @@ class WithAttentions(Predictor):
         self._inner = predictor
         # A kernel keeps no probabilities; the answers still come from it. A user's own
         # attention computes others than einsum.
-        own = "einsum" if config.attention in KERNELS else config.attention
-        self._attention = own
-        keeping = dataclasses.replace(config, attention=own, remat="none")
+        attention = "einsum" if config.attention in KERNELS else config.attention
+        self._attention = attention
+        keeping = dataclasses.replace(config, attention=attention, remat="none")
         self._bert = FAMILIES[config.architecture].trunk(keeping)
         self._rows = 0  # encoded so far
 
@@ -79,7 +80,7 @@ class WithAttentions(Predictor):
         ]
         return questions._replace(batches=batches)
 
-    def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The other's outputs, and the probabilities before dropout in float16.
 
         Computes the encoder by itself: this works with any task's head. XLA merges it
@@ -133,9 +134,9 @@ def keeping(
 
     def submit_and_keep(batch: Batch) -> Callable[[], Outputs]:
         outputs = submit(batch)()
-        found = {name: outputs.pop(name) for name in _KEPT}
-        places, probabilities = found[_PLACES], found[_PROBABILITIES]
-        ids, mask, segments = (found[f"attentions/{name}"] for name in _INPUTS)
+        kept = {name: outputs.pop(name) for name in _KEPT}
+        places, probabilities = kept[_PLACES], kept[_PROBABILITIES]
+        ids, mask, segments = (kept[f"attentions/{name}"] for name in _INPUTS)
         choices = math.prod(ids.shape[1:-1])
         for index, (row, part) in enumerate(places):
             for choice in np.ndindex(ids.shape[1:-1]):

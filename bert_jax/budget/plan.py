@@ -68,10 +68,10 @@ def plan_steps(task: Task, folder: Path) -> None:
     began = time.perf_counter()
     share = min(max(_MEASURED * allowed, _SHORTEST), _LONGEST)
     log.info("config.train.budget=%s: measuring the pace", budget)
-    found = pace.measure(task, folder, share, allowed)
+    measured = pace.measure(task, folder, share, allowed)
     spent = time.perf_counter() - began
     if processes.is_first():
-        plan = planned(config, found, allowed, spent)
+        plan = planned(config, measured, allowed, spent)
         write_atomically(folder / FILE, json.dumps(plan, indent=2) + "\n")
     processes.barrier()
     plan = untrusted.read_object(folder / FILE)
@@ -80,13 +80,13 @@ def plan_steps(task: Task, folder: Path) -> None:
 
 
 def planned(
-    config: ConfigDict, found: Pace, budget: float, spent: float
+    config: ConfigDict, measured: Pace, budget: float, spent: float
 ) -> dict[str, Any]:
     """The largest number of steps that end in time.
 
     Args:
       config: the whole config; its `train.num_steps` does not matter.
-      found: the pace.
+      measured: the pace.
       budget: seconds, from when the data is prepared.
       spent: seconds of the budget that are gone.
 
@@ -98,11 +98,11 @@ def planned(
     """
     left = budget * (1 - RESERVE) - spent
     fewest = _fewest(config)
-    least = seconds(config, found, fewest)
+    least = seconds(config, measured, fewest)
     if least > left:
         needed = math.ceil((least + spent) / (1 - RESERVE))
-        steps = ", ".join(f"{each:.3g} s" for each in found.steps)
-        rest = least - _stepping(config, found, fewest)
+        steps = ", ".join(f"{each:.3g} s" for each in measured.steps)
+        rest = least - _stepping(config, measured, fewest)
         raise UserError(
             f"config.train.budget={config.train.budget}: too little: a step takes "
             f"{steps}, measuring took {spent:.1f} s, and compiling, the last "
@@ -112,16 +112,16 @@ def planned(
     low, high = fewest, _MANY
     while low < high:  # the largest that fits
         middle = (low + high + 1) // 2
-        if seconds(config, found, middle) <= left:
+        if seconds(config, measured, middle) <= left:
             low = middle
         else:
             high = middle - 1
     return {
         "budget": config.train.budget,
         "num_steps": low,
-        "expected_seconds": spent + seconds(config, found, low),
+        "expected_seconds": spent + seconds(config, measured, low),
         "measuring_seconds": spent,
-        "pace": found._asdict(),
+        "pace": measured._asdict(),
         "devices": jax.device_count(),
     }
 
@@ -134,16 +134,16 @@ def _fewest(config: ConfigDict) -> int:
     return max(LEAST, math.ceil((second.warmup_steps + 1) / second.fraction))
 
 
-def seconds(config: ConfigDict, found: Pace, num_steps: int) -> float:
+def seconds(config: ConfigDict, measured: Pace, num_steps: int) -> float:
     """What a run of so many steps takes: compiling, steps, evaluations, checkpoints."""
     every = config.train.eval_every
     evaluations = 1 + ((num_steps - 1) // every if every else 0)
     checkpoints = 1 + (num_steps - 1) // config.checkpoint.save_every
     return (
-        found.compiling
-        + _stepping(config, found, num_steps)
-        + evaluations * found.evaluation
-        + checkpoints * found.checkpoint
+        measured.compiling
+        + _stepping(config, measured, num_steps)
+        + evaluations * measured.evaluation
+        + checkpoints * measured.checkpoint
     )
 
 
@@ -157,13 +157,13 @@ def in_one_line(plan: Mapping[str, Any]) -> str:
     )
 
 
-def _stepping(config: ConfigDict, found: Pace, num_steps: int) -> float:
-    own = config.copy_and_resolve_references()
-    own.train.num_steps = num_steps
-    change = phase2_start(own)
+def _stepping(config: ConfigDict, measured: Pace, num_steps: int) -> float:
+    copy = config.copy_and_resolve_references()
+    copy.train.num_steps = num_steps
+    change = phase2_start(copy)
     counts = (change, num_steps - change)
     # Where the second phase has no steps, only the first was measured.
-    return sum(n * each for n, each in zip(counts, found.steps, strict=False))
+    return sum(n * each for n, each in zip(counts, measured.steps, strict=False))
 
 
 def _check(config: ConfigDict) -> None:
@@ -190,12 +190,13 @@ def _kept(folder: Path, budget: str) -> int:
       UserError: it has another budget, or none.
     """
     recorded = workdir.read_config(folder)["train"]
-    theirs, steps = recorded.get("budget", ""), recorded.get("num_steps")
-    same = theirs and durations.seconds(theirs) == durations.seconds(budget)
+    planned_for, steps = recorded.get("budget", ""), recorded.get("num_steps")
+    same = planned_for and durations.seconds(planned_for) == durations.seconds(budget)
     if same and isinstance(steps, int):
         return steps
     raise UserError(
         f"--workdir={folder} belongs to a run of another config: train.budget "
-        f"({theirs!r} there, {budget!r} now), and its {steps} steps stay; leave the "
-        f"budget out and set --config.train.num_steps={steps}, or use another --workdir"
+        f"({planned_for!r} there, {budget!r} now), and its {steps} steps stay; leave "
+        f"the budget out and set --config.train.num_steps={steps}, or use another "
+        "--workdir"
     )

@@ -61,22 +61,24 @@ def parse(argv: Sequence[str]) -> CommandLine:
         raise UserError(faults.no_flag(error)) from error
     if positional[1:]:
         raise UserError(f"{positional[1]!r}: flags begin with --")
-    given = values.flag_values_dict()
+    parsed = values.flag_values_dict()
     for name in ("workdir", "input", "output"):
-        if given[name].startswith("--"):  # a flag without a value took the next flag
-            raise UserError(f"--{name} {given[name]}: --{name}=VALUE is required")
-    if given["push"] and given["mode"] != "export":
-        raise UserError(f"--push={given['push']}: is for --mode=export")
-    if given["dtype"] != DTYPES[0] and given["mode"] != "export":
-        raise UserError(f"--dtype={given['dtype']}: is for --mode=export")
-    specs: list[str] = given.pop("config")
+        if parsed[name].startswith("--"):  # a flag without a value took the next flag
+            raise UserError(f"--{name} {parsed[name]}: --{name}=VALUE is required")
+    if parsed["push"] and parsed["mode"] != "export":
+        raise UserError(f"--push={parsed['push']}: is for --mode=export")
+    if parsed["dtype"] != DTYPES[0] and parsed["mode"] != "export":
+        raise UserError(f"--dtype={parsed['dtype']}: is for --mode=export")
+    specs: list[str] = parsed.pop("config")
     if len(specs) > 1 or "" in specs:
         raise UserError("--config=FILE: give it exactly once")
     spec = "".join(specs)
     default = f"runs/{configuration.name(spec)}" if spec else "runs"
-    given["workdir"] = given["workdir"] or default
-    del given["h"]  # the short form of help
-    return CommandLine(config=spec, overrides=[x for x in argv if is_field(x)], **given)
+    parsed["workdir"] = parsed["workdir"] or default
+    del parsed["h"]  # the short form of help
+    return CommandLine(
+        config=spec, overrides=[x for x in argv if is_field(x)], **parsed
+    )
 
 
 def check_dropout(overrides: Sequence[str]) -> None:

@@ -118,11 +118,11 @@ def complete(
     named = model.get("architecture") if isinstance(model, Mapping) else None
     config = _schema(task, named)
     try:
-        own = dict(fields.each(ConfigDict(recorded.get(DEFINED_IN, {}))))
+        defined_in = dict(fields.each(ConfigDict(recorded.get(DEFINED_IN, {}))))
         config.update({n: _tuples(v) for n, v in recorded.items() if n != DEFINED_IN})
-        if code and own:
-            registry.named(_FAULTS).require_code(dict(fields.each(config)), own)
-        fields.check(config, own)
+        if code and defined_in:
+            registry.named(_FAULTS).require_code(dict(fields.each(config)), defined_in)
+        fields.check(config, defined_in)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -152,7 +152,9 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
         raise registry.named(_FAULTS).no_file(spec, path)
     if path.resolve() in above:
         raise UserError(f"{path}: extends itself through {above[-1].name}")
-    given = dict(_argument(part, spec) for part in arguments.split(",") if part)
+    named_arguments = dict(
+        _argument(part, spec) for part in arguments.split(",") if part
+    )
     args: list[ConfigDict] = []
     try:
         module = _execute(path)
@@ -165,13 +167,13 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
             args = [_load_file(file, (*above, path.resolve())).lock()]
             args[0].task.unlock()  # a task may add fields
             parameters = parameters[1:]
-        unknown = sorted(set(given) - set(parameters))
+        unknown = sorted(set(named_arguments) - set(parameters))
         if unknown:
             raise UserError(
                 f"--config={spec}: unknown argument {unknown[0]!r}; it takes "
                 f"{', '.join(parameters) or 'none'}"
             )
-        config = function(*args, **given)
+        config = function(*args, **named_arguments)
         if config is None and base is not None:
             config = args[0]
         if isinstance(config, ConfigDict):
@@ -216,27 +218,30 @@ def _check_fields(config: ConfigDict, spec: str) -> None:
       UserError: a field is missing or unknown, or has the wrong type.
     """
     task, model = (
-        found if isinstance(found := config.get(group), ConfigDict) else ConfigDict()
+        each if isinstance(each := config.get(group), ConfigDict) else ConfigDict()
         for group in ("task", "model")
     )
     schema = _schema(str(task.get("name")), model.get("architecture"))
     for group in schema:
         if group not in config:
             raise UserError(f"{spec}: no group {group}; add it as in configs/common.py")
-    known, found = dict(fields.each(schema)), dict(fields.each(config))
-    for name in sorted(found.keys() - known - fields.of_family(config).keys()):
+    known, values = dict(fields.each(schema)), dict(fields.each(config))
+    for name in sorted(values.keys() - known - fields.of_family(config).keys()):
         # What a config file has added may read fields of its own.
         if not name.startswith("task.") or not fields.has_added(config):
             raise registry.named(_FAULTS).no_field(
                 schema, name, f"{spec}: config.{name}"
             )
     for name, default in known.items():
-        if name not in found:
+        if name not in values:
             raise UserError(f"{spec}: no field config.{name}; add it as in configs/")
         kind = type(default)
-        if type(found[name]) is not kind and (kind, type(found[name])) != (float, int):
+        if type(values[name]) is not kind and (kind, type(values[name])) != (
+            float,
+            int,
+        ):
             raise UserError(
-                f"{spec}: config.{name}={found[name]!r:.80}: must be of type "
+                f"{spec}: config.{name}={values[name]!r:.80}: must be of type "
                 f"{kind.__name__}"
             )
 

@@ -12,7 +12,7 @@ def seconds(text: str) -> float:
     Raises:
       ValueError: another form, or no time at all.
     """
-    found = _WRITTEN.fullmatch(text)
-    if found is None or not float(found[1]):
+    match = _WRITTEN.fullmatch(text)
+    if match is None or not float(match[1]):
         raise ValueError(text)
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(match[1]) * _SECONDS[match[2]]

@@ -30,16 +30,16 @@ def near(asked: str, names: Iterable[str]) -> list[str]:
     group, _, last = asked.rpartition(".")
     scores = {name: _score(group, last.split("_"), name) for name in names}
     best = max(scores.values(), default=0.0)
-    found = [name for name, score in scores.items() if score > max(best - 0.05, 0.45)]
-    return sorted(found, key=lambda name: -scores[name])[:_MOST]
+    likely = [name for name, score in scores.items() if score > max(best - 0.05, 0.45)]
+    return sorted(likely, key=lambda name: -scores[name])[:_MOST]
 
 
 def _score(group: str, words: list[str], name: str) -> float:
     """How much a name is like these words in this group, about 1 if it has them all."""
     there, _, last = name.rpartition(".")
-    own = last.split("_")
-    likes = [max(_like(w, own), 0.7 * _like(w, there.split("."))) for w in words]
-    unasked = sum(_like(word, words) < 0.5 for word in own)
+    name_words = last.split("_")
+    likes = [max(_like(w, name_words), 0.7 * _like(w, there.split("."))) for w in words]
+    unasked = sum(_like(word, words) < 0.5 for word in name_words)
     in_group = 0.3 * _spelt(group, there) if group else 0.0
     return sum(likes) / len(likes) + in_group - 0.02 * unasked
 
@@ -73,15 +73,15 @@ def no_field(config: ConfigDict, path: str, shown: str) -> UserError:
     """
     before = "--config." if shown.startswith("--") else "config."
     groups = [] if "." in path else list(config)
-    found = near(path, [*groups, *(name for name, _ in fields.each(config))])
-    text = f"did you mean {' or '.join(before + name for name in found)}?"
+    likely = near(path, [*groups, *(name for name, _ in fields.each(config))])
+    text = f"did you mean {' or '.join(before + name for name in likely)}?"
     where: object = config
     for group in path.split(".")[:-1]:
         where = where.get(group) if isinstance(where, ConfigDict) else None
-    if not found or (isinstance(where, ConfigDict) and where is not config):
+    if not likely or (isinstance(where, ConfigDict) and where is not config):
         known = where if isinstance(where, ConfigDict) else config
         there = f"there are {', '.join(sorted(known))}"
-        text = f"{text} {there}" if found else there
+        text = f"{text} {there}" if likely else there
     return UserError(f"{shown}: no such field; {text}")
 
 
@@ -142,14 +142,14 @@ def _text(error: BaseException) -> str:
         return "it cannot be printed"
 
 
-def require_code(values: Mapping[str, Any], own: Mapping[str, str]) -> None:
+def require_code(values: Mapping[str, Any], defined_in: Mapping[str, str]) -> None:
     """Raises UserError if what a run's config file defined is not there.
 
     Args:
       values: of each field of the run.
-      own: a field -> the `--config` that defined its value.
+      defined_in: a field -> the `--config` that defined its value.
     """
-    for field, spec in own.items():
+    for field, spec in defined_in.items():
         if values[field] not in registry.ADDED:
             kind = field.removesuffix(".name").rpartition(".")[2]
             raise UserError(

@@ -164,22 +164,24 @@ DATA = (*EVALUATED, "task.train_file")
 _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 
-def check(config: ConfigDict, own: Collection[str] = ()) -> None:
-    """Checks every value; of fields that the user's `own` code defines, the type.
+def check(config: ConfigDict, defined_in: Collection[str] = ()) -> None:
+    """Checks every value; the type alone of those `defined_in` the user's code.
 
     Raises:
       UserError: a value is not allowed, or not together with another field.
     """
     table = {**_TABLE, **of_family(config)}
     for name, value in each(config):
-        _require((name not in own and table.get(name)) or _of_type(value), name, value)
+        _require(
+            (name not in defined_in and table.get(name)) or _of_type(value), name, value
+        )
     _check_together(config)
 
 
-def require(name: str, value: Any, own: Mapping[str, rules.Rule]) -> None:
+def require(name: str, value: Any, family_rules: Mapping[str, rules.Rule]) -> None:
     """Raises UserError if one field may not have this value, by the rules of every
-    config and a family's `own`."""
-    _require({**_TABLE, **own}[name], name, value)
+    config and the family's."""
+    _require({**_TABLE, **family_rules}[name], name, value)
 
 
 def each(config: ConfigDict) -> Iterator[tuple[str, Any]]:
@@ -205,8 +207,8 @@ def of_family(config: ConfigDict) -> Mapping[str, rules.Rule]:
     """The rules of the fields that only configs of this family have."""
     model, task = config.get("model", {}), config.get("task", {})
     name, architecture = task.get("name"), model.get("architecture")
-    own = name if name in FAMILIES else architecture
-    return FAMILIES[own].rules if own in FAMILIES else {}
+    family = name if name in FAMILIES else architecture
+    return FAMILIES[family].rules if family in FAMILIES else {}
 
 
 def _of_type(value: Any) -> rules.Rule:

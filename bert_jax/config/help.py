@@ -83,11 +83,11 @@ def _wrapped(line: str, indent: str) -> list[str]:
 
 def comments_of(path: Path) -> dict[str, str]:
     """The comment above or beside each field's first assignment, in one line."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for name, comment in _assignments(path.read_text("utf-8").splitlines()):
         if comment:
-            found.setdefault(name, comment)
-    return found
+            comments.setdefault(name, comment)
+    return comments
 
 
 def _assignments(lines: list[str]) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.convert import config as theirs
+from bert_jax.convert import config as config_json
 from bert_jax.convert import layout, reading
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -79,7 +79,7 @@ def read(
 
 
 def weights_of(
-    tensors: reading.Files,
+    tensors: reading.Source,
     config: BertConfig,
     architecture: str,
     parts: Sequence[str],
@@ -87,6 +87,7 @@ def weights_of(
     labels: tuple[str, ...],
     known: Set[str],
     place: Callable[[layout.Array], Any],
+    dialect: str = DIALECT,
 ) -> layout.Weights:
     """The weights of `bert` and of other parts.
 
@@ -105,10 +106,10 @@ def weights_of(
         for part in ("bert", *parts)
         for parameter in parameters(part, config, len(labels))
     ]
-    known = known | {parameter.huggingface for parameter in expected}
+    known = known | {parameter.name(dialect) for parameter in expected}
     return layout.Weights(
         config=config,
-        params=reading.build(tensors, config, expected, DIALECT, place),
+        params=reading.build(tensors, config, expected, dialect, place),
         architecture=architecture,
         labels=labels if set(parts) & set(layout.LABELLED_HEADS) else (),
         left_over=tuple(sorted(set(tensors.shapes) - known)),
@@ -117,7 +118,9 @@ def weights_of(
 
 def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
     """The model's sizes; raises UserError if they are wrong or not supported."""
-    return theirs.bert_config(dict(fields), folder / "config.json", type_vocab_size=2)
+    return config_json.bert_config(
+        dict(fields), folder / "config.json", type_vocab_size=2
+    )
 
 
 def named(
@@ -130,13 +133,13 @@ def named(
       default: where it names none.
     """
     named = fields.get("architectures") or [default]
-    found = named[0] if isinstance(named, list) else named
-    if not isinstance(found, str) or found not in known:
+    architecture = named[0] if isinstance(named, list) else named
+    if not isinstance(architecture, str) or architecture not in known:
         raise UserError(
-            f"{path}: architecture {untrusted.shown(found)} is not supported; "
+            f"{path}: architecture {untrusted.shown(architecture)} is not supported; "
             f"supported are {', '.join(known)}"
         )
-    return found
+    return architecture
 
 
 def _architecture(fields: Mapping[str, Any], path: Path) -> str:
@@ -207,7 +210,7 @@ def config_fields(weights: layout.Weights) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "architectures": [weights.architecture],
         "model_type": "bert",
-        **{name: getattr(config, name) for name in theirs.FIELDS},
+        **{name: getattr(config, name) for name in config_json.FIELDS},
         "hidden_act": _ACTIVATIONS[config.hidden_act],
         "position_embedding_type": "absolute",
         "tie_word_embeddings": "decoder" not in weights.params,

@@ -133,7 +133,7 @@ def _write(
     if tokenizer is not None:
         tokenizer, fields, special = form.tokenizer_fields(tokenizer, weights)
         most = model_card.length(weights.config, provenance)
-        own = {
+        tokenizer_config = {
             # A class of the model's would build its own tokenizer from the vocabulary:
             # BertTokenizer maps words of more than 100 characters to [UNK].
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -142,7 +142,7 @@ def _write(
             **special,
         }
         tokenization.save(_filled_up(tokenizer, weights.config.vocab_size), folder)
-        _write_json(folder / "tokenizer_config.json", own)
+        _write_json(folder / "tokenizer_config.json", tokenizer_config)
         _write_json(folder / "special_tokens_map.json", special)
 
 

@@ -50,12 +50,12 @@ def read(
     fields = untrusted.read_json(folder, "config.json")
     form = _family(fields, path).huggingface
     tensors = _Tensors(folder, form.BUFFER)
-    found: layout.Weights = form.read(
+    weights: layout.Weights = form.read(
         tensors, fields, folder, read_labels(fields, path), place
     )
     problem = fields.get("problem_type")
     return dataclasses.replace(
-        found,
+        weights,
         problem_type=problem if isinstance(problem, str) else None,
         facts=_provenance(fields, path).get("task", {}),
     )
@@ -106,8 +106,8 @@ def is_export(fields: Mapping[str, Any]) -> bool:
 
 
 def _provenance(fields: dict[str, Any], path: Path) -> dict[str, Any]:
-    own = fields[PROVENANCE] if is_export(fields) else {}
-    named = own if isinstance(own, dict) else {"config": None}
+    recorded = fields[PROVENANCE] if is_export(fields) else {}
+    named = recorded if isinstance(recorded, dict) else {"config": None}
     config, facts = named.get("config", {"task": {}}), named.get("task", {})
     if not (
         isinstance(facts, dict)
@@ -120,19 +120,19 @@ def _provenance(fields: dict[str, Any], path: Path) -> dict[str, Any]:
         and _are_scores(named.get("scores", {}))
     ):
         raise UserError(
-            f"{path}: {PROVENANCE}={untrusted.shown(own)} is not from an export; "
+            f"{path}: {PROVENANCE}={untrusted.shown(recorded)} is not from an export; "
             "remove this field"
         )
-    return own
+    return recorded
 
 
-def _are_scores(given: Any) -> bool:
+def _are_scores(by_split: Any) -> bool:
     """Whether it is a number by name, for each split."""
-    return isinstance(given, dict) and all(
+    return isinstance(by_split, dict) and all(
         isinstance(scores, dict)
         and all(isinstance(value, int | float) for value in scores.values())
         and all(isinstance(x, float) or abs(x) < 1 << 63 for x in scores.values())
-        for scores in given.values()
+        for scores in by_split.values()
     )
 
 
@@ -163,7 +163,7 @@ def read_labels(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
 def read_kind(fields: Mapping[str, Any]) -> str | None:
     """What a text classifier predicts, as in `task.kind`; None where it does not say,
     which is one class."""
-    kinds = {theirs: ours for ours, theirs in layout.PROBLEM_TYPES.items()}
+    kinds = {problem: kind for kind, problem in layout.PROBLEM_TYPES.items()}
     problem = fields.get("problem_type")
     return kinds.get(problem) if isinstance(problem, str) else None
 
@@ -201,11 +201,11 @@ class _Tensors:
         self.shapes[ours] = shape
 
     def read(self, name: str) -> layout.Array:
-        path, theirs = self._places[name]
+        path, saved_name = self._places[name]
         # Opens the file for each tensor, so that the rest does not stay in memory.
         try:
             with safe_open(path, framework="np") as file:
-                return file.get_tensor(theirs).astype(np.float32, copy=False)
+                return file.get_tensor(saved_name).astype(np.float32, copy=False)
         except (SafetensorError, OSError) as error:
             raise UserError(f"{path}: {_one_line(error)}") from error
 

@@ -70,8 +70,8 @@ class Weights:
     @property
     def heads(self) -> tuple[str, ...]:
         """The heads that the parameters have."""
-        own = tuple(k for k in self.params if k not in ("bert", "decoder", "bilstm"))
-        return (*FAMILIES[self.config.architecture].bare_heads, *own)
+        heads = tuple(k for k in self.params if k not in ("bert", "decoder", "bilstm"))
+        return (*FAMILIES[self.config.architecture].bare_heads, *heads)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,8 +209,8 @@ def _embeddings(config: BertConfig) -> Iterator[Parameter]:
     ):
         shape = (rows, config.hidden_size)
         path = ("bert", "embeddings", name, "embedding")
-        theirs = f"bert.embeddings.{name}"
-        yield Parameter(path, shape, shape, f"{theirs}.weight", _google(theirs))
+        prefix = f"bert.embeddings.{name}"
+        yield Parameter(path, shape, shape, f"{prefix}.weight", _google(prefix))
     yield from _layer_norm(
         ("bert", "embeddings", "layer_norm"), "bert.embeddings", config
     )

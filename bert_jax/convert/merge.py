@@ -79,12 +79,12 @@ def merge(
     if stacked:
         params = stack_layers(params, weights.config.num_hidden_layers)
     decisive = ("num_hidden_layers", "hidden_act", "layer_norm_eps", "causal")
-    model, theirs = vars(config), vars(weights.config)
-    model, theirs = model | dict(config.own), theirs | dict(weights.config.own)
+    model = vars(config) | dict(config.family_fields)
+    saved = vars(weights.config) | dict(weights.config.family_fields)
     free = FAMILIES[config.architecture].free
-    own = (name for name, _ in config.own if name not in free)
-    for field in ("architecture", *decisive, "layer", "positions", *own):
-        mine, there = model[field], theirs[field]
+    family_fields = (name for name, _ in config.family_fields if name not in free)
+    for field in ("architecture", *decisive, "layer", "positions", *family_fields):
+        mine, there = model[field], saved[field]
         if mine != there:
             raise UserError(
                 f"config.model.{field}={mine!r}, but {source} has {there!r}: set "
@@ -113,20 +113,20 @@ def take(
       params: what was read, by the same names.
       architecture: a name for it, for errors and the report.
     """
-    theirs, ours = flatten_dict(params), flatten_dict(initial)
-    _check_shapes(ours, theirs, source)
+    saved, ours = flatten_dict(params), flatten_dict(initial)
+    _check_shapes(ours, saved, source)
     taken = []
     merged = dict(ours)
     for path, leaf in ours.items():
-        if path in theirs:
+        if path in saved:
             taken.append("/".join(path))
-            merged[path] = _placed(theirs.pop(path), leaf.sharding)
+            merged[path] = _placed(saved.pop(path), leaf.sharding)
     report = Report(
         source=str(source),
         architecture=architecture,
         taken=tuple(taken),
         initialised=tuple(n for n in map("/".join, ours) if n not in taken),
-        left_over=(*("/".join(path) for path in theirs), *left_over),
+        left_over=(*("/".join(path) for path in saved), *left_over),
         facts=facts or {},
     )
     return unflatten_dict(merged), report
@@ -187,32 +187,32 @@ def _part(name: str) -> str:
 
 
 def _check_shapes(
-    ours: Mapping[tuple, Any], theirs: Mapping[tuple, Any], source: str | Path
+    ours: Mapping[tuple, Any], saved: Mapping[tuple, Any], source: str | Path
 ) -> None:
     for path, leaf in ours.items():
-        if path in theirs and leaf.shape != theirs[path].shape:
+        if path in saved and leaf.shape != saved[path].shape:
             raise UserError(
-                f"{'/'.join(path)} has the shape {theirs[path].shape} in {source}, but "
+                f"{'/'.join(path)} has the shape {saved[path].shape} in {source}, but "
                 f"the config requires {leaf.shape}"
             )
 
 
 def check_tokenizer(
-    tokenizer: Tokenizer, theirs: Tokenizer | None, source: str | Path
+    tokenizer: Tokenizer, saved: Tokenizer | None, source: str | Path
 ) -> None:
     """Raises UserError if a run's vocabulary or normalizer differs from that of its
     initial weights; [unusedN] at the end do not count."""
-    if theirs is None:
+    if saved is None:
         return
     keep = "leave config.tokenizer.vocab_file empty to keep the checkpoint's"
-    mine, there = map(_used, (tokenizer, theirs))
+    mine, there = map(_used, (tokenizer, saved))
     for index, (ours, other) in enumerate(itertools.zip_longest(mine, there)):
         if ours != other:
             raise UserError(
                 f"the vocabulary is not that of {source}: piece {index} is {ours!r} "
                 f"here and {other!r} there; {keep}"
             )
-    rules, its = map(tokenization.normalization, (tokenizer, theirs))
+    rules, its = map(tokenization.normalization, (tokenizer, saved))
     for name in sorted(rules.keys() | its.keys()):
         if rules.get(name) != its.get(name):
             raise UserError(

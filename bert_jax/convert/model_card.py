@@ -50,9 +50,11 @@ def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
         )
     if config := provenance.get("config"):
         fields = {
-            f"{group}.{key}" if isinstance(own, dict) else group: value
-            for group, own in config.items()
-            for key, value in (own.items() if isinstance(own, dict) else [("", own)])
+            f"{group}.{key}" if isinstance(values, dict) else group: value
+            for group, values in config.items()
+            for key, value in (
+                values.items() if isinstance(values, dict) else [("", values)]
+            )
         }
         corpus = fields.get("task.name") == "pretraining"
         rows = [
@@ -109,7 +111,7 @@ def _code(name: str, architecture: str) -> str:
 
 def _plain(name: str) -> str:
     """A name, which may be another's, without a character that means something."""
-    return re.sub(r"[^\w ./-]", lambda found: f"&#{ord(found[0])};", name)
+    return re.sub(r"[^\w ./-]", lambda match: f"&#{ord(match[0])};", name)
 
 
 def _markdown(rows: list[tuple[str, str]], header: tuple[str, str]) -> str:

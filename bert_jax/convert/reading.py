@@ -60,15 +60,15 @@ def build(
     tree: dict[str, Any] = {}
     for parameter in expected:
         name = parameter.name(dialect)
-        found, shape = source.shapes.get(name), parameter.their_shape(dialect)
-        if found is None:
+        actual, shape = source.shapes.get(name), parameter.their_shape(dialect)
+        if actual is None:
             raise UserError(
                 f"{source.where}: {name} is missing, but the config requires it "
                 f"({config.num_hidden_layers} layers, hidden size {config.hidden_size})"
             )
-        if found != shape:
+        if actual != shape:
             raise UserError(
-                f"{source.where}: {name} has the shape {found}, but the config "
+                f"{source.where}: {name} has the shape {actual}, but the config "
                 f"requires {shape}"
             )
         array = source.read(name)

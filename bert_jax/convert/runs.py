@@ -62,8 +62,8 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
     model_config = BertConfig.create(config.model, vocabulary)
     if model_config.causal:  # no next sentence was learnt
         params = {k: v for k, v in params.items() if k != "next_sentence"}
-    own = params.keys() - _PARTS  # heads of the user's own
-    params = {name: value for name, value in params.items() if name not in own}
+    user_heads = params.keys() - _PARTS  # heads of the user's own
+    params = {name: value for name, value in params.items() if name not in user_heads}
     heads = params.keys() - {"bert", "bilstm"}
     table = FAMILIES[model_config.architecture].layout
     architecture = table.name_of(heads, model_config.causal)
@@ -72,18 +72,18 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
     # One of our own kernels computes the same as another; the user's own does not.
     ours = model_config.attention in ("einsum", *KERNELS)
     attention = "einsum" if ours else model_config.attention
-    found = Weights(
+    weights = Weights(
         config=dataclasses.replace(
             model_config, attention=attention, scan_layers=False, remat="none"
         ),
         params=params,
         architecture=architecture,
-        left_over=tuple(sorted(own)),
+        left_over=tuple(sorted(user_heads)),
         labels=_labels(config, params, folder),
         problem_type=_problem_type(config, params),
         facts=workdir.read_facts(folder, step),
     )
-    return found, step
+    return weights, step
 
 
 def scores(
@@ -94,23 +94,23 @@ def scores(
     Raises:
       UserError: metrics.jsonl is damaged.
     """
-    found = {}
+    by_split = {}
     for split in splits:
         for line in metrics.read(folder, split):
             if line["step"] == step:
-                found[split] = {
+                by_split[split] = {
                     name: float(value)
                     for name, value in line.items()
                     if name not in ("step", "time") and math.isfinite(value)
                 }
     try:
-        json.dumps(found, ensure_ascii=False).encode()
+        json.dumps(by_split, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise UserError(
             f"{folder / 'metrics.jsonl'}: a name has half of a surrogate pair; restore "
             "the run's own file"
         ) from error
-    return found
+    return by_split
 
 
 def trained_length(folder: Path, step: int) -> dict[str, int]:
@@ -158,13 +158,13 @@ def _labels(
     for head in layout.LABELLED_HEADS:
         if head in params:
             number = len(params[head]["bias"])
-            given = tuple(config.task.get("labels", ()))
-            if given and len(given) != number:
+            names = tuple(config.task.get("labels", ()))
+            if names and len(names) != number:
                 raise UserError(
                     f"{folder}: {head} has {number} outputs in the checkpoint, but "
-                    f"config.json names {len(given)} labels; restore the run's own"
+                    f"config.json names {len(names)} labels; restore the run's own"
                 )
-            return given or layout.default_labels(number)
+            return names or layout.default_labels(number)
     return ()
 
 

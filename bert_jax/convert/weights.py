@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.convert import config as theirs
+from bert_jax.convert import config as config_json
 from bert_jax.convert import layout, origins, reading, runs
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
@@ -19,7 +19,7 @@ from bert_jax.workdir import folder as workdir
 
 # The fields of `config.model` that must match for weights to be usable, besides the
 # family's own; FIELDS by `GROUP.NAME`, as a run takes them from its weights.
-SHAPE = theirs.DECISIVE
+SHAPE = config_json.DECISIVE
 # A model's spare rows, which make their number a multiple, as NVIDIA's 30,528.
 _PADDED, _SPARE = 8, 128
 FIELDS = tuple(f"model.{name}" for name in SHAPE)
@@ -141,7 +141,7 @@ def read_shape(path: str | Path) -> dict[str, Any]:
             model = google.read_config(folder)
         case _:
             raise origins.family_of(folder).weights.refusal(folder)
-    return {name: getattr(model, name) for name in SHAPE} | dict(model.own)
+    return {name: getattr(model, name) for name in SHAPE} | dict(model.family_fields)
 
 
 def shape(path: str | Path) -> dict[str, Any]:
@@ -155,12 +155,12 @@ def start(task: Any, abstract: Any, name: str = "") -> tuple[dict[str, Any], Any
     from bert_jax.runtime import hub
 
     source = task.config.init_from
-    found = read(source, name=name)
-    check_tokenizer(task.tokenizer, read_tokenizer(source, found.config), source)
+    weights = read(source, name=name)
+    check_tokenizer(task.tokenizer, read_tokenizer(source, weights.config), source)
     labels = tuple(task.config.task.get("labels", ()))
-    if labels and not _same(found.labels, labels):
-        found = _without(found, layout.LABELLED_HEADS)
-    return merge(abstract, found, task.model_config, hub.resolved(source))
+    if labels and not _same(weights.labels, labels):
+        weights = _without(weights, layout.LABELLED_HEADS)
+    return merge(abstract, weights, task.model_config, hub.resolved(source))
 
 
 def recorded(path: str | Path) -> dict[str, Any] | None:
@@ -208,15 +208,15 @@ def export(
     match origins.kind(source):
         case "workdir":
             _check_readable(source)
-            found, step = runs.read(source, name)
+            weights, step = runs.read(source, name)
             config = workdir.read_config(source)
-            own = [f"head {name}" for name in found.left_over]
-            if own := own + found.config.of_your_own():
+            user_parts = [f"head {name}" for name in weights.left_over]
+            if user_parts := user_parts + weights.config.of_your_own():
                 raise UserError(
-                    f"{source}: the {' and '.join(own)} of your own cannot be "
+                    f"{source}: the {' and '.join(user_parts)} of your own cannot be "
                     "exported; Hugging Face's BERT has no such part"
                 )
-            if why := FAMILIES[found.config.architecture].unexported(config["task"]):
+            if why := FAMILIES[weights.config.architecture].unexported(config["task"]):
                 raise UserError(
                     f"{source}: {why}, so it cannot be exported; ask it with "
                     "--mode=predict"
@@ -224,17 +224,17 @@ def export(
             provenance = {
                 "step": step,
                 "config": config,
-                "task": dict(found.facts),
+                "task": dict(weights.facts),
                 "scores": runs.scores(source, step, config["evaluate"]["splits"]),
                 **runs.trained_length(source, step),
             }
         case "huggingface":
-            found, provenance = read(source), huggingface.provenance(source)
+            weights, provenance = read(source), huggingface.provenance(source)
         case _:
-            found, provenance = read(source), {}
-    tokenizer = read_tokenizer(source, found.config)
-    huggingface_export.export(found, tokenizer, folder, provenance, title, dtype)
-    return model_card.lengths(found.config, provenance)
+            weights, provenance = read(source), {}
+    tokenizer = read_tokenizer(source, weights.config)
+    huggingface_export.export(weights, tokenizer, folder, provenance, title, dtype)
+    return model_card.lengths(weights.config, provenance)
 
 
 def refusal(folder: Path) -> UserError:
@@ -249,17 +249,19 @@ def _check_readable(folder: Path) -> None:
         raise family.weights.refusal(folder)
 
 
-def _same(theirs: tuple[str, ...], ours: tuple[str, ...]) -> bool:
+def _same(saved: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
     """Whether the labels are the same; LABEL_0, ... count as unnamed."""
-    unnamed = theirs == layout.default_labels(len(theirs))
-    return theirs == ours or (unnamed and len(theirs) == len(ours))
+    unnamed = saved == layout.default_labels(len(saved))
+    return saved == wanted or (unnamed and len(saved) == len(wanted))
 
 
-def _without(found: Weights, heads: tuple[str, ...]) -> Weights:
+def _without(weights: Weights, heads: tuple[str, ...]) -> Weights:
     """The weights without the classifier heads, whose labels are not the task's."""
-    gone = tuple(f"{head} (of other labels)" for head in heads if head in found.params)
+    gone = tuple(
+        f"{head} (of other labels)" for head in heads if head in weights.params
+    )
     return dataclasses.replace(
-        found,
-        params={k: v for k, v in found.params.items() if k not in heads},
-        left_over=(*gone, *found.left_over),
+        weights,
+        params={k: v for k, v in weights.params.items() if k not in heads},
+        left_over=(*gone, *weights.left_over),
     )

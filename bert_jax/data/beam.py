@@ -11,7 +11,6 @@ import contextlib
 import io
 import logging
 import multiprocessing
-import multiprocessing.connection
 import os
 import pickle
 import secrets
@@ -78,9 +77,9 @@ class Runner(NamedTuple):
             ) from error
 
     def parsed(self) -> PipelineOptions:
-        found = PipelineOptions(list(self.options))
-        if found.view_as(DirectOptions).direct_num_workers == 1:
-            return found
+        options = PipelineOptions(list(self.options))
+        if options.view_as(DirectOptions).direct_num_workers == 1:
+            return options
         # Beam's own default, in_memory, would run them one after the other.
         mode = "--direct_running_mode=multi_processing"
         return PipelineOptions([mode, *self.options])
@@ -186,19 +185,19 @@ def _wait(
         if process.exitcode is None or path.exists():
             continue
         try:
-            found = messages.recv()
+            message = messages.recv()
         except EOFError:
-            found = "its process died, perhaps because memory ran out"
-        if not found:
-            found = f"it ended without {path}: the workers must share this folder"
-        if error := disk_error(found):
+            message = "its process died, perhaps because memory ran out"
+        if not message:
+            message = f"it ended without {path}: the workers must share this folder"
+        if error := disk_error(message):
             raise error
         with tempfile.NamedTemporaryFile(
             prefix="bert_jax_beam_", suffix=".log", delete=False
         ) as log:
             log.write((path.parent / "log").read_bytes())
         raise UserError(
-            f"{_FIELD}={runner.name}: {found}; nothing half-written stays: run the "
+            f"{_FIELD}={runner.name}: {message}; nothing half-written stays: run the "
             f"same command again (Beam's messages: {log.name})"
         )
 
@@ -260,7 +259,7 @@ def _run(
 
     signal.signal(signal.SIGTERM, end)
     threading.excepthook = thread_failed
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    workers.end_with_parent(_kill_group)
     with (place / "log").open("wb") as log:  # the workers inherit it
         os.dup2(log.fileno(), sys.stderr.fileno())
     try:
@@ -278,13 +277,6 @@ def _run(
         lines = str(error).strip().splitlines() or [repr(error)]
         fail(lines[-1].partition(" [while running")[0])
     sender.send("")
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        _kill_group()
 
 
 def _kill_group() -> NoReturn:

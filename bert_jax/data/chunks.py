@@ -31,23 +31,23 @@ def documents(config: ConfigDict) -> Iterator[list[Document]]:
     if settings.clean:
         from bert_jax.data.cleaning import cleaned
 
-        found = cleaned.documents(config)
+        texts = cleaned.documents(config)
     else:
         place = storage.path(settings.data_dir)
-        found = corpus.documents(tuple(settings.sources), place)
-    return segments.read(found, settings.max_document_bytes, settings.language)
+        texts = corpus.documents(tuple(settings.sources), place)
+    return segments.read(texts, settings.max_document_bytes, settings.language)
 
 
 def identity(config: ConfigDict) -> dict[str, Any]:
     """The settings that shape the documents and their splits, besides the text."""
     settings = config.corpus
     names = ("dev_fraction", "max_document_bytes", "language", "seed")
-    found = {name: settings[name] for name in names}
+    shape = {name: settings[name] for name in names}
     if settings.clean:
         from bert_jax.data.cleaning import settings as clean_settings
 
-        found["clean"] = clean_settings.of(config).identity()
-    return found
+        shape["clean"] = clean_settings.of(config).identity()
+    return shape
 
 
 def fits(report: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
@@ -65,8 +65,6 @@ def split_rule(config: ConfigDict) -> Callable[[int], str]:
     where the corpus has two or three documents.
     """
     fraction = config.corpus.dev_fraction
-    if not 0 < fraction < 1:
-        raise UserError(f"corpus.dev_fraction={fraction}: must be between 0 and 1")
     count = sum(1 for _ in itertools.islice(documents(config), 100))
     if count < 2:
         raise UserError(
@@ -89,7 +87,7 @@ def split_rule(config: ConfigDict) -> Callable[[int], str]:
 
 
 def chunks(
-    found: Iterable[list[Document]], split_of: Callable[[int], str]
+    documents: Iterable[list[Document]], split_of: Callable[[int], str]
 ) -> Iterator[Chunk]:
     """Groups each split's documents into chunks of CHUNK_BYTES, in their order.
 
@@ -100,7 +98,7 @@ def chunks(
     full: dict[str, list[list[Document]]] = {}  # not yielded: leftovers may join it
     size: Counter[str] = Counter()
     number: Counter[str] = Counter()
-    for index, document in enumerate(found):
+    for index, document in enumerate(documents):
         split = split_of(index)
         filling[split].append(document)
         size[split] += sum(len(piece.text.encode()) for piece in document)

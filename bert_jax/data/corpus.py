@@ -21,7 +21,7 @@ import itertools
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import sentencex
@@ -70,15 +70,15 @@ def documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
         be read, is not UTF-8 or has the wrong format.
     """
     for number, source in enumerate(sources):
-        found = False
+        has_text = False
         for document in _read(source, data_dir):
             if "\r" in document.text:  # in a JSON string, say
                 text = document.text.replace("\r\n", "\n")
                 document = document._replace(text=text)
             if any(map(str.isalnum, document.text)):
-                found = True
+                has_text = True
                 yield document._replace(source=number) if number else document
-        if not found:
+        if not has_text:
             raise UserError(f"{source}: no document with text; name another source")
 
 
@@ -91,8 +91,8 @@ def sentences(document: Document, language: str) -> list[str]:
         paragraphs = [_unwrapped(block) for block in blocks]
     else:
         paragraphs = document.text.split("\n")
-    found = (s.strip() for p in paragraphs for s in sentencex.segment(language, p))
-    return [sentence for sentence in found if sentence]
+    stripped = (s.strip() for p in paragraphs for s in sentencex.segment(language, p))
+    return [sentence for sentence in stripped if sentence]
 
 
 def _unwrapped(block: str) -> str:
@@ -191,7 +191,7 @@ def _ways_without_network() -> Iterator[None]:
         raise UserError(f"{error}. {_WITHOUT_NETWORK}") from error
 
 
-def _files(source: str) -> dict[str, storage.Found]:
+def _files(source: str) -> dict[str, storage.StoredFile]:
     pattern = source.partition(":")[2]
     files = storage.find(pattern)
     if not files:
@@ -213,11 +213,6 @@ def _read_blocks(path: str | Path, form: str) -> Iterator[Document]:
             lines = []
     if lines:
         yield Document("\n".join(lines), form)
-
-
-def _read_each_line(path: str | Path) -> Iterator[Document]:
-    for _, line in read_lines(path):
-        yield Document(line, "lines")
 
 
 def _read_articles(path: str | Path) -> Iterator[Document]:
@@ -254,10 +249,6 @@ def _read_parquet(path: str | Path) -> Iterator[Document]:
         yield Document(text or "", "wrapped")
 
 
-def _read_text(path: str | Path) -> Iterator[Document]:
-    yield Document("\n".join(line for _, line in read_lines(path)), "wrapped")
-
-
 def _read_json_lines(path: str | Path) -> Iterator[Document]:
     for number, line in read_lines(path):
         if not line.strip():
@@ -271,11 +262,13 @@ def _read_json_lines(path: str | Path) -> Iterator[Document]:
         yield Document(row["text"], "wrapped")
 
 
-FILE_KINDS: dict[str, Callable[[str | Path], Iterator[Document]]] = {
+FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {
     "sentences": lambda path: _read_blocks(path, "sentences"),
     "paragraphs": lambda path: _read_blocks(path, "lines"),
-    "lines": _read_each_line,
-    "text": _read_text,
+    "lines": lambda path: (Document(text, "lines") for _, text in read_lines(path)),
+    "text": lambda path: [
+        Document("\n".join(line for _, line in read_lines(path)), "wrapped")
+    ],
     "jsonl": _read_json_lines,
     "parquet": _read_parquet,
     "wikiextractor": _read_articles,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
-from bert_jax.runtime.storage import Found, Path
+from bert_jax.runtime.storage import Path, StoredFile
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _SETTLED = 2_000_000_000
 _BLOCK = 1 << 20  # bytes read at a time
 
 
-def of_files(files: Mapping[str, Found], data_dir: Path) -> list[str]:
+def of_files(files: Mapping[str, StoredFile], data_dir: Path) -> list[str]:
     """Returns each file's digest; a cached one where the file has not changed.
 
     Args:
@@ -32,10 +32,10 @@ def of_files(files: Mapping[str, Found], data_dir: Path) -> list[str]:
     kept = _read(place)
     fresh = {}
     digests = []
-    for name, found in files.items():
-        full_name, *state = found.state
-        if found.md5 is not None:
-            digests.append(found.md5)
+    for name, file in files.items():
+        full_name, *state = file.state
+        if file.md5 is not None:
+            digests.append(file.md5)
             continue
         entry = kept.get(str(full_name))
         if entry is None or entry[:-1] != state:

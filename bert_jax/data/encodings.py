@@ -52,14 +52,14 @@ def encoded(
     if texts_b is not None and len(texts_b) != len(texts):
         raise ValueError(f"{len(texts)} texts, but {len(texts_b)} second ones")
     pairs = texts if texts_b is None else list(zip(texts, texts_b, strict=True))
-    found = tokenizer.encode_batch(pairs)
-    for index, encoding in enumerate(found):
+    tokenized = tokenizer.encode_batch(pairs)
+    for index, encoding in enumerate(tokenized):
         if len(encoding.ids) > limit:
             raise UserError(
                 f"text {index}: {len(encoding.ids)} tokens with [CLS] and [SEP]; "
                 f"the model has {limit} positions"
             )
-    return found
+    return tokenized
 
 
 def columns(encodings: Sequence[Encoding], pad: int) -> Columns:

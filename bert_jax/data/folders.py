@@ -20,8 +20,8 @@ def read_folders(folder: str | Path) -> list[LabelledText]:
     Raises:
       UserError: no file matches, or one is not UTF-8.
     """
-    found = storage.path(folder).glob("*/*.txt")
-    paths = sorted(path for path in found if path.parent.name != _UNLABELLED)
+    files = storage.path(folder).glob("*/*.txt")
+    paths = sorted(path for path in files if path.parent.name != _UNLABELLED)
     if not paths:
         raise UserError(
             f"{folder}: has no texts; CLASS/*.txt is required, such as pos/0_9.txt"
@@ -52,7 +52,7 @@ def films(folder: str | Path, texts: Sequence[LabelledText]) -> list[str] | None
     if not all(path.exists() for path in names.values()):
         return None
     urls = {label: [u for _, u in read_lines(path)] for label, path in names.items()}
-    found = []
+    film_urls = []
     for text in texts:
         number = storage.path(text.where).name.partition("_")[0]
         lines = urls[text.label]
@@ -61,8 +61,8 @@ def films(folder: str | Path, texts: Sequence[LabelledText]) -> list[str] | None
                 f"{names[text.label]}: no line for {text.where}, so its film could be "
                 "in both train and dev: complete the file, or delete it"
             )
-        found.append(lines[int(number)])
-    return found
+        film_urls.append(lines[int(number)])
+    return film_urls
 
 
 def _content(path: Path) -> str:

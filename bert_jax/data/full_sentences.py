@@ -40,8 +40,8 @@ def joined(
       mark: the separator's id; it is part of a document's last sentence.
     """
     ids, sizes = array("i"), []
-    for index, (own, parts) in enumerate(zip(tokens, lengths, strict=True)):
-        ids += own
+    for index, (piece_ids, parts) in enumerate(zip(tokens, lengths, strict=True)):
+        ids += piece_ids
         sizes += parts
         if index + 1 < len(wholes) and wholes[index + 1] != wholes[index]:
             ids.append(mark)

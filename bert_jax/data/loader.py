@@ -204,8 +204,8 @@ class _Pairs:
 
         filled = record >= 0
         pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])
-        found = shapes(self._config, self._phase)
-        columns = found["masked_lm_ids"][1] if has_masks(self._config) else 0
+        column_shapes = shapes(self._config, self._phase)
+        columns = column_shapes["masked_lm_ids"][1] if has_masks(self._config) else 0
         packed = packing.pack(pairs, filled, columns, self._special.pad)
         if self._config.corpus.shift_positions:
             packed["position_ids"] += self._shifts(record[:, 0], epoch)
@@ -228,13 +228,15 @@ class _Pairs:
         """
         # A process may have padding rows only, and the reader fails on an empty list.
         try:
-            found = self._source.__getitems__(record.tolist()) if len(record) else ()
+            serialized = (
+                self._source.__getitems__(record.tolist()) if len(record) else ()
+            )
         except RuntimeError as error:  # ArrayRecord's, of a disk or a bucket
             raise UserError(
                 f"{self._folder}: the prepared data cannot be read ({error}); start "
                 "again, or delete this folder first to prepare the data again"
             ) from error
-        return records.parse(found)
+        return records.parse(serialized)
 
 
 def assemble(

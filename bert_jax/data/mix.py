@@ -87,8 +87,8 @@ def notes(config: ConfigDict, report: Mapping[str, Any], rows: int) -> list[str]
     Args:
       rows: that the run takes in all.
     """
-    found = of(config, report)
-    epochs = found.epochs * rows / found.size
+    mix = of(config, report)
+    epochs = mix.epochs * rows / mix.size
     lines = []
     for source, documents, pairs, weight, passes in zip(
         config.corpus.sources,

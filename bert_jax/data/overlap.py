@@ -44,18 +44,15 @@ def in_file(
     seen = np.zeros(len(keys), bool)
     with path.open("rb") as file:
         while block := file.read(8 * _BLOCK):
-            found = np.intersect1d(
-                keys, np.frombuffer(block, np.uint64), return_indices=True
-            )
-            seen[found[1]] = True
+            seen |= np.isin(keys, np.frombuffer(block, np.uint64))
     return keys[seen]
 
 
 def among(
-    found: UInt64[np.ndarray, " sentences"], known: UInt64[np.ndarray, " known"]
+    sentence_keys: UInt64[np.ndarray, " sentences"], known: UInt64[np.ndarray, " known"]
 ) -> Bool[np.ndarray, " sentences"]:
     """Whether each is in `known`, which is sorted."""
     if not len(known):
-        return np.zeros(len(found), bool)
-    place = np.minimum(np.searchsorted(known, found), len(known) - 1)
-    return known[place] == found
+        return np.zeros(len(sentence_keys), bool)
+    place = np.minimum(np.searchsorted(known, sentence_keys), len(known) - 1)
+    return known[place] == sentence_keys

@@ -146,8 +146,8 @@ def reopen(config: ConfigDict, name: str, max_seq_length: int) -> Prepared | Non
     folder = storage.path(config.corpus.data_dir) / name
     if not atomic_folder.is_whole(folder, _REPORT):
         return None
-    found = open_folder(folder)
-    return found if found.fits(config, max_seq_length) else None
+    prepared = open_folder(folder)
+    return prepared if prepared.fits(config, max_seq_length) else None
 
 
 def recorded(record: Mapping[str, Any], max_seq_length: int) -> str | None:
@@ -157,7 +157,7 @@ def recorded(record: Mapping[str, Any], max_seq_length: int) -> str | None:
 
 def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str]) -> str:
     """Lists the differences between two preparation reports of the same sources."""
-    found = []
+    changed = []
     for source, one, other in zip(
         sources, before["sources"], now["sources"], strict=False
     ):
@@ -165,13 +165,13 @@ def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str])
             continue
         files = one[0] not in ("tfds", "pydocs") and one[1] != other[1]
         change = f"{one[1]} files then, {other[1]} now" if files else "other text"
-        found.append(f"{source} ({change})")
+        changed.append(f"{source} ({change})")
     for name in ("tokenizer", "libraries", "format"):
-        if before[name] != now[name] and (name != "tokenizer" or not found):
-            found.append(name)
-    if not found and before.get("cleaned") != now.get("cleaned"):
-        found.append("clean_against's files or py3langid (config.corpus.clean)")
-    return ", ".join(found)
+        if before[name] != now[name] and (name != "tokenizer" or not changed):
+            changed.append(name)
+    if not changed and before.get("cleaned") != now.get("cleaned"):
+        changed.append("clean_against's files or py3langid (config.corpus.clean)")
+    return ", ".join(changed)
 
 
 def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
@@ -183,9 +183,9 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     Raises:
       UserError: see `tokenization.of_config` and `corpus.documents`.
     """
-    given = tokenization.of_config(config)
-    if given is not None:
-        return given
+    tokenizer = tokenization.of_config(config)
+    if tokenizer is not None:
+        return tokenizer
     settings = config.tokenizer
     data_dir = storage.path(config.corpus.data_dir)
     identity = {
@@ -225,17 +225,15 @@ def _digest(tokenizer: Tokenizer) -> str:
 def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
     """The settings that shape the pairs, besides text, vocabulary and libraries."""
     shape = {"settings": _settings(config, max_seq_length)._asdict()}
-    found = shape | chunks.identity(config)
+    identity = shape | chunks.identity(config)
     if config.corpus.weights:  # their values matter to the loader only
-        found["by_source"] = True
+        identity["by_source"] = True
     if config.corpus.full_sentences:
-        found["full_sentences"] = True
-    return found
+        identity["full_sentences"] = True
+    return identity
 
 
 def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
-    if max_seq_length < 5:  # [CLS] A [SEP] B [SEP]
-        raise UserError(f"corpus.max_seq_length={max_seq_length}: must be at least 5")
     # A row of text alone has room for two pieces more.
     around = FAMILIES[config.model.architecture].vocabulary.around
     max_seq_length += WORDPIECE.around - around

@@ -39,8 +39,8 @@ class RunData:
           tokenizer: None: the one that the run started with, or a newly trained one.
         """
         self._config = config
-        self._given = tokenizer
-        self._found: dict[int, Prepared] = {}  # by length
+        self._tokenizer = tokenizer
+        self._prepared: dict[int, Prepared] = {}  # by length
         self._record: Mapping[str, Any] = {}
 
     def recall(self, record: Mapping[str, Any]) -> None:
@@ -55,10 +55,10 @@ class RunData:
 
     def record(self) -> dict[str, Any]:
         """The folders' names by length, and the settings that shaped them, as JSON."""
-        found = self.all()
+        datasets = self.all()
         shaped_by = {
             name: value
-            for name, value in found[0].report.items()
+            for name, value in datasets[0].report.items()
             if name not in ("totals", "cleaning")  # results, not settings
         }
         return {
@@ -74,8 +74,8 @@ class RunData:
         Raises:
           UserError: see `prepare.prepare_tokenizer`.
         """
-        if self._given is not None:
-            return self._given
+        if self._tokenizer is not None:
+            return self._tokenizer
         recorded = filter(None, map(self._recorded, self._lengths()))
         for data in recorded:
             return data.tokenizer
@@ -84,16 +84,16 @@ class RunData:
     def all(self) -> list[Prepared]:
         """The data of every phase, shortest first; packed, and its word vectors
         counted, if the config says so."""
-        found = [(length, self.of(length)) for length in self._lengths()]
+        by_length = [(length, self.of(length)) for length in self._lengths()]
         if self._config.corpus.packing:
             from bert_jax.data.packing import pairs as packing
 
             most = self._config.corpus.packed_pairs
-            for length, data in found:
+            for length, data in by_length:
                 packing.rows(data.folder, length, most)
         if self.counts_words:
             self.word_vectors()
-        return [data for _, data in found]
+        return [data for _, data in by_length]
 
     @property
     def counts_words(self) -> bool:
@@ -116,12 +116,12 @@ class RunData:
             return []
         from bert_jax.data import mix
 
-        found = []
+        lines = []
         for phase in phases(self._config):
             rows = (phase.end_step - phase.first_step) * phase.batch_size
             report = self.of(phase.max_seq_length).report
-            found += mix.notes(self._config, report, rows)
-        return found
+            lines += mix.notes(self._config, report, rows)
+        return lines
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """The training batches from `step` on, through both phases.
@@ -133,9 +133,9 @@ class RunData:
         config.seed = seed
         for phase in phases(config):
             if step < phase.end_step:
-                own = scaled(rows, config.train.batch_size, phase.batch_size)
+                local_rows = scaled(rows, config.train.batch_size, phase.batch_size)
                 data = self.of(phase.max_seq_length)
-                yield from loader.batches(config, phase, data, step, own)
+                yield from loader.batches(config, phase, data, step, local_rows)
                 step = phase.end_step
 
     def dev(self, step: int = 0, rows: RowIndex = slice(None)) -> grain.MapDataset:
@@ -163,12 +163,12 @@ class RunData:
         Raises:
           UserError: see `prepare.prepare`.
         """
-        if length not in self._found:
+        if length not in self._prepared:
             recorded = self._recorded(length)
-            self._found[length] = recorded or prepare.prepare(
+            self._prepared[length] = recorded or prepare.prepare(
                 self._config, length, self.tokenizer, self._record
             )
-        return self._found[length]
+        return self._prepared[length]
 
     def _lengths(self) -> list[int]:
         return sorted({phase.max_seq_length for phase in phases(self._config)})
@@ -176,7 +176,9 @@ class RunData:
     def _recorded(self, length: int) -> Prepared | None:
         """The data that the run started with, if it still exists."""
         name = prepare.recorded(self._record, length)
-        found = prepare.reopen(self._config, name, length) if name else None
-        if found is None or (self._given and not found.is_of(self._given)):
+        prepared = prepare.reopen(self._config, name, length) if name else None
+        if prepared is None or (
+            self._tokenizer and not prepared.is_of(self._tokenizer)
+        ):
             return None
-        return found
+        return prepared

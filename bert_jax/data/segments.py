@@ -89,12 +89,12 @@ def _grouped(
     group: list[str] = []
     size = seen = number = 0
     for part in parts:
-        own = len(part.encode()) + gap
-        if group and (size + own > most or seen >= goal * (number + 1)):
+        part_size = len(part.encode()) + gap
+        if group and (size + part_size > most or seen >= goal * (number + 1)):
             yield group
             number += 1
             group, size = [], 0
         group.append(part)
-        size += own
-        seen += own
+        size += part_size
+        seen += part_size
     yield group

@@ -85,11 +85,11 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     """
     totals: Counter[str] = Counter()
     tokens, lengths, wholes, keys = [], [], [], []
-    for number, ids, sizes, found in _tokenized(job, chunk, totals):
+    for number, ids, sizes, piece_keys in _tokenized(job, chunk, totals):
         tokens.append(ids)
         lengths.append(sizes)
         wholes.append(number)
-        keys.append(found)
+        keys.append(piece_keys)
     totals["documents"] = len(set(wholes))
     source_of = [document[0].source for document in chunk.documents]
     if job.by_source:
@@ -99,8 +99,9 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     if job.separator is not None:
         from bert_jax.data import full_sentences
 
-        given = (tokens, lengths, wholes, job.settings, job.separator)
-        tokens, drawn = full_sentences.draw(*given)
+        tokens, drawn = full_sentences.draw(
+            tokens, lengths, wholes, job.settings, job.separator
+        )
     encoded = [records.varints(np.frombuffer(ids, np.int32)) for ids in tokens]
     used = array("i")
     missing = [bytearray(b"\1" * len(ids)) for ids in tokens]  # 1: in no pair so far
@@ -139,15 +140,15 @@ def _tokenized(job: Job, chunk: Chunk, totals: Counter[str]) -> Iterator[tuple]:
         for piece in document:
             totals["bytes"] += len(piece.text.encode())
             sentences = corpus.sentences(piece, job.language)
-            found = overlap.keys(sentences)
+            keys = overlap.keys(sentences)
             if job.known is not None:
-                kept = np.flatnonzero(~overlap.among(found, job.known))
+                kept = np.flatnonzero(~overlap.among(keys, job.known))
                 totals["left_out"] += len(sentences) - len(kept)
-                sentences, found = [sentences[i] for i in kept], found[kept]
+                sentences, keys = [sentences[i] for i in kept], keys[kept]
             ids, sizes = _encode(job, sentences)
             if sizes:  # empty if the tokenizer drops every character
                 totals.update(pieces=1, sentences=len(sizes), tokens=len(ids))
-                yield number, ids, sizes, found
+                yield number, ids, sizes, keys
 
 
 def _encode(job: Job, sentences: list[str]) -> tuple[array, list[int]]:
@@ -169,8 +170,8 @@ def _disk_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if found := disk_error(str(error)):
-            raise found from error
+        if disk := disk_error(str(error)):
+            raise disk from error
         raise
 
 

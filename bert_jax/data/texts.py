@@ -132,16 +132,16 @@ def _draw(
     """Draws as many groups as fit; `held` is the room in each class."""
     room, drawn = Counter(held), set()
     labels: dict[str, Counter[Label]] = {}
-    own: dict[str, Counter[str]] = {}
+    group_labels: dict[str, Counter[str]] = {}
     for label, several, group in zip(classes, names, groups, strict=True):
         labels.setdefault(group, Counter())[label] += 1
-        own.setdefault(group, Counter()).update(several)
+        group_labels.setdefault(group, Counter()).update(several)
     kept = Counter(itertools.chain.from_iterable(names))
     for group in sorted(labels, key=lambda name: sha256(name.encode()).digest()):
-        stay = all(kept[name] > count for name, count in own[group].items())
+        stay = all(kept[name] > count for name, count in group_labels[group].items())
         if labels[group] <= room and stay:
             room -= labels[group]
-            kept.subtract(own[group])
+            kept.subtract(group_labels[group])
             drawn.add(group)
     return drawn
 

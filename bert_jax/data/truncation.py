@@ -1,22 +1,26 @@
 """What remains of texts that are too long for a row."""
 
-MODES = ("head", "tail", "head_tail")  # of a single text
 
-
-def pair_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
+def pair_lengths(
+    first: int, second: int, limit: int, odd_to_longer: bool = False
+) -> tuple[int, int]:
     """The number of pieces of two texts that remain after truncation.
 
     The longer one loses its last piece until both fit; if they are equally long, the
     second does (run_classifier.py, _truncate_seq_pair).
+
+    Args:
+      odd_to_longer: see `Kind`.
     """
     if first + second <= limit:
         return first, second
-    first = min(first, max(limit - second, limit - limit // 2))
+    half = limit // 2 if odd_to_longer and first <= second else limit - limit // 2
+    first = min(first, max(limit - second, half))
     return first, limit - first
 
 
 def truncated(pieces: list[int], limit: int, mode: str) -> list[int]:
-    """The pieces of a too long text that remain after truncation.
+    """The pieces of a too long text that remain; see `task.truncation`.
 
     `head_tail` is from Sun et al. 2019, section 5.3.1: of 510 pieces, the first 128 and
     the last 382; other lengths use the same ratio.

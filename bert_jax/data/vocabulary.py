@@ -86,13 +86,13 @@ def alphabet(
     # A small vocabulary keeps half of its pieces for more than single characters.
     room = min(MAX_ALPHABET, (vocab_size - reserved) // 4)
     letters = [c for c in counts if not c.isspace()]
-    found = sorted(sorted(letters, key=lambda c: (-counts[c], c))[:room])
-    if not found:
+    frequent = sorted(sorted(letters, key=lambda c: (-counts[c], c))[:room])
+    if not frequent:
         raise UserError(
             f"cannot train {vocab_size} pieces on {len(documents)} documents: "
             "raise tokenizer.vocab_size or give more text"
         )
-    return found
+    return frequent
 
 
 def keyed_hash(seed: int, purpose: str, index: int) -> float:

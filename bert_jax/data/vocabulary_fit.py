@@ -103,8 +103,8 @@ class Watch:
 
 def of_rows(rows: Rows, tokenizer: Tokenizer) -> Fit:
     """Counts the words of a sample of rows."""
-    found = [np.ravel(ids) for ids in rows.ids(sample(len(rows)))]
-    return measured(np.concatenate(found), tokenizer)
+    sampled = [np.ravel(ids) for ids in rows.ids(sample(len(rows)))]
+    return measured(np.concatenate(sampled), tokenizer)
 
 
 def sample(count: int) -> Int[np.ndarray, " rows"]:

@@ -47,14 +47,14 @@ def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
             return np.load(io.BytesIO(path.read_bytes()))
         except (OSError, ValueError, EOFError) as error:
             log.warning("%s cannot be read (%s); counting again", path, error)
-    found, file = vectors(data, width), io.BytesIO()
-    np.save(file, found)
+    counted, file = vectors(data, width), io.BytesIO()
+    np.save(file, counted)
     try:
         storage.write_atomically(path, file.getvalue())
     except OSError as error:  # the prepared data may be others', only to be read
         why = error.strerror or error
         log.warning("%s cannot be written (%s); each start counts again", path, why)
-    return found
+    return counted
 
 
 def vectors(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
@@ -69,9 +69,9 @@ def vectors(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
             f"word vectors of {width}; more text is required, or "
             "--config.task.word_initializer=normal"
         )
-    found = np.zeros((len(values), width), np.float32)
-    found[seen] = factors(values[seen], width)
-    return found
+    rows = np.zeros((len(values), width), np.float32)
+    rows[seen] = factors(values[seen], width)
+    return rows
 
 
 def near(
@@ -129,8 +129,8 @@ def factors(
     # A vector's sign is arbitrary: the largest number becomes positive.
     right *= np.sign(right[np.abs(right).argmax(axis=0), np.arange(width)])
     # Where the values have a lower rank, the other columns are 0.
-    found = values @ right / np.maximum(squares, 1e-12 * squares[-1]) ** 0.25
-    found -= found.mean(axis=0)
+    left = values @ right / np.maximum(squares, 1e-12 * squares[-1]) ** 0.25
+    left -= left.mean(axis=0)
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(width, width)))[0]
-    found = found @ turn
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    left = left @ turn
+    return left / np.linalg.norm(left, axis=1, keepdims=True)

@@ -18,10 +18,9 @@ _CHARACTERS = 2_000_000
 class Words:
     """Encodes sentences as the tokenizer does, special tokens treated as text.
 
-    BERT's tokenizer cuts at spaces and punctuation, GPT's too, and what stands between
-    them has the same ids everywhere. So their ids are kept, and most of a text is
-    looked up.
-    Another kind of tokenizer gets the sentences as they are.
+    One that cuts at spaces and punctuation, as BERT's, gives what stands between them
+    the same ids everywhere: most of a text is looked up. Another kind of tokenizer gets
+    the sentences as they are.
     """
 
     def __init__(self, tokenizer: Tokenizer):
@@ -38,10 +37,10 @@ class Words:
         # A literal "[MASK]" in the text is text, as in create_pretraining_data.py.
         self._tokenizer.encode_special_tokens = True
         if not self._by_word:
-            found = self._tokenizer.encode_batch_fast(
+            encodings = self._tokenizer.encode_batch_fast(
                 sentences, add_special_tokens=False
             )
-            return [_as_bytes(encoding.ids) for encoding in found]
+            return [_as_bytes(encoding.ids) for encoding in encodings]
         if self._lowercase:  # fewer words; bytes.lower leaves all but ASCII as it is
             sentences = [s.encode().lower().decode() for s in sentences]
         if self._known.characters > _CHARACTERS:
@@ -60,10 +59,10 @@ class _Known(dict[str, bytes]):
     def __missing__(self, word: str) -> bytes:
         if word.isascii() and word.isalnum() and word == word.lower():
             # Nothing to normalize or to cut; the model alone takes a third of the time.
-            found = [token.id for token in self.tokenizer.model.tokenize(word)]
+            token_ids = [token.id for token in self.tokenizer.model.tokenize(word)]
         else:
-            found = self.tokenizer.encode(word, add_special_tokens=False).ids
-        ids = self[word] = _as_bytes(found)
+            token_ids = self.tokenizer.encode(word, add_special_tokens=False).ids
+        ids = self[word] = _as_bytes(token_ids)
         self.characters += len(word)
         return ids
 

@@ -186,10 +186,10 @@ def _write_train(
       the keys of train's sentences are in `aside / "train"`.
     """
     aside = job.aside()
-    found = chunks.chunks(chunks.documents(config), chunks.split_rule(config))
+    every_chunk = chunks.chunks(chunks.documents(config), chunks.split_rule(config))
 
     def with_dev_kept() -> Iterator[Chunk]:
-        for chunk in found:
+        for chunk in every_chunk:
             if chunk.split == "dev":
                 with _place(aside, chunk.number).open("wb") as file:
                     pickle.dump(chunk, file)

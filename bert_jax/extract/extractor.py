@@ -24,6 +24,7 @@ from bert_jax.models.pooling import means
 from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
 from bert_jax.tokenization import word_end
 from bert_jax.tokenization.long_texts import LongTexts
+from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,8 @@ class Extractor(Predictor):
         self._special = tokenization.special_ids(tokenizer)
         self._last = tokenization.last_id(tokenizer)
         self._between = tokenization.between(tokenizer)
-        self._space = tokenization.kind_of(tokenizer).before_word
+        self._kind = tokenization.kind_of(tokenizer)
+        self._space = self._kind.before_word
         self._pieces = tokenization.pieces_of(tokenizer)
         self._cut = self._empty = 0
 
@@ -133,8 +135,8 @@ class Extractor(Predictor):
             if row.get("text_b") is not None:
                 raise ValueError('"text_b" goes with "text", not with "words"')
         else:
-            given = [row["text"], row.get("text_b")]
-            texts = [self._of_text(text, name) for text, name in _present(given)]
+            names = ["text", "text_b"][: 1 + (row.get("text_b") is not None)]
+            texts = [self._of_text(row[name], name) for name in names]
         room = self._positions - 2 - len(self._between) * (len(texts) - 1)
         lengths = [len(text.ids) for text in texts]
         if sum(lengths) > room:
@@ -142,7 +144,9 @@ class Extractor(Predictor):
             if len(lengths) == 1:
                 lengths = [room]
             else:
-                lengths = list(truncation.pair_lengths(lengths[0], lengths[1], room))
+                first, second = lengths
+                odd = self._kind.odd_to_longer
+                lengths = [*truncation.pair_lengths(first, second, room, odd)]
         return self._parsed(texts, lengths)
 
     @staticmethod
@@ -220,16 +224,16 @@ class Extractor(Predictor):
         batches = [self._features([parsed[i] for i in group]) for group in groups]
 
         def answers(outputs: Sequence[Outputs]) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = [{} for _ in parsed]
-            for group, given in zip(groups, outputs, strict=True):
-                for vectors, index in zip(given["vectors"], group, strict=True):
+            results: list[dict[str, Any]] = [{} for _ in parsed]
+            for group, batch_outputs in zip(groups, outputs, strict=True):
+                for vectors, index in zip(batch_outputs["vectors"], group, strict=True):
                     row = parsed[index]
-                    found[index] = {
+                    results[index] = {
                         "names": row.names,
                         "ids": row.ids if self.vectors == "pieces" else [],
                         "vectors": vectors[: len(row.names)],
                     }
-            return found
+            return results
 
         return PredictionBatches(batches, answers)
 
@@ -253,7 +257,7 @@ class Extractor(Predictor):
             "owners": owners,
         }
 
-    def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The vectors of a batch: `vectors` [batch, count, *shape], float32.
 
         A row has as many as positions, or one (`of_whole_rows`); those past its last
@@ -263,19 +267,21 @@ class Extractor(Predictor):
         chosen = [states[place].astype(jnp.float32) for place in self._places]
         match self.combine:
             case "none":
-                found = jnp.stack(chosen, axis=2)
+                combined = jnp.stack(chosen, axis=2)
             case "concatenated":
-                found = jnp.concatenate(chosen, axis=2)
+                combined = jnp.concatenate(chosen, axis=2)
             case "sum" | "mean":
-                found = sum(chosen[1:], chosen[0])
-                found = found / len(chosen) if self.combine == "mean" else found
+                combined = sum(chosen[1:], chosen[0])
+                combined = (
+                    combined / len(chosen) if self.combine == "mean" else combined
+                )
         if self.vectors == "pieces":
-            return {"vectors": found}
+            return {"vectors": combined}
         count = 1 if self.of_whole_rows else batch["owners"].shape[1]
-        return {"vectors": means(found, batch["owners"], count)}
+        return {"vectors": means(combined, batch["owners"], count)}
 
     def states(
-        self, params: Any, batch: Mapping[str, Array]
+        self, params: Any, batch: Arrays
     ) -> Sequence[Float[Array, "batch length hidden"]]:
         """The embeddings' output, and each layer's."""
         encoded = self._model.apply(
@@ -291,9 +297,3 @@ class Extractor(Predictor):
 def _whole(words: Sequence[int | None]) -> list[int]:
     """The word of each piece; only special tokens have none, and there are none yet."""
     return [word for word in words if word is not None]
-
-
-def _present(texts: Sequence[Any]) -> list[tuple[Any, str]]:
-    """The texts of a row with the names of their fields; the second may be None."""
-    named = list(zip(texts, ("text", "text_b"), strict=True))
-    return named if texts[1] is not None else named[:1]

@@ -34,21 +34,21 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
             f"config.predict.attentions={name}: is for --mode=predict; extract writes "
             "vectors"
         )
-    own = family.of(task.config)
-    if own.extractor is None:
-        raise UserError(f"--mode=extract: {own.title} has no layers to extract")
-    extractor = own.extractor(task.config, task.model_config, task.tokenizer)
+    chosen = family.of(task.config)
+    if chosen.extractor is None:
+        raise UserError(f"--mode=extract: {chosen.title} has no layers to extract")
+    extractor = chosen.extractor(task.config, task.model_config, task.tokenizer)
     if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
         raise UserError(f"--output={target}: is --input, whose texts would be lost")
     with (
         streaming.lines(source) as lines,
         # First: a place that cannot be written is named before weights are read.
         files.writing(target, extractor) as output,
-        setup.restored_params(task, folder, ("bert/pooler",), encoder=True) as found,
+        setup.restored_params(task, folder, ("bert/pooler",), encoder=True) as restored,
     ):
-        size = sharding.batch_multiple(found.mesh, task.config.predict.batch_size)
-        params = {own.trunk_name: found.params[own.trunk_name]}
-        submit = async_predict(extractor.step, params, found.mesh, size)
+        size = sharding.batch_multiple(restored.mesh, task.config.predict.batch_size)
+        params = {chosen.trunk_name: restored.params[chosen.trunk_name]}
+        submit = async_predict(extractor.step, params, restored.mesh, size)
         most = streaming.CHARACTERS
         if not extractor.of_whole_rows:  # a character is rarely more than a piece
             most = min(most, WINDOW_BYTES // extractor.bytes_per_vector)

@@ -12,6 +12,7 @@ from bert_jax.models.encoder import Encoded, Packed
 from bert_jax.models.heads import MaskedLmHead, init_model
 from bert_jax.models.layers import Dense, Embedding, dropout
 from bert_jax.models.lstm import BiLstm
+from bert_jax.types import DropoutKey
 
 # Each head's input, whether dropout comes before it, and its number of outputs (None:
 # one per label). Section 4 and appendix B; run_classifier.py, run_squad.py.
@@ -48,7 +49,7 @@ class BertWithHeads(nn.Module):
         input_ids: Int[Array, "*batch length"],
         input_mask: Int[Array, "*batch length"],
         segment_ids: Int[Array, "*batch length"],
-        key: Key[Array, ""] | None = None,
+        key: DropoutKey = None,
         packed: Packed | None = None,
     ) -> dict[str, Array | list[Array]]:
         """Encodes a batch and computes the heads.
@@ -94,8 +95,8 @@ class BertWithHeads(nn.Module):
                 outputs[name] = self._masked_lm(bert, encoded)
                 continue
             if head in HEADS:
-                own = HEADS[head](self.config, self.labels, name=head)
-                outputs |= own(encoded, mask, keys[1])
+                module = HEADS[head](self.config, self.labels, name=head)
+                outputs |= module(encoded, mask, keys[1])
                 continue
             rows = input_ids.shape[:-1]
             logits = self._linear(bert, head, encoded, keys[1], rows)
@@ -105,8 +106,8 @@ class BertWithHeads(nn.Module):
     @staticmethod
     def uses_pooler(head: str) -> bool:
         """Whether a head is computed from the pooled [CLS]; one of your own may be."""
-        own = head in LINEAR_HEADS and LINEAR_HEADS[head][0] == "pooled"
-        return own or head in HEADS
+        reads_pooled = head in LINEAR_HEADS and LINEAR_HEADS[head][0] == "pooled"
+        return reads_pooled or head in HEADS
 
     def _masked_lm(self, bert: nn.Module, encoded: Encoded) -> Float[Array, "..."]:
         matrix = bert.embeddings.word_embeddings.table
@@ -120,7 +121,7 @@ class BertWithHeads(nn.Module):
         bert: nn.Module,
         head: str,
         encoded: Encoded,
-        key: Key[Array, ""] | None,
+        key: DropoutKey,
         rows: tuple[int, ...],
     ) -> Float[Array, "..."]:
         del bert

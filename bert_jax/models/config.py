@@ -46,7 +46,7 @@ class BertConfig:
     position_initializer: str = "normal"  # or sinusoidal
     layer: str = "post_norm"  # of LAYERS
     positions: str = "learnt"  # of POSITIONS
-    own: tuple[tuple[str, Any], ...] = ()  # the family's `model_fields`
+    family_fields: tuple[tuple[str, Any], ...] = ()  # the family's `model_fields`
 
     @property
     def head_dim(self) -> int:
@@ -68,14 +68,16 @@ class BertConfig:
         values["vocab_size"] = values["vocab_size"] or vocab_size
         family = FAMILIES.of(values.get("architecture", "bert"))
         others = family.model_fields.items()
-        values["own"] = tuple((name, model.get(name, own)) for name, own in others)
+        values["family_fields"] = tuple(
+            (name, model.get(name, default)) for name, default in others
+        )
         config = cls(**values)
         config._check()
         return config
 
     def field(self, name: str) -> Any:
-        """The value of one of `own`."""
-        return dict(self.own)[name]
+        """The value of one of `family_fields`."""
+        return dict(self.family_fields)[name]
 
     def require_segments(self, count: int) -> None:
         """Raises UserError if texts have more segments than a BERT has embeddings for:
@@ -100,8 +102,8 @@ class BertConfig:
 
     def _check(self) -> None:
         rules = FAMILIES.of(self.architecture).rules
-        for name, value in (*vars(self).items(), *self.own):
-            if name not in (*_OF_YOUR_OWN, "own"):
+        for name, value in (*vars(self).items(), *self.family_fields):
+            if name not in (*_OF_YOUR_OWN, "family_fields"):
                 fields.require(f"model.{name}", value, rules)
         if not self.vocab_size:
             raise UserError("config.model.vocab_size=0: must be at least 1")

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.matmul import linear
+from bert_jax.types import DropoutKey
 
 # What `remat` may name: the results of linear layers.
 PRODUCT = "product"
@@ -93,8 +94,8 @@ class Dense(nn.Module):
         else:
             bias = jnp.zeros(self.features)  # a constant that XLA leaves out
         x = x.astype(jnp.float32 if self.logits else dtype)
-        found = linear(self.names, x, jnp.asarray(kernel), bias)
-        return checkpoint_name(found, PRODUCT)
+        outputs = linear(self.names, x, jnp.asarray(kernel), bias)
+        return checkpoint_name(outputs, PRODUCT)
 
 
 class Embedding(nn.Module):
@@ -135,7 +136,7 @@ def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
 
 
 def dropout(
-    x: Float[Array, "..."], rate: float, key: Key[Array, ""] | None
+    x: Float[Array, "..."], rate: float, key: DropoutKey
 ) -> Float[Array, "..."]:
     """Inverted dropout; returns `x` itself without a key (evaluation).
 

@@ -20,5 +20,5 @@ def means(
     flat = states.reshape(*states.shape[:2], -1)
     # A TPU would otherwise round the products' factors to bfloat16.
     highest = jax.lax.Precision.HIGHEST
-    found = jnp.einsum("bvl,bls->bvs", weights, flat, precision=highest)
-    return found.reshape(*found.shape[:2], *states.shape[2:])
+    vectors = jnp.einsum("bvl,bls->bvs", weights, flat, precision=highest)
+    return vectors.reshape(*vectors.shape[:2], *states.shape[2:])

@@ -42,8 +42,8 @@ def keep() -> None:
     """
     if not jax.config.values["jax_enable_compilation_cache"]:
         return
-    given = jax.config.values["jax_compilation_cache_dir"]
-    if not given:
+    chosen = jax.config.values["jax_compilation_cache_dir"]
+    if not chosen:
         try:
             folder = default_folder()
             folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def keep() -> None:
             return
         jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_SECONDS)
-    _mend(storage.path(given or folder))
+    _mend(storage.path(chosen or folder))
 
 
 def default_folder() -> Path:
@@ -102,11 +102,11 @@ def _mend(folder: storage.Path) -> None:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> Any:
-        found = _UNREADABLE.match(str(message))
-        if found is None:
+        match = _UNREADABLE.match(str(message))
+        if match is None:
             return show(message, category, filename, lineno, file, line)
-        log.warning("%s: compiling again; the cached program is damaged", found[1])
-        for path in folder.glob(f"{found[1]}-*-cache"):
+        log.warning("%s: compiling again; the cached program is damaged", match[1])
+        for path in folder.glob(f"{match[1]}-*-cache"):
             path.unlink(missing_ok=True)
         return None
 

@@ -67,8 +67,8 @@ def check() -> None:
 
 
 @functools.cache
-def _check_xla_flags(given: str) -> None:
-    if not given.strip():
+def _check_xla_flags(flags: str) -> None:
+    if not flags.strip():
         return
     program = "from jaxlib import xla_client; xla_client.CompileOptions()"
     done = subprocess.run(
@@ -80,7 +80,7 @@ def _check_xla_flags(given: str) -> None:
     )
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or [""]
-        raise UserError(f"XLA_FLAGS={given}: {lines[0].partition('] ')[2][:200]}")
+        raise UserError(f"XLA_FLAGS={flags}: {lines[0].partition('] ')[2][:200]}")
 
 
 def require_devices() -> None:
@@ -95,10 +95,10 @@ def require_devices() -> None:
         jax.devices()
     # JAX asserts that a platform that it knows is available.
     except (RuntimeError, AssertionError) as error:
-        given = os.environ.get("JAX_PLATFORMS", "")
+        platforms = os.environ.get("JAX_PLATFORMS", "")
         reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"JAX_PLATFORMS={given}: no such device can be used here"
+            f"JAX_PLATFORMS={platforms}: no such device can be used here"
             f"{f' ({reason})' if reason else ''}; unset the variable and JAX uses what "
             "is available"
         ) from error

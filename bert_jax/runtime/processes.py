@@ -50,8 +50,8 @@ def start() -> None:
       Interrupted: a signal arrived first.
     """
     global _group
-    given = launchers.arguments(os.environ)
-    if given is None:
+    arguments = launchers.arguments(os.environ)
+    if arguments is None:
         return
     import jax
     from jax._src import distributed
@@ -66,7 +66,7 @@ def start() -> None:
         _keep_standard_output()
     initialize = functools.partial(
         jax.distributed.initialize,
-        **given,
+        **arguments,
         heartbeat_timeout_seconds=launchers.heartbeat(os.environ),
     )
     try:
@@ -126,12 +126,12 @@ def check_same(what: str, facts: Mapping[str, Any]) -> None:
     key, text = f"first/{next(_group.names)}", json.dumps(facts)
     if _group.index == 0:
         _group.client.key_value_set(key, text)
-    ours = json.loads(text)
-    theirs = json.loads(_wait(_group.client.blocking_key_value_get, key))
-    differ = sorted(n for n in ours.keys() | theirs if ours.get(n) != theirs.get(n))
+    here = json.loads(text)
+    there = json.loads(_wait(_group.client.blocking_key_value_get, key))
+    differ = sorted(n for n in here.keys() | there if here.get(n) != there.get(n))
     if differ:
         listed = ", ".join(
-            f"{n} ({theirs.get(n)!r} there, {ours.get(n)!r} here)" for n in differ
+            f"{n} ({there.get(n)!r} there, {here.get(n)!r} here)" for n in differ
         )
         raise UserError(f"{what} of process 0 and of {_group.index} differ: {listed}")
 

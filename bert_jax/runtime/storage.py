@@ -98,7 +98,7 @@ def is_client_error(error: BaseException) -> bool:
     )
 
 
-class Found(NamedTuple):
+class StoredFile(NamedTuple):
     """A file that matches a pattern."""
 
     # Full name, size, and time (ns) or generation: changes whenever the file does.
@@ -106,25 +106,27 @@ class Found(NamedTuple):
     md5: str | None  # of its content, in hexadecimal, if the storage knows it
 
 
-def find(pattern: str) -> dict[str, Found]:
+def find(pattern: str) -> dict[str, StoredFile]:
     """The files that match a pattern, sorted by name; `**` matches any folders."""
     if in_bucket(pattern):
-        found = _client().glob(pattern, detail=True).items()
+        matches = _client().glob(pattern, detail=True).items()
         return {
-            _BUCKETS + name: Found(
+            _BUCKETS + name: StoredFile(
                 [_BUCKETS + name, about["size"], about["generation"]],
                 # Composite objects have no MD5.
                 base64.b64decode(about["md5Hash"]).hex()
                 if "md5Hash" in about
                 else None,
             )
-            for name, about in sorted(found)
+            for name, about in sorted(matches)
             if about["type"] == "file"
         }
     names = filter(os.path.isfile, sorted(glob.glob(pattern, recursive=True)))
     stats = [(name, os.stat(name)) for name in names]
     return {
-        name: Found([os.path.abspath(name), about.st_size, about.st_mtime_ns], None)
+        name: StoredFile(
+            [os.path.abspath(name), about.st_size, about.st_mtime_ns], None
+        )
         for name, about in stats
     }
 
@@ -162,8 +164,8 @@ def split_checkpoint_path(place: Path, name: str) -> tuple[Path, int | None]:
     A folder with a config.json of its own is any other path, whatever its name.
     """
     if place.name.isdecimal() and place.parent.name == name:
-        home, own = place.parent.parent, place / "config.json"
-        if (home / own.name).exists() and not own.exists():
+        home, config_file = place.parent.parent, place / "config.json"
+        if (home / config_file.name).exists() and not config_file.exists():
             return home, int(place.name)
     return place, None
 

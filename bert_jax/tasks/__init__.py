@@ -54,13 +54,13 @@ def create(
 
 
 def _class(config: ConfigDict) -> Any:
-    name, own = config.task.name, family.of(config)
-    if name == own.name and own.pretraining is not None:
-        return own.pretraining
+    name, chosen = config.task.name, family.of(config)
+    if name == chosen.name and chosen.pretraining is not None:
+        return chosen.pretraining
     if name not in TASKS:
         others = [each.name for each in FAMILIES.values() if each.pretraining]
         raise UserError(
             f"config.task.name={name!r}: choose one of {', '.join([*TASKS, *others])}; "
             "one of your own needs the --config file that adds it"
         )
-    return own.task(name, TASKS[name])
+    return chosen.task(name, TASKS[name])

@@ -33,28 +33,30 @@ class Classified(Answered):
         """Each class's precision, recall and F1, and the confusion matrix, unless these
         are more classes than fit on a screen; and the surest mistakes. Empty without
         labels."""
-        found = self._counts()
-        if found is None:
+        count_matrix = self._counts()
+        if count_matrix is None:
             return ""
-        parts = [text(self.task.labels, found)] if len(found) <= _MOST else []
+        parts = (
+            [text(self.task.labels, count_matrix)] if len(count_matrix) <= _MOST else []
+        )
         return "\n\n".join(filter(None, [*parts, self._mistakes()]))
 
     def _mistakes(self) -> str:
         examples = self.task.examples(self.split)
         texts = [" / ".join(filter(None, (x.text, x.text_b))) for x in examples]
         labels = np.array([example.label for example in examples])
-        found = mistakes.surest(np.stack(self.answers), labels)
+        wrong = mistakes.surest(np.stack(self.answers), labels)
         file = f"predictions/{self.split}.jsonl"
-        return mistakes.table(found, self.task.labels, texts, file)
+        return mistakes.table(wrong, self.task.labels, texts, file)
 
     def write(self, folder: Path) -> None:
         """Also `SPLIT_classes.txt` and `SPLIT_confusion.svg` if labels are known."""
         super().write(folder)
-        if (found := self._counts()) is not None:
+        if (count_matrix := self._counts()) is not None:
             names = self.task.labels
-            tables = text(names, found) + "\n"
+            tables = text(names, count_matrix) + "\n"
             write_atomically(folder / f"{self.split}_classes.txt", tables)
-            picture = svg(names, found, self.split)
+            picture = svg(names, count_matrix, self.split)
             write_atomically(folder / f"{self.split}_confusion.svg", picture)
 
     def _counts(self) -> Counts | None:
@@ -69,14 +71,18 @@ def counts(
     labels: Int[np.ndarray, "n"], guesses: Int[np.ndarray, "n"], classes: int
 ) -> Counts:
     """How many records of each class (rows) were given which (columns)."""
-    found = np.zeros((classes, classes), np.int64)
-    np.add.at(found, (labels, guesses), 1)
-    return found
+    count_matrix = np.zeros((classes, classes), np.int64)
+    np.add.at(count_matrix, (labels, guesses), 1)
+    return count_matrix
 
 
-def text(names: Sequence[str], found: Counts) -> str:
+def text(names: Sequence[str], count_matrix: Counts) -> str:
     """The two tables. Without a guess the precision is 0, as in scikit-learn."""
-    right, guessed, there = found.diagonal(), found.sum(axis=0), found.sum(axis=1)
+    right, guessed, there = (
+        count_matrix.diagonal(),
+        count_matrix.sum(axis=0),
+        count_matrix.sum(axis=1),
+    )
     rows = [
         (
             name,
@@ -88,12 +94,14 @@ def text(names: Sequence[str], found: Counts) -> str:
         for i, name in enumerate(names)
     ]
     scores = terminal.table(rows, ("class", "precision", "recall", "f1", "records"))
-    cells = [(name, *map(str, row)) for name, row in zip(names, found, strict=True)]
+    cells = [
+        (name, *map(str, row)) for name, row in zip(names, count_matrix, strict=True)
+    ]
     matrix = terminal.table(cells, ("true \\ predicted", *names))
     return f"{scores}\n\n{matrix}"
 
 
-def svg(names: Sequence[str], found: Counts, split: str) -> str:
+def svg(names: Sequence[str], count_matrix: Counts, split: str) -> str:
     """The matrix as a picture: a cell is as dark as its share of its row."""
     left = _MARGIN + 9 * max(len(_short(name)) for name in names) + 24
     size = _CELL * len(names)
@@ -112,7 +120,7 @@ def svg(names: Sequence[str], found: Counts, split: str) -> str:
             f'<text transform="translate({middle + 5} {left - 8}) rotate(-90)">'
             f"{shown}</text>",
         ]
-        shares = found[i] / max(1, found[i].sum())
+        shares = count_matrix[i] / max(1, count_matrix[i].sum())
         for j, share in enumerate(shares):
             grey, x = round(255 * (1 - share)), left + _CELL * j
             ink = "white" if grey < 128 else "black"
@@ -120,7 +128,7 @@ def svg(names: Sequence[str], found: Counts, split: str) -> str:
                 f'<rect x="{x}" y="{middle - _CELL // 2}" width="{_CELL}" '
                 f'height="{_CELL}" fill="rgb({grey},{grey},{grey})" stroke="#999"/>',
                 f'<text x="{x + _CELL // 2}" y="{middle + 5}" text-anchor="middle" '
-                f'fill="{ink}">{found[i, j]}</text>',
+                f'fill="{ink}">{count_matrix[i, j]}</text>',
             ]
     parts += [
         f'<text x="{_MARGIN}" y="{_MARGIN + 10}">true \\ predicted</text>',

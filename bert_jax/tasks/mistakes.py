@@ -27,16 +27,16 @@ def surest(
 ) -> list[Mistake]:
     """All mistakes, the surest first; equally sure ones in the records' order."""
     shares = [softmax(row) for row in logits.astype(np.float64)]
-    found = [
+    wrong = [
         Mistake(index, float(share.max()), int(share.argmax()), int(label))
         for index, (share, label) in enumerate(zip(shares, labels, strict=True))
         if share.argmax() != label
     ]
-    return sorted(found, key=lambda mistake: -mistake.probability)
+    return sorted(wrong, key=lambda mistake: -mistake.probability)
 
 
 def table(
-    found: Sequence[Mistake], names: Sequence[str], texts: Sequence[str], file: str
+    wrong: Sequence[Mistake], names: Sequence[str], texts: Sequence[str], file: str
 ) -> str:
     """The first SHOWN of `surest`, a line each; empty without mistakes.
 
@@ -45,13 +45,13 @@ def table(
       texts: of all records.
       file: that has every record's answer.
     """
-    if not found:
+    if not wrong:
         return ""
     rows = [
         (f"{x.probability:.3f}", names[x.guess], names[x.label], _line(texts[x.record]))
-        for x in found[:SHOWN]
+        for x in wrong[:SHOWN]
     ]
-    said = f"mistakes, the surest first ({len(rows)} of {len(found)}; all: {file})"
+    said = f"mistakes, the surest first ({len(rows)} of {len(wrong)}; all: {file})"
     header = ("probability", "predicted", "true", "text")
     return f"{said}\n\n{terminal.table(rows, header)}"
 

@@ -29,7 +29,7 @@ from bert_jax.tasks.fill_mask import FillMask, printed
 from bert_jax.tasks.objectives import OBJECTIVES, guesses, of_pieces
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import ApplyFn, Batch, Data, Phase, PredictFn, Shapes, Task
-from bert_jax.types import Scalars
+from bert_jax.types import Arrays, DropoutKey, Scalars
 
 EXAMPLES = 3  # held-out sentences in the report
 
@@ -51,11 +51,11 @@ class Pretraining(Task):
             that does not fit the rest.
         """
         super().__init__(config)
-        given = tokenizer or tokenization.of_config(config)
-        self._given = given
+        vocabulary = tokenizer or tokenization.of_config(config)
+        self._vocabulary = vocabulary
         pieces = config.tokenizer.vocab_size  # of a tokenizer yet to be trained
-        if given is not None:
-            pieces = given.get_vocab_size()
+        if vocabulary is not None:
+            pieces = vocabulary.get_vocab_size()
         kind = OBJECTIVES.of(config.task.objective)
         self.model_config = dataclasses.replace(
             BertConfig.create(config.model, pieces), causal=kind.causal
@@ -82,24 +82,18 @@ class Pretraining(Task):
             )
         positions = self.model_config.max_position_embeddings
         for phase in phases.phases(config):
-            if not 5 <= phase.max_seq_length <= positions:
+            if phase.max_seq_length > positions:
                 raise UserError(
                     f"config.corpus.max_seq_length (or config.phase2.max_seq_length)="
-                    f"{phase.max_seq_length}: must be at least 5 and at most "
+                    f"{phase.max_seq_length}: must be at most "
                     f"config.model.max_position_embeddings={positions}"
-                )
-            if phase.max_predictions_per_seq < 1:
-                raise UserError(
-                    "config.masking.max_predictions_per_seq (or config.phase2."
-                    f"max_predictions_per_seq)={phase.max_predictions_per_seq}: must "
-                    "be at least 1"
                 )
 
     @functools.cached_property
     def _data(self) -> Any:  # a RunData
         from bert_jax.data.run_data import RunData
 
-        return RunData(self.config, self._given)
+        return RunData(self.config, self._vocabulary)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -108,7 +102,7 @@ class Pretraining(Task):
         Raises:
           UserError: it has more pieces than the model has embeddings.
         """
-        tokenizer = self._given or self._data.tokenizer
+        tokenizer = self._vocabulary or self._data.tokenizer
         pieces = tokenizer.get_vocab_size()
         if pieces > self.model_config.vocab_size:
             raise UserError(
@@ -121,11 +115,11 @@ class Pretraining(Task):
         """Prepares every phase's data; the vocabulary's fit is the first phase's."""
         from bert_jax.data.report import summary as preparation_report
 
-        found = self._data.all()
+        datasets = self._data.all()
         return Data(
             self._data.fit(),
             record=self._data.record(),
-            folders=tuple(str(data.folder) for data in found),
+            folders=tuple(str(data.folder) for data in datasets),
             report=preparation_report.text,
             notes=tuple(self._data.mix()),
         )
@@ -190,24 +184,24 @@ class Pretraining(Task):
 
     def phases(self) -> list[Phase]:
         """The config's phases."""
-        found = []
-        for own in phases.phases(self.config):
-            shapes = batch_shapes.shapes(self.config, own)
-            found.append(Phase(own.first_step, own.end_step, own.micro_batches, shapes))
-        return found
+        schedule = []
+        for fields in phases.phases(self.config):
+            shapes = batch_shapes.shapes(self.config, fields)
+            schedule.append(
+                Phase(fields.first_step, fields.end_step, fields.micro_batches, shapes)
+            )
+        return schedule
 
-    def loss(
-        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Scalars:
+    def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         """See `Objective.losses`."""
         return self.objective.losses(self.objective.apply(params, batch, key), batch)
 
-    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+    def loss_weights(self, batch: Arrays) -> Scalars:
         """See `Objective.weights`."""
         return self.objective.weights(batch)
 
     def outputs(
-        self, params: Any, batch: Mapping[str, Array]
+        self, params: Any, batch: Arrays
     ) -> dict[str, dict[str, tuple[Array, Array]]]:
         """Sums and weights: `losses`, the objective's; and `scores`: those of the
         pieces, whatever is trained, and the objective's further ones."""

@@ -156,13 +156,13 @@ def _with_pauses(file: Any) -> Iterator[bytes | None]:
     while True:
         if not select.select([file], [], [], 0)[0]:
             yield None
-        found = os.read(file.fileno(), 1 << 16)
-        parts.append(found)
-        if not found or b"\n" in found:
+        chunk = os.read(file.fileno(), 1 << 16)
+        parts.append(chunk)
+        if not chunk or b"\n" in chunk:
             *lines, rest = b"".join(parts).split(b"\n")
             parts = [rest]
             yield from lines
-        if not found:
+        if not chunk:
             yield from parts
             return
 

@@ -21,6 +21,7 @@ from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.classification import Classification, TextExample
 from bert_jax.tasks.confusion import Classified
+from bert_jax.types import Arrays
 
 Target = int | float | tuple[int, ...] | None  # like TextExample.label
 _NAMED = 10  # the most labels that an error lists
@@ -79,8 +80,6 @@ class Text(Classification):
         source = task.get(f"{split}_file", "")
         if not source:
             return None
-        if not task.label_separator:
-            raise UserError('config.task.label_separator="": it must not be empty')
         labelled = split != "test"
         return texts.read_texts(source, self._columns, self.kind, labelled=labelled)
 
@@ -114,11 +113,11 @@ class Text(Classification):
         """
         if self.kind == "regression":
             return super().find_labels()
-        found = self._texts["train"] = self.load("train") or []
-        names = Counter(name for text in found for name in _names(text))
-        for name in _names(found[0]) if found and self.row_columns.numbers else ():
+        records = self._texts["train"] = self.load("train") or []
+        names = Counter(name for text in records for name in _names(text))
+        for name in _names(records[0]) if records and self.row_columns.numbers else ():
             if names[name] == 1:
-                what = f"{found[0].where}: the only record with the label {name!r}"
+                what = f"{records[0].where}: the only record with the label {name!r}"
                 self.notices[f"{what}; if it is a header, name the columns"] += 1
         least = 2 if self.kind == "classification" else 1
         if len(names) < least:
@@ -132,20 +131,20 @@ class Text(Classification):
     def read(self, split: str) -> list[TextExample] | None:
         """The texts of a split; its labels must be labels of the training data."""
         names = self.labels or tuple(self.find_labels())
-        found = self._texts.pop(split, None) or self.load(split)
-        if found is None:
+        records = self._texts.pop(split, None) or self.load(split)
+        if records is None:
             return None
         known = {name: index for index, name in enumerate(names)}
-        missing = sum(text.label is None for text in found)
-        if 0 < missing < len(found):
+        missing = sum(text.label is None for text in records)
+        if 0 < missing < len(records):
             what = f"{split}: records without a label, so that none is scored"
             self.notices[what] += missing
         return [
             TextExample(index, text.text, text.text_b, self._target_of(text, known))
-            for index, text in enumerate(found)
+            for index, text in enumerate(records)
         ]
 
-    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch"]:
+    def weights(self, batch: Arrays) -> Float[Array, "batch"]:
         """1 for each row; with `task.class_weights=balanced` its class's weight."""
         weights = super().weights(batch)
         if not self._balanced:
@@ -159,8 +158,8 @@ class Text(Classification):
         labels = [example.label for example in self.examples("train")]
         counts = np.bincount(np.array(labels, int), minlength=len(self.labels))
         rare = np.maximum(counts, 1) * np.count_nonzero(counts)
-        found = np.where(counts, len(labels) / rare, 1.0)
-        return found.astype(np.float32)
+        weights = np.where(counts, len(labels) / rare, 1.0)
+        return weights.astype(np.float32)
 
     def write(
         self,
@@ -194,10 +193,10 @@ class Text(Classification):
         """
         task = self.config.task
         named = {"text": task.get("text"), "text_b": task.get("text_b")}
-        own = {name: row[column] for name, column in named.items() if column in row}
-        if "text" in own and task.get("text") != "text" and not task.get("text_b"):
+        columns = {name: row[column] for name, column in named.items() if column in row}
+        if "text" in columns and task.get("text") != "text" and not task.get("text_b"):
             row = {name: value for name, value in row.items() if name != "text_b"}
-        return super().parse(row | own)
+        return super().parse(row | columns)
 
     def _target_of(self, text: LabelledText, known: Mapping[str, int]) -> Target:
         if text.label is None or isinstance(text.label, float):
@@ -244,10 +243,6 @@ class Imdb(Text):
             raise UserError(
                 "config.task.data_dir is empty: name IMDb's folder, with train/ and "
                 "test/, hf:stanfordnlp/imdb or tfds:imdb_reviews"
-            )
-        if not 0 <= task.dev_fraction < 1:
-            raise UserError(
-                f"config.task.dev_fraction={task.dev_fraction}: at least 0, less than 1"
             )
         if split in ("train", "dev"):
             whole = self._whole("train")

@@ -65,8 +65,8 @@ def load(
         tokenizer = _from_json(path, content)
     else:
         rules = bert_normalizer(lowercase, strip_accents)
-        own = [kind for kind in named if kind.claims(content)]
-        tokenizer = (own or named or [WORDPIECE])[0].read(path, content, rules)
+        claiming = [kind for kind in named if kind.claims(content)]
+        tokenizer = (claiming or named or [WORDPIECE])[0].read(path, content, rules)
     checks.ids(path, tokenizer)
     if whole and (fault := kind_of(tokenizer).fault(tokenizer)):
         raise UserError(f"{path}: {fault}")
@@ -99,10 +99,12 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
       UserError: see `load` and `of_folder`; `init_from` has none.
     """
     if config.tokenizer.vocab_file:
-        given = config.tokenizer
-        found = load(given.vocab_file, given.lowercase, given.strip_accents)
-        _check_kind(found, config.model.architecture, given.vocab_file)
-        return found
+        settings = config.tokenizer
+        vocabulary = load(
+            settings.vocab_file, settings.lowercase, settings.strip_accents
+        )
+        _check_kind(vocabulary, config.model.architecture, settings.vocab_file)
+        return vocabulary
     if not config.init_from:
         return None
     from bert_jax.runtime import hub

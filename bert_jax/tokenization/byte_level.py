@@ -50,6 +50,7 @@ class ByteLevel(Kind):
 
     files = (merges.VOCABULARY, merges.MERGES)
     before_word = " "
+    odd_to_longer = True  # `tokenizers`, utils/truncation.rs: longest_first
 
     def __init__(self, marks: Marks):
         self._marks, self.unknown = marks, marks.unk
@@ -94,8 +95,10 @@ class ByteLevel(Kind):
                 tokenizer.post_processor = _around(tokenizer, marks)
         if self.fault(tokenizer):
             return tokenizer
-        own = [tokenizer.id_to_token(index) for index in self.special_ids(tokenizer)]
-        tokenizer = completion.complete(tokenizer, {*filter(None, own)})
+        special = [
+            tokenizer.id_to_token(index) for index in self.special_ids(tokenizer)
+        ]
+        tokenizer = completion.complete(tokenizer, {*filter(None, special)})
         state = json.loads(tokenizer.to_str())["post_processor"]
         if '"trim_offsets": true' not in json.dumps(state):
             tokenizer.post_processor = _trimmed(tokenizer.post_processor)
@@ -142,8 +145,8 @@ class ByteLevel(Kind):
 
     def shown(self, piece: str) -> str:
         """With its space; as it is where its bytes are no whole characters."""
-        found = decoders.ByteLevel().decode([piece])
-        return piece if "\ufffd" in found else found
+        text = decoders.ByteLevel().decode([piece])
+        return piece if "\ufffd" in text else text
 
     def text(self, pieces: Iterable[str]) -> str:
         return decoders.ByteLevel().decode(list(pieces)).strip()
@@ -192,6 +195,18 @@ class ByteLevel(Kind):
 
 
 ANGLED, BRACKETED = map(ByteLevel, MARKS)
+
+
+def before_words(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that itself puts a space before a text that has none, and before each word
+    where a text comes in words, as `tasks.ner` reads them.
+
+    A pre-tokenizer that cuts words in more than one step stays as it is.
+    """
+    form = json.loads(tokenizer.to_str())
+    if form["pre_tokenizer"]["type"] == "ByteLevel":
+        form["pre_tokenizer"]["add_prefix_space"] = True
+    return Tokenizer.from_str(json.dumps(form))
 
 
 def _build(
@@ -244,5 +259,5 @@ def _id(tokenizer: Tokenizer, role: str) -> int | None:
     """The id of a special token; first in the form of the token that begins a row."""
     forms = (f"<{role}>", f"[{role.upper()}]")
     first = tokenizer.encode("").tokens[0]
-    found = map(tokenizer.token_to_id, sorted(forms, key=lambda x: x[0] != first[0]))
-    return next((index for index in found if index is not None), None)
+    ids = map(tokenizer.token_to_id, sorted(forms, key=lambda x: x[0] != first[0]))
+    return next((index for index in ids if index is not None), None)

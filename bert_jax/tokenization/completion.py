@@ -16,9 +16,9 @@ def complete(tokenizer: Tokenizer, special: Container[str]) -> Tokenizer:
       special: BERT's.
     """
     form = json.loads(tokenizer.to_str())
-    own = [token for token in form["added_tokens"] if token["content"] not in special]
-    if any(token["special"] for token in own):
-        for token in own:
+    added = [token for token in form["added_tokens"] if token["content"] not in special]
+    if any(token["special"] for token in added):
+        for token in added:
             token["special"] = False
         tokenizer = Tokenizer.from_str(json.dumps(form))
     if tokenizer.post_processor is None:

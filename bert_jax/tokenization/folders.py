@@ -27,8 +27,8 @@ _SAVE = "open it with `transformers` and save it as a tokenizer.json"
 def tokenizer(folder: Path) -> Tokenizer | None:
     """See `tokenization.of_folder`."""
     if storage.in_bucket(folder):  # only work directories are read from buckets
-        own = folder / "tokenizer.json"
-        return tokenization.load(own) if own.exists() else None
+        saved = folder / "tokenizer.json"
+        return tokenization.load(saved) if saved.exists() else None
     path = _beside(folder)
     if path is None:
         return None
@@ -90,10 +90,10 @@ def _check(path: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
 
 def _added(fields: Mapping[str, Any]) -> list[dict[str, str]]:
     tokens = fields.get("added_tokens_decoder")
-    given = tokens.values() if isinstance(tokens, dict) else ()
+    entries = tokens.values() if isinstance(tokens, dict) else ()
     return [
         token
-        for token in given
+        for token in entries
         if isinstance(token, dict) and isinstance(token.get("content"), str)
     ]
 

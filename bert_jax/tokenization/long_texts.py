@@ -55,14 +55,19 @@ class LongTexts:
             return len(words) > 1 and words[0][0] == "a"
 
         chinese = _CHINESE if ends("\u4e00") and ends("\u3400") else ""
-        found = filter(ends, [*_ASCII, *_of("P", "Z")])
-        return re.compile(f"[ \t\n\r{re.escape(''.join(found))}{chinese}]")
+        marks = filter(ends, [*_ASCII, *_of("P", "Z")])
+        return re.compile(f"[ \t\n\r{re.escape(''.join(marks))}{chinese}]")
 
     @functools.cached_property
     def _removed(self) -> re.Pattern[str]:
         """Control characters, and perhaps accents, of which nothing is left."""
-        found = [x for x in [*_of("Mn", "Cc", "Cf"), "\ufffd"] if not self._normal(x)]
-        return re.compile(f"[{re.escape(''.join(found))}]+" if found else "(?!)")
+        letters = [x for x in [*_of("Mn", "Cc", "Cf"), "\ufffd"] if not self._normal(x)]
+        return re.compile(f"[{re.escape(''.join(letters))}]+" if letters else "(?!)")
+
+    @functools.cached_property
+    def _longest(self) -> int:
+        """Characters of the longest piece."""
+        return max(map(len, tokenization.pieces_of(self._tokenizer)))
 
     def _normal(self, text: str) -> str:
         rules = self._tokenizer.normalizer
@@ -79,14 +84,14 @@ class LongTexts:
         """
         if len(text) <= LIMIT:
             return text
-        found, is_whole = self._first(text, enough)
+        kept, is_whole = self._first(text, enough)
         if is_whole:
-            return found
+            return kept
         if mode != "head":
-            found += f" {self._last(text, enough)}"
+            kept += f" {self._last(text, enough)}"
         ends = "first" if mode == "head" else "first and last"
         self._warn(len(text), f"{ends} {enough:,} tokens")
-        return found
+        return kept
 
     def beginning(self, text: str, most: int) -> str:
         """At most so many characters of a text, as they are, up to the end of a word
@@ -112,7 +117,7 @@ class LongTexts:
         """The beginning with more than `enough` pieces, and whether it has them all."""
         kept: list[str] = []
         pieces = 0
-        for part in self._parts(text):
+        for part in self._parts(text, enough):
             if pieces > enough:
                 return "".join(kept), False
             kept.append(part)
@@ -123,23 +128,26 @@ class LongTexts:
         size = LIMIT
         while True:
             begin = max(0, len(text) - size)
-            if begin and (found := self._begins.search(text, begin)):
-                begin = found.start()
-            kept = list(self._parts(text[begin:]))
+            if begin and (match := self._begins.search(text, begin)):
+                begin = match.start()
+            kept = list(self._parts(text[begin:], enough))
             if not begin or sum(map(self._count, kept)) > enough:
                 return "".join(kept)
             size *= 4
 
-    def _parts(self, text: str) -> Iterator[str]:
-        """The text in parts of about PART characters; each begins a word."""
+    def _parts(self, text: str, enough: int) -> Iterator[str]:
+        """The text in parts of about PART characters; each begins a word. Of so long a
+        word there are `enough` pieces."""
         begin = 0
         while begin < len(text):
             end = self._end(text, begin)
             part, begin = text[begin:end], end
             if len(part) > 2 * PART:  # a word
                 part = self._removed.sub("", part)
-                rest = part[-PART:] if self._keeps_spaces else part[PART : 2 * PART]
-                part = part[:PART] + rest
+                if not self._keeps_spaces:
+                    part = part[: 2 * PART]
+                elif len(part) > 2 * (most := max(PART, enough * self._longest)):
+                    part = part[:most] + part[-most:]
             if self._keeps_spaces or not part.isspace():
                 yield part
 
@@ -148,10 +156,10 @@ class LongTexts:
         if len(text) - begin <= PART:
             return len(text)
         for rule in (self._space, self._begins):
-            if found := rule.search(text, begin + PART // 2, begin + 2 * PART):
-                return found.start()
-        found = self._begins.search(text, begin + 2 * PART)
-        return found.start() if found else len(text)
+            if match := rule.search(text, begin + PART // 2, begin + 2 * PART):
+                return match.start()
+        match = self._begins.search(text, begin + 2 * PART)
+        return match.start() if match else len(text)
 
 
 @functools.cache

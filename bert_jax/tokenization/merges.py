@@ -23,15 +23,15 @@ def pieces(path: Path, content: str) -> dict[str, int]:
     Raises:
       UserError: it is damaged.
     """
-    found = untrusted.parse(content, str(path))
-    if not isinstance(found, dict) or not all(
-        type(index) is int and 0 <= index < 2**32 for index in found.values()
+    ids = untrusted.parse(content, str(path))
+    if not isinstance(ids, dict) or not all(
+        type(index) is int and 0 <= index < 2**32 for index in ids.values()
     ):
         raise UserError(
             f"{path}: not a byte-pair vocabulary; each piece must have its id, as in "
             f"the {VOCABULARY} that Hugging Face's tokenizers save"
         )
-    return found
+    return ids
 
 
 def pairs(path: Path, known: Mapping[str, int]) -> list[Pair]:

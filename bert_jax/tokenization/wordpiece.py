@@ -34,6 +34,8 @@ class Kind:
       around: special tokens around a text in pre-training.
       before_word: what stands before a word, or a sentence, inside a text, and makes a
         difference to its pieces.
+      odd_to_longer: two texts that are cut to an odd number of pieces leave one more to
+        what was the longer, or the second; otherwise always to the first.
     """
 
     name = "WordPieces"
@@ -41,6 +43,7 @@ class Kind:
     unknown = "[UNK]"
     around = 2
     before_word = ""
+    odd_to_longer = False
 
     def has(self, tokenizer: Tokenizer) -> bool:
         """Whether a vocabulary is of this kind."""

@@ -33,8 +33,8 @@ def export(
     source = folder if is_run else run_config.source(folder, config)
     checkpoint = checkpoint_name(config) if is_run else ""
     title = name.removeprefix(hub.PREFIX)
-    own = family.of(config).weights
-    written = own.export(source, pathlib.Path(target), checkpoint, title, dtype)
+    writer = family.of(config).weights
+    written = writer.export(source, pathlib.Path(target), checkpoint, title, dtype)
     print(f"exported: {target} ({written})")
     if name:
         print(f"pushed: {hub.push(pathlib.Path(target), name)}")

@@ -29,10 +29,10 @@ def without_config(overrides: Sequence[str]) -> ConfigDict:
     for override in overrides:
         if field_of(override) == "init_from":
             configuration.override(config, override)
-    own = weights.recorded(config.init_from)
+    saved = weights.recorded(config.init_from)
     storage.check("--config.init_from", config.init_from)
     there = origins.family_of(config.init_from)
-    if own is None:
+    if saved is None:
         config.model.update(weights.read_shape(config.init_from))
         if config.model.causal:
             config.task.objective = "ltr"
@@ -41,7 +41,7 @@ def without_config(overrides: Sequence[str]) -> ConfigDict:
         positions = config.model.max_position_embeddings
         config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
     else:
-        recorded = configuration.complete(own, config.init_from)
+        recorded = configuration.complete(saved, config.init_from)
         recorded.init_from, recorded.mesh = config.init_from, config.mesh
         recorded.model.dtype = config.model.dtype
         if recorded.model.attention in KERNELS:  # other devices may lack it
@@ -67,18 +67,18 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     for field, value in _shape(config).items():
         if field not in named:
             asked.update_from_flattened_dict({field: value})
-    own = weights.recorded(config.init_from)
-    if own is None:
+    saved = weights.recorded(config.init_from)
+    if saved is None:
         kind = weights.read_kind(config.init_from)
         if kind and "kind" in asked.task and "task.kind" not in named:
             asked.task.kind = kind
         return asked
-    recorded = configuration.complete(own, config.init_from, code=False)
+    recorded = configuration.complete(saved, config.init_from, code=False)
     if "evaluate.checkpoint" not in named:
         asked.evaluate.checkpoint = recorded.evaluate.checkpoint
-    if own["task"].get("name") != config.task.name:
+    if saved["task"].get("name") != config.task.name:
         return asked
-    for name in own["task"]:
+    for name in saved["task"]:
         field, value = f"task.{name}", recorded.task[name]
         if field in fields.DATA or name not in asked.task or asked.task[name] == value:
             continue
@@ -103,8 +103,8 @@ def shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Config
         run = workdir.recorded(folder, code=False)
         recorded = dict(fields.each(run))
         ours = _check_family(config, family.of(run))
-        own = (f"model.{name}" for name in ours.model_fields)
-        shape = {n: recorded[n] for n in (*ours.weights.FIELDS, *own)}
+        family_fields = (f"model.{name}" for name in ours.model_fields)
+        shape = {n: recorded[n] for n in (*ours.weights.FIELDS, *family_fields)}
     else:
         shape = _shape(config)
     free = {f"model.{name}" for name in FAMILIES[config.model.architecture].free}

@@ -133,8 +133,8 @@ def require_dev(task: Task) -> None:
         "evaluate.checkpoint=best": config.evaluate.checkpoint == "best",
     }
     dev = task.dev_splits  # reads the files
-    for field, given in needs.items():
-        if given and not dev:
+    for field, is_set in needs.items():
+        if is_set and not dev:
             raise UserError(
                 f"config.{field}: needs scores on dev, and there are none; name dev "
                 "data, and dev in config.evaluate.splits"
@@ -195,12 +195,12 @@ def _mean_losses(lines: Sequence[Mapping[str, int | float]]) -> list[float]:
     `usual_loss` is DECAY's running mean over the steps before a line's, corrected for
     its start at 0; what the line before has of it is taken out.
     """
-    found, before, known = [], 0, 0.0
+    losses, before, known = [], 0, 0.0
     for line in lines:
         steps = int(line["step"]) - 1
         if steps > before and "usual_loss" in line:
             total = line["usual_loss"] * (1 - DECAY**steps)
             kept = DECAY ** (steps - before)
-            found.append((total - kept * known) / (1 - kept))
+            losses.append((total - kept * known) / (1 - kept))
             before, known = steps, total
-    return found
+    return losses

@@ -91,10 +91,10 @@ def of_step(compiled: jax.stages.Compiled, batch: Mapping[str, Any]) -> str:
 
 def _share(tree: Any) -> str:
     """Megabytes per device, and their fraction of the whole tree."""
-    own = bytes_per_device(tree)
+    per_device = bytes_per_device(tree)
     whole = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-    share = "all" if own == whole else f"1/{whole / own:.3g}"
-    return f"{_megabytes(own)} ({share})"
+    share = "all" if per_device == whole else f"1/{whole / per_device:.3g}"
+    return f"{_megabytes(per_device)} ({share})"
 
 
 def _megabytes(size: int) -> str:

@@ -73,17 +73,17 @@ def _scaled(name: str, update: Array) -> Array:
 
 
 def _labels(params: PyTree) -> PyTree[str]:
-    found = _each(
+    label_tree = _each(
         lambda name, param: "matrices" if axes(name, param.ndim) else "rest", params
     )
-    labels = jax.tree.leaves(found)
+    labels = jax.tree.leaves(label_tree)
     # `optax.tree.map_params` asks with a placeholder, which has no leaves.
     if labels and "matrices" not in labels:
         raise UserError(
             "config.optimizer.name=muon: no matrix of a Transformer encoder learns in "
             "this run; choose adamw"
         )
-    return found
+    return label_tree
 
 
 def _each(function: Callable[[str, Any], Any], params: PyTree) -> PyTree:

@@ -97,34 +97,34 @@ def close(
     baseline: Mapping[str, float] = {}
     for split in task.splits:
         each = []
-        for own, found in zip(
+        for predictions, results in zip(
             folders, evaluator.results(params, split, now), strict=True
         ):
-            each.append(found.scores)
+            each.append(results.scores)
             if processes.is_first():
-                found.write(own)
-                workdir.write_facts(own.parent, task.facts, now)
+                results.write(predictions)
+                workdir.write_facts(predictions.parent, task.facts, now)
         if split in task.dev_splits[:1]:
-            baseline = found.baseline
+            baseline = results.baseline
         if each[0]:
             means = seeds.means(split, each)
             if not log.has(now, split):
                 log.write(now, split, each)
             if processes.is_first():
                 print(f"\n{split} at step {now}")
-                print(terminal.table(*found.table(split, means)))
-                if seeds.count == 1 and (details := found.details()):
+                print(terminal.table(*results.table(split, means)))
+                if seeds.count == 1 and (details := results.details()):
                     print(f"\n{details}")
     tell(task.notices)
     if processes.is_first():
         totals = evaluator.clock.totals()
         spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
         print("\n" + terminal.table(spent, ("time", "seconds")))
-    for own, one in zip(folders, seeds.split(params), strict=True):
-        with _unless_first_unseen(own) as place:
+    for predictions, one in zip(folders, seeds.split(params), strict=True):
+        with _unless_first_unseen(predictions) as place:
             run = functools.partial(_predict_few, params=one, mesh=evaluator.mesh)
             task.show(place, run)
-    written = [str(own) for own in folders if own.is_dir()]
+    written = [str(predictions) for predictions in folders if predictions.is_dir()]
     if written and processes.is_first():
         print(f"\npredictions: {', '.join(written)}")
     if processes.is_first():
@@ -168,8 +168,8 @@ def _unexported(task: Task, params: Mapping[str, Any]) -> bool:
 
 def _python() -> str:
     """What starts this Python here: `python` where it is the one on the path."""
-    found = shutil.which("python")
-    if found and pathlib.Path(found).parent == pathlib.Path(sys.executable).parent:
+    path = shutil.which("python")
+    if path and pathlib.Path(path).parent == pathlib.Path(sys.executable).parent:
         return "python"
     with contextlib.suppress(ValueError):  # another folder
         return str(pathlib.Path(sys.executable).relative_to(pathlib.Path.cwd()))

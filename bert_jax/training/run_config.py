@@ -36,12 +36,16 @@ MAY_DIFFER = (
 
 
 def config_of(
-    folder: Path, given: ConfigDict | None, overrides: Sequence[str], *, asks: bool
+    folder: Path,
+    config_argument: ConfigDict | None,
+    overrides: Sequence[str],
+    *,
+    asks: bool,
 ) -> ConfigDict:
     """The config of a mode that uses the run in `folder`, or starts one there.
 
     Args:
-      given: the command line's `--config` with its overrides, if any.
+      config_argument: the command line's `--config` with its overrides, if any.
       overrides: the command line's `--config.FIELD=VALUE`.
       asks: the mode does not train.
 
@@ -49,17 +53,17 @@ def config_of(
       UserError: no config is named; see also `of_run`.
     """
     if asks and has_checkpoint(folder):
-        return of_run(folder, given, overrides)
+        return of_run(folder, config_argument, overrides)
     if asks:
         check_dropout(overrides)
-    if given is not None:
-        if not given.init_from:
-            return given
+    if config_argument is not None:
+        if not config_argument.init_from:
+            return config_argument
         from bert_jax.training import from_weights
 
         if asks:
-            return from_weights.of_weights(given, overrides)
-        return from_weights.shaped(folder, given, overrides)
+            return from_weights.of_weights(config_argument, overrides)
+        return from_weights.shaped(folder, config_argument, overrides)
     if workdir.has_config(folder):
         return to_resume(folder, overrides)
     if asks and "init_from" in map(field_of, overrides):
@@ -73,22 +77,23 @@ def config_of(
 
 
 def of_run(
-    folder: Path, given: ConfigDict | None, overrides: Sequence[str]
+    folder: Path, config_argument: ConfigDict | None, overrides: Sequence[str]
 ) -> ConfigDict:
     """The config of the run in `folder`, with the allowed overrides.
 
     Args:
-      given: the command line's `--config`, whose task must be the run's.
+      config_argument: the command line's `--config`, whose task must be the run's.
       overrides: the command line's `--config.FIELD=VALUE`.
 
     Raises:
       UserError: another task; a field that must not differ; a run of several seeds.
     """
     config = workdir.recorded(folder)
-    if given is not None and given.task.name != config.task.name:
+    if config_argument is not None and config_argument.task.name != config.task.name:
         raise UserError(
             f"--workdir={folder}: a run of the task {config.task.name!r}, but --config "
-            f"has {given.task.name!r}; leave --config out, or name another --workdir"
+            f"has {config_argument.task.name!r}; leave --config out, or name another "
+            "--workdir"
         )
     workdir.require_one_seed(folder, config)
     config.mesh = configuration.defaults().mesh  # for this machine, not the run's
@@ -164,13 +169,15 @@ def nothing_to_ask(folder: Path) -> UserError:
 def beside(folder: Path, config: ConfigDict) -> str:
     """The subfolder of `predictions` for these answers: "" for the run's own data and
     checkpoint, else a name of what differs; files of one name have different ones."""
-    own, names = workdir.recorded(folder), []
+    run, names = workdir.recorded(folder), []
     for field in fields.EVALUATED:
-        ours, theirs = (_place(c.task.get(field.split(".")[1])) for c in (config, own))
-        if ours != theirs:
+        ours, recorded = (
+            _place(c.task.get(field.split(".")[1])) for c in (config, run)
+        )
+        if ours != recorded:
             name = os.path.basename(ours or "").partition(".")[0] or "other"
             names.append(f"{name}-{sha256((ours or '').encode()).hexdigest()[:6]}")
-    if config.evaluate.checkpoint != own.evaluate.checkpoint:
+    if config.evaluate.checkpoint != run.evaluate.checkpoint:
         names.append(config.evaluate.checkpoint)
     return "-".join(names)
 

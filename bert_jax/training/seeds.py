@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Int
+from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from bert_jax.data.rows import RowIndex
@@ -15,6 +15,7 @@ from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Batch, Task
 from bert_jax.training.step import TrainState
+from bert_jax.types import Arrays
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
 from bert_jax.workdir.metrics import MetricWriter
@@ -46,9 +47,9 @@ class Seeds:
     @classmethod
     def single(cls, config: ConfigDict) -> "Seeds":
         """One seed, for evaluation."""
-        own = config.copy_and_resolve_references()
-        own.train.seeds = 1
-        return cls(own, config.seed)
+        single = config.copy_and_resolve_references()
+        single.train.seeds = 1
+        return cls(single, config.seed)
 
     @property
     def array(self) -> Int[np.ndarray, "*seeds"]:
@@ -81,7 +82,7 @@ class Seeds:
             return [tree]
         return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(self.count)]
 
-    def floats(self, metrics: Mapping[str, Array]) -> list[dict[str, float]]:
+    def floats(self, metrics: Arrays) -> list[dict[str, float]]:
         """Fetches all seeds' metrics; returns a dict per seed."""
         fetched = jax.device_get(metrics)
         return [
@@ -111,7 +112,7 @@ class Seeds:
             return dict(numbers[0])
         means: dict[str, float] = {}
         for name in numbers[0]:
-            values = [own[name] for own in numbers]
+            values = [one[name] for one in numbers]
             means[name] = float(np.mean(values))
             if split != "train":
                 means[f"{name}_std"] = float(np.std(values, ddof=1))
@@ -129,7 +130,7 @@ class Seeds:
         if self.count == 1:
             return
         states = zip(self.numbers, self.folders(folder), self.split(state), strict=True)
-        for number, path, own in states:
+        for number, path, seed_state in states:
             config = task.config.copy_and_resolve_references()
             config.seed, config.train.seeds = number, 1
             # The whole run has grown already.
@@ -138,7 +139,7 @@ class Seeds:
             with processes.first_alone():
                 workdir.claim(path, config, task.tokenizer, data, write=first)
             with Checkpoints(path, 1) as checkpoints:
-                checkpoints.save(own.items(), now)
+                checkpoints.save(seed_state.items(), now)
 
 
 class RunLog:
@@ -159,12 +160,14 @@ class RunLog:
 
             names = config.train.trackers
             self._trackers = Trackers(names, folder, workdir.fields(config))
-        self._own = []
+        self._writers = []
         for path in seeds.folders(folder):
             if active:
                 storage.make_folder(path)
-            self._own.append(MetricWriter(path, resume_step=resume_step, active=active))
-        self._all = self._own[0]
+            self._writers.append(
+                MetricWriter(path, resume_step=resume_step, active=active)
+            )
+        self._all = self._writers[0]
         if seeds.count > 1:
             self._all = MetricWriter(folder, resume_step=resume_step, active=active)
 
@@ -177,29 +180,29 @@ class RunLog:
         if self._trackers is not None:
             self._trackers.write(step, split, means)
         if self._seeds.count > 1:
-            for writer, own in zip(self._own, numbers, strict=True):
-                writer.write(step, split, own)
+            for writer, values in zip(self._writers, numbers, strict=True):
+                writer.write(step, split, values)
         return means
 
     def anomaly(self, step: int, numbers: Sequence[Mapping[str, int | float]]) -> None:
         """Writes the numbers of each seed with an anomaly, and their count."""
         if self._seeds.count > 1:
             self._all.write(step, "anomaly", {"seeds": sum(map(bool, numbers))})
-        for writer, own in zip(self._own, numbers, strict=True):
-            if own:
-                writer.write(step, "anomaly", own)
+        for writer, values in zip(self._writers, numbers, strict=True):
+            if values:
+                writer.write(step, "anomaly", values)
 
     def has(self, step: int, split: str) -> bool:
         """Whether every seed has a line for this step and split."""
-        return all(w.has(step, split) for w in (*self._own, self._all))
+        return all(w.has(step, split) for w in (*self._writers, self._all))
 
     def flush(self) -> None:
         """Returns once every line is in the folder, also if that is in a bucket."""
-        for writer in dict.fromkeys((*self._own, self._all)):
+        for writer in dict.fromkeys((*self._writers, self._all)):
             writer.flush()
 
     def close(self) -> None:
-        for writer in dict.fromkeys((*self._own, self._all)):
+        for writer in dict.fromkeys((*self._writers, self._all)):
             writer.close()
         if self._trackers is not None:
             self._trackers.close(self.finished)

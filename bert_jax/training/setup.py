@@ -33,7 +33,7 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     """
     resolved = config.copy_and_resolve_references()
     tokenizer: Tokenizer | None
-    own = folder / "tokenizer.json"
+    path = folder / "tokenizer.json"
     # Pre-training prepares its data with the vocabulary trained on the text. With
     # `init_from` it is the checkpoint's, which the run has kept.
     pretrains = config.task.name == "pretraining" or config.task.name in FAMILIES
@@ -45,8 +45,8 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
         if not workdir.has_config(folder):
             _check(config)
         tokenizer = None
-    elif keeps and workdir.has_config(folder) and own.exists():
-        tokenizer = tokenization.load(own, whole=not words)
+    elif keeps and workdir.has_config(folder) and path.exists():
+        tokenizer = tokenization.load(path, whole=not words)
     else:
         _check(config)
         tokenizer = tokenization.of_config(resolved)
@@ -146,11 +146,11 @@ def restored_params(
         yield Restored(mesh, whole(params, report, unused), 0, report.missing)
         return
     with Checkpoints.of_another(folder, checkpoint_name(task.config)) as saved:
-        found = saved.restore_params(abstract)
-        if found is None:
+        restored = saved.restore_params(abstract)
+        if restored is None:
             raise UserError(
                 f"--workdir={folder}: the run has no best checkpoint; set "
                 "--config.evaluate.checkpoint=last"
             )
-        task.facts.update(workdir.read_facts(folder, found[1]))
-        yield Restored(mesh, *found)
+        task.facts.update(workdir.read_facts(folder, restored[1]))
+        yield Restored(mesh, *restored)

@@ -35,10 +35,6 @@ _FIELDS = {
     "embed": "hidden_size",
 }
 
-# How the optimizer's state is split: like its parameters, or also over the data axis
-# (ZeRO, stage 1; Rajbhandari et al. 2020, arXiv:1910.02054, section 5).
-OPTIMIZERS = ("as_parameters", "zero1")
-
 # Dense bfloat16 FLOP/s of a device, from the makers' data sheets, by `device_kind`.
 PEAK_FLOPS = {
     "TPU v3": 61.5e12,
@@ -67,14 +63,8 @@ def make_mesh(
 
     Raises:
       UserError: sizes that do not multiply to the number of devices, a batch that
-        does not divide over them, an unknown `optimizer`, or an attention that these
-        devices cannot compute.
+        does not divide over them, or an attention that these devices cannot compute.
     """
-    if config.mesh.optimizer not in OPTIMIZERS:
-        raise UserError(
-            f"config.mesh.optimizer={config.mesh.optimizer!r}: choose one of "
-            f"{', '.join(OPTIMIZERS)}"
-        )
     devices = jax.devices() if devices is None else devices
     attention.check(
         config.model,
@@ -85,19 +75,19 @@ def make_mesh(
     )
     count = len(devices)
     sizes = {axis: config.mesh[axis] for axis in AXES}
-    given = math.prod(size for size in sizes.values() if size != -1)
+    fixed = math.prod(size for size in sizes.values() if size != -1)
     open_axes = [axis for axis, size in sizes.items() if size == -1]
     shown = " ".join(f"{axis}={size}" for axis, size in sizes.items())
     if any(size < 1 and size != -1 for size in sizes.values()) or len(open_axes) > 1:
         raise UserError(
             f"config.mesh {shown}: sizes must be at least 1; one of them may be -1"
         )
-    if count % given or (not open_axes and given != count):
+    if count % fixed or (not open_axes and fixed != count):
         raise UserError(
             f"config.mesh {shown} does not fit {count} device(s): the sizes must "
             f"multiply to {count}; -1 takes what is left"
         )
-    sizes.update({axis: count // given for axis in open_axes})
+    sizes.update({axis: count // fixed for axis in open_axes})
     _check_batches(config, uses, sizes)
     types = (AxisType.Auto,) * len(AXES)
     return jax.make_mesh(tuple(sizes.values()), AXES, types, devices=devices)

@@ -28,10 +28,10 @@ def abstract_state(
     )
     zero1 = task.config.mesh.optimizer == "zero1"
 
-    def place(leaf: Any, own: NamedSharding) -> Any:
+    def place(leaf: Any, leaf_sharding: NamedSharding) -> Any:
         if _is_frozen(leaf):
             return leaf
-        return _over_data(own, leaf.shape) if zero1 else own
+        return _over_data(leaf_sharding, leaf.shape) if zero1 else leaf_sharding
 
     opt_shardings = optax.tree.map_params(
         optimizer,
@@ -42,7 +42,9 @@ def abstract_state(
         is_leaf=_is_frozen,
     )
     return jax.tree.map(
-        lambda leaf, own: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=own),
+        lambda leaf, leaf_sharding: jax.ShapeDtypeStruct(
+            leaf.shape, leaf.dtype, sharding=leaf_sharding
+        ),
         state,
         state._replace(
             step=whole,
@@ -59,10 +61,10 @@ def _is_frozen(leaf: Any) -> bool:
     return isinstance(leaf, optax.MaskedNode)
 
 
-def _over_data(own: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
+def _over_data(unsplit: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
     """Splits an array over the data axis too, along the longest divisible axis; prefers
     axes that are not split yet. Without a divisible axis, returns it unchanged."""
-    mesh, spec = own.mesh, list(own.spec)
+    mesh, spec = unsplit.mesh, list(unsplit.spec)
     parts = [1 if name is None else mesh.shape[name] for name in spec]
     for axis in sorted(range(len(shape)), key=lambda i: (parts[i] > 1, -shape[i])):
         if shape[axis] % (parts[axis] * mesh.shape["data"]) == 0:

@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, TypeVar
 
 import jax
@@ -115,12 +114,7 @@ class Checkpoints:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self._manager.close()  # after an error it may raise the same error again
         if not error:  # after an error, background writes may still complain later
@@ -217,8 +211,8 @@ class Checkpoints:
 
     def restore_params(self, abstract: Any) -> tuple[Any, int] | None:
         """As `restore`, the parameters only."""
-        found = self.restore({"params": abstract})
-        return None if found is None else (found[0]["params"], found[1])
+        restored = self.restore({"params": abstract})
+        return None if restored is None else (restored[0]["params"], restored[1])
 
     def restore_saved(self, sharding: jax.sharding.Sharding) -> tuple[Any, int] | None:
         """As `restore_params`, for whatever tree was saved, with one sharding."""
@@ -233,8 +227,8 @@ class Checkpoints:
                 )
             }
 
-        found = self._restore_newest(saved)
-        return None if found is None else (found[0]["params"], found[1])
+        restored = self._restore_newest(saved)
+        return None if restored is None else (restored[0]["params"], restored[1])
 
     def _restore_newest(self, abstract: Abstract) -> tuple[dict, int] | None:
         for _ in range(_LISTINGS - 1 if self._read_only else 0):
@@ -281,8 +275,8 @@ class Checkpoints:
             with silence_orbax.reported_once():
                 trees = abstract(step).items()
                 args = {k: ocp.args.StandardRestore(v) for k, v in trees}
-                found = self._manager.restore(step, args=ocp.args.Composite(**args))
-                items = dict(found.items())
+                restored = self._manager.restore(step, args=ocp.args.Composite(**args))
+                items = dict(restored.items())
         except jax.errors.JaxRuntimeError:
             raise  # a device failed, not the file
         # A damaged file can make Orbax or TensorStore raise anything. If no checkpoint

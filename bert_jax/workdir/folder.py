@@ -67,8 +67,8 @@ def claim(
                 "there; all processes need the same shared folder"
             )
         return
-    own = unflatten_dict(defined_in(config), sep=".")
-    record = config.to_dict() | ({configuration.DEFINED_IN: own} if own else {})
+    defined = unflatten_dict(defined_in(config), sep=".")
+    record = config.to_dict() | ({configuration.DEFINED_IN: defined} if defined else {})
     resolved = json.dumps(record, indent=2) + "\n"
     try:
         for name, text in tokenization.files(tokenizer).items():
@@ -154,19 +154,19 @@ def check(workdir: Path, config: ConfigDict) -> int:
     if not has_config(workdir):
         return config.train.num_steps
     before = recorded(workdir, code=False).to_dict()
-    theirs = flatten_dict(json.loads(json.dumps(before)), sep=".")
-    ours = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
-    theirs = {f: value for f, value in _NEWER.items() if f in ours} | theirs
+    there = flatten_dict(json.loads(json.dumps(before)), sep=".")
+    here = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
+    there = {f: value for f, value in _NEWER.items() if f in here} | there
     fields = sorted(
         field
-        for field in theirs.keys() | ours.keys()
-        if theirs.get(field) != ours.get(field) and not field.startswith(FREE_FIELDS)
+        for field in there.keys() | here.keys()
+        if there.get(field) != here.get(field) and not field.startswith(FREE_FIELDS)
     )
-    before, now = (flat["train.num_steps"] for flat in (theirs, ours))
+    before, now = (flat["train.num_steps"] for flat in (there, here))
     grows = set(fields) <= set(_LENGTH) and now > before
     if fields and not (grows and config.train.extend):
         differences = ", ".join(
-            f"{f} ({theirs.get(f)!r} there, {ours.get(f)!r} now)" for f in fields
+            f"{f} ({there.get(f)!r} there, {here.get(f)!r} now)" for f in fields
         )
         instead = "use another --workdir"
         if grows:
@@ -174,7 +174,7 @@ def check(workdir: Path, config: ConfigDict) -> int:
                 "to train this run longer, add --config.train.extend=True (the "
                 f"learning rate then follows a schedule of {now} steps); else {instead}"
             )
-        if fields == ["train.num_steps"] and ours["train.num_epochs"]:
+        if fields == ["train.num_steps"] and here["train.num_epochs"]:
             instead += "; or has the training data another number of rows now?"
         raise UserError(
             f"--workdir={workdir} belongs to a run of another config: {differences}; "
@@ -219,8 +219,8 @@ def read_data(workdir: Path) -> dict[str, Any]:
 
 def archived_runs(workdir: Path) -> int:
     """The number of archived, collapsed runs; an empty folder does not count."""
-    found = workdir.glob("collapsed_*")
-    names = {path.name for path in found if (path / "metrics.jsonl").exists()}
+    folders = workdir.glob("collapsed_*")
+    names = {path.name for path in folders if (path / "metrics.jsonl").exists()}
     return next(n for n in itertools.count() if f"collapsed_{n}" not in names)
 
 

@@ -104,10 +104,10 @@ def _content(path: pathlib.Path) -> bytes:
 def _holder(content: bytes) -> dict[str, Any]:
     """The holder's fields from the lock file; empty if it is damaged."""
     try:
-        found = untrusted.loads(content)
+        holder = untrusted.loads(content)
     except (ValueError, RecursionError):  # half written, or not ours
         return {}
-    return found if isinstance(found, dict) else {}
+    return holder if isinstance(holder, dict) else {}
 
 
 def _refusal(workdir: Path, holder: dict[str, Any]) -> UserError:

@@ -149,8 +149,8 @@ def _open_mlflow(
     run = runs.get("mlflow")
     if run is None:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT)
-        own = mlflow.set_experiment(name).experiment_id
-        run = client.create_run(own, run_name=folder.name).info.run_id
+        experiment = mlflow.set_experiment(name).experiment_id
+        run = client.create_run(experiment, run_name=folder.name).info.run_id
         params = [Param(key, str(value)[:500]) for key, value in config.items()]
         for first in range(0, len(params), 100):  # the most that it takes at a time
             client.log_batch(run, params=params[first : first + 100])

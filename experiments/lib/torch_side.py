@@ -8,12 +8,10 @@ import torch
 import transformers
 from ml_collections import ConfigDict
 
-_SIZES = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
-    *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
-    *("hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob"),
-    *("initializer_range", "layer_norm_eps"),
-)
+from bert_jax.convert import layout
+from bert_jax.family import FAMILIES
+from bert_jax.models.config import BertConfig
+
 _INPUTS = {
     "input_ids": "input_ids",
     "attention_mask": "input_mask",
@@ -30,9 +28,13 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def config_of(model: ConfigDict) -> transformers.BertConfig:
-    """The config of `transformers` for `config.model`."""
-    return transformers.BertConfig(**{name: model[name] for name in _SIZES})
+def config_of(model: ConfigDict) -> Any:
+    """The config of `transformers` for `config.model`, as an export would write it."""
+    own = BertConfig.create(model, vocab_size=0)
+    form = FAMILIES[own.architecture].huggingface
+    return transformers.AutoConfig.for_model(
+        **form.config_fields(layout.Weights(own, {}, ""))
+    )
 
 
 def inputs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -51,7 +53,7 @@ def adamw(
     """
 
     def decays(name: str) -> bool:
-        return "LayerNorm" not in name and not name.endswith("bias")
+        return "norm" not in name.lower() and not name.endswith("bias")
 
     groups = [
         {

@@ -10,7 +10,9 @@ process of its own, and their sides take turns; a figure is the median of the tu
 `predict` is beside `transformers`' pipeline `text-classification`, with the texts as
 they come and sorted by the caller, and beside ONNX Runtime (where it and onnx are
 installed) on the exported model, sorted by the caller; `encode` beside the model
-itself, called by a caller who sorts. `one text`: a text of middling length alone."""
+itself, called by a caller who sorts. `one text`: a text of middling length alone.
+`--model=roberta` and `--model=modernbert`, without ONNX Runtime, take a vocabulary of
+byte-level BPE."""
 
 import argparse
 import contextlib
@@ -27,30 +29,32 @@ import transformers
 
 from bert_jax import tokenization
 from bert_jax.runtime.terminal import table
-from experiments.speed import inference_sides, measuring, sides
+from experiments.lib import torch_side
+from experiments.speed import inference_sides, measuring, our_step, sides
 from experiments.speed.inference_sides import LIMIT, ONE
 
 MODULE = "experiments.speed.inference"
+MODELS = ("bert", "roberta", "modernbert")
 PACKAGES = ("jax", "torch", "transformers", "onnxruntime")
 
 
 def make_model(args: argparse.Namespace, folder: Path) -> None:
     """Writes a classifier with random weights, and a tokenizer."""
-    library: Any = transformers  # its types lack the class
-    tokenizer = library.BertTokenizerFast(args.vocabulary, model_max_length=LIMIT)
+    tokenizer = _tokenizer(args)
     torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=args.hidden,
-        num_hidden_layers=args.layers,
-        num_attention_heads=args.hidden // 64,
-        intermediate_size=4 * args.hidden,
-        initializer_range=0.05,  # answers that differ from text to text
-    )
-    model: Any = transformers.BertForSequenceClassification(config)
+    config = our_step.sized_config(f"{args.layers}/{args.hidden}", LIMIT, 1, args.model)
+    config.model.vocab_size = len(tokenizer)
+    config.model.max_position_embeddings = LIMIT
+    config.model.initializer_range = 0.05  # answers that differ from text to text
+    if "global_rope_theta" in config.model:  # as released
+        config.model.global_rope_theta = 160_000.0
+    theirs = torch_side.config_of(config.model)
+    theirs.pad_token_id = tokenizer.pad_token_id
+    kind: Any = transformers.AutoModelForSequenceClassification
+    model = kind.from_config(theirs)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    if has_onnx():
+    if has_onnx() and args.model == "bert":
         inputs = dict(tokenizer(["one", "two of them"], padding=True))
         names = list(inputs)
         torch.onnx.export(
@@ -61,6 +65,20 @@ def make_model(args: argparse.Namespace, folder: Path) -> None:
             dynamic_axes={name: {0: "rows", 1: "length"} for name in names},
             dynamo=False,
         )
+
+
+def _tokenizer(args: argparse.Namespace) -> Any:
+    library: Any = transformers  # its types lack the classes
+    if args.model == "bert":
+        return library.BertTokenizerFast(args.vocabulary, model_max_length=LIMIT)
+    own = tokenization.load(args.vocabulary)
+    special = tokenization.special_ids(own)._asdict()
+    return library.PreTrainedTokenizerFast(
+        tokenizer_object=own,
+        model_max_length=LIMIT,
+        model_input_names=["input_ids", "attention_mask"],
+        **{f"{name}_token": own.id_to_token(index) for name, index in special.items()},
+    )
 
 
 def _in_order(names: list[str]) -> list[str]:
@@ -99,19 +117,20 @@ def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
         file = Path(name) / "texts.json"
         file.write_text(json.dumps(texts), encoding="utf-8")
         case = {"folder": name, "texts": str(file), "batch": args.batch}
-        libraries = [k for k in inference_sides.LIBRARIES if k != "onnxruntime"]
+        has = {"onnxruntime": has_onnx() and args.model == "bert"}
+        libraries = [k for k in inference_sides.LIBRARIES if has.get(k, True)]
         opened = [
             stack.enter_context(
                 sides.Process(inference_sides.MODULE, {**case, "library": library})
             )
-            for library in [*libraries, *(["onnxruntime"] if has_onnx() else [])]
+            for library in libraries
         ]
         answers = [process.ask(process.sides[0])["value"] for process in opened]
         turns = {k: turn for process in opened for k, turn in process.turns().items()}
         found = measuring.alternate(turns, args.rounds, args.turn)
     same = [sum(map(str.__eq__, answers[0], other)) for other in answers[1:]]
     return {
-        "model": f"{args.layers} layers of {args.hidden}",
+        "model": f"{args.model}, {args.layers} layers of {args.hidden}",
         "texts": len(texts),
         "batch": args.batch,
         "same_label": min(same) / len(texts),
@@ -146,7 +165,10 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--vocabulary", required=True)
+    parser.add_argument("--model", default="bert", choices=MODELS)
+    parser.add_argument(
+        "--vocabulary", required=True, help="vocab.txt; else tokenizer.json"
+    )
     parser.add_argument("--texts", nargs="+", required=True)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=256, help="a multiple of 64")

@@ -54,7 +54,7 @@ class Ours:
     def encode(self, texts: Texts) -> None:
         import jax
 
-        jax.block_until_ready(self._bert.encode(texts)["pooled"])
+        jax.block_until_ready(self._bert.encode(texts)["hidden_states"])
 
 
 def our_sides(case: dict[str, Any]) -> dict[str, Answer]:
@@ -97,7 +97,8 @@ class Theirs:
         found: list[Any] = []
         with torch.inference_mode():
             for inputs in batches(texts, self._batch, self._tokenizer, "pt"):
-                found += self._model.bert(**inputs).pooler_output
+                encoded = self._model.base_model(**inputs)
+                found += encoded.get("pooler_output", encoded.last_hidden_state[:, 0])
         return found
 
 

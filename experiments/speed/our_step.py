@@ -4,6 +4,7 @@ Everything that shapes the step is the run's: the task, the optimizer, the state
 mesh, `CompiledStep`. Only the batch needs no prepared data.
 """
 
+import importlib
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,23 +26,33 @@ PACKED = 2  # pairs of a packed row; real text fills one with two to three
 FIRST_PIECE = 1000  # of bert-base-uncased: before it stand special and unused ones
 
 
-def sized_config(size: str, length: int, batch_size: int) -> ConfigDict:
+def sized_config(
+    size: str, length: int, batch_size: int, model: str = "bert"
+) -> ConfigDict:
     """Pre-training's config of a size and one length.
 
     Args:
-      size: base, large, or LAYERS/HIDDEN, with a head for each 64 of HIDDEN and an
-        intermediate size of 4 x HIDDEN (Turc et al. 2019, arXiv:1908.08962).
+      size: base, large, or LAYERS/HIDDEN, with a head for each 64 of HIDDEN and Base's
+        ratio of the intermediate size to it (Turc et al. 2019, arXiv:1908.08962).
       length: tokens of a row; 15% of them, and a little more, are predicted: 20 of
         128, 77 of 512 (google-research/bert, README.md).
       batch_size: rows.
+      model: a family with a file in configs/; it has BERT's optimizer here, and single
+        texts.
     """
     config = large.get_config() if size == "large" else base.get_config()
+    if model != "bert":
+        optimizer, file = config.optimizer, importlib.import_module(f"configs.{model}")
+        config = file.get_config("large" if size == "large" else "base")
+        config.optimizer, config.corpus.packing = optimizer, False
+        config.model.vocab_size = config.tokenizer.vocab_size
     if size not in ("base", "large"):
         layers, hidden = map(int, size.split("/"))
+        ratio = config.model.intermediate_size / config.model.hidden_size
         config.model.num_hidden_layers = layers
         config.model.hidden_size = hidden
         config.model.num_attention_heads = max(1, hidden // 64)
-        config.model.intermediate_size = 4 * hidden
+        config.model.intermediate_size = round(ratio * hidden)
     config.phase2.fraction = 0.0
     config.corpus.max_seq_length = length
     config.masking.max_predictions_per_seq = predictions(length)
@@ -55,8 +66,8 @@ def predictions(length: int) -> int:
 
 
 def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
-    """Full rows: random pieces, none of them padding or special, in two segments; with
-    `corpus.packing` PACKED of these in each row."""
+    """Full rows: random pieces, none of them padding or special, in two segments if the
+    model has them; with `corpus.packing` PACKED of these in each row."""
     if config.corpus.packing:
         return _packed_batch(config)
     rows, length = config.train.batch_size, config.corpus.max_seq_length
@@ -68,10 +79,11 @@ def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
         [np.sort(rng.permutation(np.arange(1, length))[:chosen]) for _ in range(rows)]
     ).astype(np.int32)
     starts_b = rng.integers(1, length, (rows, 1))
+    types = config.model.type_vocab_size > 1
     return {
         "input_ids": ids,
         "input_mask": np.ones((rows, length), np.int32),
-        "segment_ids": (np.arange(length) >= starts_b).astype(np.int32),
+        "segment_ids": (types * (np.arange(length) >= starts_b)).astype(np.int32),
         "masked_lm_positions": positions,
         "masked_lm_ids": np.take_along_axis(ids, positions, axis=1),
         "masked_lm_weights": np.ones(positions.shape, np.float32),

@@ -1,4 +1,5 @@
-"""The same training step in torch, with `transformers`' BertForPreTraining.
+"""The same training step in torch, with `transformers`' BertForPreTraining, or the
+masked LM of another family.
 
 The optimizer is torch's AdamW (foreach or fused, whichever is faster here), with BERT's
 weight decay by name, and the gradients' norm is clipped, as on our side.
@@ -31,6 +32,7 @@ SIDES = {
     for gathered in (False, True)
 }
 IGNORED = -100  # torch's cross entropy leaves out these labels
+_KINDS = {"bert": transformers.AutoModelForPreTraining}  # others have a masked LM alone
 
 
 class Network:
@@ -40,7 +42,8 @@ class Network:
         torch.manual_seed(0)
         theirs = torch_side.config_of(config.model)
         theirs._attn_implementation = attention
-        network: Any = transformers.BertForPreTraining(theirs)
+        kind = _KINDS.get(theirs.model_type, transformers.AutoModelForMaskedLM)
+        network: Any = kind.from_config(theirs)
         self.module = network.to(device()).train()
         self.parameters = sum(p.numel() for p in self.module.parameters())
         self._clip = config.optimizer.clip_norm
@@ -124,10 +127,14 @@ def theirs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     labels = np.full(batch["input_ids"].shape, IGNORED, np.int64)
     rows = np.nonzero(predicted)[0]
     labels[rows, batch["masked_lm_positions"][predicted]] = chosen[predicted]
+    inputs = torch_side.inputs(batch)
+    if inputs["token_type_ids"].any():  # a model with segments, and so with pairs
+        inputs["next_sentence_label"] = batch["next_sentence_labels"].astype(np.int64)
+    else:
+        del inputs["token_type_ids"]
     return {
-        **torch_side.inputs(batch),
+        **inputs,
         "labels": labels,
-        "next_sentence_label": batch["next_sentence_labels"].astype(np.int64),
         "positions": batch["masked_lm_positions"].astype(np.int64),
         "chosen": chosen,
     }
@@ -141,16 +148,24 @@ def _loss(network: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 def _gathered_loss(network: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """The same loss, with the masked LM head at the predicted positions alone."""
-    encoded = network.bert(
-        input_ids=inputs["input_ids"],
-        attention_mask=inputs["attention_mask"],
-        token_type_ids=inputs["token_type_ids"],
-    )
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    encoded = network.base_model(**{k: inputs[k] for k in names if k in inputs})
     hidden = encoded.last_hidden_state
     index = inputs["positions"].unsqueeze(-1).expand(-1, -1, hidden.shape[-1])
-    words, pairs = network.cls(torch.gather(hidden, 1, index), encoded.pooler_output)
+    words, pairs = _scored(network, torch.gather(hidden, 1, index), encoded)
     cross_entropy = torch.nn.functional.cross_entropy
     masked = cross_entropy(
         words.flatten(0, 1).float(), inputs["chosen"].flatten(), ignore_index=IGNORED
     )
+    if pairs is None:
+        return masked
     return masked + cross_entropy(pairs.float(), inputs["next_sentence_label"])
+
+
+def _scored(network: Any, hidden: torch.Tensor, encoded: Any) -> tuple[Any, Any]:
+    """The logits of pieces, and those of pairs where the model has them."""
+    if hasattr(network, "cls"):
+        return network.cls(hidden, encoded.pooler_output)
+    if hasattr(network, "lm_head"):
+        return network.lm_head(hidden), None
+    return network.decoder(network.head(hidden)), None

@@ -114,7 +114,9 @@ def keras_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 def _config(case: dict[str, Any]) -> Any:
     from experiments.speed import our_step
 
-    config = our_step.sized_config(case["size"], case["length"], case["batch"])
+    config = our_step.sized_config(
+        case["size"], case["length"], case["batch"], case["model"]
+    )
     for rate in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         config.model[rate] = case["dropout"]
     config.model.dtype = case["dtype"]

@@ -20,6 +20,9 @@ predicted positions, for all sides) of the matrix product's peak in the side's d
 `ours / it` is torch's time over ours: above 1 we are faster. Both are of the medians;
 the best turns and the processor times are in the file.
 
+With `--model=roberta` or `--model=modernbert` both sides are these, with their masked
+LM, single texts, and BERT's optimizer.
+
 Rows are full (`--rows=full`: random pieces, never padding), or real text
 (`--rows=text`: the loader's first batch of Python's documentation strings, 10% short
 rows as in Google's data; FLOPs are then counted for padded rows).
@@ -152,13 +155,14 @@ def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
         sys.exit("error: --batch: give one, or one for each of --lengths")
     return [
         {
+            "model": options.model,
             "size": size,
             "length": length,
             "batch": batch,
             "dtype": dtype,
             "attentions": [name for name in options.attentions.split(",") if name],
             "torch": [name for name in options.torch.split(",") if name],
-            "keras": options.keras,
+            "keras": options.keras and options.model == "bert",
             "threads": options.threads,
             "dropout": options.dropout,
             "rows": options.rows,
@@ -175,6 +179,9 @@ def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", default="bert", choices=("bert", "roberta", "modernbert")
     )
     parser.add_argument("--sizes", default="base", help="base, large, LAYERS/HIDDEN")
     parser.add_argument("--lengths", default="128")

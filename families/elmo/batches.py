@@ -49,8 +49,8 @@ class Windows:
     @functools.cached_property
     def _characters(self) -> UInt16[np.ndarray, "words characters"]:
         """Those of the most frequent words."""
-        found = characters.of_words(self._words[:_KEPT], self._length)
-        return found.astype(np.uint16)
+        ids = characters.of_words(self._words[:_KEPT], self._length)
+        return ids.astype(np.uint16)
 
     @property
     def places(self) -> int:
@@ -147,11 +147,11 @@ class Windows:
         return np.where(ids < self._vocabulary, ids, _UNKNOWN).astype(np.int32)
 
     def _spelt(self, ids: Int[np.ndarray, "rows places"]) -> np.ndarray:
-        found, inverse = np.unique(ids, return_inverse=True)
+        distinct, inverse = np.unique(ids, return_inverse=True)
         kept = len(self._characters)
-        spelt = self._characters[np.minimum(found, kept - 1)].astype(np.int32)
-        rare = np.flatnonzero(found >= kept)
+        spelt = self._characters[np.minimum(distinct, kept - 1)].astype(np.int32)
+        rare = np.flatnonzero(distinct >= kept)
         if len(rare):
-            words = [self._words[found[i]] for i in rare]
+            words = [self._words[distinct[i]] for i in rare]
             spelt[rare] = characters.of_words(words, self._length)
         return spelt[inverse.reshape(ids.shape)]

@@ -74,13 +74,13 @@ def log_likelihood(
     between, first, last = transitions
     batch = scores.shape[0]
 
-    def step(state: tuple, given: tuple) -> tuple:
+    def step(state: tuple, word_inputs: tuple) -> tuple:
         forward, path, before, begun = state
-        own, tag, is_word = given
+        word_scores, tag, is_word = word_inputs
         total = jax.nn.logsumexp(forward[:, :, None] + between, axis=1)
-        total = own + jnp.where(begun[:, None], total, first)
+        total = word_scores + jnp.where(begun[:, None], total, first)
         gained = jnp.where(begun, between[before, tag], first[tag])
-        gained += jnp.take_along_axis(own, tag[:, None], axis=1)[:, 0]
+        gained += jnp.take_along_axis(word_scores, tag[:, None], axis=1)[:, 0]
         after = (
             jnp.where(is_word[:, None], total, forward),
             path + jnp.where(is_word, gained, 0.0),
@@ -107,14 +107,14 @@ def viterbi(
     batch, _, size = scores.shape
     same = jnp.broadcast_to(jnp.arange(size), (batch, size))
 
-    def step(state: tuple, given: tuple) -> tuple:
+    def step(state: tuple, word_inputs: tuple) -> tuple:
         best, begun = state
-        own, is_word = given
+        word_scores, is_word = word_inputs
         paths = best[:, :, None] + between
         goes_on = (is_word & begun)[:, None]
         came_from = jnp.where(goes_on, jnp.argmax(paths, axis=1), same)
-        found = own + jnp.where(goes_on, jnp.max(paths, axis=1), first)
-        return (jnp.where(is_word[:, None], found, best), begun | is_word), came_from
+        reached = word_scores + jnp.where(goes_on, jnp.max(paths, axis=1), first)
+        return (jnp.where(is_word[:, None], reached, best), begun | is_word), came_from
 
     def back(tag: Array, came_from: Array) -> tuple[Array, Array]:
         return jnp.take_along_axis(came_from, tag[:, None], axis=1)[:, 0], tag

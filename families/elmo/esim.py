@@ -10,10 +10,11 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float
 
 from bert_jax.models.layers import dropout
 from bert_jax.models.lstm import BiLstm
+from bert_jax.types import DropoutKey
 from families.elmo.config import ElmoConfig
 from families.elmo.systems import Marks, System, attended, max_pool, system_flops
 
@@ -26,10 +27,7 @@ class Inference(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        x: Float[Array, "batch words inputs"],
-        marks: Marks,
-        key: Key[Array, ""] | None,
+        self, x: Float[Array, "batch words inputs"], marks: Marks, key: DropoutKey
     ) -> Float[Array, "batch words outputs"]:
         """Each word's vector, both directions side by side; 0 where there is no word.
 
@@ -42,9 +40,9 @@ class Inference(nn.Module):
         size, layers = system.lstm_size, system.lstm_layers
         x = text_dropout(x, marks.second, system.dropout, keys[0])
         first = BiLstm(size, layers, system.lstm_dropout, name="bilstm")
-        own = first(x, mask, keys[0], marks.fresh)
-        other = attended(own, marks)
-        y = jnp.concatenate([own, other, own - other, own * other], axis=-1)
+        encoded = first(x, mask, keys[0], marks.fresh)
+        other = attended(encoded, marks)
+        y = jnp.concatenate([encoded, other, encoded - other, encoded * other], axis=-1)
         y = nn.relu(_linear(size, "projection")(y))
         y = text_dropout(y, marks.second, system.dropout, keys[1])
         return BiLstm(size, name="modeling")(y, mask, None, marks.fresh)
@@ -59,10 +57,7 @@ class Scorer(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        x: Float[Array, "batch words size"],
-        marks: Marks,
-        key: Key[Array, ""] | None,
+        self, x: Float[Array, "batch words size"], marks: Marks, key: DropoutKey
     ) -> dict[str, Float[Array, "batch labels"]]:
         """`logits`.
 
@@ -72,7 +67,7 @@ class Scorer(nn.Module):
         system = self.system
         keys = (None,) * 2 if key is None else tuple(jax.random.split(key))
         pooled = [
-            pool(x, own) for own in marks.texts() for pool in (mean_pool, max_pool)
+            pool(x, words) for words in marks.texts() for pool in (mean_pool, max_pool)
         ]
         y = dropout(jnp.concatenate(pooled, axis=-1), system.dropout, keys[0])
         if system.classifier_size:
@@ -85,7 +80,7 @@ def text_dropout(
     x: Float[Array, "batch words size"],
     second: Bool[Array, "batch words"],
     rate: float,
-    key: Key[Array, ""] | None,
+    key: DropoutKey,
 ) -> Float[Array, "batch words size"]:
     """Dropout of the same numbers in all words of a text (Gal and Ghahramani 2016).
 

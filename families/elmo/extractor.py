@@ -1,6 +1,6 @@
 """`--mode=extract` of an ELMo: the vectors of words, or their mean."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from bert_jax.data.rows import power_of_two
 from bert_jax.errors import UserError
 from bert_jax.extract.extractor import NONE, Extractor
+from bert_jax.types import Arrays
 from families.elmo import characters
 from families.elmo.config import ElmoConfig
 from families.elmo.model import Elmo
@@ -66,9 +67,9 @@ class ElmoExtractor(Extractor):
         else:
             if not isinstance(row["text"], str):
                 raise ValueError('"text" is not a string')
-            found = self._words.encode(row["text"])
-            words = found.tokens
-            names = [row["text"][start:end] for start, end in found.offsets]
+            encoding = self._words.encode(row["text"])
+            words = encoding.tokens
+            names = [row["text"][start:end] for start, end in encoding.offsets]
             if self._words.is_full:  # the numbers of words are not used here
                 self._words.forget()
         owners = [NONE, *range(len(words)), NONE]
@@ -90,10 +91,10 @@ class ElmoExtractor(Extractor):
         return {"input_ids": places, "characters": ids, "owners": owners}
 
     def states(
-        self, params: Any, batch: Mapping[str, Array]
+        self, params: Any, batch: Arrays
     ) -> Sequence[Float[Array, "batch length both"]]:
         """The words' vectors, twice, and each layer's outputs in both directions."""
-        found, _ = self._model.apply(
+        layers, _ = self._model.apply(
             {"params": params["elmo"]}, batch["characters"], method="layers"
         )
-        return [found[:, layer] for layer in range(found.shape[1])]
+        return [layers[:, layer] for layer in range(layers.shape[1])]

@@ -7,7 +7,7 @@ read by itself. `tasks.of` joins a task with this.
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from jaxtyping import Array, Key
@@ -18,6 +18,7 @@ from bert_jax.data.rows import Feature, Rows
 from bert_jax.errors import UserError
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.task import Shapes
+from bert_jax.types import Arrays, DropoutKey
 from families.elmo import rows
 from families.elmo.config import ElmoConfig, flops
 from families.elmo.systems import (
@@ -49,9 +50,9 @@ class ElmoFinetuning(Finetuning[Any, Any]):
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         _refuse(config, self.systems)
-        own = tokenizer or rows.rule(config)
-        self.words = rows.Words(own, config.task.max_characters)
-        super().__init__(config, own)
+        rule = tokenizer or rows.rule(config)
+        self.words = rows.Words(rule, config.task.max_characters)
+        super().__init__(config, rule)
 
     @property
     def pairs(self) -> bool:
@@ -105,29 +106,26 @@ class ElmoFinetuning(Finetuning[Any, Any]):
         return init_system(self.model, key)
 
     def logits(
-        self,
-        params: Any,
-        batch: Mapping[str, Array],
-        key: Key[Array, ""] | None = None,
+        self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
         """The head's outputs."""
         columns = ("characters", "input_ids", "input_mask", "segment_ids")
         inputs = (batch[name] for name in columns)
-        found = self.model.apply({"params": params}, *inputs, key)
-        assert isinstance(found, dict)
-        return found
+        outputs = self.model.apply({"params": params}, *inputs, key)
+        assert isinstance(outputs, dict)
+        return outputs
 
     def tokenize(self, texts: Sequence[str]) -> list[Any]:
         """Each text's words with their offsets, as `tokenizers.Encoding` has them."""
-        found = [self.words.encode(text) for text in texts]
+        encodings = [self.words.encode(text) for text in texts]
         self._count_cut()
-        return found
+        return encodings
 
     def word_ids(self, words: Sequence[str]) -> list[int]:
         """The numbers of words that are cut already."""
-        found = self.words.ids(words)
+        numbers = self.words.ids(words)
         self._count_cut()
-        return found
+        return numbers
 
     def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
         """As the task's."""

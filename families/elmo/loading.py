@@ -71,13 +71,13 @@ class Elmo:
                 raise TypeError(f"a sentence must be words, such as {sentence.split()}")
             self.cut += characters.are_cut(sentence, self.config.max_characters)
         order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-        found: dict[int, np.ndarray] = {}
+        by_index: dict[int, np.ndarray] = {}
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]
-            own = [sentences[i] for i in batch]
-            for i, layers in zip(batch, self._layers(own), strict=True):
-                found[i] = layers[:, 1 : len(sentences[i]) + 1]
-        return [found[i] for i in range(len(sentences))]
+            chosen = [sentences[i] for i in batch]
+            for i, layers in zip(batch, self._layers(chosen), strict=True):
+                by_index[i] = layers[:, 1 : len(sentences[i]) + 1]
+        return [by_index[i] for i in range(len(sentences))]
 
     def mix(
         self,

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
 from bert_jax.models.layers import dropout
+from bert_jax.types import DropoutKey
 from families.elmo.config import GATES, ElmoConfig
 
 Carry = Mapping[str, Float[Array, "batch 2 _"]]  # each layer's cell and output
@@ -34,7 +35,7 @@ class Characters(nn.Module):
         config = self.config
         table = self._value("char_embed", _characters, config.characters, -1)
         x = table[ids.reshape(-1, ids.shape[-1])]
-        found = []
+        features = []
         for i, (width, number) in enumerate(config.filters):
             fan = width * config.character_size
             init = nn.initializers.normal(fan**-0.5)
@@ -46,8 +47,8 @@ class Characters(nn.Module):
             convolved = jax.lax.conv_general_dilated(
                 x, kernel, (1,), "VALID", dimension_numbers=dimensions
             )
-            found.append(_ACTIVATIONS[config.activation](convolved.max(1) + bias))
-        y = jnp.concatenate(found, axis=-1)
+            features.append(_ACTIVATIONS[config.activation](convolved.max(1) + bias))
+        y = jnp.concatenate(features, axis=-1)
         for i in range(config.highways):
             carry = jax.nn.sigmoid(
                 self._linear(f"high_{i}_carry", y, y.shape[-1], -2.0)
@@ -104,17 +105,17 @@ class Lstm(nn.Module):
         config, inputs = self.config, x.shape[-1]
         kernel, bias, down = self._parameters(inputs)
         # What depends on the inputs alone is one product for all words.
-        given = jnp.einsum("dbti,digk->tdbgk", x, kernel[:, :inputs])
-        given = given + bias[:, None]
+        gate_inputs = jnp.einsum("dbti,digk->tdbgk", x, kernel[:, :inputs])
+        gate_inputs = gate_inputs + bias[:, None]
         recurrent = kernel[:, inputs:]
         is_word = None if real is None else real.transpose(2, 0, 1)[..., None]
         goes_on = None if fresh is None else ~fresh.transpose(2, 0, 1)[..., None]
 
         def step(
             state: tuple[Array, Array],
-            given: tuple[Array, Array | None, Array | None],
+            gate_inputs: tuple[Array, Array | None, Array | None],
         ) -> tuple:
-            gates, is_word, goes_on = given
+            gates, is_word, goes_on = gate_inputs
             if goes_on is not None:
                 state = (state[0] * goes_on, state[1] * goes_on)
             cell, hidden = state
@@ -134,7 +135,9 @@ class Lstm(nn.Module):
 
         outputs: Array
         first = (cell.swapaxes(0, 1), hidden.swapaxes(0, 1))
-        (cell, hidden), outputs = jax.lax.scan(step, first, (given, is_word, goes_on))
+        (cell, hidden), outputs = jax.lax.scan(
+            step, first, (gate_inputs, is_word, goes_on)
+        )
         last = (cell.swapaxes(0, 1), hidden.swapaxes(0, 1))
         return outputs.transpose(1, 2, 0, 3), last
 
@@ -180,7 +183,7 @@ class Elmo(nn.Module):
         forward: Int[Array, "batch words characters"],
         backward: Int[Array, "batch words characters"],
         carry: Carry | None = None,
-        key: Key[Array, ""] | None = None,
+        key: DropoutKey = None,
         real: Bool[Array, "batch words"] | None = None,
     ) -> tuple[list[Float[Array, "2 batch words hidden"]], Carry]:
         """The words' vectors and each layer's output, of each direction; the carry.
@@ -205,7 +208,7 @@ class Elmo(nn.Module):
         characters: Int[Array, "batch words characters"],
         carry: Carry | None = None,
         fresh: Bool[Array, "2 batch words"] | None = None,
-        key: Key[Array, ""] | None = None,
+        key: DropoutKey = None,
     ) -> tuple[Float[Array, "batch layers words both"], Carry]:
         """What ELMo mixes: words' vectors (twice) and the layers, directions joined.
 
@@ -223,8 +226,8 @@ class Elmo(nn.Module):
             backward = jnp.take_along_axis(fresh[1], places, axis=1)
             fresh = jnp.stack([fresh[0], backward])
         carry = carry or zero_carry(self.config, len(characters))
-        found, carry = self._read(x, carry, key, jnp.stack([real, real]), fresh)
-        both = jnp.stack(found)  # [layers, 2, batch, words, hidden]
+        outputs, carry = self._read(x, carry, key, jnp.stack([real, real]), fresh)
+        both = jnp.stack(outputs)  # [layers, 2, batch, words, hidden]
         back = jnp.take_along_axis(both[:, 1], places[None, ..., None], axis=2)
         joined = jnp.concatenate([both[:, 0], back], axis=-1)
         return joined.swapaxes(0, 1), carry
@@ -233,22 +236,22 @@ class Elmo(nn.Module):
         self,
         x: Float[Array, "2 batch words hidden"],
         carry: Carry,
-        key: Key[Array, ""] | None,
+        key: DropoutKey,
         real: Bool[Array, "2 batch words"] | None,
         fresh: Bool[Array, "2 batch words"] | None = None,
     ) -> tuple[list[Float[Array, "2 batch words hidden"]], Carry]:
         rate, count = self.config.dropout, len(self.lstms)
         keys = [None] * (count + 1) if key is None else jax.random.split(key, count + 1)
-        found, carried = [x], dict(carry)
+        outputs, carried = [x], dict(carry)
         for i, lstm in enumerate(self.lstms):
             x = dropout(x, rate, keys[i])
             before = (carry[f"cell_{i}"], carry[f"hidden_{i}"])
             y, (cell, hidden) = lstm(x, *before, real, fresh)
             carried |= {f"cell_{i}": cell, f"hidden_{i}": hidden}
             x = x + y if i and self.config.skip else y
-            found.append(x)
-        found[-1] = dropout(found[-1], rate, keys[-1])
-        return found, carried
+            outputs.append(x)
+        outputs[-1] = dropout(outputs[-1], rate, keys[-1])
+        return outputs, carried
 
 
 def zero_carry(config: ElmoConfig, rows: int) -> dict[str, Float[Array, "batch 2 _"]]:

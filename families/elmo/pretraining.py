@@ -20,7 +20,7 @@ from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.objectives import Guesses
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Batch, Data, Phase, Predictor, Shapes, Task
-from bert_jax.types import Scalars
+from bert_jax.types import Arrays, DropoutKey, Scalars
 from families.elmo import characters, checks, model, sampled_softmax, streams
 from families.elmo.batches import Windows
 from families.elmo.config import ElmoConfig, flops
@@ -47,9 +47,9 @@ class Elmo(Task):
           UserError: a value that does not fit, or that this task does not use.
         """
         super().__init__(config)
-        self._given = tokenizer
+        self._tokenizer = tokenizer
         self._record: dict[str, Any] = {}
-        self._found: dict[str, Windows] = {}
+        self._by_split: dict[str, Windows] = {}
         checks.refuse(config)
         self.model_config = ElmoConfig.of_run(config)
         self.model = model.Elmo(self.model_config)
@@ -57,7 +57,7 @@ class Elmo(Task):
     @property
     def tokenizer(self) -> Tokenizer:
         """The vocabulary of words to predict."""
-        return self._given or self._data.tokenizer(self.config)
+        return self._tokenizer or self._data.tokenizer(self.config)
 
     def training_data(self) -> Data:
         """Prepares the streams of words.
@@ -75,8 +75,8 @@ class Elmo(Task):
             )
         self._windows("train").steps(self.config.train.batch_size, self._unroll)
         most = self.model_config.max_characters
-        own = data.words[len(streams.SPECIAL) :]
-        if cut := characters.are_cut(own, most):
+        words = data.words[len(streams.SPECIAL) :]
+        if cut := characters.are_cut(words, most):
             self.notices[f"distinct words of more than {most - 2} bytes, cut"] = cut
         unknown = int(data.counts[classes:].sum())
         return Data(
@@ -105,19 +105,19 @@ class Elmo(Task):
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         """`elmo`, and the softmax that both directions share."""
-        config, (own, other) = self.model_config, jax.random.split(key)
+        config, (elmo_key, other) = self.model_config, jax.random.split(key)
         ids = jnp.zeros((1, 1, config.max_characters), jnp.int32)
         shape = (config.vocab_size, config.hidden_size)
         kernel = jax.random.normal(other, shape) / math.sqrt(config.hidden_size)
         return {
-            "elmo": self.model.init(own, ids, ids)["params"],
+            "elmo": self.model.init(elmo_key, ids, ids)["params"],
             "softmax": {
                 "kernel": nn.LogicallyPartitioned(kernel, ("vocab", "embed")),
                 "bias": nn.LogicallyPartitioned(jnp.zeros(shape[:1]), ("vocab",)),
             },
         }
 
-    def init_carry(self) -> Mapping[str, Array]:
+    def init_carry(self) -> Arrays:
         """Each LSTM's state, of each row and direction: 0."""
         return model.zero_carry(self.model_config, self.config.train.batch_size)
 
@@ -126,20 +126,14 @@ class Elmo(Task):
         size = self.config.train.batch_size
         return self._windows("train").train(step, size, self._unroll, rows, seed)
 
-    def loss(
-        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Scalars:
+    def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         """As `carried_loss`, of the beginning of a text."""
         first = model.zero_carry(self.model_config, len(batch["input_ids"]))
         return self.carried_loss(params, batch, key, first)[0]
 
     def carried_loss(
-        self,
-        params: Any,
-        batch: Mapping[str, Array],
-        key: Key[Array, ""] | None,
-        carry: Mapping[str, Array],
-    ) -> tuple[Scalars, Mapping[str, Array]]:
+        self, params: Any, batch: Arrays, key: DropoutKey, carry: Arrays
+    ) -> tuple[Scalars, Arrays]:
         """`lm_loss`, the sum of both directions' cross entropies in nats; the LSTMs'
         next states.
 
@@ -148,21 +142,25 @@ class Elmo(Task):
         """
         keys = (None,) * 4 if key is None else tuple(jax.random.split(key, 4))
         carry = self._afresh(carry, keys[3])
-        found, after = self._apply(
+        layers, after = self._apply(
             params,
             *(batch[f"characters{name}"] for name in _DIRECTIONS),
             carry,
             keys[0],
         )
         total = jnp.float32(0)
-        for hidden, name, own in zip(found[-1], _DIRECTIONS, keys[1:3], strict=True):
+        for hidden, name, dropout_key in zip(
+            layers[-1], _DIRECTIONS, keys[1:3], strict=True
+        ):
             flat = hidden.reshape(-1, hidden.shape[-1])
             targets = batch[f"targets{name}"].reshape(-1)
-            total += jnp.sum(self._losses(params["softmax"], flat, targets, own))
+            total += jnp.sum(
+                self._losses(params["softmax"], flat, targets, dropout_key)
+            )
         by_row = self._unroll * total
         return {"lm_loss": jax.lax.stop_gradient(total - by_row) + by_row}, after
 
-    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+    def loss_weights(self, batch: Arrays) -> Scalars:
         """The words to predict in both directions: the loss is half of their losses'
         sum."""
         count = sum(batch[f"targets{name}"].size for name in _DIRECTIONS)
@@ -176,9 +174,7 @@ class Elmo(Task):
         size = self.config.evaluate.batch_size
         return self._windows(split).once(size, WINDOWS * self._unroll, rows)
 
-    def outputs(
-        self, params: Any, batch: Mapping[str, Array]
-    ) -> dict[str, tuple[Array, Array]]:
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, tuple[Array, Array]]:
         """Sums and weights of the losses, over the whole vocabulary, and of unigrams on
         the same words; one window after the other."""
 
@@ -186,10 +182,10 @@ class Elmo(Task):
             rows, windows = x.shape[0], x.shape[1] // self._unroll
             return x.reshape(rows, windows, self._unroll, *x.shape[2:]).swapaxes(0, 1)
 
-        def window(carry: Any, own: Mapping[str, Array]) -> tuple:
-            read = (own[f"characters{name}"] for name in _DIRECTIONS)
-            found, carry = self._apply(params, *read, carry)
-            return carry, self._scored(params["softmax"], found[-1], own)
+        def window(carry: Any, columns: Arrays) -> tuple:
+            read = (columns[f"characters{name}"] for name in _DIRECTIONS)
+            layers, carry = self._apply(params, *read, carry)
+            return carry, self._scored(params["softmax"], layers[-1], columns)
 
         sums: Scalars
         first = model.zero_carry(self.model_config, len(batch["input_ids"]))
@@ -248,9 +244,7 @@ class Elmo(Task):
     def _data(self) -> streams.Prepared:
         return streams.prepare(self.config, self._record.get("folder", ""))
 
-    def _afresh(
-        self, carry: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Mapping[str, Array]:
+    def _afresh(self, carry: Arrays, key: DropoutKey) -> Arrays:
         """The states, with 0 in the rows that `task.fresh` draws."""
         rate = self.config.task.fresh
         if key is None or not rate:
@@ -261,22 +255,22 @@ class Elmo(Task):
 
     def _windows(self, split: str) -> Windows:
         config = self.model_config
-        if split not in self._found:
+        if split not in self._by_split:
             sizes = (config.vocab_size, config.max_characters)
-            self._found[split] = Windows(self._data, split, *sizes)
-        return self._found[split]
+            self._by_split[split] = Windows(self._data, split, *sizes)
+        return self._by_split[split]
 
-    def _apply(self, params: Any, *given: Any) -> tuple[list[Array], dict[str, Array]]:
-        found, carry = self.model.apply({"params": params["elmo"]}, *given)
-        assert isinstance(found, list)
-        return found, dict(carry)
+    def _apply(self, params: Any, *inputs: Any) -> tuple[list[Array], dict[str, Array]]:
+        layers, carry = self.model.apply({"params": params["elmo"]}, *inputs)
+        assert isinstance(layers, list)
+        return layers, dict(carry)
 
     def _losses(
         self,
-        softmax: Mapping[str, Array],
+        softmax: Arrays,
         hidden: Float[Array, "words size"],
         targets: Array,
-        key: Key[Array, ""] | None,
+        key: DropoutKey,
     ) -> Float[Array, "words"]:
         kernel, bias = softmax["kernel"], softmax["bias"]
         if key is None or not self._samples:
@@ -284,14 +278,12 @@ class Elmo(Task):
         sample = sampled_softmax.draw(key, len(bias), self._samples)
         return sampled_softmax.losses(hidden, targets, kernel, bias, sample)
 
-    def _scored(
-        self, softmax: Mapping[str, Array], hidden: Array, own: Mapping[str, Array]
-    ) -> Scalars:
+    def _scored(self, softmax: Arrays, hidden: Array, columns: Arrays) -> Scalars:
         """Sums over a window, for `outputs`."""
         names = ("lm_loss", "lm_accuracy", "unigram_loss", "unigram_accuracy")
         sums: Scalars = dict.fromkeys(names, jnp.float32(0))
         for i, name in enumerate(_DIRECTIONS):
-            targets, weights = own[f"targets{name}"], own["weights"]
+            targets, weights = columns[f"targets{name}"], columns["weights"]
             unigram = jnp.asarray(self._unigrams[i])
             logits = hidden[i] @ softmax["kernel"].T + softmax["bias"]
             loss = jnp.sum(weights * cross_entropy(logits, targets))

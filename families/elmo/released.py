@@ -70,11 +70,11 @@ def read(folder: Path) -> tuple[ElmoConfig, dict[str, Any]]:
     if path is None:
         raise UserError(f"{folder}: has no {WEIGHTS}")
     with _opened(path) as file:
-        found = {
+        arrays = {
             name: _dataset(file, name, shape, path)
             for name, shape in _shapes(config).items()
         }
-    return config, _params(found, config)
+    return config, _params(arrays, config)
 
 
 def write(
@@ -181,18 +181,18 @@ def _shapes(config: ElmoConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _params(found: Values, config: ElmoConfig) -> dict[str, Any]:
-    table = found["char_embed"]
+def _params(arrays: Values, config: ElmoConfig) -> dict[str, Any]:
+    table = arrays["char_embed"]
     # As bilm reads it: a row of zeros for no word comes first.
     cnn = {"char_embed": np.concatenate([np.zeros_like(table[:1]), table])}
-    cnn |= {ours: found[theirs] for ours, theirs in _same(config).items()}
+    cnn |= {ours: arrays[saved_name] for ours, saved_name in _same(config).items()}
     for i in range(len(config.filters)):
-        cnn[f"W_cnn_{i}"] = found[f"CNN/W_cnn_{i}"][0]
+        cnn[f"W_cnn_{i}"] = arrays[f"CNN/W_cnn_{i}"][0]
     params: dict[str, Any] = {"cnn": cnn}
     gates = (GATES, config.intermediate_size)
     for i in range(config.num_hidden_layers):
         kernel, bias, down = (
-            np.stack([found[f"{_cell(direction, i)}/{name}"] for direction in (0, 1)])
+            np.stack([arrays[f"{_cell(direction, i)}/{name}"] for direction in (0, 1)])
             for name in ("W_0", "B", "W_P_0")
         )
         params[f"lstm_{i}"] = {
@@ -207,16 +207,16 @@ def _values(params: Mapping[str, Any], config: ElmoConfig) -> Values:
     """The inverse of `_params`."""
     cnn = params["cnn"]
     values = {"char_embed": cnn["char_embed"][1:]}
-    values |= {theirs: cnn[ours] for ours, theirs in _same(config).items()}
+    values |= {saved_name: cnn[ours] for ours, saved_name in _same(config).items()}
     for i in range(len(config.filters)):
         values[f"CNN/W_cnn_{i}"] = cnn[f"W_cnn_{i}"][None]
     for i in range(config.num_hidden_layers):
-        own = params[f"lstm_{i}"]
+        layer = params[f"lstm_{i}"]
         for direction in (0, 1):
-            root, kernel = _cell(direction, i), own["kernel"][direction]
+            root, kernel = _cell(direction, i), layer["kernel"][direction]
             values[f"{root}/W_0"] = kernel.reshape(len(kernel), -1)
-            values[f"{root}/B"] = own["bias"][direction].reshape(-1)
-            values[f"{root}/W_P_0"] = own["projection"][direction]
+            values[f"{root}/B"] = layer["bias"][direction].reshape(-1)
+            values[f"{root}/W_P_0"] = layer["projection"][direction]
     return values
 
 
@@ -245,18 +245,18 @@ def _dataset(
         link = file.get("/".join(parts[:end]), getlink=True)
         if not isinstance(link, h5py.HardLink):
             raise UserError(f"{path}: has no {name}, which {OPTIONS} asks for")
-    found = file[name]
-    if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+    dataset = file[name]
+    if not isinstance(dataset, h5py.Dataset) or dataset.external or dataset.is_virtual:
         raise UserError(f"{path}: {name} is no array in this file")
-    if found.shape != shape or found.dtype.kind != "f":
+    if dataset.shape != shape or dataset.dtype.kind != "f":
         raise UserError(
-            f"{path}: {name} is {found.dtype} {found.shape}, but {OPTIONS} asks for "
-            f"{shape}"
+            f"{path}: {name} is {dataset.dtype} {dataset.shape}, but {OPTIONS} asks "
+            f"for {shape}"
         )
     # Even zeros do not compress better; what was never written would fill the memory.
-    if found.nbytes > 2000 * found.id.get_storage_size():
+    if dataset.nbytes > 2000 * dataset.id.get_storage_size():
         raise UserError(f"{path}: {name} is in the file in part only; it is damaged")
-    array = found.astype(np.float32)[...]
+    array = dataset.astype(np.float32)[...]
     if not np.isfinite(array).all():
         raise UserError(f"{path}: {name} has NaN or infinity; the file is damaged")
     return array

@@ -43,9 +43,9 @@ def rule(config: ConfigDict) -> Tokenizer:
     """
     vocabulary = {mark: index for index, mark in enumerate(_MARKS)}
     # The stubs of `tokenizers` leave the arguments out.
-    found = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))  # type: ignore[call-arg]
-    found.normalizer, found.pre_tokenizer = streams.rules(config)
-    return found
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))  # type: ignore[call-arg]
+    tokenizer.normalizer, tokenizer.pre_tokenizer = streams.rules(config)
+    return tokenizer
 
 
 class Words:
@@ -87,11 +87,11 @@ class Words:
 
     def encode(self, text: str) -> WordEncoding:
         """A text's words with their numbers and offsets."""
-        found = PreTokenizedString(text)
+        pretokenized = PreTokenizedString(text)
         if self._normalizes:
-            found.normalize(self._tokenizer.normalizer.normalize)
-        self._tokenizer.pre_tokenizer.pre_tokenize(found)
-        splits = found.get_splits("original", "char")
+            pretokenized.normalize(self._tokenizer.normalizer.normalize)
+        self._tokenizer.pre_tokenizer.pre_tokenize(pretokenized)
+        splits = pretokenized.get_splits("original", "char")
         words = [word for word, _, _ in splits]
         offsets = [place for _, place, _ in splits]
         return WordEncoding(self.ids(words), offsets, list(range(len(words))), words)
@@ -102,7 +102,7 @@ class Words:
 
     def ids(self, words: Iterable[str]) -> list[int]:
         """The numbers of words that are cut already."""
-        found, new = [], []
+        word_numbers, new = [], []
         with self._lock:
             numbers = self._numbers
             for word in words:
@@ -110,10 +110,10 @@ class Words:
                 if number is None:
                     number = numbers[word] = _FIRST + len(numbers)
                     new.append(word)
-                found.append(number)
+                word_numbers.append(number)
             if new:
                 self._add(new)
-        return found
+        return word_numbers
 
     def characters(
         self, numbers: Int[np.ndarray, "*shape"]
@@ -145,7 +145,7 @@ class WordRows(Rows):
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
         """As `Rows.batch`, and the characters."""
-        found = super().batch(indices, length)
-        places = np.searchsorted(self._known, found["input_ids"])
-        found["characters"] = self._table[places].astype(np.int32)
-        return found
+        batch = super().batch(indices, length)
+        places = np.searchsorted(self._known, batch["input_ids"])
+        batch["characters"] = self._table[places].astype(np.int32)
+        return batch

@@ -38,8 +38,8 @@ def draw(key: Key[Array, ""], classes: int, samples: int) -> Sample:
     rate = _probability(jnp.arange(classes), classes)
     arrival = jax.random.exponential(key, (classes,)) / rate
     # Whether a class is among the first depends on when the next one after them came.
-    found, ids = jax.lax.top_k(-arrival, samples + 1)
-    return Sample(ids[:-1], -found[-1])
+    arrivals, ids = jax.lax.top_k(-arrival, samples + 1)
+    return Sample(ids[:-1], -arrivals[-1])
 
 
 def losses(
@@ -55,13 +55,13 @@ def losses(
     too counts once.
     """
     classes = len(bias)
-    own = jnp.sum(hidden * kernel[targets], axis=-1) + bias[targets]
-    own = own - sample.log_expected(targets, classes)
+    target_logits = jnp.sum(hidden * kernel[targets], axis=-1) + bias[targets]
+    target_logits = target_logits - sample.log_expected(targets, classes)
     others = hidden @ kernel[sample.ids].T + bias[sample.ids]
     others = others - sample.log_expected(sample.ids, classes)
     others = jnp.where(targets[:, None] == sample.ids, -jnp.inf, others)
-    everything = jnp.concatenate([own[:, None], others], axis=-1)
-    return jax.nn.logsumexp(everything, axis=-1) - own
+    everything = jnp.concatenate([target_logits[:, None], others], axis=-1)
+    return jax.nn.logsumexp(everything, axis=-1) - target_logits
 
 
 def _probability(ids: Int[Array, "*shape"], classes: int) -> Float[Array, "*shape"]:

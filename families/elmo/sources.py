@@ -29,7 +29,7 @@ FIELDS = (
 )
 
 
-class Found(NamedTuple):
+class Loaded(NamedTuple):
     """What was read.
 
     Attributes:
@@ -54,14 +54,14 @@ def shape(path: str | Path) -> Fields:
     if not is_run(folder):
         return _fields(released.read_options(_local(folder)))
     config = workdir.recorded(folder, code=False)
-    found = _fields(ElmoConfig.of_run(config))
-    found["task.words"] = config.task.words
+    fields = _fields(ElmoConfig.of_run(config))
+    fields["task.words"] = config.task.words
     for name in ("lowercase", "strip_accents"):
-        found[f"tokenizer.{name}"] = config.tokenizer[name]
-    return found
+        fields[f"tokenizer.{name}"] = config.tokenizer[name]
+    return fields
 
 
-def read(path: str | Path, name: str = "") -> Found:
+def read(path: str | Path, name: str = "") -> Loaded:
     """The parameters, as float32 NumPy arrays; arguments as in `weights.read`.
 
     Raises:
@@ -75,32 +75,32 @@ def read(path: str | Path, name: str = "") -> Found:
             "weights.hdf5, or a run of configs/elmo.py"
         )
     if not is_run(folder):
-        return Found({"elmo": released.read(_local(folder))[1]})
+        return Loaded({"elmo": released.read(_local(folder))[1]})
     config, saved, at = runs.saved(folder, name, step)
     # Without the softmax of pre-training, which is as large as the vocabulary.
     params = jax.device_get({k: v for k, v in saved.items() if k != "softmax"})
     labels = tuple(config.task.get("labels", ()))
-    return Found(params, labels, workdir.read_facts(folder, at))
+    return Loaded(params, labels, workdir.read_facts(folder, at))
 
 
 def start(task: Task, abstract: Any, name: str = "") -> tuple[dict[str, Any], Report]:
     """As `weights.start`, of an ELMo below other layers or alone."""
     source = task.config.init_from
-    found = read(source, name)
-    params, left_over = dict(found.params), []
-    others = tuple(task.config.task.get("labels", ())) != found.labels
-    for part in sorted(found.params.keys() & abstract.keys() - {"elmo"}):
-        ours, theirs = (
+    weights = read(source, name)
+    params, left_over = dict(weights.params), []
+    others = tuple(task.config.task.get("labels", ())) != weights.labels
+    for part in sorted(weights.params.keys() & abstract.keys() - {"elmo"}):
+        ours, saved = (
             jax.tree.map(lambda leaf: leaf.shape, tree[part])
             for tree in (abstract, params)
         )
-        if ours != theirs or (others and part in layout.LABELLED_HEADS):
+        if ours != saved or (others and part in layout.LABELLED_HEADS):
             params.pop(part)
             left_over.append(f"{part} (of another task or system)")
     from bert_jax.runtime import hub
 
     resolved = hub.resolved(source)
-    return take(abstract, params, resolved, "ELMo", left_over, found.facts)
+    return take(abstract, params, resolved, "ELMo", left_over, weights.facts)
 
 
 def export(

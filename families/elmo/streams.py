@@ -69,9 +69,9 @@ class Prepared(NamedTuple):
         kept = self.words[: config.tokenizer.vocab_size]
         vocabulary = {word: index for index, word in enumerate(kept)}
         # The stubs of `tokenizers` leave the arguments out.
-        found = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL[2]))  # type: ignore[call-arg]
-        found.normalizer, found.pre_tokenizer = rules(config)
-        return found
+        tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL[2]))  # type: ignore[call-arg]
+        tokenizer.normalizer, tokenizer.pre_tokenizer = rules(config)
+        return tokenizer
 
 
 def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
@@ -93,9 +93,9 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
             "disk; name a folder of this machine"
         )
     if recorded and atomic_folder.is_whole(data_dir / recorded, _REPORT):
-        found = _opened(data_dir / recorded)
-        if chunks.fits(found.report, settings):
-            return found
+        prepared = _opened(data_dir / recorded)
+        if chunks.fits(prepared.report, settings):
+            return prepared
     identity = settings | {
         "format": FORMAT,
         "sources": corpus.identity(tuple(config.corpus.sources), data_dir),
@@ -130,8 +130,10 @@ def text(folder: storage.Path) -> str:
     lines[-1] += (
         f"; {totals['left_out']:,} sentences were left out because train has them"
     )
-    own = data.words[len(SPECIAL) : len(SPECIAL) + _FREQUENT]
-    frequent = [word if len(word) <= _WIDTH else f"{word[:_WIDTH]}..." for word in own]
+    words = data.words[len(SPECIAL) : len(SPECIAL) + _FREQUENT]
+    frequent = [
+        word if len(word) <= _WIDTH else f"{word[:_WIDTH]}..." for word in words
+    ]
     lines.append(
         f"{totals['distinct']:,} distinct words, {totals['cut']:,} of more than "
         f"{characters.LENGTH - 2} bytes; the most frequent: {' '.join(frequent)}"
@@ -224,12 +226,12 @@ def _write(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
             if split == "dev":
                 held_back.append((words, sentence))
                 continue
-            found = [ids.setdefault(word, len(ids)) for word in words]
-            counts.update(found)
-            train.add(found)
+            numbers = [ids.setdefault(word, len(ids)) for word in words]
+            counts.update(numbers)
+            train.add(numbers)
             keys.write(overlap.keys([sentence]).tobytes())
-    own = overlap.keys(sentence for _, sentence in held_back)
-    known = overlap.among(own, overlap.in_file(folder / "keys", own))
+    held_keys = overlap.keys(sentence for _, sentence in held_back)
+    known = overlap.among(held_keys, overlap.in_file(folder / "keys", held_keys))
     (folder / "keys").unlink()
     for (words, _), is_known in zip(held_back, known, strict=True):
         if not is_known:

@@ -37,10 +37,10 @@ class ElmoClassification(ElmoFinetuning, Classification):
 
     def parse(self, row: dict[str, Any]) -> TextExample:
         """As the task's; a model of single texts reads no `text_b`."""
-        found = super().parse(row)
-        if found.text_b and not self.pairs:
+        example = super().parse(row)
+        if example.text_b and not self.pairs:
             raise ValueError('"text_b": this model was trained on single texts')
-        return found
+        return example
 
     def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
         """<S> a </S>, or <S> a </S> <S> b </S>."""

@@ -6,7 +6,7 @@ al. 2018, section 4). Answers: less than their system, docs/families.md says wha
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +20,7 @@ from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.ner.task import Example, Ner
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.squad.windows import Marks
+from bert_jax.types import Arrays
 from families.elmo import crf, tag_schemes
 from families.elmo.finetuning import ElmoFinetuning
 from families.elmo.heads import Spans, Tagger
@@ -56,45 +57,43 @@ class ElmoNer(ElmoFinetuning, Ner):
     @functools.cached_property
     def system(self) -> System:
         """With dropout between the BiLSTM's layers, too."""
-        found = super().system
-        return dataclasses.replace(found, lstm_dropout=found.dropout)
+        system = super().system
+        return dataclasses.replace(system, lstm_dropout=system.dropout)
 
     def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
         """As `Ner.encode`; `tagged` is 1 for the words that a row tags."""
-        found = []
+        features = []
         for feature in super().encode(examples, split):
             tagged = np.zeros(len(feature.columns["input_ids"]), np.int32)
             tagged[feature.info] = 1
             columns = {**feature.columns, "tagged": tagged}
-            found.append(feature._replace(columns=columns))
-        return found
+            features.append(feature._replace(columns=columns))
+        return features
 
-    def losses(
-        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Float[Array, "batch"]:
+    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Minus the log probability of a row's tags, in nats."""
         transitions = _transitions(logits)
         return -crf.log_likelihood(
             logits["logits"], batch["labels"], batch["tagged"], transitions
         )
 
-    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch"]:
+    def weights(self, batch: Arrays) -> Float[Array, "batch"]:
         """1 for each row, as in AllenNLP up to their number, which it does not divide
         by."""
         return batch["row_weights"]
 
-    def outputs(self, params: object, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def outputs(self, params: object, batch: Arrays) -> dict[str, Array]:
         """`tags` [batch, words], the most probable ones that the scheme allows.
 
         The chain has all words of a row, also those around the part that it tags of a
         sentence that is too long: an entity may go on where the sentence is cut.
         """
-        found = self.logits(params, batch)
+        logits = self.logits(params, batch)
         scheme = self.config.task.tag_scheme or "none"
         allowed = tag_schemes.allowed(self.labels, scheme)
-        transitions = _transitions(found).within(allowed)
+        transitions = _transitions(logits).within(allowed)
         words = jnp.asarray(batch["input_ids"] > END, jnp.int32)
-        return {"tags": crf.viterbi(found["logits"], words, transitions)}
+        return {"tags": crf.viterbi(logits["logits"], words, transitions)}
 
     def best(self, output: Outputs) -> Int[np.ndarray, " words"]:
         """Those of the most probable path."""
@@ -128,5 +127,5 @@ class ElmoSquad(ElmoFinetuning, Squad):
         return Marks(begin, (end, begin), end)
 
 
-def _transitions(logits: Mapping[str, Array]) -> crf.Transitions:
+def _transitions(logits: Arrays) -> crf.Transitions:
     return crf.Transitions(*(logits[name] for name in crf.Transitions._fields))

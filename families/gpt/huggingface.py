@@ -57,19 +57,19 @@ class _Named:
         self._added, self._spread = added, spread
         bare = not any(name.startswith(PREFIX) for name in source.shapes)
         heads = ("lm_head.", "score.", "multiple_choice_head.")
-        self._theirs = {
+        self._saved_names = {
             f"{PREFIX}{name}" if bare and not name.startswith(heads) else name: name
             for name in source.shapes
         }
         # Of the two, `transformers` saves a double-heads model's lm_head alone.
-        if TABLE not in self._theirs and HEAD in self._theirs:
-            self._theirs[TABLE] = self._theirs.pop(HEAD)
-        self.shapes = {ours: source.shapes[n] for ours, n in self._theirs.items()}
+        if TABLE not in self._saved_names and HEAD in self._saved_names:
+            self._saved_names[TABLE] = self._saved_names.pop(HEAD)
+        self.shapes = {ours: source.shapes[n] for ours, n in self._saved_names.items()}
         if len(shape := self.shapes.get(TABLE, ())) == 2:
             self.shapes[TABLE] = (shape[0] + added, shape[1])
 
     def read(self, name: str) -> layout.Array:
-        array = self._source.read(self._theirs[name])
+        array = self._source.read(self._saved_names[name])
         if name != TABLE or not self._added:
             return array
         shape = (self._added, array.shape[1])
@@ -104,8 +104,8 @@ def read(
     config = read_config(fields, folder)
     added = config.vocab_size - fields.get("vocab_size", _FIELDS["vocab_size"][1])
     tensors = _Named(source, added, config.initializer_range)
-    found = [_LAYER.match(name) for name in tensors.shapes]
-    count = 1 + max((int(n[1]) for n in found if n is not None), default=-1)
+    matches = [_LAYER.match(name) for name in tensors.shapes]
+    count = 1 + max((int(n[1]) for n in matches if n is not None), default=-1)
     if count != config.num_hidden_layers:
         raise UserError(
             f"{tensors.where}: has {count} layers, but config.json has "
@@ -156,7 +156,8 @@ def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
     """
     path, added = folder / "config.json", _added(fields, folder)
     ours = {
-        name: fields.get(theirs, default) for name, (theirs, default) in _FIELDS.items()
+        name: fields.get(saved_name, default)
+        for name, (saved_name, default) in _FIELDS.items()
     }
     act = fields.get("afn", "gelu")
     if not isinstance(act, str) or act not in _ACTIVATIONS:
@@ -179,8 +180,8 @@ def _check_tied(tensors: _Named) -> None:
     """Raises UserError if the language model's matrix is not the embeddings'."""
     if HEAD not in tensors.shapes or TABLE not in tensors.shapes:
         return
-    own = np.atleast_1d(tensors.read(HEAD))
-    if not np.array_equal(own, tensors.read(TABLE)[: len(own)]):
+    matrix = np.atleast_1d(tensors.read(HEAD))
+    if not np.array_equal(matrix, tensors.read(TABLE)[: len(matrix)]):
         raise UserError(
             f"{tensors.where}: {HEAD} differs from {TABLE}, and GPT's are the same "
             "matrix; such a model cannot be read"
@@ -203,12 +204,12 @@ def tensors_of(weights: layout.Weights) -> dict[str, layout.Array]:
             if not parameter.huggingface:
                 continue
             value = np.asarray(parameter.of(params))
-            given = parameter.give(value, DIALECT)
-            pieces.setdefault(parameter.huggingface, []).append(given)
-    found = {name: np.concatenate(parts, -1) for name, parts in pieces.items()}
+            array = parameter.give(value, DIALECT)
+            pieces.setdefault(parameter.huggingface, []).append(array)
+    tensors = {name: np.concatenate(parts, -1) for name, parts in pieces.items()}
     if weights.architecture == "OpenAIGPTModel":
-        return {name.removeprefix(PREFIX): value for name, value in found.items()}
-    return found
+        return {name.removeprefix(PREFIX): value for name, value in tensors.items()}
+    return tensors
 
 
 def _without_bias(params: Mapping[str, Any], last: int) -> dict[str, Any]:
@@ -252,7 +253,10 @@ def config_fields(weights: layout.Weights) -> dict[str, Any]:
     return {
         "architectures": [weights.architecture],
         "model_type": MODEL_TYPE,
-        **{theirs: getattr(config, ours) for ours, (theirs, _) in _FIELDS.items()},
+        **{
+            saved_name: getattr(config, ours)
+            for ours, (saved_name, _) in _FIELDS.items()
+        },
         "embd_pdrop": config.hidden_dropout_prob,
         "summary_first_dropout": config.hidden_dropout_prob,
         "afn": acts[config.hidden_act],

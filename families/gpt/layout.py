@@ -44,8 +44,8 @@ class _Part(layout.Parameter):
         return (*self.flat[:-1], self.places * self.flat[-1])
 
     def take(self, array: layout.Array, dialect: str) -> layout.Array:
-        own = np.split(array, self.places, axis=-1)[self.place]
-        return np.ascontiguousarray(own.reshape(self.shape))
+        part = np.split(array, self.places, axis=-1)[self.place]
+        return np.ascontiguousarray(part.reshape(self.shape))
 
     def give(self, array: layout.Array, dialect: str) -> layout.Array:
         return np.ascontiguousarray(array.reshape(self.flat))
@@ -54,7 +54,7 @@ class _Part(layout.Parameter):
 def name_of(heads: Collection[str], causal: bool) -> str:
     """The architecture with these heads, besides the language model."""
     del causal  # every GPT is
-    known = {frozenset(own): name for name, own in (ARCHITECTURES | OURS).items()}
+    known = {frozenset(parts): name for name, parts in (ARCHITECTURES | OURS).items()}
     return known[frozenset(heads)]
 
 
@@ -72,7 +72,7 @@ def parameters(
     match part:
         case "bert":
             path, positions = ("bert", "embeddings"), config.max_position_embeddings
-            for name, theirs, rows in (
+            for name, saved_name, rows in (
                 ("word_embeddings", "tokens_embed", config.vocab_size),
                 ("position_embeddings", "positions_embed", positions),
             ):
@@ -80,7 +80,7 @@ def parameters(
                     (*path, name, "embedding"),
                     (rows, hidden),
                     (rows, hidden),
-                    f"{PREFIX}{theirs}.weight",
+                    f"{PREFIX}{saved_name}.weight",
                 )
             for index in range(config.num_hidden_layers):
                 yield from _layer(index, config)
@@ -105,17 +105,17 @@ def _layer(index: int, config: BertConfig) -> Iterator[layout.Parameter]:
     hidden, inner = config.hidden_size, config.intermediate_size
     heads = (config.num_attention_heads, config.head_dim)
     for place, which in enumerate(("query", "key", "value")):
-        own = (*path, "attention", which)
-        yield from _conv(own, f"{name}.attn.c_attn", (hidden,), heads, place, 3)
+        destination = (*path, "attention", which)
+        yield from _conv(destination, f"{name}.attn.c_attn", (hidden,), heads, place, 3)
     yield from _conv(
         (*path, "attention", "output"), f"{name}.attn.c_proj", heads, (hidden,)
     )
     yield from _conv((*path, "intermediate"), f"{name}.mlp.c_fc", (hidden,), (inner,))
     yield from _conv((*path, "output"), f"{name}.mlp.c_proj", (inner,), (hidden,))
-    for ours, theirs in _NORMS.items():
+    for ours, saved_name in _NORMS.items():
         for last, word in (("scale", "weight"), ("bias", "bias")):
             yield layout.Parameter(
-                (*path, ours, last), (hidden,), (hidden,), f"{name}.{theirs}.{word}"
+                (*path, ours, last), (hidden,), (hidden,), f"{name}.{saved_name}.{word}"
             )
 
 

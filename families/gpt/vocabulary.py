@@ -155,12 +155,12 @@ class BytePairs(Kind):
         """As `vocabulary.train`; `<unk>` is at 0, as released, and the three special
         tokens are the last."""
         normalizer = bert_normalizer(lowercase, strip_accents)
-        documents, own = list(documents), len(SPECIAL_TOKENS) + 1
-        alphabet = vocabulary.alphabet(documents, vocab_size, own, normalizer)
+        documents, special_count = list(documents), len(SPECIAL_TOKENS) + 1
+        alphabet = vocabulary.alphabet(documents, vocab_size, special_count, normalizer)
         # As there, in a fixed order; a word's last character is a piece of its own.
         ends = [c + SUFFIX for c in alphabet]
         trainer = trainers.BpeTrainer(
-            vocab_size=vocab_size - own + 1,
+            vocab_size=vocab_size - special_count + 1,
             special_tokens=[UNKNOWN, *alphabet, *ends],
             limit_alphabet=0,
             end_of_word_suffix=SUFFIX,
@@ -171,7 +171,7 @@ class BytePairs(Kind):
         learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         learner.train_from_iterator(documents, trainer)
         model = json.loads(learner.to_str())["model"]
-        missing = vocab_size - own + 1 - len(model["vocab"])
+        missing = vocab_size - special_count + 1 - len(model["vocab"])
         for number in range(missing):
             model["vocab"][f"[unused{number}]"] = len(model["vocab"])
         learnt = [(first, second) for first, second in model["merges"]]
@@ -182,6 +182,6 @@ BYTE_PAIRS = BytePairs()
 
 
 def _id(tokenizer: Tokenizer, token: str) -> int:
-    found = tokenizer.token_to_id(token)
-    assert found is not None, token  # checked when it was loaded
-    return found
+    index = tokenizer.token_to_id(token)
+    assert index is not None, token  # checked when it was loaded
+    return index

@@ -16,6 +16,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import untrusted
+from bert_jax.tokenization import byte_level
 from families.modernbert.fields import RULES
 from families.modernbert.layout import ARCHITECTURES, PREFIX, parameters
 
@@ -95,7 +96,7 @@ def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
         layer=MODEL_TYPE,
         positions=MODEL_TYPE,
         type_vocab_size=1,
-        own=tuple(_own(fields, path, family.model_fields).items()),
+        family_fields=tuple(_own(fields, path, family.model_fields).items()),
     )
     try:
         family.check(config)
@@ -156,7 +157,7 @@ def tensors_of(weights: layout.Weights) -> dict[str, layout.Array]:
 
 def config_fields(weights: layout.Weights) -> dict[str, Any]:
     """The model's fields of config.json, without its labels."""
-    config, own = weights.config, dict(weights.config.own)
+    config, own = weights.config, dict(weights.config.family_fields)
     act = {"gelu_tanh": "gelu_pytorch_tanh"}.get(config.hidden_act, config.hidden_act)
     sizes = (*_SIZES, "hidden_size", "num_attention_heads", "initializer_range")
     every, layers = own["global_attn_every_n_layers"], config.num_hidden_layers
@@ -181,5 +182,7 @@ def tokenizer_fields(
 ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
     """As `bert.tokenizer_fields`."""
     ids = tokenization.special_ids(tokenizer)._asdict()
+    if "token_classification" in ARCHITECTURES[weights.architecture]:
+        tokenizer = byte_level.before_words(tokenizer)
     special = {f"{k}_token": tokenizer.id_to_token(i) or "" for k, i in ids.items()}
     return tokenizer, {"model_input_names": ["input_ids", "attention_mask"]}, special

@@ -75,7 +75,7 @@ def _trunk(config: BertConfig) -> Iterator[layout.Parameter]:
     yield _norm((*path, "layer_norm"), f"{name}.norm", config)
     for index in range(config.num_hidden_layers):
         yield from _layer(index, config)
-    yield _norm(("bert", "encoder", "after"), f"{PREFIX}final_norm", config)
+    yield _norm(("bert", "encoder", "final_layer_norm"), f"{PREFIX}final_norm", config)
 
 
 def _layer(index: int, config: BertConfig) -> Iterator[layout.Parameter]:

@@ -15,6 +15,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import untrusted
+from bert_jax.tokenization import byte_level
 from families.roberta import check_padding
 from families.roberta.layout import ARCHITECTURES, PREFIX, parameters
 from families.roberta.model import FIRST, PAD
@@ -121,8 +122,9 @@ def tokenizer_fields(
     tokenizer: Tokenizer, weights: layout.Weights
 ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
     """As `bert.tokenizer_fields`; raises UserError if padding has another id."""
-    del weights
     check_padding(tokenizer)
+    if "token_classification" in ARCHITECTURES[weights.architecture]:
+        tokenizer = byte_level.before_words(tokenizer)
     ids = tokenization.special_ids(tokenizer)
     names = {
         name: tokenizer.id_to_token(id_) or "" for name, id_ in ids._asdict().items()

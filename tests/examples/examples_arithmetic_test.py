@@ -71,7 +71,7 @@ def test_pre_norm_is_robertas_of_transformers():
     for name in ("word_embeddings", "token_type_embeddings", "position_embeddings"):
         put(f"embeddings.{name}", embeddings[name])
     put("embeddings.LayerNorm", embeddings["layer_norm"])
-    put("LayerNorm", params["encoder"]["after"])
+    put("LayerNorm", params["encoder"]["final_layer_norm"])
     put("pooler.dense", params["pooler"])
     for index in range(2):
         layer, name = params["encoder"][f"layer_{index}"], f"encoder.layer.{index}"

@@ -2,6 +2,7 @@
 
 import json
 
+import micro_config
 import numpy as np
 import pytest
 import runs
@@ -14,51 +15,20 @@ from bert_jax.data import loader
 from bert_jax.workdir import metrics
 
 PRETRAINING = """
-extends = "gpt:size=tiny"
-
-def get_config(config):
-    config.model.hidden_size = 32
-    config.model.num_attention_heads = 2
-    config.model.num_hidden_layers = 1
-    config.model.intermediate_size = 128
-    config.model.max_position_embeddings = 32
-    config.model.hidden_dropout_prob = 0.1
-    config.model.attention_probs_dropout_prob = 0.1
-    config.tokenizer.vocab_size = 120
-    config.corpus.sources = ("sentences:CORPUS",)
-    config.corpus.data_dir = "DATA"
-    config.corpus.max_seq_length = 32
-    config.corpus.dev_fraction = 0.2
-    config.train.num_steps = 20
-    config.train.batch_size = 16
-    config.train.log_every = 1
-    config.evaluate.batch_size = 16
-    config.checkpoint.save_every = 10
-    return config
+config.model.intermediate_size = 128
+config.tokenizer.vocab_size = 120
 """
 FINETUNING = """
-extends = "finetune/text:size=tiny,model=gpt"
-
-def get_config(config):
-    config.init_from = "PRETRAINED"
-    config.task.train_file = "FOLDER/train.jsonl"
-    config.task.dev_file = "FOLDER/dev.jsonl"
-    config.task.max_seq_length = 32
-    config.optimizer.learning_rate = 1e-2
-    config.train.num_steps = 60
-    config.train.batch_size = 16
-    config.train.log_every = 1
-    config.evaluate.batch_size = 16
-    config.checkpoint.save_every = 10
-    return config
+config.train.log_every = 1
+config.checkpoint.save_every = 10
 """
 
 
 @pytest.fixture(scope="module")
 def micro_gpt(corpus, once):
     def write(folder):
-        text = PRETRAINING.replace("CORPUS", str(corpus))
-        (folder / "gpt.py").write_text(text.replace("DATA", str(folder / "data")))
+        path = folder / "gpt.py"
+        micro_config.pretraining(path, corpus, "gpt:size=tiny", PRETRAINING)
 
     return once("micro_gpt", write) / "gpt.py"
 
@@ -76,11 +46,9 @@ def finetuned(pretrained, tmp_path_factory):
     """A run on pairs of which the telling word decides, and its folder."""
     folder = tmp_path_factory.mktemp("pairs")
     write_pairs(folder, "fox", "cats")
-    text = FINETUNING.replace("PRETRAINED", str(pretrained))
-    (folder / "own.py").write_text(text.replace("FOLDER", str(folder)))
-    out, err = runs.run(
-        folder / "own.py", folder / "run", "--config.task.text_b=text_b"
-    )
+    extends = "finetune/text:size=tiny,model=gpt"
+    path = micro_config.finetuning(folder / "own.py", pretrained, extends, FINETUNING)
+    out, err = runs.run(path, folder / "run", "--config.task.text_b=text_b")
     return folder, out, err
 
 

@@ -2,7 +2,6 @@
 
 import json
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from safetensors.numpy import load_file
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import weights
 from bert_jax.tokenization.byte_level import BRACKETED
-from families.modernbert import layout
+from tests.parity import check_outputs, check_same, relevant
 
 OUTPUTS = {
     "ModernBertModel": {},
@@ -53,15 +52,6 @@ def both(torch, transformers, tmp_path):
     return make
 
 
-def relevant(name, array, mask):
-    """Hidden states and logits at padding belong to no token."""
-    if name == "hidden_states":
-        return array[:, mask.reshape(-1, mask.shape[-1]).astype(bool)]
-    if array.shape[: mask.ndim] == mask.shape:
-        return array[mask.astype(bool)]
-    return array
-
-
 def outputs_of(torch, model, batch):
     """What a model of `transformers` gives, under our names, hidden states stacked."""
     found = model(
@@ -74,64 +64,11 @@ def outputs_of(torch, model, batch):
     return {"hidden_states": torch.stack(found.hidden_states), **outputs}
 
 
-def check_same(torch, folder, model, batch, architecture):
-    """Outputs within 1e-5 of their largest magnitude, and the gradients of a loss that
-    every output at a token enters, within 1e-4 of each parameter's largest."""
-    bert, mask = pretrained.load(folder), batch["input_mask"]
-    theirs = outputs_of(torch, model, batch)
-    expected = {
-        name: relevant(name, value.detach().numpy(), mask)
-        for name, value in theirs.items()
-    }
-    random = np.random.RandomState(5)
-    factors = {
-        name: random.standard_normal(value.shape).astype(np.float32)
-        for name, value in expected.items()
-    }
-
-    def loss(outputs, as_array):
-        return sum(
-            (relevant(name, outputs[name], mask) * as_array(factors[name])).sum()
-            for name in factors
-        )
-
-    loss(theirs, torch.tensor).backward()
-
-    def of_params(params):
-        outputs = bert.forward(params, *batch.values())
-        outputs |= {"hidden_states": jnp.stack(outputs["hidden_states"])}
-        return loss(outputs, jnp.asarray), outputs
-
-    gradients, ours = jax.jit(jax.grad(of_params, has_aux=True))(bert.params)
-    for name, value in expected.items():
-        found = relevant(name, np.asarray(ours[name]), mask)
-        # Each layer's is measured by its own largest.
-        pairs = [(found, value)]
-        if name == "hidden_states":
-            pairs = list(zip(found, value, strict=True))
-        for mine, there in pairs:
-            atol = 1e-5 * abs(there).max()
-            np.testing.assert_allclose(mine, there, rtol=0, atol=atol, err_msg=name)
-    named, compared = dict(model.named_parameters()), {}
-    for part in ("bert", *bert.heads):
-        for parameter in layout.parameters(part, bert.config, len(bert.labels)):
-            name = parameter.huggingface
-            if architecture == "ModernBertModel":
-                name = name.removeprefix(layout.PREFIX)
-            given = parameter.give(np.asarray(parameter.of(gradients)), "huggingface")
-            compared.setdefault(name, {})[parameter.path] = given
-    assert compared.keys() == named.keys()
-    for name, parts in compared.items():
-        expected = named[name].grad.numpy()
-        found = np.concatenate(list(parts.values()))
-        atol = 1e-4 * abs(expected).max()
-        np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=name)
-
-
 @pytest.mark.parametrize(("architecture", "size"), CASES)
 def test_outputs_and_gradients(torch, both, tmp_path, architecture, size):
     model, batch = both(architecture, size)
-    check_same(torch, tmp_path / "theirs", model, batch, architecture)
+    bert = pretrained.load(tmp_path / "theirs")
+    check_same(bert, model, outputs_of(torch, model, batch), batch)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
@@ -146,26 +83,26 @@ def test_poolings_of_classifiers(torch, both, tmp_path, pooling):
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("length", [128, 2048])
-def test_the_shapes_of_base(torch, both, tmp_path, length):
-    """At 2,048 tokens the outputs alone."""
-    model, batch = both("ModernBertForMaskedLM", "base", length)
-    if length == 128:
-        batch = {name: value[:2] for name, value in batch.items()}
-        check_same(torch, tmp_path / "theirs", model, batch, "ModernBertForMaskedLM")
-        return
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_shapes_of_base(torch, both, tmp_path, architecture):
+    model, batch = both(architecture, "base", 128)
+    batch = {name: value[:2] for name, value in batch.items()}
+    bert = pretrained.load(tmp_path / "theirs")
+    check_same(bert, model, outputs_of(torch, model, batch), batch)
+
+
+def test_outputs_at_2048_tokens(torch, both, tmp_path):
+    model, batch = both("ModernBertForMaskedLM", "base", 2048)
     batch = {name: value[2:3] for name, value in batch.items()}
     with torch.no_grad():
         theirs = outputs_of(torch, model, batch)
-    ours = pretrained.load(tmp_path / "theirs").apply(*batch.values())
-    mask = batch["input_mask"]
-    for name, value in theirs.items():
-        found = relevant(name, np.asarray(jnp.asarray(ours[name])), mask)
-        value = relevant(name, value.numpy(), mask)
-        pairs = (found, value) if name == "hidden_states" else ([found], [value])
-        for mine, there in zip(*pairs, strict=True):
-            atol = 1e-5 * abs(there).max()
-            np.testing.assert_allclose(mine, there, rtol=0, atol=atol, err_msg=name)
+    ours, mask = (
+        pretrained.load(tmp_path / "theirs").apply(*batch.values()),
+        "input_mask",
+    )
+    ours["hidden_states"] = jnp.stack(ours["hidden_states"])
+    found = {k: relevant(k, v.numpy(), batch[mask]) for k, v in theirs.items()}
+    check_outputs(ours, found, batch[mask])
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

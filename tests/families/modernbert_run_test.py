@@ -2,6 +2,7 @@
 
 import json
 
+import micro_config
 import numpy as np
 import pytest
 import runs
@@ -11,51 +12,24 @@ import bert_jax
 from bert_jax.workdir import metrics
 
 PRETRAINING = """
-extends = "modernbert:size=tiny"
-
-def get_config(config):
-    config.model.hidden_size = 32
-    config.model.num_attention_heads = 2
-    config.model.num_hidden_layers = 2
-    config.model.intermediate_size = 48
-    config.model.max_position_embeddings = 32
-    config.model.local_attention = 8
-    config.model.hidden_dropout_prob = 0.1
-    config.tokenizer.vocab_size = 300
-    config.corpus.sources = ("sentences:CORPUS",)
-    config.corpus.data_dir = "DATA"
-    config.corpus.max_seq_length = 32
-    config.corpus.dev_fraction = 0.2
-    config.masking.max_predictions_per_seq = 10
-    config.train.num_steps = 20
-    config.train.batch_size = 16
-    config.train.log_every = 1
-    config.evaluate.batch_size = 16
-    config.checkpoint.save_every = 5
-    return config
+config.model.num_hidden_layers = 2
+config.model.intermediate_size = 48
+config.model.local_attention = 8
+config.model.attention_probs_dropout_prob = 0.0
+config.tokenizer.vocab_size = 300
+config.masking.max_predictions_per_seq = 10
+config.checkpoint.save_every = 5
 """
 FINETUNING = """
-extends = "finetune/text:size=tiny,model=modernbert"
-
-def get_config(config):
-    config.init_from = "PRETRAINED"
-    config.task.train_file = "FOLDER/train.jsonl"
-    config.task.dev_file = "FOLDER/dev.jsonl"
-    config.task.text_b = "text_b"
-    config.task.max_seq_length = 32
-    config.optimizer.learning_rate = 1e-2
-    config.train.num_steps = 60
-    config.train.batch_size = 16
-    config.evaluate.batch_size = 16
-    return config
+config.task.text_b = "text_b"
 """
 
 
 @pytest.fixture(scope="module")
 def micro_modernbert(corpus, once):
     def write(folder):
-        text = PRETRAINING.replace("CORPUS", str(corpus))
-        (folder / "own.py").write_text(text.replace("DATA", str(folder / "data")))
+        path = folder / "own.py"
+        micro_config.pretraining(path, corpus, "modernbert:size=tiny", PRETRAINING)
 
     return once("micro_modernbert", write) / "own.py"
 
@@ -74,12 +48,10 @@ def finetuned(pretrained, tmp_path_factory):
     """A run on pairs of which the telling word decides, and its folder."""
     folder = tmp_path_factory.mktemp("pairs")
     write_pairs(folder, "fox", "cats")
-    text = FINETUNING.replace("PRETRAINED", str(pretrained))
-    (folder / "own.py").write_text(text.replace("FOLDER", str(folder)))
+    extends = "finetune/text:size=tiny,model=modernbert"
+    path = micro_config.finetuning(folder / "own.py", pretrained, extends, FINETUNING)
     # The mean of a text, where the weights' own config says its first token.
-    runs.run(
-        folder / "own.py", folder / "run", "--config.model.classifier_pooling=mean"
-    )
+    runs.run(path, folder / "run", "--config.model.classifier_pooling=mean")
     return folder
 
 
@@ -130,6 +102,13 @@ def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
     gold = [json.loads(x)["label"] for x in (finetuned / "dev.jsonl").open()]
     accuracy = np.mean([r["label"] == g for r, g in zip(rows, gold, strict=True)])
     assert accuracy == metrics.read(finetuned / "run", "dev")[-1]["accuracy"] > 0.9
+    asked = [{k: row[k] for k in ("text", "text_b")} for row in rows]
+    with runs.served(finetuned / "run") as (address, process):
+        answers = runs.ask(f"{address}/predict", json.dumps(asked).encode())
+        process.send_signal(15)
+        finish(process, 143)
+    for row, other in zip(rows, answers, strict=True):
+        assert row["scores"] == pytest.approx(other["scores"], abs=1e-5)
     here("--mode=evaluate", at)
     here("--mode=predict", at, source, f"--output={tmp_path / 'o.jsonl'}", kept)
     assert (tmp_path / "kept.safetensors").exists()
@@ -143,6 +122,5 @@ def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
     assert fields["architectures"] == ["ModernBertForSequenceClassification"]
     assert fields["classifier_pooling"] == "mean"
     again = bert_jax.load(tmp_path / "model")
-    pairs = [{k: r[k] for k in ("text", "text_b")} for r in rows]
-    for row, other in zip(rows, again.predict(pairs), strict=True):
+    for row, other in zip(rows, again.predict(asked), strict=True):
         assert row["scores"] == pytest.approx(other["scores"], abs=1e-5)

@@ -6,6 +6,7 @@ Steps on several devices and batches of several seeds: contract_test.py.
 import json
 
 import jax
+import micro_config
 import numpy as np
 import pytest
 import runs
@@ -18,41 +19,18 @@ from bert_jax.config import configuration
 from bert_jax.workdir import metrics
 
 PRETRAINING = """
-extends = "roberta:size=tiny"
-
-def get_config(config):
-    config.model.hidden_size = 32
-    config.model.num_attention_heads = 2
-    config.model.num_hidden_layers = 1
-    config.model.intermediate_size = 64
-    config.model.max_position_embeddings = 48
-    config.tokenizer.vocab_size = 300
-    config.corpus.sources = ("sentences:CORPUS",)
-    config.corpus.data_dir = "DATA"
-    config.corpus.max_seq_length = 48
-    config.corpus.dev_fraction = 0.2
-    config.train.num_steps = 20
-    config.train.batch_size = 16
-    config.train.log_every = 1
-    config.evaluate.batch_size = 16
-    config.checkpoint.save_every = 10
-    return config
+config.model.max_position_embeddings = 48
+config.model.hidden_dropout_prob = 0.0
+config.model.attention_probs_dropout_prob = 0.0
+config.tokenizer.vocab_size = 300
+config.corpus.max_seq_length = 48
+config.masking.max_predictions_per_seq = 10
 """
 FINETUNING = """
-extends = "finetune/TASK:size=tiny,model=roberta"
-
-def get_config(config):
-    config.init_from = "PRETRAINED"
-    config.task.train_file = "FOLDER/train.jsonl"
-    config.task.dev_file = "FOLDER/dev.jsonl"
-    config.task.max_seq_length = 48
-    config.optimizer.learning_rate = 3e-3
-    config.train.num_steps = 60
-    config.train.batch_size = 16
-    config.train.log_every = 1
-    config.evaluate.batch_size = 16
-    config.checkpoint.save_every = 5
-    return config
+config.task.max_seq_length = 48
+config.optimizer.learning_rate = 3e-3
+config.train.log_every = 1
+config.checkpoint.save_every = 5
 """
 PAIRS = "--config.task.text_b=text_b"
 DROPOUTS = ("hidden", "attention_probs")
@@ -65,10 +43,9 @@ SHORT = ("--config.task.doc_stride=16", "--config.task.max_query_length=16")
 @pytest.fixture(scope="module")
 def pretrained(corpus, once):
     def train(folder):
-        text = PRETRAINING.replace("CORPUS", str(corpus))
-        (folder / "own.py").write_text(text.replace("DATA", str(folder / "data")))
-        given = f"--config={folder / 'own.py'}", f"--workdir={folder / 'run'}"
-        finish(start(*given))
+        path = folder / "own.py"
+        micro_config.pretraining(path, corpus, "roberta:size=tiny", PRETRAINING)
+        finish(start(f"--config={path}", f"--workdir={folder / 'run'}"))
 
     return once("pretrained_roberta", train) / "run"
 
@@ -79,10 +56,8 @@ def config(pretrained, tmp_path):
 
     def write(task="text"):
         write_pairs(tmp_path, "fox", "cats")
-        text = FINETUNING.replace("PRETRAINED", str(pretrained))
-        text = text.replace("TASK", task).replace("FOLDER", str(tmp_path))
-        (tmp_path / "own.py").write_text(text)
-        return tmp_path / "own.py"
+        path, extends = tmp_path / "own.py", f"finetune/{task}:size=tiny,model=roberta"
+        return micro_config.finetuning(path, pretrained, extends, FINETUNING)
 
     return write
 

@@ -108,6 +108,15 @@ def test_pieces_with_spaces_are_those_of_the_whole(kind, monkeypatch):
     check_cuts(ANGLED.train(texts, 500, lowercase=False), kind, 450, monkeypatch)
 
 
+def test_a_long_word_of_long_pieces_has_enough_of_them():
+    own = ANGLED.train(["=" * 64] * 2, 267, lowercase=False)
+    assert own.token_to_id("=" * 64)
+    text = "=" * 400_000 + "the end"
+    assert len(ids(own, text[: long_texts.PART])) < 2000
+    cut = ids(own, long_texts_of(own).cut(text, 2000))
+    assert cut[:2000] == ids(own, text)[:2000]
+
+
 def check_cuts(own, kind, limit, monkeypatch):
     monkeypatch.setattr(long_texts, "LIMIT", limit)
     monkeypatch.setattr(long_texts, "PART", limit * 2 // 3)

@@ -50,10 +50,10 @@ def documents(config: ConfigDict) -> Iterator[Document]:
       UserError: see `corpus.documents` and `clean`; the text has changed meanwhile.
     """
     place = storage.path(config.corpus.data_dir)
-    found = corpus.documents(tuple(config.corpus.sources), place)
+    originals = corpus.documents(tuple(config.corpus.sources), place)
     folder = clean(config)
     verdicts = (line for _, line in read_lines(folder / _TAKEN))
-    for document, verdict in zip_longest(found, verdicts):
+    for document, verdict in zip_longest(originals, verdicts):
         if document is None or verdict is None:
             raise UserError(
                 "config.corpus.sources: the text has changed since it was cleaned; "
@@ -106,8 +106,8 @@ def report(folder: storage.Path) -> dict[str, Any]:
     Args:
       folder: from `clean`.
     """
-    found = json.loads((folder / _REPORT).read_bytes())
-    return {name: found[name] for name in ("read", "kept", "taken", "examples")}
+    report = json.loads((folder / _REPORT).read_bytes())
+    return {name: report[name] for name in ("read", "kept", "taken", "examples")}
 
 
 def lines(told: dict[str, Any]) -> list[str]:
@@ -117,7 +117,7 @@ def lines(told: dict[str, Any]) -> list[str]:
       told: from `report`.
     """
     read, kept = told["read"], told["kept"]
-    found = [
+    rows = [
         f"cleaned {read['documents']:,} documents ({read['bytes'] / 1e6:.1f} MB): "
         f"{kept['documents']:,} ({kept['bytes'] / 1e6:.1f} MB) are left"
     ]
@@ -126,11 +126,11 @@ def lines(told: dict[str, Any]) -> list[str]:
         example = ""
         for shown in told["examples"].get(stage, ())[:1]:
             example = f": {shown['text'][:60]!r}"
-        found.append(
+        rows.append(
             f"  {stage.replace('_', ' ')} took {paragraphs}{its['documents']:,} "
             f"documents ({its['bytes'] / 1e6:.2f} MB){example}"
         )
-    return found
+    return rows
 
 
 def _summary(
@@ -178,7 +178,7 @@ def _write(
         against = tuple(config.corpus.clean_against)
         np.save(sequences, evaluation.sequences(against, chosen.overlap_words))
     place = storage.path(config.corpus.data_dir)
-    found = corpus.documents(tuple(config.corpus.sources), place)
+    originals = corpus.documents(tuple(config.corpus.sources), place)
     if "language" in chosen.stages:
         chosen = chosen._replace(language=languages.code(chosen.language))
     job = stages.Job(chosen, sequences)
@@ -189,7 +189,7 @@ def _write(
         (folder / "verdicts").open("w", encoding="utf-8") as verdicts,
         (folder / "prints").open("wb") as prints,
         contextlib.closing(
-            workers.ordered_map(stages.judge, job, _batches(found))
+            workers.ordered_map(stages.judge, job, _batches(originals))
         ) as results,
     ):
         for judged in results:
@@ -213,9 +213,9 @@ def _write(
         (folder / name).unlink(missing_ok=True)
 
 
-def _batches(found: Iterable[Document]) -> Iterator[stages.Documents]:
+def _batches(originals: Iterable[Document]) -> Iterator[stages.Documents]:
     first, batch, size = 0, list[Document](), 0
-    for document in found:
+    for document in originals:
         batch.append(document)
         size += len(document.text)
         if size >= _BATCH:

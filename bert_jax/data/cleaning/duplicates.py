@@ -46,14 +46,14 @@ def fingerprint(
       words: of the text, from `grams.words`.
       near: with its signature, which takes most of the time.
     """
-    found = np.zeros(1, PRINT)
-    found["document"], found["bytes"] = number, len(text.encode())
+    row = np.zeros(1, PRINT)
+    row["document"], row["bytes"] = number, len(text.encode())
     digest = hashlib.blake2b(words.tobytes(), digest_size=16).digest()
-    found["key"] = np.frombuffer(digest, "<u8")
+    row["key"] = np.frombuffer(digest, "<u8")
     if near:
-        found["signature"] = minhash.signature(words)
-    found["excerpt"] = excerpt(text).encode()[:_EXCERPT]
-    return found
+        row["signature"] = minhash.signature(words)
+    row["excerpt"] = excerpt(text).encode()[:_EXCERPT]
+    return row
 
 
 def excerpt(text: str) -> str:
@@ -74,9 +74,9 @@ def find(prints: np.ndarray, settings: Settings) -> Iterator[Duplicate]:
     if "near_duplicates" in first:  # equal words have equal signatures too
         signatures = prints["signature"]
         first["near_duplicates"] = minhash.clusters(signatures, settings.similarity)
-    taken = np.logical_or.reduce([own != rows for own in first.values()])
+    taken = np.logical_or.reduce([first_of != rows for first_of in first.values()])
     for row in np.flatnonzero(taken):
-        stage = next(stage for stage, own in first.items() if own[row] != row)
+        stage = next(stage for stage, first_of in first.items() if first_of[row] != row)
         one, other = prints[row], prints[first[stage][row]]
         yield Duplicate(
             int(one["document"]),

@@ -3,7 +3,6 @@
 As GPT-3's authors did (Brown et al. 2020, appendix C), with sequences of 13 words.
 """
 
-import io
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,23 +14,23 @@ from bert_jax.data import digests, lines
 from bert_jax.data.cleaning import grams
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
-from bert_jax.runtime.storage import Found
+from bert_jax.runtime.storage import StoredFile
 
 _BLOCK = 1 << 20  # characters read at a time
 
 
-def files(patterns: Sequence[str]) -> dict[str, Found]:
+def files(patterns: Sequence[str]) -> dict[str, StoredFile]:
     """The files that match any of the patterns.
 
     Raises:
       UserError: a pattern matches none.
     """
-    every: dict[str, Found] = {}
+    every: dict[str, StoredFile] = {}
     for pattern in patterns:
-        found = storage.find(pattern)
-        if not found:
+        matching = storage.find(pattern)
+        if not matching:
             raise UserError(f"config.corpus.clean_against: no file matches {pattern!r}")
-        every |= found
+        every |= matching
     return dict(sorted(every.items()))
 
 
@@ -51,13 +50,13 @@ def sequences(patterns: Sequence[str], size: int) -> UInt64[np.ndarray, " sequen
     """
     every = [np.zeros(0, np.uint64)]
     for path in files(patterns):
-        own = [grams.grams(words, size) for words in _texts(path, size)]
-        if not any(map(len, own)):
+        hashes = [grams.grams(words, size) for words in _texts(path, size)]
+        if not any(map(len, hashes)):
             raise UserError(
                 f"{path}: has no text of {size} words (config.corpus.clean_overlap_"
                 "words), so nothing can share them; leave it out"
             )
-        every.append(np.unique(np.concatenate(own)))
+        every.append(np.unique(np.concatenate(hashes)))
     return np.unique(np.concatenate(every))
 
 
@@ -71,10 +70,10 @@ def holds(
     Args:
       known: sorted; may be a file (`np.memmap`).
     """
-    found = grams.grams(words, size)
-    place = np.minimum(np.searchsorted(known, found), len(known) - 1)
+    hashes = grams.grams(words, size)
+    place = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
     marks = np.zeros(len(words), bool)
-    for start in np.flatnonzero(known[place] == found):
+    for start in np.flatnonzero(known[place] == hashes):
         marks[start : start + size] = True
     return marks
 
@@ -82,7 +81,8 @@ def holds(
 def _texts(path: str, size: int) -> Iterator[UInt64[np.ndarray, " words"]]:
     name = lines.uncompressed(path)
     if name.endswith(".json"):
-        yield from map(grams.words, _strings(path, _whole(path)))
+        whole = "\n".join(line for _, line in lines.read_lines(path))
+        yield from map(grams.words, _strings(path, whole))
     elif name.endswith(".jsonl"):
         for number, line in lines.read_lines(path):
             if line.strip():
@@ -93,13 +93,6 @@ def _texts(path: str, size: int) -> Iterator[UInt64[np.ndarray, " words"]]:
             words = np.concatenate([before, grams.words(block)])
             yield words
             before = words[max(0, len(words) - size + 1) :]
-
-
-def _whole(path: str) -> str:
-    text = io.StringIO()
-    for _, line in lines.read_lines(path):
-        text.write(f"{line}\n")
-    return text.getvalue()
 
 
 def _blocks(path: str) -> Iterator[str]:
@@ -119,13 +112,13 @@ def _strings(where: str, text: str) -> list[str]:
         waiting = [json.loads(text)]
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: is not JSON ({error})") from error
-    found = []
+    strings = []
     while waiting:
         value: Any = waiting.pop()
         if isinstance(value, str):
-            found.append(value)
+            strings.append(value)
         elif isinstance(value, dict):
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
-    return found
+    return strings

@@ -26,8 +26,8 @@ class _Hashes(dict[bytes, int]):
         if len(self) >= _KEPT:
             self.clear()
         digest = hashlib.blake2b(word, digest_size=8).digest()
-        self[word] = found = int.from_bytes(digest, "little")
-        return found
+        self[word] = value = int.from_bytes(digest, "little")
+        return value
 
 
 _hashes = _Hashes()
@@ -36,12 +36,12 @@ _hashes = _Hashes()
 def words(text: str) -> UInt64[np.ndarray, " words"]:
     """A hash of each word; case, spaces and punctuation do not matter."""
     if text.isascii():
-        found = overlap.words(text.replace("_", " ")).split()
+        encoded = overlap.words(text.replace("_", " ")).split()
     else:
         text = _UNSPACED.sub(r" \g<0> ", unicodedata.normalize("NFC", text))
         parts = _word().findall(text.lower())
-        found = [part.encode("utf-8", "surrogatepass") for part in parts]
-    return np.fromiter(map(_hashes.__getitem__, found), np.uint64, len(found))
+        encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
+    return np.fromiter(map(_hashes.__getitem__, encoded), np.uint64, len(encoded))
 
 
 @functools.cache
@@ -58,10 +58,10 @@ def grams(
 ) -> UInt64[np.ndarray, " grams"]:
     """A hash of each `size` words in a row; none where there are fewer words."""
     count = max(0, len(words) - size + 1)
-    found = np.zeros(count, np.uint64)
+    hashes = np.zeros(count, np.uint64)
     for start in range(size if count else 0):
-        found = found * _FACTOR + words[start : start + count]
-    return mixed(found)
+        hashes = hashes * _FACTOR + words[start : start + count]
+    return mixed(hashes)
 
 
 def mixed(numbers: UInt64[np.ndarray, "..."]) -> UInt64[np.ndarray, "..."]:

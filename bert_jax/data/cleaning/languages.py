@@ -21,16 +21,16 @@ def code(language: str) -> str:
       UserError: the library is not installed or does not know the language.
     """
     _require()
-    found = language.partition("-")[0]
-    found = _OTHER_CODES.get(found, found)
+    short = language.partition("-")[0]
+    short = _OTHER_CODES.get(short, short)
     known = _identifier().labels
-    if found not in known:
+    if short not in known:
         raise UserError(
             f"config.corpus.language={language}: {_LIBRARY} does not know it, so "
             "leave language out of config.corpus.clean; it knows "
             f"{', '.join(sorted(known))}"
         )
-    return found
+    return short
 
 
 def version() -> str:
@@ -45,8 +45,8 @@ def version() -> str:
 
 def identify(text: str) -> tuple[str, float]:
     """The most probable language of a text, and its probability."""
-    found, share = _identifier().classify(_sample(text))
-    return found, float(share)
+    language, share = _identifier().classify(_sample(text))
+    return language, float(share)
 
 
 def _require() -> None:

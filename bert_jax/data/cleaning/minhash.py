@@ -81,14 +81,14 @@ def _join(
     numbers = rows.tolist()
     if len({_root(parent, row) for row in numbers}) == 1:
         return
-    own = np.asarray(signatures[rows])
+    some = np.asarray(signatures[rows])
     unseen = np.arange(1, len(rows))
     waiting = [0]
     while len(unseen):
         if not waiting:
             waiting, unseen = [int(unseen[0])], unseen[1:]
         at = waiting.pop()
-        close = similarity(own[at], own[unseen]) >= threshold
+        close = similarity(some[at], some[unseen]) >= threshold
         for other in unseen[close].tolist():
             _unite(parent, numbers[at], numbers[other])
         waiting += unseen[close].tolist()

@@ -59,17 +59,17 @@ def joined(document: Document, parts: Sequence[str]) -> Document:
 def boilerplate(parts: Sequence[str]) -> list[bool]:
     """Which are no part of the text: what web pages say about themselves, and Project
     Gutenberg's words before and after a book."""
-    found = [len(p) <= _NOTICE and bool(_PHRASES.search(p)) for p in parts]
+    marks = [len(p) <= _NOTICE and bool(_PHRASES.search(p)) for p in parts]
     begun, outside = 0, False  # where the last book ended, and whether one has
     for number, part in enumerate(parts):
         if _OPENING.search(part):
-            found[begun : number + 1] = [True] * (number + 1 - begun)
+            marks[begun : number + 1] = [True] * (number + 1 - begun)
             outside = False
         elif _CLOSING.search(part) and not outside:
             begun, outside = number, True
     if outside:
-        found[begun:] = [True] * (len(parts) - begun)
-    return found
+        marks[begun:] = [True] * (len(parts) - begun)
+    return marks
 
 
 def headings(parts: Sequence[str]) -> list[bool]:

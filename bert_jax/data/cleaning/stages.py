@@ -57,23 +57,23 @@ class Judged(NamedTuple):
 
 def judge(job: Job, batch: Documents) -> Judged:
     """Judges a batch of documents."""
-    found = Judged([], Counter(), {}, b"")
+    judged = Judged([], Counter(), {}, b"")
     prints = []
     for number, document in enumerate(batch.documents, batch.first):
-        found.counts["read", "documents"] += 1
-        found.counts["read", "bytes"] += len(document.text.encode())
+        judged.counts["read", "documents"] += 1
+        judged.counts["read", "bytes"] += len(document.text.encode())
         one = _Document(job, number, document)
-        found.verdicts.append(one.judge())
-        found.counts["kept", "documents"] += bool(one.text)
-        found.counts["kept", "bytes"] += len(one.text.encode())
-        found.counts.update(one.counts)
+        judged.verdicts.append(one.judge())
+        judged.counts["kept", "documents"] += bool(one.text)
+        judged.counts["kept", "bytes"] += len(one.text.encode())
+        judged.counts.update(one.counts)
         for stage, example in one.examples:
-            keep(found.examples, stage, example)
+            keep(judged.examples, stage, example)
         if one.text and set(DUPLICATES) & set(job.settings.stages):
             near = "near_duplicates" in job.settings.stages
-            own = duplicates.fingerprint(number, one.text, one.words(), near)
-            prints.append(own.tobytes())
-    return found._replace(prints=b"".join(prints))
+            fingerprint = duplicates.fingerprint(number, one.text, one.words(), near)
+            prints.append(fingerprint.tobytes())
+    return judged._replace(prints=b"".join(prints))
 
 
 def keep(examples: dict[str, list[Example]], stage: str, example: Example) -> None:
@@ -144,14 +144,14 @@ class _Document:
         """The paragraphs with a word of a sequence that an evaluation file has."""
         size = self._job.settings.overlap_words
         known = _sequences(self._job.sequences)
-        left, found = self._left, set[int]()
+        left, shared = self._left, set[int]()
         while True:  # what stood apart may stand together now
             owners = np.repeat(left, [len(self._of(number)) for number in left])
             words = np.concatenate([np.zeros(0, np.uint64), *map(self._of, left)])
             hits = set(owners[evaluation.holds(words, known, size)].tolist())
             if not hits:
-                return sorted(found)
-            found |= hits
+                return sorted(shared)
+            shared |= hits
             left = [number for number in left if number not in hits]
 
     def _is_refused(self, stage: str) -> bool:

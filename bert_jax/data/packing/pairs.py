@@ -52,16 +52,16 @@ def rows(
     try:
         if not path.exists():
             tokens = lengths(folder)
-            found = plan(tokens, limit, pairs)
-            storage.write_atomically(path, _as_bytes(found))
-            print(_report(tokens, len(found), limit), file=sys.stderr)
+            packed = plan(tokens, limit, pairs)
+            storage.write_atomically(path, _as_bytes(packed))
+            print(_report(tokens, len(packed), limit), file=sys.stderr)
         if storage.in_bucket(path):
-            found = np.load(io.BytesIO(path.read_bytes()))
+            packed = np.load(io.BytesIO(path.read_bytes()))
         else:
-            found = np.load(path, mmap_mode="r")  # each process needs a part only
-        if getattr(found, "shape", ())[1:] != (pairs,) or found.dtype.kind != "i":
+            packed = np.load(path, mmap_mode="r")  # each process needs a part only
+        if getattr(packed, "shape", ())[1:] != (pairs,) or packed.dtype.kind != "i":
             raise ValueError(f"no rows of {pairs} pairs")
-        return found
+        return packed
     except OSError as error:
         raise UserError(
             f"{path}: cannot read or write the packed rows "
@@ -92,15 +92,15 @@ def plan(
     by_length = np.lexsort((scattered, lengths))
     taken = np.cumsum(counts) - counts  # where a length's next record is in by_length
     patterns = _patterns(counts.tolist(), limit, pairs)
-    found = np.full((sum(patterns.values()), pairs), _NONE, np.int32)
+    packed = np.full((sum(patterns.values()), pairs), _NONE, np.int32)
     first = 0
     for pattern, count in patterns.items():
         for column, length in enumerate(pattern):
             start = taken[length]
-            found[first : first + count, column] = by_length[start : start + count]
+            packed[first : first + count, column] = by_length[start : start + count]
             taken[length] += count
         first += count
-    return found
+    return packed
 
 
 @functools.cache
@@ -260,9 +260,9 @@ def lengths(folder: storage.Path) -> Int32[np.ndarray, " records"]:
     results = workers.ordered_map(_lengths_of, None, shards)
     with (
         contextlib.closing(results),
-        tqdm(results, "packing", len(shards), disable=None, unit="shard") as found,
+        tqdm(results, "packing", len(shards), disable=None, unit="shard") as parts,
     ):
-        return np.concatenate(list(found))
+        return np.concatenate(list(parts))
 
 
 def _lengths_of(context: None, shard: str) -> Int32[np.ndarray, " records"]:

@@ -47,12 +47,12 @@ class PackedRows(Rows):
         lengths = self.lengths[indices]
         groups = grouped(lengths, self._texts)
         length = limit * self._texts if to_limit else row_length(lengths, groups, limit)
-        own = indices[groups[scaled(rows, len(indices), len(groups))]]
-        alone = self.batch(own.ravel(), length)
-        filled = np.ones(own.shape, bool)
+        shared = indices[groups[scaled(rows, len(indices), len(groups))]]
+        alone = self.batch(shared.ravel(), length)
+        filled = np.ones(shared.shape, bool)
         packed = packing.share_rows(alone, filled, self._fill.get("input_ids", 0))
         for name in alone.keys() - packed.keys():
-            packed[name] = alone[name].reshape(*own.shape, *alone[name].shape[1:])
+            packed[name] = alone[name].reshape(*shared.shape, *alone[name].shape[1:])
         return packed
 
     def expected_lengths(
@@ -60,11 +60,11 @@ class PackedRows(Rows):
     ) -> int:
         """As that of Rows, from a sample of batches."""
         random = np.random.default_rng(0)
-        found: Counter[int] = Counter()
+        counts: Counter[int] = Counter()
         for _ in range(_SAMPLE):
             lengths = random.choice(self.lengths, size)
-            found[row_length(lengths, grouped(lengths, self._texts), limit)] += 1
-        expected = (steps * count / _SAMPLE for count in found.values())
+            counts[row_length(lengths, grouped(lengths, self._texts), limit)] += 1
+        expected = (steps * count / _SAMPLE for count in counts.values())
         return 1 if to_limit else max(1, sum(number >= 1 for number in expected))
 
 
@@ -76,8 +76,8 @@ def shapes(tokens: tuple[int, ...], texts: int) -> dict[str, tuple[int, ...]]:
     """
     rows, length = tokens[0] // texts, tokens[1] * texts
     names = (_PLACES, "label", "row_weights")
-    found: dict[str, tuple[int, ...]] = dict.fromkeys(_TOKENS, (rows, length))
-    return found | dict.fromkeys(names, (rows, texts))
+    by_column: dict[str, tuple[int, ...]] = dict.fromkeys(_TOKENS, (rows, length))
+    return by_column | dict.fromkeys(names, (rows, texts))
 
 
 def by_text(batch: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -85,8 +85,8 @@ def by_text(batch: Mapping[str, Any]) -> Mapping[str, Any]:
     ...]; columns of whole rows are left out. Other batches stay as they are."""
     if _PLACES not in batch:
         return batch
-    own = {name: x for name, x in batch.items() if name not in (*_TOKENS, _PLACES)}
-    return {name: x.reshape(-1, *x.shape[2:]) for name, x in own.items()}
+    columns = {name: x for name, x in batch.items() if name not in (*_TOKENS, _PLACES)}
+    return {name: x.reshape(-1, *x.shape[2:]) for name, x in columns.items()}
 
 
 def grouped(

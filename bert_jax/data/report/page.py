@@ -43,28 +43,35 @@ def write(folder: storage.Path) -> None:
     storage.write_atomically(folder / FILE, page(summary.contents(folder)))
 
 
-def page(found: Contents) -> str:
+def page(contents: Contents) -> str:
     """The whole page."""
-    sections = (_splits(found), _lengths(found), _cleaning(found), _pairs(found))
+    sections = (
+        _splits(contents),
+        _lengths(contents),
+        _cleaning(contents),
+        _pairs(contents),
+    )
     body = "".join(
-        part for section in (*sections, _settings(found)) for part in section
+        part for section in (*sections, _settings(contents)) for part in section
     )
     return f"{_HEAD}{body}</body></html>\n"
 
 
-def _splits(found: Contents) -> Iterator[str]:
-    totals = found.report["totals"]
+def _splits(contents: Contents) -> Iterator[str]:
+    totals = contents.report["totals"]
     every = []
     for name in ("documents", "pieces", "sentences", "tokens", "pairs", "bytes"):
-        own = (f"{totals[split].get(name, 0):,}" for split in totals)
-        every.append((name, *own))
+        cells = (f"{totals[split].get(name, 0):,}" for split in totals)
+        every.append((name, *cells))
     shares = [records.random_share(totals[split]) for split in totals]
     if any(shares):
         every.append(("random second sentences", *(f"{n:.1%}" for n in shares)))
     yield _table(("", *totals), every)
-    if documents := counts(found.report, "documents"):
-        kinds = (f"{n + 1}: {its[0]}" for n, its in enumerate(found.report["sources"]))
-        rows = zip(kinds, documents, counts(found.report, "pairs"), strict=True)
+    if documents := counts(contents.report, "documents"):
+        kinds = (
+            f"{n + 1}: {its[0]}" for n, its in enumerate(contents.report["sources"])
+        )
+        rows = zip(kinds, documents, counts(contents.report, "pairs"), strict=True)
         yield "<h2>Sources of train</h2>\n"
         yield _table(
             ("", "documents", "pairs"), [(n, f"{d:,}", f"{p:,}") for n, d, p in rows]
@@ -72,15 +79,15 @@ def _splits(found: Contents) -> Iterator[str]:
     dev = totals["dev"]
     share = dev["left_out"] / max(1, dev["sentences"] + dev["left_out"])
     yield (
-        f"<p>[UNK] is {found.unknown:.3%} of train's tokens. Of dev's sentences "
+        f"<p>[UNK] is {contents.unknown:.3%} of train's tokens. Of dev's sentences "
         f"{dev['left_out']:,} ({share:.1%}) were left out because train has them; "
         f"{dev['in_train']:,} are left that train has.</p>\n"
     )
 
 
-def _lengths(found: Contents) -> Iterator[str]:
+def _lengths(contents: Contents) -> Iterator[str]:
     yield "<h2>Tokens a pair</h2>\n"
-    bins = summary.histogram(found)
+    bins = summary.histogram(contents)
     most = max(share for _, _, share in bins) or 1
     rows = "".join(
         f'<tr><td class="n">{low}-{high}</td><td class="n">{share:.1%}</td>'
@@ -89,13 +96,13 @@ def _lengths(found: Contents) -> Iterator[str]:
     )
     yield f'<div class="wide"><table>{rows}</table></div>\n'
     yield (
-        f'<p class="note">Of {len(found.lengths):,} pairs of train, special tokens '
-        f"included; mean {found.lengths.mean():.1f}.</p>\n"
+        f'<p class="note">Of {len(contents.lengths):,} pairs of train, special tokens '
+        f"included; mean {contents.lengths.mean():.1f}.</p>\n"
     )
 
 
-def _cleaning(found: Contents) -> Iterator[str]:
-    told = found.report.get("cleaning")
+def _cleaning(contents: Contents) -> Iterator[str]:
+    told = contents.report.get("cleaning")
     if told is None:
         return
     read, kept = told["read"], told["kept"]
@@ -132,21 +139,23 @@ def _taken(stage: str, example: dict[str, Any]) -> str:
     )
 
 
-def _pairs(found: Contents) -> Iterator[str]:
+def _pairs(contents: Contents) -> Iterator[str]:
     yield "<h2>Rows of train, drawn at random</h2>\n"
     yield '<div class="wide"><table class="pairs">\n'
-    for one in found.examples:
+    for one in contents.examples:
         kind = "random" if one.is_random_next else "next"
         second = f"<td>{escape(one.text_b)}</td><td>{kind}</td>" if one.text_b else ""
         yield f"<tr><td>{escape(one.text_a)}</td>{second}</tr>\n"
     yield "</table></div>\n"
 
 
-def _settings(found: Contents) -> Iterator[str]:
+def _settings(contents: Contents) -> Iterator[str]:
     """What shaped the folder, but for what stands above."""
     above = ("totals", "cleaning", "settings")
-    own = {n: value for n, value in found.report.items() if n not in above}
-    rows = [(name, value) for name, value in (found.report["settings"] | own).items()]
+    others = {n: value for n, value in contents.report.items() if n not in above}
+    rows = [
+        (name, value) for name, value in (contents.report["settings"] | others).items()
+    ]
     yield "<h2>Settings</h2>\n"
     yield _table(("", ""), [(name, str(value)) for name, value in rows], number="")
 

@@ -79,11 +79,11 @@ def contents(folder: storage.Path) -> Contents:
     return Contents(report, special, float(unknown), np.concatenate(lengths), examples)
 
 
-def histogram(found: Contents) -> list[tuple[int, int, float]]:
+def histogram(contents: Contents) -> list[tuple[int, int, float]]:
     """Bins of lengths: the first and the last length of each, and its share."""
-    edges = np.unique(np.linspace(0, found.limit, BINS + 1).round().astype(int))
-    counts = np.histogram(found.lengths, edges + 0.5)[0]
-    shares = counts / max(1, len(found.lengths))
+    edges = np.unique(np.linspace(0, contents.limit, BINS + 1).round().astype(int))
+    counts = np.histogram(contents.lengths, edges + 0.5)[0]
+    shares = counts / max(1, len(contents.lengths))
     return [
         (int(low) + 1, int(high), float(share))
         for low, high, share in zip(edges[:-1], edges[1:], shares, strict=True)
@@ -92,8 +92,8 @@ def histogram(found: Contents) -> list[tuple[int, int, float]]:
 
 def text(folder: storage.Path) -> str:
     """The report, in at most 25 lines; `cleaned.clean` has told of the clean-up."""
-    found = contents(folder)
-    totals = found.report["totals"]
+    prepared = contents(folder)
+    totals = prepared.report["totals"]
     lines = []
     for split, its in totals.items():
         share = records.random_share(its)
@@ -105,11 +105,11 @@ def text(folder: storage.Path) -> str:
         )
     left = totals["dev"]["left_out"]
     lines[-1] += f"; {left:,} sentences were left out because train has them"
-    bins = (f"{low}-{high} {share:.0%}" for low, high, share in histogram(found))
+    bins = (f"{low}-{high} {share:.0%}" for low, high, share in histogram(prepared))
     lines.append(f"tokens a pair: {', '.join(bins)}")
-    lines.append(f"[UNK]: {found.unknown:.3%} of train's tokens")
+    lines.append(f"[UNK]: {prepared.unknown:.3%} of train's tokens")
     lines.append("pairs of train, drawn at random:")
-    for one in found.examples:
+    for one in prepared.examples:
         kind = "random" if one.is_random_next else "next"
         second = f" | {_cut(one.text_b)}" if one.text_b else ""
         lines.append(f"  {kind if second else '':6} {_cut(one.text_a)}{second}")

@@ -47,30 +47,30 @@ def files(source: str, split: str) -> list[pathlib.Path]:
         for end in ("-*.parquet", "/*.parquet")
     )
     folder = hub.snapshot(name, "dataset", patterns)
-    found = _matching(folder, patterns)
-    if not found and "@" not in name:
+    paths = _matching(folder, patterns)
+    if not paths and "@" not in name:
         converted = f"{name}@{_CONVERTED}"
         with contextlib.suppress(hub.NoRevision):
-            found = _matching(hub.snapshot(converted, "dataset", patterns), patterns)
-    return found
+            paths = _matching(hub.snapshot(converted, "dataset", patterns), patterns)
+    return paths
 
 
 def required(source: str, split: str) -> list[pathlib.Path]:
     """As `files`; raises UserError if there are none."""
-    found = files(source, split)
-    if not found:
+    paths = files(source, split)
+    if not paths:
         raise UserError(
             f"{source}: no parquet files of a split {split}; its page on the Hub shows "
             "its configs (hf:OWNER/NAME:CONFIG) and splits"
         )
-    return found
+    return paths
 
 
 def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.Path]:
     """Those of the first folder that has any: another's may be the same rows."""
     for pattern in patterns:
-        if found := sorted(folder.glob(pattern)):
-            return found
+        if paths := sorted(folder.glob(pattern)):
+            return paths
     return []
 
 
@@ -146,15 +146,15 @@ def _class_names(
     writes; raises UserError if it has not written that."""
     where = f"{path}: what it says about its columns (metadata `huggingface`)"
     about = untrusted.parse(metadata.get(b"huggingface", b"{}"), where)
-    found = {}
+    names = {}
     try:
         for column, feature in about.get("info", {}).get("features", {}).items():
             if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):
                 feature = feature["feature"]
             if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
-                found[column] = [str(name) for name in feature["names"]]
+                names[column] = [str(name) for name in feature["names"]]
     except (AttributeError, KeyError, TypeError) as error:
         raise UserError(
             f"{where} is not what `datasets` writes; write the file again without it"
         ) from error
-    return found
+    return names

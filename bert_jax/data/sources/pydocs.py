@@ -60,8 +60,8 @@ def extract(data_dir: storage.Path, packages: Sequence[str] = ()) -> storage.Pat
     Args:
       packages: of these alone; by default of all.
     """
-    given = json.dumps([*identity(), *packages])
-    key = hashlib.sha256(given.encode()).hexdigest()[:16]
+    shaped_by = json.dumps([*identity(), *packages])
+    key = hashlib.sha256(shaped_by.encode()).hexdigest()[:16]
     path = data_dir / f"pydocs-{key}.jsonl"
     if path.exists():
         return path
@@ -70,20 +70,20 @@ def extract(data_dir: storage.Path, packages: Sequence[str] = ()) -> storage.Pat
     storage.make_folder(data_dir)
     with (
         storage.replacing(path) as file,
-        contextlib.closing(workers.ordered_map(_read_files, None, tasks)) as found,
+        contextlib.closing(workers.ordered_map(_read_files, None, tasks)) as texts,
     ):
-        file.writelines(found)
+        file.writelines(texts)
     return path
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in DISTRIBUTIONS:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue  # its absence changes the identity too
-    return found
+    return versions
 
 
 def _files() -> Iterator[tuple[str, str]]:
@@ -130,8 +130,8 @@ def _parse(path: str) -> ast.Module:
 
 def docstrings(tree: ast.Module) -> str:
     """A module's docstrings in source order, without code and rules."""
-    found = (ast.get_docstring(node, clean=False) for node in _documented(tree))
-    return "\n\n".join(filter(None, (english(text) for text in found if text)))
+    texts = (ast.get_docstring(node, clean=False) for node in _documented(tree))
+    return "\n\n".join(filter(None, (english(text) for text in texts if text)))
 
 
 def _documented(node: ast.AST) -> Iterator[_Documented]:

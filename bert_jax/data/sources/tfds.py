@@ -44,15 +44,15 @@ def prepared(name: str) -> Any:
             # Of any version that is there; TFDS by itself looks for its code's alone.
             with contextlib.suppress(tfds.core.DatasetNotFoundError):
                 return builder_from_files(name, data_dir=data_dir)
-            found = tfds.builder(name, data_dir=data_dir)
-            found.download_and_prepare(file_format="array_record")
+            builder = tfds.builder(name, data_dir=data_dir)
+            builder.download_and_prepare(file_format="array_record")
     except _failures() as error:
         raise UserError(
             f"tfds:{name}: not in {data_dir or '~/tensorflow_datasets'}, and TFDS "
             f"cannot prepare it ({_reason(error)}); or prepare it elsewhere with "
             "file_format=array_record, and set TFDS_DATA_DIR"
         ) from error
-    return found
+    return builder
 
 
 def _opened(folder: str) -> Any:
@@ -95,11 +95,11 @@ def _reason(error: BaseException) -> str:
     return first_line(error)
 
 
-def examples(name: str, found: Any, split: str) -> Iterator[Any]:
+def examples(name: str, builder: Any, split: str) -> Iterator[Any]:
     """Yields the records of a split, in order, without TensorFlow if possible.
 
     Args:
-      found: its builder.
+      builder: its.
 
     Raises:
       UserError: it was prepared in a format that needs TensorFlow; there is no such
@@ -108,22 +108,24 @@ def examples(name: str, found: Any, split: str) -> Iterator[Any]:
     from google.protobuf.message import DecodeError  # of a damaged record
 
     try:
-        source = found.as_data_source(split)
+        source = builder.as_data_source(split)
     except (ValueError, KeyError) as error:
-        there = ", ".join(found.info.splits)
+        there = ", ".join(builder.info.splits)
         why = f"no such split; there are: {there}"
-        if split.partition("[")[0] in found.info.splits:  # of train[:10%] the brackets
+        if (
+            split.partition("[")[0] in builder.info.splits
+        ):  # of train[:10%] the brackets
             why = f"cannot be read ({first_line(error)})"
         raise UserError(f"tfds:{name}:{split}: {why}") from error
     except NotImplementedError as error:
         if importlib.util.find_spec("tensorflow") is None:
             raise UserError(
-                f"tfds:{name}: {found.data_dir} is not array_record, so reading it "
+                f"tfds:{name}: {builder.data_dir} is not array_record, so reading it "
                 "needs TensorFlow: install the extra (pip install '.[google]')"
             ) from error
         import tensorflow_datasets as tfds
 
-        yield from tfds.as_numpy(found.as_dataset(split=split))
+        yield from tfds.as_numpy(builder.as_dataset(split=split))
     else:
         for index in range(len(source)):
             try:
@@ -131,7 +133,7 @@ def examples(name: str, found: Any, split: str) -> Iterator[Any]:
             except (ValueError, KeyError, OSError, RuntimeError, DecodeError) as error:
                 raise UserError(
                     f"tfds:{name}: record {index + 1} of {split} cannot be read "
-                    f"({first_line(error)}); delete {found.data_dir}, and prepare it "
+                    f"({first_line(error)}); delete {builder.data_dir}, and prepare it "
                     "again"
                 ) from error
             yield example

@@ -22,23 +22,11 @@ _SENTENCE_END = re.compile(rf"[{_ENDS}][{_CLOSING}]*$")
 _MARK = re.compile(r"[^\s|]*\||!|[-\u2013\u2022*#:;]\s")
 # Headings of English Wikipedia's last sections (Manual of Style, Layout): lists, which
 # have no bullet left where editors wrote "*Smith" for "* Smith".
-_APPENDICES = frozenset(
-    [
-        "bibliography",
-        "citations",
-        "external links",
-        "footnotes",
-        "further reading",
-        "gallery",
-        "notes",
-        "notes and references",
-        "references",
-        "references and notes",
-        "see also",
-        "sources",
-        "works cited",
-    ]
-)
+_APPENDICES = {
+    *("bibliography", "citations", "external links", "footnotes", "further reading"),
+    *("gallery", "notes", "notes and references", "references", "sources", "see also"),
+    *("references and notes", "works cited"),
+}
 
 
 def paragraphs(text: str) -> str:

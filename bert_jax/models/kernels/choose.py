@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from bert_jax.models.attention import Seen
 from bert_jax.models.kernels import on_mesh
+from bert_jax.types import DropoutKey
 
 
 def fused(
@@ -14,15 +15,15 @@ def fused(
     value: Float[Array, "batch length heads head_dim"],
     seen: Seen,
     rate: float,
-    key: Key[Array, ""] | None,
+    key: DropoutKey,
     causal: bool = False,
 ) -> tuple[Float[Array, "batch length heads head_dim"], None]:
     """FlashAttention's method on a GPU; on a TPU JAX's splash attention."""
     if on_mesh.platform() != "tpu":
         from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
-        given = (query, keys, value, seen.ids)
-        return fused_attention(*given, rate, key, causal, seen.window), None
+        inputs = (query, keys, value, seen.ids)
+        return fused_attention(*inputs, rate, key, causal, seen.window), None
     from bert_jax.models.kernels.splash import splash_attention
 
     _require_no_dropout("fused", rate, key)
@@ -36,7 +37,7 @@ def cudnn(
     value: Float[Array, "batch length heads head_dim"],
     seen: Seen,
     rate: float,
-    key: Key[Array, ""] | None,
+    key: DropoutKey,
     causal: bool = False,
 ) -> tuple[Float[Array, "batch length heads head_dim"], None]:
     """cuDNN's own kernel."""

@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from bert_jax.models.config import HIDDEN
 from bert_jax.models.kernels.on_mesh import IDS, VECTORS, WORDS, on_mesh
 from bert_jax.models.layers import hash_column, row_keys
+from bert_jax.types import DropoutKey
 
 BLOCKS = (64, 32, 16)  # queries or keys of a block; Triton multiplies 16 at least
 _PARAMS = triton.CompilerParams(num_warps=4, num_stages=2)
@@ -41,7 +42,7 @@ def fused_attention(
     value: Float[Array, "batch length heads head_dim"],
     seen: tuple[Int[Array, "batch #length"], Int[Array, "batch length"]],
     rate: float,
-    key: Key[Array, ""] | None,
+    key: DropoutKey,
     causal: bool = False,
     window: int = 0,
     *,
@@ -77,8 +78,8 @@ def fused_attention(
     rate = rate if words else 0.0
     setting = _Setting(size**-0.5, causal, window, rate, block, interpret)
     attend = on_mesh(functools.partial(_attend, setting), _SPECS)
-    found = attend(query, keys, value, query_ids, key_ids, words)
-    return found[:, :length]
+    mixed = attend(query, keys, value, query_ids, key_ids, words)
+    return mixed[:, :length]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -191,12 +192,12 @@ def _scores(setting: _Setting, queries: _Block, keys: _Block) -> Array:
     return sums + jnp.where(seen, 0.0, HIDDEN)
 
 
-def _near(setting: _Setting, own: Array, count: int) -> tuple[Any, Any]:
+def _near(setting: _Setting, number: Array, count: int) -> tuple[Any, Any]:
     """The first block of a block's windows, and the one after the last."""
     if not setting.window:
         return 0, count
     reach = -(-setting.window // setting.block)
-    return jnp.maximum(own - reach, 0), jnp.minimum(own + reach + 1, count)
+    return jnp.maximum(number - reach, 0), jnp.minimum(number + reach + 1, count)
 
 
 def _kept(setting: _Setting, words: tuple[Array, Array], start: Array) -> Array:
@@ -211,19 +212,19 @@ def _forward_kernel(
     setting: _Setting, query, keys, value, query_ids, key_ids, words, output, log_sum
 ) -> None:
     block = setting.block
-    own = _Block(query[...], query_ids[...], pl.program_id(0))
-    own_words = None if words is None else (words[0][...], words[1][...])
+    queries = _Block(query[...], query_ids[...], pl.program_id(0))
+    query_words = None if words is None else (words[0][...], words[1][...])
 
     def add(index: Array, carry: tuple) -> tuple:
         total, largest, mass = carry
         here = pl.ds(index * block, block)
-        scores = _scores(setting, own, _Block(keys[here, :], key_ids[here], index))
+        scores = _scores(setting, queries, _Block(keys[here, :], key_ids[here], index))
         new = jnp.maximum(largest, jnp.max(scores, axis=-1))
         probs = jnp.exp(scores - new[:, None])
         shrunk = jnp.exp(largest - new)
         mass = mass * shrunk + jnp.sum(probs, axis=-1)
-        if own_words is not None:
-            probs *= _kept(setting, own_words, index * block)
+        if query_words is not None:
+            probs *= _kept(setting, query_words, index * block)
         mixed = triton.dot(probs.astype(value.dtype), value[here, :])
         return total * shrunk[:, None] + mixed, new, mass
 
@@ -232,8 +233,8 @@ def _forward_kernel(
         jnp.full((block,), -math.inf, jnp.float32),
         jnp.zeros((block,), jnp.float32),
     )
-    start, end = _near(setting, own.number, keys.shape[0] // block)
-    end = own.number + 1 if setting.causal else end
+    start, end = _near(setting, queries.number, keys.shape[0] // block)
+    end = queries.number + 1 if setting.causal else end
     total, largest, mass = jax.lax.fori_loop(start, end, add, first)
     output[...] = (total / mass[:, None]).astype(output.dtype)
     log_sum[...] = largest + jnp.log(mass)
@@ -279,21 +280,21 @@ def _backward_kernel(
 
     def add_queries(index: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
         rows = pl.ds(index * block, block)
-        dropped, to_scores = part(index, own)
+        dropped, to_scores = part(index, number)
         return (
             sums[0] + triton.dot(to_scores.T, query[rows, :]),
             sums[1] + triton.dot(dropped.T, gradient[rows, :]),
         )
 
     def add_keys(index: Array, sums: Array) -> Array:
-        _, to_scores = part(own, index)
+        _, to_scores = part(number, index)
         return sums + triton.dot(to_scores, keys[pl.ds(index * block, block), :])
 
-    own, count = pl.program_id(0), query.shape[0] // block
+    number, count = pl.program_id(0), query.shape[0] // block
     zeros = jnp.zeros(to_query.shape, jnp.float32)
-    before, after = _near(setting, own, count)
+    before, after = _near(setting, number, count)
     # Left to right, earlier queries see nothing of this block, nor it later keys.
-    first, end = (own, own + 1) if setting.causal else (before, after)
+    first, end = (number, number + 1) if setting.causal else (before, after)
     sums = jax.lax.fori_loop(first, after, add_queries, (zeros, zeros))
     to_keys[...], to_value[...] = (x.astype(dtype) for x in sums)
     to_query[...] = jax.lax.fori_loop(before, end, add_keys, zeros).astype(dtype)

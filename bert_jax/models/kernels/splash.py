@@ -48,8 +48,8 @@ def splash_attention(
         jnp.pad(x, wider[:2], constant_values=-1) for x in (query_ids, key_ids)
     )
     attend = functools.partial(_attend, causal, window, interpret)
-    found = on_mesh(attend, _SPECS)(query, keys, value, query_ids, key_ids)
-    return found[:, :length]
+    mixed = on_mesh(attend, _SPECS)(query, keys, value, query_ids, key_ids)
+    return mixed[:, :length]
 
 
 def _attend(

@@ -55,9 +55,11 @@ def run(number: int, devices: int, program: Sequence[str]) -> int:
 def _parse(argv: Sequence[str]) -> tuple[int, int, list[str]]:
     if "--" not in argv:
         raise UserError(_USAGE)
-    own, rest = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
-    words = [word for word in own if not word.startswith("--devices=")]
-    devices = [w.partition("=")[2] for w in own if w.startswith("--devices=")] or ["1"]
+    options, rest = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
+    words = [word for word in options if not word.startswith("--devices=")]
+    devices = [w.partition("=")[2] for w in options if w.startswith("--devices=")] or [
+        "1"
+    ]
     numbers = [*words, *devices]
     if len(words) != 1 or len(devices) != 1:
         raise UserError(_USAGE)

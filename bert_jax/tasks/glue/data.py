@@ -211,11 +211,11 @@ def _from_file(name: str, path: Path, split: str, notices: Counter[str]) -> _Fie
 
 def _from_tfds(name: str, source: str, split: str) -> _Fields | None:
     builder = tfds_source.prepared(source)
-    theirs = _their_split(name, split)
-    if theirs not in builder.info.splits:
+    source_split = _their_split(name, split)
+    if source_split not in builder.info.splits:
         if split in ("train", "dev"):
             raise UserError(
-                f"tfds:{source}: no split {theirs}; it has "
+                f"tfds:{source}: no split {source_split}; it has "
                 f"{', '.join(sorted(builder.info.splits))}"
             )
         return None
@@ -227,7 +227,7 @@ def _from_tfds(name: str, source: str, split: str) -> _Fields | None:
                 f"tfds:{source}: no feature {column!r}; it has "
                 f"{', '.join(sorted(features))}: is it {TASKS[name].title}?"
             )
-    return _tfds_records(name, source, builder, theirs)
+    return _tfds_records(name, source, builder, source_split)
 
 
 def _tfds_records(name: str, source: str, builder: Any, split: str) -> _Fields:
@@ -256,10 +256,10 @@ def _from_hub(name: str, source: str, split: str) -> _Fields | None:
     """The same from the Hub's nyu-mll/glue, whose columns are TFDS's."""
     if ":" not in source.removeprefix(hub.PREFIX):
         source = f"{source}:{name}"
-    theirs = _their_split(name, split)
+    source_split = _their_split(name, split)
     find = hub_source.required if split in ("train", "dev") else hub_source.files
-    paths = find(source, theirs)
-    return _hub_records(name, source, theirs, paths) if paths else None
+    paths = find(source, source_split)
+    return _hub_records(name, source, source_split, paths) if paths else None
 
 
 def _hub_records(

@@ -109,7 +109,7 @@ def read_columns(
 
 
 def _gather(lines: tuple[str, ...], form: "_Form", columns: "_Columns") -> ColumnFile:
-    found: list[Sentence] = []
+    sentences: list[Sentence] = []
     documents: dict[int, str] = {}
     skipped: set[int] = set()
     document = 0
@@ -129,14 +129,14 @@ def _gather(lines: tuple[str, ...], form: "_Form", columns: "_Columns") -> Colum
             tags.extend(tag)
             continue
         if words:
-            found.append(_sentence(words, tags, document))
+            sentences.append(_sentence(words, tags, document))
             words, tags = {}, []
         if fields:
             document += 1
             if index := _index(columns.tag, len(fields)):
                 documents[number] = fields[index]
     return ColumnFile(
-        *(lines, form.separator, tuple(found), documents, columns.width),
+        *(lines, form.separator, tuple(sentences), documents, columns.width),
         frozenset(skipped),
     )
 

@@ -32,7 +32,7 @@ def entities(tags: Iterable[str]) -> list[Entity]:
     Args:
       tags: `is_tag` must hold for each; KeyError otherwise.
     """
-    found = []
+    spans = []
     start = 0
     before, type_before = "O", ""
     for index, tag in enumerate((*tags, "O")):
@@ -40,11 +40,11 @@ def entities(tags: Iterable[str]) -> list[Entity]:
         kind = _KINDS[prefix]
         begins = kind in "BS" or before in "OES" or type_ != type_before
         if before != "O" and (begins or kind == "O"):
-            found.append(Entity(type_before, start, index))
+            spans.append(Entity(type_before, start, index))
         if begins:
             start = index
         before, type_before = kind, type_
-    return found
+    return spans
 
 
 def entity_scores(
@@ -59,15 +59,15 @@ def entity_scores(
       gold: tags of each sentence.
       guessed: the same shape.
     """
-    expected = found = right = 0
+    expected = predicted = right = 0
     for gold_tags, guessed_tags in zip(gold, guessed, strict=True):
         if len(gold_tags) != len(guessed_tags):
             raise ValueError(f"{len(guessed_tags)} tags for {len(gold_tags)} words")
-        true, given = set(entities(gold_tags)), set(entities(guessed_tags))
+        true, guesses = set(entities(gold_tags)), set(entities(guessed_tags))
         expected += len(true)
-        found += len(given)
-        right += len(true & given)
-    precision = right / found if found else 0.0
+        predicted += len(guesses)
+        right += len(true & guesses)
+    precision = right / predicted if predicted else 0.0
     recall = right / expected if expected else 0.0
     both = precision + recall
     f1 = 2 * precision * recall / both if both else 0.0

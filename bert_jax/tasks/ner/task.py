@@ -25,8 +25,8 @@ from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.ner import conll, scores
 from bert_jax.tasks.ner.windows import parts, widen
 from bert_jax.tokenization import word_end
+from bert_jax.types import Arrays
 
-SCHEMES = ("entities", "none")
 _NO_LABEL = -1  # for pieces that are not tagged
 _NAMED = 10  # the most labels that an error lists
 Tags = list[str]
@@ -51,11 +51,6 @@ class Ner(Finetuning[Example, Tags]):
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
-        if config.task.scheme not in SCHEMES:
-            raise UserError(
-                f"config.task.scheme={config.task.scheme}: choose one of "
-                f"{', '.join(SCHEMES)}"
-            )
         self.in_entities = config.task.scheme == "entities"
         self.main_score = "f1" if self.in_entities else "accuracy"
         self._check_labels()
@@ -87,8 +82,8 @@ class Ner(Finetuning[Example, Tags]):
 
     def find_labels(self) -> Sequence[str]:
         """The tags of the training data, sorted, O first."""
-        found = {t for e in self.examples("train") for t in e.sentence.tags or ()}
-        return sorted(found, key=lambda tag: (tag != "O", tag))
+        tags = {t for e in self.examples("train") for t in e.sentence.tags or ()}
+        return sorted(tags, key=lambda tag: (tag != "O", tag))
 
     def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
         """[CLS] words [SEP], each word tokenised by itself.
@@ -126,9 +121,9 @@ class Ner(Finetuning[Example, Tags]):
                 left, right = widen(sizes, (first, last), context, room)
                 ids = itertools.chain.from_iterable(pieces[left:right])
                 input_ids = [self.special.cls, *ids, ends_with]
-                own = np.array(sizes[left:right], int)  # none: an empty text's
-                ends = np.cumsum(own)
-                tagged = ends if self.causal else 1 + ends - own
+                part_sizes = np.array(sizes[left:right], int)  # none: an empty text's
+                ends = np.cumsum(part_sizes)
+                tagged = ends if self.causal else 1 + ends - part_sizes
                 positions = tagged[first - left : last - left]
                 columns = {
                     "input_ids": input_ids,
@@ -141,13 +136,11 @@ class Ner(Finetuning[Example, Tags]):
                 features.append(Feature(index, columns, positions))
         return features
 
-    def losses(
-        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Float[Array, "batch length"]:
+    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch length"]:
         """Cross entropy in nats."""
         return of_classes(logits["logits"], jnp.maximum(batch["labels"], 0))
 
-    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch length"]:
+    def weights(self, batch: Arrays) -> Float[Array, "batch length"]:
         """1 for one piece of each word, so all words weigh the same."""
         return (batch["labels"] != _NO_LABEL) * batch["row_weights"][:, None]
 
@@ -236,8 +229,8 @@ class Ner(Finetuning[Example, Tags]):
         if example.text is not None:
             result = {"words": list(example.sentence.words), **result}
         if self.in_entities:
-            found = scores.entities(answer)
-            result["entities"] = [_place(example, entity) for entity in found]
+            entities = scores.entities(answer)
+            result["entities"] = [_place(example, entity) for entity in entities]
         return result
 
     def _check_labels(self) -> None:
@@ -284,8 +277,8 @@ class Ner(Finetuning[Example, Tags]):
         words = [word for example in examples for word in example.sentence.words]
         unique = list(dict.fromkeys(words))
         space = tokenization.kind_of(self.tokenizer).before_word
-        found = self.tokenize([f"{space}{word}" for word in unique])
-        ids = {word: each.ids for word, each in zip(unique, found, strict=True)}
+        encodings = self.tokenize([f"{space}{word}" for word in unique])
+        ids = {word: each.ids for word, each in zip(unique, encodings, strict=True)}
         for word in words:
             if not ids[word]:
                 self.notices[f"{split}: words without a piece, [UNK]"] += 1

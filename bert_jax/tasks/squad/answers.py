@@ -87,11 +87,13 @@ def predict(
         for window, (starts, ends) in zip(windows, pairs, strict=True)
     ]
     null = min(nulls, key=sum)
-    found = [
+    window_spans = [
         _spans(window, starts, ends, n_best_size, max_answer_length)
         for window, (starts, ends) in zip(windows, pairs, strict=True)
     ]
-    spans = _Spans(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    spans = _Spans(
+        *(np.concatenate(parts) for parts in zip(*window_spans, strict=True))
+    )
     scores = spans.start_logits + spans.end_logits
     if null_answers:
         scores = np.append(scores, sum(null))
@@ -103,9 +105,9 @@ def predict(
             kept[""] = _nothing(*null)
             continue
         start, end = int(spans.starts[index]), word_end(context, int(spans.ends[index]))
-        given = float(spans.start_logits[index]), float(spans.end_logits[index])
+        edge_logits = float(spans.start_logits[index]), float(spans.end_logits[index])
         text = context[start:end]
-        kept.setdefault(text, Guess(text, start, end, *given, 0.0))
+        kept.setdefault(text, Guess(text, start, end, *edge_logits, 0.0))
     if null_answers:  # even if it makes n + 1
         kept.setdefault("", _nothing(*null))
     if not kept:  # no legal span: Google's code answers "empty"

@@ -73,8 +73,8 @@ def _as_file(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
     impossible."""
     paragraphs = []
     for row in rows:
-        given = row.get("answers") or {}
-        texts, starts = given.get("text", []), given.get("answer_start", [])
+        answers = row.get("answers") or {}
+        texts, starts = answers.get("text", []), answers.get("answer_start", [])
         question: dict[str, Any] = {
             **{name: row[name] for name in ("id", "question") if name in row},
             "answers": [

@@ -27,7 +27,7 @@ class Tokens(NamedTuple):
     answer: Int[np.ndarray, "_"]  # of the first answer's text
 
 
-class Found(NamedTuple):
+class Located(NamedTuple):
     """Where a training question's answer is."""
 
     tokens: tuple[int, int] | None = None  # first and last token in the context
@@ -62,7 +62,7 @@ def answer(
     gold: Int[np.ndarray, "_"],
     *,
     null_answers: bool,
-) -> Found:
+) -> Located:
     """The tokens of a training question's first answer; None if it has no answer.
 
     Google's code stops if a question has several answers, or none in SQuAD 1.1; like
@@ -70,9 +70,9 @@ def answer(
     """
     if not example.answers or (example.impossible and null_answers):
         if null_answers:
-            return Found()
+            return Located()
         why = "questions without an answer (task.null_answers is off), left out"
-        return Found(notices=(why,), left_out=True)
+        return Located(notices=(why,), left_out=True)
     notices: tuple[str, ...] = ()
     if len(example.answers) > 1:
         notices += ("questions of several answers, the first one used",)
@@ -80,13 +80,13 @@ def answer(
     place = data.find(example.context, first)
     if place is None:
         notices += ("answers that are not at answer_start, left out",)
-        return Found(notices=notices, left_out=True)
+        return Located(notices=notices, left_out=True)
     if not example.context.startswith(first.text, first.start):
         notices += ("answers some characters off answer_start, found",)
     span = windows.answer_tokens(example.context, place, ids, offsets, gold.tolist())
     if span is None:
         notices += ("answers without a token, left out",)
-    return Found(span, notices, left_out=span is None)
+    return Located(span, notices, left_out=span is None)
 
 
 def _answer_text(example: Example, space: str | None) -> str:

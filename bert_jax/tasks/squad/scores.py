@@ -28,11 +28,11 @@ def exact_match(prediction: str, gold: str) -> float:
 
 def f1(prediction: str, gold: str) -> float:
     """F1 over words, 0 to 1; 0 where either text has no word (1.1)."""
-    ours, theirs = normalize(prediction).split(), normalize(gold).split()
-    shared = sum((Counter(ours) & Counter(theirs)).values())
+    words, gold_words = normalize(prediction).split(), normalize(gold).split()
+    shared = sum((Counter(words) & Counter(gold_words)).values())
     if not shared:
         return 0.0
-    precision, recall = shared / len(ours), shared / len(theirs)
+    precision, recall = shared / len(words), shared / len(gold_words)
     return 2 * precision * recall / (precision + recall)
 
 

@@ -68,14 +68,14 @@ def spans(tokens: int, room: int, stride: int) -> list[Span]:
       room: context tokens that fit in a window, at least one.
       stride: tokens from one window's first to the next one's, at least one.
     """
-    found = [Span(0, min(tokens, room))]
-    while sum(found[-1]) < tokens:
-        start = found[-1].start + min(found[-1].length, stride)
-        found.append(Span(start, min(tokens - start, room)))
-    return found
+    windows = [Span(0, min(tokens, room))]
+    while sum(windows[-1]) < tokens:
+        start = windows[-1].start + min(windows[-1].length, stride)
+        windows.append(Span(start, min(tokens - start, room)))
+    return windows
 
 
-def owned(found: Sequence[Span], tokens: int) -> list[Bool[np.ndarray, "_"]]:
+def owned(windows: Sequence[Span], tokens: int) -> list[Bool[np.ndarray, "_"]]:
     """For each window's tokens: whether this window has the most context for the token.
 
     A token's context is the smaller of the token counts to its left and right. Ties go
@@ -83,7 +83,7 @@ def owned(found: Sequence[Span], tokens: int) -> list[Bool[np.ndarray, "_"]]:
     """
     best = np.full(tokens, -1.0)
     owner = np.full(tokens, -1)
-    for number, (start, length) in enumerate(found):
+    for number, (start, length) in enumerate(windows):
         here = np.arange(length)
         score = np.minimum(here, length - 1 - here) + 0.01 * length
         part = slice(start, start + length)
@@ -92,7 +92,7 @@ def owned(found: Sequence[Span], tokens: int) -> list[Bool[np.ndarray, "_"]]:
         owner[part] = np.where(better, number, owner[part])
     return [
         owner[start : start + length] == number
-        for number, (start, length) in enumerate(found)
+        for number, (start, length) in enumerate(windows)
     ]
 
 
@@ -148,17 +148,17 @@ def rows(
       ids: of the context.
       offsets: of the context: each token's first character and the one past its last.
     """
-    found = spans(len(ids), max_seq_length - len(question) - marks.number, stride)
+    windows = spans(len(ids), max_seq_length - len(question) - marks.number, stride)
     before = np.array([marks.first, *question, *marks.between], np.int32)
-    first, own_segment = len(before), len(question) + 2  # the first mark after it
-    for span, own in zip(found, owned(found, len(ids)), strict=True):
+    first, second_segment = len(before), len(question) + 2  # the first mark after it
+    for span, is_owned in zip(windows, owned(windows, len(ids)), strict=True):
         part = ids[span.start : sum(span)]
         row = np.concatenate([before, part, [marks.last]], dtype=np.int32)
         null = len(row) - 1 if marks.causal else 0
         yield (
             row,
-            (np.arange(len(row)) >= own_segment).astype(np.int32),
-            Window(span, first, own, offsets, null),
+            (np.arange(len(row)) >= second_segment).astype(np.int32),
+            Window(span, first, is_owned, offsets, null),
         )
 
 

@@ -37,14 +37,14 @@ def read_choices(source: str, labelled: bool) -> list[Choices]:
     Raises:
       UserError: a record has another format; names file and line.
     """
-    theirs = uncompressed(source).endswith(".csv")
+    has_official = uncompressed(source).endswith(".csv")
     if source.startswith(hub.PREFIX):
-        theirs = "sent1" in next(iter(read_rows(source)), Record("", {})).fields
-    columns = OFFICIAL if theirs else ("context", "endings")
+        has_official = "sent1" in next(iter(read_rows(source)), Record("", {})).fields
+    columns = OFFICIAL if has_official else ("context", "endings")
     records = read_table(source, Wanted((*columns, *(("label",) if labelled else ()))))
     return [
         Choices(
-            *(official(record.fields) if theirs else _plain(record)),
+            *(official(record.fields) if has_official else _plain(record)),
             _label(record, labelled),
         )
         for record in records

@@ -1,0 +1,79 @@
+"""Steps of RoBERTa and ModernBERT, made by the TPU's and the GPU's own compilers."""
+
+import jax
+import pytest
+from ahead import (
+    BASE,
+    CUDNN,
+    GPU,
+    NO_DROPOUT,
+    PACKED,
+    SLICE,
+    SPLASH,
+    TRITON,
+    built,
+    wide_products,
+    without_a_cache,  # noqa: F401  (a fixture of every test)
+)
+
+from bert_jax.errors import UserError
+from bert_jax.training import memory
+
+KERNELS = (TRITON, SPLASH, *CUDNN)
+ROBERTA, MODERN = "configs/roberta.py", "configs/modernbert.py"
+FUSED = "model.attention=fused"
+# A global layer, and one whose window is an eighth of the row.
+LAYERS = ("model.num_hidden_layers=2", "model.local_attention=512")
+LONG = ("corpus.max_seq_length=2048", "model.max_position_embeddings=2048")
+SOME = ("corpus.packing=False", *LAYERS, *LONG, "train.batch_size=16")
+
+
+@pytest.mark.parametrize(
+    ("device", "spec", "fields", "kernels"),
+    [
+        (SLICE, ROBERTA, (), ()),
+        (GPU, ROBERTA, (FUSED,), (TRITON,)),
+        (SLICE, ROBERTA, (FUSED, NO_DROPOUT), (SPLASH,)),
+        (GPU, ROBERTA, ("model.attention=cudnn", NO_DROPOUT), CUDNN),
+        (SLICE, MODERN, (*PACKED, *LAYERS), ()),
+        (GPU, MODERN, (*PACKED, *LAYERS, FUSED), (TRITON,)),
+        (SLICE, MODERN, (*PACKED, *LAYERS, FUSED, "mesh.tensor=2"), (SPLASH,)),
+    ],
+)
+def test_the_step_has_the_kernels_that_are_named(device, spec, fields, kernels):
+    program, done = built(device, *BASE, *fields, spec=spec)
+    text = done.as_text()
+    assert {name for name in KERNELS if name in text} == set(kernels)
+    assert not list(wide_products(done))
+    state = memory.bytes_per_device(program.donated)
+    assert state <= done.memory_analysis().alias_size_in_bytes  # updated in place
+
+
+def test_a_kernel_of_a_tpu_goes_through_a_window_alone():
+    program, done = built(SLICE, *BASE, *SOME, FUSED, spec=MODERN)
+    assert SPLASH in done.as_text()
+    steps = {grid[-1] for grid in _grids(program.traced.jaxpr.jaxpr)}
+    assert max(steps) == 4  # blocks of 512
+    assert min(steps) == 3  # that of the query, and its neighbours
+
+
+def _grids(jaxpr):
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "pallas_call":
+            yield equation.params["grid_mapping"].grid
+        for inner in jax.core.jaxprs_in_params(equation.params):
+            yield from _grids(inner)
+
+
+@pytest.mark.parametrize(
+    ("device", "spec", "fields", "message"),
+    [
+        (SLICE, ROBERTA, (FUSED,), "fused: has no dropout on a TPU, and config"),
+        (SLICE, ROBERTA, ("model.attention=cudnn", NO_DROPOUT), "cudnn: needs a GPU"),
+        (GPU, MODERN, ("model.attention=cudnn",), "computes no windows of a Modern"),
+        (GPU, MODERN, ("model.scan_layers=True",), "a ModernBERT has layers that diff"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(device, spec, fields, message):
+    with pytest.raises(UserError, match=message):
+        built(device, *BASE, *fields, spec=spec)

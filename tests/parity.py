@@ -1,0 +1,98 @@
+"""The same weights here and in `transformers`: outputs and gradients."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.family import FAMILIES
+from bert_jax.pretrained import Bert
+
+OUTPUT, GRADIENT = 1e-5, 1e-4  # of the largest magnitude
+
+
+def relevant(name: str, array: Any, mask: np.ndarray) -> Any:
+    """Hidden states and logits at padding belong to no token."""
+    if name == "hidden_states":
+        return array[:, mask.reshape(-1, mask.shape[-1]).astype(bool)]
+    if array.shape[: mask.ndim] == mask.shape:
+        return array[mask.astype(bool)]
+    return array
+
+
+def check_outputs(
+    ours: Mapping[str, Any], theirs: Mapping[str, np.ndarray], mask: np.ndarray
+) -> None:
+    """Within OUTPUT of their largest; each layer's hidden states of their own.
+
+    Args:
+      theirs: under our names, what is `relevant` of it.
+    """
+    for name, value in theirs.items():
+        found = relevant(name, np.asarray(ours[name]), mask)
+        pairs = (found, value) if name == "hidden_states" else ([found], [value])
+        for mine, there in zip(*pairs, strict=True):
+            atol = OUTPUT * abs(there).max()
+            np.testing.assert_allclose(mine, there, rtol=0, atol=atol, err_msg=name)
+
+
+def check_same(
+    bert: Bert, model: Any, theirs: Mapping[str, Any], batch: Mapping[str, np.ndarray]
+) -> None:
+    """Also the gradients of a loss that every output at a token enters, within GRADIENT
+    of each parameter's largest.
+
+    Args:
+      theirs: what `model` gives for the batch, under our names, hidden states stacked.
+    """
+    mask = batch["input_mask"]
+    expected = {
+        name: relevant(name, value.detach().numpy(), mask)
+        for name, value in theirs.items()
+    }
+    random = np.random.RandomState(5)
+    factors = {
+        name: random.standard_normal(value.shape).astype(np.float32)
+        for name, value in expected.items()
+    }
+
+    def loss(outputs: Mapping[str, Any], as_array: Any) -> Any:
+        return sum(
+            (relevant(name, outputs[name], mask) * as_array(factors[name])).sum()
+            for name in factors
+        )
+
+    loss(theirs, next(iter(theirs.values())).new_tensor).backward()
+
+    def of_params(params: Any) -> Any:
+        outputs = bert.forward(params, *batch.values())
+        outputs |= {"hidden_states": jnp.stack(outputs["hidden_states"])}
+        return loss(outputs, jnp.asarray), outputs
+
+    gradients, ours = jax.jit(jax.grad(of_params, has_aux=True))(bert.params)
+    check_outputs(ours, expected, mask)
+    check_gradients(bert, gradients, dict(model.named_parameters()))
+
+
+def check_gradients(bert: Bert, gradients: Any, named: Mapping[str, Any]) -> None:
+    """Of every parameter of theirs, which may be several of ours."""
+    layout = FAMILIES[bert.config.architecture].layout
+    pooler = ["pooler"] if "pooler" in bert.params["bert"] else []
+    compared: dict[str, dict[Any, np.ndarray]] = {}
+    for part in ("bert", *bert.heads, *pooler):
+        for parameter in layout.parameters(part, bert.config, len(bert.labels)):
+            name = parameter.huggingface
+            if name not in named:  # a model without heads has no prefix
+                name = name.partition(".")[2]
+            given = parameter.give(np.asarray(parameter.of(gradients)), "huggingface")
+            compared.setdefault(name, {})[parameter.path] = given
+    assert compared.keys() == named.keys()
+    for name, parts in compared.items():
+        expected = named[name].grad.numpy()
+        found, scale = np.concatenate(list(parts.values())), abs(expected).max()
+        if name.endswith("key.bias"):  # the softmax takes no notice: rounding only
+            scale = abs(named[name.replace("bias", "weight")].grad.numpy()).max()
+        atol = GRADIENT * scale
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=name)
