@@ -238,4 +238,4 @@ def test_errors(command, data, capsys):
     assert "no such field" in error("--config.optimizer.rate=3")
     assert "learning_rate=-1" in error("--config.optimizer.learning_rate=-1.0")
     assert not (data / "out").exists()
-    assert "dev: not a folder" in error(output=data / "dev")
+    assert "dev: File exists; name another place" in error(output=data / "dev")
