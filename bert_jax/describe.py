@@ -27,7 +27,10 @@ def describe(task: Task, target: str) -> None:
             file.write(json.dumps(facts, indent=2) + "\n")
         return
     print(json.dumps(facts["config"], indent=2))
-    rows = [(name, _readable(name, value)) for name, value in _flat(facts)]
+    rows = [
+        (name, f"{value:.4g}" if name.startswith("FLOPs") else f"{value:,}")
+        for name, value in _flat(facts)
+    ]
     print(terminal.table(rows, ("", "")))
 
 
@@ -75,7 +78,3 @@ def _flat(facts: dict[str, Any]) -> list[tuple[str, int]]:
     for name, size in facts["bytes_per_device"].items():
         rows.append((f"bytes per device: {name}", size))
     return rows
-
-
-def _readable(name: str, value: int) -> str:
-    return f"{value:.4g}" if name.startswith("FLOPs") else f"{value:,}"

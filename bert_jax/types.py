@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 Params = Any  # a tree of arrays
-DeviceBatch = Mapping[str, Array]  # columns by name, each [batch, ...]
+Arrays = Mapping[str, Array]  # by name, such as a batch's columns, each [batch, ...]
+DropoutKey = Key[Array, ""] | None  # None: nothing is dropped, as in evaluation
 Scalars = dict[str, Float[Array, ""]]  # named numbers of a batch, such as its losses

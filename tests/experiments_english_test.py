@@ -20,6 +20,7 @@ from bert_jax.family import FAMILIES
 from bert_jax.workdir import metrics
 from experiments.english import by_kind, cloze, held_out, table
 from experiments.lib import execution
+from experiments.paper import tasks
 
 
 def main_run(arguments):
@@ -76,7 +77,7 @@ def test_the_table(tables, tmp_path, monkeypatch):
     # Student's t with two degrees of freedom: 4.303 x 1 / sqrt(3).
     row = next(line for line in out.splitlines() if line.startswith("SST-2, accuracy"))
     assert row.split()[2:] == [
-        *("12.5", "1.0", "+-", "2.5", "51.0", "+-", "2.5", "50.0", "+-", "0.0"),
+        *("12.5", "1.0", "±", "2.5", "51.0", "±", "2.5", "50.0", "±", "0.0"),
         *("83.2", "85.9", "89.7", "87.0"),
     ]
     saved = json.loads((tmp_path / "table" / "results.json").read_text())
@@ -112,7 +113,7 @@ def test_the_random_model_has_the_same_shape(plain, tmp_path):
         (tmp_path / "RTE" / name).write_text("")
     given = [f"--init_from={plain}", f"--data={tmp_path}", "--tasks=rte"]
     options, fields = table.parse([*given, "--config.optimizer.learning_rate=1e-3"])
-    found, _ = table.data(options)
+    found, _ = tasks.find_all(options.tasks, options.data, "")
     planned = table.plan(options, fields, found)
     random = planned[table.RANDOM, "rte"].arguments
     assert "--config.model.hidden_size=32" in random

@@ -3,17 +3,24 @@
 import contextlib
 import errno
 import io
-import json
 import os
-import shutil
-import signal
 from types import SimpleNamespace
 
 import pytest
-from feature_runs import SENTENCES, columns, command_of, opened, results, write_data
-from runs import finish, start
+import stand_ins
+from feature_runs import (
+    SENTENCES,
+    columns,
+    command_of,
+    fork_runs,
+    read,
+    results,
+    vectors,
+    write_data,
+)
 
-from experiments.paper import feature_cache, feature_training, features
+from experiments.lib import execution
+from experiments.paper import feature_cache, features
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +29,8 @@ def undisturbed(plain, tmp_path_factory):
     data = write_data(tmp_path_factory.mktemp("undisturbed"))
     command = command_of(data, plain)()
     out = io.StringIO()
-    with contextlib.redirect_stdout(out):
+    with contextlib.redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
+        fork_runs(patch)
         assert features.main(command) == 0
     return command, data / "out", out.getvalue()
 
@@ -45,14 +53,16 @@ def test_a_second_start_uses_what_is_there(undisturbed, capsys, monkeypatch):
         raise AssertionError("computed again")
 
     monkeypatch.setattr(feature_cache, "_fill", refuse)
-    monkeypatch.setattr(feature_training.Taggers, "train", refuse)
+    stand_ins.put(monkeypatch, forked=refuse)
+    monkeypatch.setattr(execution, "MAIN", ("forked",))
     assert features.main(command) == 0
     second = capsys.readouterr()
     assert second.out == printed
     assert results(folder) == before
-    assert "vectors of train: from the cache, " in second.err
-    assert "last: trained before, " in second.err
+    assert "all 3 runs are done" in second.err
     assert "second_to_last: left out; it needs 2 layers, not 1" in second.err
+    assert features.main([*command, "--plan"]) == 0
+    assert capsys.readouterr().out.count("done") == 4  # and the line below
 
 
 @pytest.mark.parametrize("batches", [0, 1, 3])
@@ -60,7 +70,7 @@ def test_killed_while_computing_vectors(
     undisturbed, command, data, monkeypatch, batches
 ):
     """The vectors' file is bit for bit that of an undisturbed run."""
-    parts = (*opened(command()), ("train", "dev"))
+    parts = read(command())
     monkeypatch.setattr(feature_cache, "SAVE_SECONDS", 0.0)
     note = feature_cache._note
     calls = []
@@ -73,14 +83,14 @@ def test_killed_while_computing_vectors(
 
     monkeypatch.setattr(feature_cache, "_note", dies)
     with pytest.raises(KeyboardInterrupt):
-        features.vectors(*parts)
+        vectors(parts)
     monkeypatch.setattr(feature_cache, "_note", note)
     computed = []
     batch = feature_cache._batch
     monkeypatch.setattr(
         feature_cache, "_batch", lambda *a: computed.append(a) or batch(*a)
     )
-    features.vectors(*parts)
+    vectors(parts)
     assert len(computed) == 7 - batches
     ours, theirs = (
         {path.name: path.read_bytes() for path in (folder / "vectors").iterdir()
@@ -90,97 +100,72 @@ def test_killed_while_computing_vectors(
     assert ours == theirs and len(ours) == 2
 
 
-def test_killed_in_training(undisturbed, command, data, monkeypatch):
-    """In the middle of the second epoch."""
-    options = command(choices="sum_all")
-    monkeypatch.setattr(feature_training, "SAVE_SECONDS", 0.0)
-    save = feature_training.Taggers._save
-
-    def dies(self, place, state, now, *rest):
-        save(self, place, state, now, *rest)
-        if now == 4:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(feature_training.Taggers, "_save", dies)
-    assert features.main(options) == 130
-    assert not (data / "out" / "results.json").exists()
-    monkeypatch.setattr(feature_training.Taggers, "_save", save)
-    assert features.main(options) == 0
-    assert_same("sum_all", data / "out", undisturbed[1])
-    left = {path.suffix for path in (data / "out" / "choices").iterdir()}
-    assert left == {".json"}
-    # Killed between the last two lines: the state of gigabytes goes at the next start.
-    (done,) = (data / "out" / "choices").glob("sum_all-*.json")
-    done.with_suffix(".npz").write_bytes(b"")
-    assert features.main(options) == 0
-    assert not done.with_suffix(".npz").exists()
-
-
-def assert_same(choice, *folders):
-    one, other = (results(folder)["choices"][choice] for folder in folders)
-    assert one == other
-
-
-# The command, which ends itself once it has saved the first epoch.
+# A run, which ends itself once it has saved the first epoch.
 KILLED = """
 import os, signal, sys
-from experiments.paper import feature_training
-from experiments.paper import features
+from bert_jax import main
+from bert_jax.training.session import Session
 
-save = feature_training.Taggers._save
+save = Session.save
 
-def dies(*given):
-    save(*given)
+def dies(self):
+    save(self)
+    self._checkpoints.wait()
     os.kill(os.getpid(), signal.SIGKILL)
 
-feature_training.Taggers._save = dies
-features.main(sys.argv[1:])
+Session.save = dies
+main.main(sys.argv[1:])
 """
 
 
-def test_killed_as_a_process(undisturbed, command, data, capsys):
-    options = command(choices="last")
-    finish(start(*options, program=("-c", KILLED)), -signal.SIGKILL)
-    assert any((data / "out" / "choices").glob("last-*.npz"))
-    assert features.main(options) == 0
+@pytest.mark.parametrize("choice", ["last", "sum_all"])
+def test_a_run_is_killed(undisturbed, command, data, monkeypatch, capsys, choice):
+    options = command(choices=choice)
+    fork_runs(monkeypatch, ("-c", KILLED))
+    assert features.main(options) == 2
+    assert "ended by signal 9" in capsys.readouterr().err
+    assert not (data / "out" / "results.json").exists()
+    monkeypatch.undo()
+    fork_runs(monkeypatch)
+    assert features.main([*options, "--verbose"]) == 0
     err = capsys.readouterr().err
-    assert "goes on after step 3" in err and "vectors of dev: from the cache" in err
-    assert_same("last", data / "out", undisturbed[1])
+    assert "resuming at step 3" in err and "vectors of dev: from the cache" in err
+    one, other = (results(x)["choices"][choice] for x in (data / "out", undisturbed[1]))
+    assert one == other
 
 
-def test_other_data_or_settings_are_not_mixed_up(
-    undisturbed, command, data, monkeypatch, capsys
-):
-    """Which files there are; what is in those of a choice is the other tests'."""
-    whole = undisturbed[1]
-    (trained,) = (whole / "choices").glob("last-*.json")
-    found = json.loads(trained.read_bytes())
-    monkeypatch.setattr(feature_training.Taggers, "train", lambda *_: found)
-    shutil.copytree(whole / "vectors", data / "out" / "vectors")
+def test_other_data_or_settings_are_not_mixed_up(command, data):
+    """Which runs and files of vectors there would be."""
 
-    def names(kind, **options):
-        assert features.main(command(choices="last", **options)) == 0
-        capsys.readouterr()
-        return {path.name for path in (data / "out" / kind).iterdir()}
+    def names(**more):
+        options, fields = features.parse(command(choices="last", **more))
+        kept = features.read(options, fields)
+        (run,) = features.plan(options, fields, kept).values()
+        return run.folder.name, {split: x.name for split, x in kept.paths.items()}
 
-    first = names("choices")
-    assert first == {trained.name}
-    smaller = names("choices", size=4)
-    assert len(smaller) == 2 and first < smaller
-    vectors = names("vectors")
+    first, vectors_of = names()
+    assert names() == (first, vectors_of)
+    for more in ({"size": 4}, {"seeds": 3}, {"config.optimizer.learning_rate": 0.1}):
+        other, same = names(**more)
+        assert other != first and same == vectors_of
     (data / "dev").write_text(columns(SENTENCES[:4]))
-    assert len(names("vectors") - vectors) == 2  # dev's, and its note
+    fewer, of_fewer = names()
+    assert fewer != first and of_fewer["train"] == vectors_of["train"]
+    assert of_fewer["dev"] != vectors_of["dev"]
     # Other tags are other scores of the same vectors.
     (data / "dev").write_text(columns(SENTENCES[:4]).replace("B-Y", "B-X"))
-    before = len(names("choices"))
-    assert before == 4
+    other, same = names()
+    assert other not in (first, fewer) and same == of_fewer
     # So is the share of right tags, which is not these entities' F1.
-    plain_tags = {"config.task.scheme": "none"}
-    assert len(names("choices", **plain_tags)) == 5
-    assert results(data / "out")["score"] == "accuracy"
-    path = next((data / "out" / "vectors").glob("train-*.npy"))
+    assert names(**{"config.task.scheme": "none"})[0] != other
+
+
+def test_a_damaged_file_is_computed_again(command, capsys):
+    kept = read(command())
+    whole = vectors(kept)
+    path = kept.paths["train"]
     os.truncate(path, path.stat().st_size - 8)
-    assert features.main(command(choices="last")) == 0
+    assert (vectors(kept)["train"] == whole["train"]).all()
     assert "damaged; computing it again" in capsys.readouterr().err
 
 
@@ -208,7 +193,7 @@ def test_what_was_left_unfinished_of_other_settings(command, data, capsys):
     part = data / "out" / "vectors" / "train-0123456789abcdef.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(b"")
-    assert features.main(command(choices="last")) == 0
+    vectors(read(command()))
     assert f"{part}: unfinished and of other settings; deleted" in (
         capsys.readouterr().err
     )

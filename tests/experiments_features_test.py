@@ -1,13 +1,26 @@
 """Feature-based tagging: vectors, restarts together, errors, scores."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from feature_runs import SENTENCES, command_of, opened, results, write_data
+from feature_runs import (
+    command_of,
+    fork_runs,
+    read,
+    results,
+    vectors,
+    write_data,
+)
 
+from bert_jax import tasks
+from bert_jax.config import configuration
+from bert_jax.errors import UserError
 from bert_jax.models.tagger import FeatureTagger
-from experiments.paper import feature_training, features
+from bert_jax.workdir import metrics
+from experiments.paper import feature_task, features
 from experiments.paper.feature_choices import CHOICES, chosen
 
 
@@ -83,66 +96,106 @@ def mean(states, raw):
 @pytest.mark.parametrize("context", [False, True])
 def test_the_vectors_are_the_models(command, context):
     """Each word's vectors are `apply`'s at its first piece, of its own row."""
-    given, task, bert = opened([*command(), *["--document_context"] * context])
-    splits, about = features.vectors(given, task, bert, ["train", "dev"])
-    word = 0
+    data = read([*command(), *["--document_context"] * context])
+    array, bert, word = vectors(data)["dev"], data.bert, 0
     lengths = []
-    for feature in task.features("dev"):
+    for feature in data.task.features("dev"):
         ids = np.asarray(feature.columns["input_ids"])[None]
         ones, zeros = np.ones_like(ids), np.zeros_like(ids)
         states = np.stack(bert.apply(ids, ones, zeros)["hidden_states"])[:, 0]
         count = len(feature.info)
         np.testing.assert_allclose(
-            splits["dev"].vectors[:, word : word + count],
+            array[:, word : word + count],
             states[:, feature.info],
             atol=1e-5,
         )
         word += count
         lengths.append(ids.shape[1])
-    assert word == about["dev"]["words"] == splits["dev"].lengths.sum()
+    assert word == array.shape[1] == data.readings["dev"].words
     assert (min(lengths) > 24) is context  # nearly full rows, or sentences alone
-    tags = [tag for _, tags in SENTENCES for tag in tags.split()]
-    assert [task.labels[index] for index in splits["dev"].labels] == tags
 
 
-def taggers(task, splits, seeds, config=None):
-    setting = feature_training.Setting(
-        [0, 1], True, len(task.labels), 8, 0.1, seeds, 3, config or task.config
+def task_of(data, **fields):
+    """The task of a run on a command's vectors."""
+    given = {"choice": "sum_all"} | fields
+    for split, path in data.paths.items():
+        given[f"{split}_vectors"] = path
+        given[f"{split}_file"] = data.task.config.task[f"{split}_file"]
+    overrides = [f"--config.task.{name}={value}" for name, value in given.items()]
+    batch = "--config.train.batch_size=8"
+    spec = f"{feature_task.__file__}:size=8"
+    task = tasks.create(configuration.load(spec, [*overrides, batch]))
+    task.resolve()
+    return task
+
+
+def test_a_batch_has_its_words_vectors_and_tags(command):
+    """Also a whole epoch's weights: each word once."""
+    data = read(command())
+    array, task, words = vectors(data)["train"], task_of(data), 0.0
+    examples = task.examples("train")
+    ends = np.cumsum([len(x.sentence.words) for x in examples])
+    for batch in itertools.islice(task.batches(0, slice(None), 5), 3):
+        for row in np.flatnonzero(batch["row_weights"]):
+            mask = batch["input_mask"][row] == 1
+            numbers = batch["input_ids"][row, mask]
+            (place,) = np.flatnonzero(ends == numbers[-1] + 1)
+            expected = np.moveaxis(array[1:, numbers], 0, 1)
+            np.testing.assert_array_equal(batch["vectors"][row, mask], expected)
+            assert not batch["vectors"][row, ~mask].any()
+            labels = [task.labels[label] for label in batch["labels"][row, mask]]
+            assert labels == list(examples[place].sentence.tags)
+        weights = task.loss_weights(jax.tree.map(jnp.asarray, batch))
+        words += float(weights["tagging_loss"])
+    assert words == ends[-1] == array.shape[1]
+
+
+def test_vectors_of_other_words_are_refused(command, data):
+    kept = read(command())
+    vectors(kept)
+    (data / "train").write_text((data / "train").read_text() + "one\tO\n")
+    with pytest.raises(UserError, match=r"_vectors: of \d+ words, and .* has \d+"):
+        task_of(kept)
+    kept.paths["train"].write_bytes(b"")
+    with pytest.raises(UserError, match=r"train_vectors=.*: cannot be read"):
+        task_of(kept)
+
+
+def test_restarts_together_are_those_apart(command, data, monkeypatch):
+    fork_runs(monkeypatch)
+    given = {"choices": "sum_all", "config.train.num_epochs": 2.0}
+    for name, seed, count in (("a", 3, 2), ("b", 4, 1)):
+        more = {"output": data / name, "config.seed": seed, "seeds": count}
+        assert features.main(command(**given, **more)) == 0
+    together, alone = (
+        metrics.read(next((data / name / "choices").glob(f"sum_all-*{seed}")), "dev")
+        for name, seed in (("a", "/seed_4"), ("b", "[0-9a-f]"))
     )
-    return feature_training.Taggers(setting, splits)
-
-
-def test_restarts_together_are_those_apart(command, tmp_path):
-    given, task, bert = opened(command())
-    splits, _ = features.vectors(given, task, bert, ["train", "dev"])
-    together = taggers(task, splits, [3, 4]).train(tmp_path / "a", "a")["epochs"]
-    alone = taggers(task, splits, [4]).train(tmp_path / "b", "b")["epochs"]
+    assert len(together) == len(alone) == 2
     for ours, theirs in zip(together, alone, strict=True):
-        for name in ("loss", "dev", "weights", "scale"):
-            np.testing.assert_allclose(
-                ours[name][1], theirs[name][0], atol=1e-5, err_msg=name
-            )
-    losses = together[-1]["loss"]
-    assert abs(losses[0] - losses[1]) > 1e-4  # they are two
+        assert {"f1", "weight_1", "scale"} <= ours.keys()
+        for name in ours.keys() - {"time"}:
+            assert ours[name] == pytest.approx(theirs[name], abs=1e-5), name
+    other = metrics.read(next((data / "a" / "choices").glob("*/seed_3")), "dev")
+    assert other[-1]["scale"] != together[-1]["scale"]  # they are two
 
 
 def test_every_sentence_once_and_lengths_alike():
     lengths = np.random.default_rng(0).integers(1, 100, 77)
-    orders = [feature_training.order(lengths, 8, epoch=1, seed=s) for s in range(3)]
+    orders = [feature_task.order(lengths, 8, epoch=1, seed=s) for s in range(3)]
     for batches in orders:
         rows = np.concatenate(batches)
-        assert sorted(rows[rows >= 0]) == list(range(77))
+        assert sorted(rows[rows < 77]) == list(range(77))
     assert not np.array_equal(orders[0], orders[1])
-    again = feature_training.order(lengths, 8, epoch=2, seed=0)
+    again = feature_task.order(lengths, 8, epoch=2, seed=0)
     assert not np.array_equal(orders[0], again)
     for same in zip(*orders, strict=True):
-        sizes = {
-            feature_training._padded(lengths[rows[rows >= 0]].max()) for rows in same
-        }
+        sizes = {feature_task._padded(lengths[rows[rows < 77]].max()) for rows in same}
         assert len(sizes) == 1
 
 
-def test_learns_what_was_planted(command, data, capsys):
+def test_learns_what_was_planted(command, data, capsys, monkeypatch):
+    fork_runs(monkeypatch)
     options = {"test": data / "test", "config.train.num_epochs": 40.0}
     assert features.main(command(choices="sum_all,last", **options)) == 0
     out = capsys.readouterr().out
@@ -158,8 +211,9 @@ def test_learns_what_was_planted(command, data, capsys):
 def test_errors(command, data, capsys):
     def error(*flags, **options):
         assert features.main([*command(**options), *flags]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
+        *notes, line = capsys.readouterr().err.splitlines()
         assert line.startswith("error: ")
+        assert not any("Traceback" in note for note in notes)
         return line
 
     assert "missing: cannot be read" in error(dev=data / "missing")
@@ -180,8 +234,8 @@ def test_errors(command, data, capsys):
         **{"config.train.num_epochs": 1.5}
     )
     assert "--seed=3: no such option" in error("--seed=3")
-    assert "changes nothing here" in error("--config.task.bilstm=True")
+    assert "task.bilstm is set here" in error("--config.task.bilstm=True")
     assert "no such field" in error("--config.optimizer.rate=3")
     assert "learning_rate=-1" in error("--config.optimizer.learning_rate=-1.0")
     assert not (data / "out").exists()
-    assert "dev: not a folder" in error(output=data / "dev")
+    assert "dev: File exists; name another place" in error(output=data / "dev")

@@ -3,7 +3,6 @@
 import json
 import math
 
-import numpy as np
 import pytest
 
 from bert_jax.errors import UserError
@@ -71,23 +70,6 @@ def test_whole_numbers(tmp_path):
     path.write_text('{"batches": 1.5}')
     with pytest.raises(UserError, match=r"batches is 1\.5, not a whole number"):
         kept.read(path, {"batches": int})
-
-
-def test_arrays_that_are_damaged(tmp_path):
-    path = tmp_path / "state.npz"
-    np.savez(path, np.zeros(3), np.ones((2, 2)), about=np.array("text"))
-    whole = path.read_bytes()
-    about, (first, second) = kept.arrays(path, [(3,), (2, 2)])
-    assert about == "text" and first.shape == (3,) and second.sum() == 4
-    for content in (b"", b"no zip", whole[:300], whole[300:], whole[:90] + whole[99:]):
-        path.write_bytes(content)
-        with pytest.raises(UserError, match="damaged") as found:
-            kept.arrays(path, [(3,), (2, 2)])
-        assert str(found.value).startswith(f"{path}: ")
-    path.write_bytes(whole)
-    for shapes in ([(3,), (2, 3)], [(3,), (2, 2), (1,)]):
-        with pytest.raises(UserError, match="damaged"):
-            kept.arrays(path, shapes)
 
 
 def test_lists_of_a_length(tmp_path):

@@ -1,8 +1,13 @@
 """Small commands of experiments.paper.features, and what they leave."""
 
 import json
+import sys
 
-import bert_jax
+import numpy as np
+import runs
+import stand_ins
+
+from experiments.lib import execution
 from experiments.paper import features
 
 # Of the corpus's words, all in the vocabulary: cats and dogs are entities, and so is
@@ -51,13 +56,27 @@ def command_of(data, plain):
     return make
 
 
-def opened(arguments):
-    """The options, the task and the model of a command, as `features.run` has them."""
-    given, fields = features.parse(arguments)
-    bert = bert_jax.load(given.init_from)
-    task = features.Ner(features.settings(given, fields, bert), bert.tokenizer)
-    task.resolve()
-    return given, task, bert
+def read(arguments):
+    """What a command reads before it computes."""
+    return features.read(*features.parse(arguments))
+
+
+def vectors(data):
+    """Each split's vectors, computed where they are not there."""
+    features.keep_vectors(data)
+    return {split: np.load(path) for split, path in data.paths.items()}
+
+
+def fork_runs(monkeypatch, program=runs.MAIN):
+    """From now on the runs are forked, which saves the imports' seconds."""
+
+    def run(arguments):
+        process = runs.start(*arguments, program=program)
+        print(*process.communicate(timeout=runs.LIMIT), sep="")
+        sys.exit(process.returncode)
+
+    monkeypatch.setattr(execution, "MAIN", ("forked",))
+    stand_ins.put(monkeypatch, forked=run)
 
 
 def results(folder):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.tasks.task import Batch, Outputs, PredictionBatches, Predictor
+from bert_jax.types import Arrays
 
 FIELD = "config.predict.attentions"
 # Of a batch's probabilities in float32, on the device. A batch has at least one row.
@@ -79,7 +80,7 @@ class WithAttentions(Predictor):
         ]
         return questions._replace(batches=batches)
 
-    def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The other's outputs, and the probabilities before dropout in float16.
 
         Computes the encoder by itself: this works with any task's head. XLA merges it

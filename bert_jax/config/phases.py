@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import UserError
-
 
 class PhaseFields(NamedTuple):
     """A part of the schedule in which all batches have one shape."""
@@ -19,11 +17,7 @@ class PhaseFields(NamedTuple):
 
 
 def phases(config: ConfigDict) -> list[PhaseFields]:
-    """The schedule's one or two phases (appendix A.2).
-
-    Raises:
-      UserError: a `config.phase2.fraction` outside [0, 1).
-    """
+    """The schedule's one or two phases (appendix A.2)."""
     corpus, train, second = config.corpus, config.train, config.phase2
     change = phase2_start(config)
     first = PhaseFields(
@@ -54,12 +48,6 @@ def phase_at(config: ConfigDict, step: int) -> PhaseFields:
 
 
 def phase2_start(config: ConfigDict) -> int:
-    """The first step of phase 2; `config.train.num_steps` if there is only one phase.
-
-    Raises:
-      UserError: a `config.phase2.fraction` outside [0, 1).
-    """
-    num_steps, fraction = config.train.num_steps, config.phase2.fraction
-    if not 0 <= fraction < 1:
-        raise UserError(f"config.phase2.fraction={fraction}: must be in [0, 1)")
-    return num_steps - round(num_steps * fraction)
+    """The first step of phase 2; `config.train.num_steps` if there is one phase."""
+    num_steps = config.train.num_steps
+    return num_steps - round(num_steps * config.phase2.fraction)

@@ -79,7 +79,7 @@ def read(
 
 
 def weights_of(
-    tensors: reading.Files,
+    tensors: reading.Source,
     config: BertConfig,
     architecture: str,
     parts: Sequence[str],
@@ -87,6 +87,7 @@ def weights_of(
     labels: tuple[str, ...],
     known: Set[str],
     place: Callable[[layout.Array], Any],
+    dialect: str = DIALECT,
 ) -> layout.Weights:
     """The weights of `bert` and of other parts.
 
@@ -105,10 +106,10 @@ def weights_of(
         for part in ("bert", *parts)
         for parameter in parameters(part, config, len(labels))
     ]
-    known = known | {parameter.huggingface for parameter in expected}
+    known = known | {parameter.name(dialect) for parameter in expected}
     return layout.Weights(
         config=config,
-        params=reading.build(tensors, config, expected, DIALECT, place),
+        params=reading.build(tensors, config, expected, dialect, place),
         architecture=architecture,
         labels=labels if set(parts) & set(layout.LABELLED_HEADS) else (),
         left_over=tuple(sorted(set(tensors.shapes) - known)),

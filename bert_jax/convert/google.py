@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.convert import layout, reading
+from bert_jax.convert.bert import weights_of
 from bert_jax.convert.config import bert_config
 from bert_jax.convert.reading import GOOGLE_CONFIG
 from bert_jax.errors import UserError
@@ -38,18 +39,10 @@ def read(
     reading.check_layers(variables, config)
     architecture, labels = _architecture(variables.shapes)
     parts = layout.parts_present(variables.shapes, config, architecture, DIALECT)
-    expected = [
-        parameter
-        for part in ("bert", *parts)
-        for parameter in layout.parameters(part, config, len(labels))
-    ]
-    known = {parameter.google for parameter in expected}
-    return layout.Weights(
-        config=config,
-        params=reading.build(variables, config, expected, DIALECT, place),
-        architecture=layout.all_of(architecture, parts),
-        labels=labels,
-        left_over=tuple(sorted(set(variables.shapes) - known)),
+    name = layout.all_of(architecture, parts)
+    table = layout.parameters
+    return weights_of(
+        variables, config, name, parts, table, labels, set(), place, DIALECT
     )
 
 

@@ -11,7 +11,6 @@ import contextlib
 import io
 import logging
 import multiprocessing
-import multiprocessing.connection
 import os
 import pickle
 import secrets
@@ -260,7 +259,7 @@ def _run(
 
     signal.signal(signal.SIGTERM, end)
     threading.excepthook = thread_failed
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    workers.end_with_parent(_kill_group)
     with (place / "log").open("wb") as log:  # the workers inherit it
         os.dup2(log.fileno(), sys.stderr.fileno())
     try:
@@ -278,13 +277,6 @@ def _run(
         lines = str(error).strip().splitlines() or [repr(error)]
         fail(lines[-1].partition(" [while running")[0])
     sender.send("")
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        _kill_group()
 
 
 def _kill_group() -> NoReturn:

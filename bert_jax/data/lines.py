@@ -87,7 +87,8 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
             f"instance with {to_utf8(line if number == 1 else b'')}"
         ) from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:  # damaged
-        raise UserError(f"{path}: cannot be read ({_reason(error)})") from error
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot be read ({why})") from error
     if not number:
         raise UserError(f"{path}: the file is empty")
 
@@ -108,7 +109,3 @@ def to_utf8(beginning: bytes) -> str:
     """The command that converts a file which begins so."""
     encoding = "UTF-16" if beginning.startswith(_BOMS_OF_UTF16) else "ISO-8859-1"
     return f"iconv -f {encoding} -t UTF-8"
-
-
-def _reason(error: Exception) -> object:
-    return error.strerror or error if isinstance(error, OSError) else error

@@ -16,7 +16,7 @@ except in a TSV of one column, where they are empty texts.
 
 import csv
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,20 +80,16 @@ def read_table(source: str, wanted: Wanted) -> list[Record]:
 
 def read_rows(source: str, wanted: Wanted = ANY) -> Iterator[Record]:
     """Reads records one by one, as `read_table`; there may be none."""
-    for number, fields in _reader(source)(source, wanted.numbers):
+    for number, fields in _numbered(source, wanted.numbers):
         where = f"{source}:{number}"
         for column in wanted.required:
             if column not in fields:
-                has_header = _has_lines(source) and not wanted.numbers
+                is_table = uncompressed(source).endswith((".csv", ".tsv"))
+                has_header = is_table and not wanted.numbers
                 place = f"{source}:1" if has_header else where
                 message = f"{place}: {_missing(column, fields, wanted)}"
                 raise NoColumn(message, list(fields) if has_header else ())
         yield Record(where, fields)
-
-
-def _has_lines(source: str) -> bool:
-    """Whether the columns are named by a first line, or numbered."""
-    return uncompressed(source).endswith((".csv", ".tsv"))
 
 
 def _missing(column: str, fields: dict[str, Any], wanted: Wanted) -> str:
@@ -128,16 +124,21 @@ _UNNAMED = "unnamed "
 Numbered = Iterator[tuple[int, dict[str, Any]]]
 
 
-def _reader(source: str) -> Callable[[str, Sequence[str]], Numbered]:
+def _numbered(source: str, numbers: Sequence[str]) -> Numbered:
     if source.startswith("tfds:"):
-        return _read_tfds
-    if source.startswith("hf:"):
-        return _read_hub
-    if source.endswith(".parquet"):
-        return _read_parquet
-    for ending, reader in _READERS.items():
-        if source.endswith((ending, *(f"{ending}{end}" for end in COMPRESSED))):
-            return reader
+        return _read_tfds(source)
+    if source.startswith("hf:") or source.endswith(".parquet"):
+        from bert_jax.data.sources import hub
+
+        rows = hub.rows if source.endswith(".parquet") else hub.split_rows
+        return enumerate(rows(source), 1)
+    name = uncompressed(source)
+    if name.endswith(".csv"):
+        return _named(source, _csv_rows(source), numbers)
+    if name.endswith(".tsv"):
+        return _named(source, _tsv_rows(source), numbers)
+    if name.endswith(".jsonl"):
+        return _read_json_lines(source)
     raise UserError(
         f"{source}: unknown format; the name must end in .csv, .tsv or .jsonl "
         f"({', '.join(COMPRESSED)} may follow) or .parquet, or be tfds:NAME:SPLIT or "
@@ -159,9 +160,10 @@ def _named(
             names = _header(path, row)
             continue
         if len(row) != len(names):
+            bare = sum(name.startswith(_UNNAMED) for name in names)
             raise UserError(
                 f"{path}:{number}: has {len(row)} fields, but {first} {len(names)}"
-                f"{_without_a_name(names)}; write as many"
+                f"{f' ({bare} of them without a name)' * bool(bare)}; write as many"
             )
         yield number, dict(zip(names, row, strict=True))
 
@@ -204,11 +206,6 @@ def _header(path: str, row: list[str]) -> list[str]:
     return [name or f"{_UNNAMED}{place}" for place, name in enumerate(row)]
 
 
-def _without_a_name(names: Sequence[str]) -> str:
-    count = sum(name.startswith(_UNNAMED) for name in names)
-    return f" ({count} of them without a name)" if count else ""
-
-
 def _check_no_header(where: str, row: list[str], numbers: Sequence[str]) -> None:
     """Raises UserError if the first line is a header: it has usual names alone, or
     names its columns by these numbers, as pandas writes columns without names; they may
@@ -222,8 +219,7 @@ def _check_no_header(where: str, row: list[str], numbers: Sequence[str]) -> None
         )
 
 
-def _read_json_lines(path: str, numbers: Sequence[str]) -> Numbered:
-    del numbers  # objects name their fields
+def _read_json_lines(path: str) -> Numbered:
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -233,15 +229,7 @@ def _read_json_lines(path: str, numbers: Sequence[str]) -> Numbered:
         yield number, fields
 
 
-_READERS: dict[str, Callable[[str, Sequence[str]], Numbered]] = {
-    ".csv": lambda path, numbers: _named(path, _csv_rows(path), numbers),
-    ".tsv": lambda path, numbers: _named(path, _tsv_rows(path), numbers),
-    ".jsonl": _read_json_lines,
-}
-
-
-def _read_tfds(source: str, numbers: Sequence[str]) -> Numbered:
-    del numbers
+def _read_tfds(source: str) -> Numbered:
     _, name, split = [*source.split(":", 2), ""][:3]
     if not name or not split:
         raise UserError(
@@ -257,20 +245,6 @@ def _read_tfds(source: str, numbers: Sequence[str]) -> Numbered:
         except UnicodeDecodeError as error:
             raise UserError(f"{source}: record {number} is not UTF-8") from error
         yield number, row
-
-
-def _read_hub(source: str, numbers: Sequence[str]) -> Numbered:
-    del numbers
-    from bert_jax.data.sources import hub as hub_source
-
-    yield from enumerate(hub_source.split_rows(source), 1)
-
-
-def _read_parquet(path: str, numbers: Sequence[str]) -> Numbered:
-    del numbers
-    from bert_jax.data.sources import hub as hub_source
-
-    yield from enumerate(hub_source.rows(path), 1)
 
 
 def _plain(feature: Any, value: Any) -> Any:

@@ -1,7 +1,5 @@
 """What remains of texts that are too long for a row."""
 
-MODES = ("head", "tail", "head_tail")  # of a single text
-
 
 def pair_lengths(
     first: int, second: int, limit: int, odd_to_longer: bool = False
@@ -22,7 +20,7 @@ def pair_lengths(
 
 
 def truncated(pieces: list[int], limit: int, mode: str) -> list[int]:
-    """The pieces of a too long text that remain after truncation.
+    """The pieces of a too long text that remain; see `task.truncation`.
 
     `head_tail` is from Sun et al. 2019, section 5.3.1: of 510 pieces, the first 128 and
     the last 382; other lengths use the same ratio.

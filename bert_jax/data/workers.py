@@ -1,6 +1,7 @@
 """Maps a function over many items, on every core, in order, with bounded memory."""
 
 import contextlib
+import functools
 import itertools
 import multiprocessing
 import multiprocessing.connection
@@ -109,14 +110,19 @@ def _start(context: Any) -> None:
     # The parent handles a signal sent to the whole process group.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent(functools.partial(os._exit, 1))
 
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
+def end_with_parent(end: Callable[[], Any]) -> None:
+    """Calls `end`, in a thread, when the process that has started this one is gone."""
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            multiprocessing.connection.wait([parent.sentinel])
+            end()
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _call(function: Callable[[Any, Item], Result], item: Item) -> Result:

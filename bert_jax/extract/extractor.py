@@ -24,6 +24,7 @@ from bert_jax.models.pooling import means
 from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
 from bert_jax.tokenization import word_end
 from bert_jax.tokenization.long_texts import LongTexts
+from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
 
@@ -134,8 +135,8 @@ class Extractor(Predictor):
             if row.get("text_b") is not None:
                 raise ValueError('"text_b" goes with "text", not with "words"')
         else:
-            both = [row["text"], row.get("text_b")]
-            texts = [self._of_text(text, name) for text, name in _present(both)]
+            names = ["text", "text_b"][: 1 + (row.get("text_b") is not None)]
+            texts = [self._of_text(row[name], name) for name in names]
         room = self._positions - 2 - len(self._between) * (len(texts) - 1)
         lengths = [len(text.ids) for text in texts]
         if sum(lengths) > room:
@@ -143,8 +144,9 @@ class Extractor(Predictor):
             if len(lengths) == 1:
                 lengths = [room]
             else:
+                first, second = lengths
                 odd = self._kind.odd_to_longer
-                lengths = list(truncation.pair_lengths(*lengths, room, odd))
+                lengths = [*truncation.pair_lengths(first, second, room, odd)]
         return self._parsed(texts, lengths)
 
     @staticmethod
@@ -255,7 +257,7 @@ class Extractor(Predictor):
             "owners": owners,
         }
 
-    def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The vectors of a batch: `vectors` [batch, count, *shape], float32.
 
         A row has as many as positions, or one (`of_whole_rows`); those past its last
@@ -279,7 +281,7 @@ class Extractor(Predictor):
         return {"vectors": means(combined, batch["owners"], count)}
 
     def states(
-        self, params: Any, batch: Mapping[str, Array]
+        self, params: Any, batch: Arrays
     ) -> Sequence[Float[Array, "batch length hidden"]]:
         """The embeddings' output, and each layer's."""
         encoded = self._model.apply(
@@ -295,9 +297,3 @@ class Extractor(Predictor):
 def _whole(words: Sequence[int | None]) -> list[int]:
     """The word of each piece; only special tokens have none, and there are none yet."""
     return [word for word in words if word is not None]
-
-
-def _present(texts: Sequence[Any]) -> list[tuple[Any, str]]:
-    """The texts of a row with the names of their fields; the second may be None."""
-    named = list(zip(texts, ("text", "text_b"), strict=True))
-    return named if texts[1] is not None else named[:1]

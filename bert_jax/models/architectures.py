@@ -12,6 +12,7 @@ from bert_jax.models.encoder import Encoded, Packed
 from bert_jax.models.heads import MaskedLmHead, init_model
 from bert_jax.models.layers import Dense, Embedding, dropout
 from bert_jax.models.lstm import BiLstm
+from bert_jax.types import DropoutKey
 
 # Each head's input, whether dropout comes before it, and its number of outputs (None:
 # one per label). Section 4 and appendix B; run_classifier.py, run_squad.py.
@@ -48,7 +49,7 @@ class BertWithHeads(nn.Module):
         input_ids: Int[Array, "*batch length"],
         input_mask: Int[Array, "*batch length"],
         segment_ids: Int[Array, "*batch length"],
-        key: Key[Array, ""] | None = None,
+        key: DropoutKey = None,
         packed: Packed | None = None,
     ) -> dict[str, Array | list[Array]]:
         """Encodes a batch and computes the heads.
@@ -120,7 +121,7 @@ class BertWithHeads(nn.Module):
         bert: nn.Module,
         head: str,
         encoded: Encoded,
-        key: Key[Array, ""] | None,
+        key: DropoutKey,
         rows: tuple[int, ...],
     ) -> Float[Array, "..."]:
         del bert

@@ -7,7 +7,7 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from bert_jax.errors import UserError
 from bert_jax.models import positions
@@ -15,6 +15,7 @@ from bert_jax.models.config import HIDDEN, KERNELS, BertConfig
 from bert_jax.models.layers import Dense, dropout
 from bert_jax.models.matmul import product
 from bert_jax.registry import ATTENTIONS
+from bert_jax.types import DropoutKey
 
 # The one kernel with dropout, and where.
 _DROPS = ("fused", "gpu")
@@ -68,7 +69,7 @@ def einsum_attention(
     value: Float[Array, "batch length heads head_dim"],
     seen: Seen,
     rate: float,
-    key: Key[Array, ""] | None,
+    key: DropoutKey,
     causal: bool = False,
 ) -> tuple[
     Float[Array, "batch length heads head_dim"], Float[Array, "batch heads from to"]
@@ -144,10 +145,7 @@ class SelfAttention(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        hidden: Float[Array, "batch length hidden"],
-        seen: Seen,
-        key: Key[Array, ""] | None,
+        self, hidden: Float[Array, "batch length hidden"], seen: Seen, key: DropoutKey
     ) -> Float[Array, "batch length hidden"]:
         config = self.config
         heads = (config.num_attention_heads, config.head_dim)

@@ -1,12 +1,12 @@
 """Embeddings, the post-LayerNorm encoder and the pooler (modeling.py, BertModel)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from bert_jax.models import positions
 from bert_jax.models.attention import Seen, SelfAttention
@@ -20,6 +20,7 @@ from bert_jax.models.layers import (
     layer_norm,
 )
 from bert_jax.registry import LAYERS
+from bert_jax.types import Arrays, DropoutKey
 
 # What a layer keeps for the backward pass, by `remat`; the rest is recomputed.
 _KEPT = {
@@ -64,7 +65,7 @@ class Embeddings(nn.Module):
         self,
         input_ids: Int[Array, "batch length"],
         segment_ids: Int[Array, "batch length"],
-        key: Key[Array, ""] | None,
+        key: DropoutKey,
         position_ids: Int[Array, "batch length"] | None = None,
     ) -> Float[Array, "batch length hidden"]:
         types = _of_few(self.token_type_embeddings.table, segment_ids)
@@ -88,7 +89,7 @@ class EncoderLayer(nn.Module):
         hidden: Float[Array, "batch length hidden"],
         index: int | Int[Array, ""],
         seen: Seen,
-        key: Key[Array, ""] | None,
+        key: DropoutKey,
     ) -> tuple[
         Float[Array, "batch length hidden"], Float[Array, "batch length hidden"]
     ]:
@@ -119,10 +120,7 @@ class Encoder(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        hidden: Float[Array, "batch length hidden"],
-        seen: Seen,
-        key: Key[Array, ""] | None,
+        self, hidden: Float[Array, "batch length hidden"], seen: Seen, key: DropoutKey
     ) -> tuple[
         Float[Array, "batch length hidden"],
         Float[Array, "layers batch length hidden"]
@@ -173,7 +171,7 @@ class Packed(NamedTuple):
     cls_positions: Int[Array, "batch sequences"]  # 0 where there is no sequence
 
     @classmethod
-    def of(cls, batch: Mapping[str, Array]) -> "Packed | None":
+    def of(cls, batch: Arrays) -> "Packed | None":
         """These columns of a batch; None if it has one sequence a row."""
         if "sequence_ids" not in batch:
             return None
@@ -216,7 +214,7 @@ class Bert(nn.Module):
         input_ids: Int[Array, "batch length"],
         input_mask: Int[Array, "batch length"],
         segment_ids: Int[Array, "batch length"],
-        key: Key[Array, ""] | None = None,
+        key: DropoutKey = None,
         packed: Packed | None = None,
     ) -> Encoded:
         """Encodes a batch.

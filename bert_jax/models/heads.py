@@ -13,6 +13,7 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Packed, stack_layers
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, layer_norm
 from bert_jax.models.matmul import product
+from bert_jax.types import DropoutKey
 
 
 class MaskedLmHead(nn.Module):
@@ -71,7 +72,7 @@ class BertForPreTraining(nn.Module):
         input_mask: Int[Array, "batch length"],
         segment_ids: Int[Array, "batch length"],
         masked_lm_positions: Int[Array, "batch predictions"] | None,
-        key: Key[Array, ""] | None = None,
+        key: DropoutKey = None,
         packed: Packed | None = None,
     ) -> dict[str, Array]:
         """Returns `masked_lm_logits` [batch, predictions, vocab] and

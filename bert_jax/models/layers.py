@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.matmul import linear
+from bert_jax.types import DropoutKey
 
 # What `remat` may name: the results of linear layers.
 PRODUCT = "product"
@@ -135,7 +136,7 @@ def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
 
 
 def dropout(
-    x: Float[Array, "..."], rate: float, key: Key[Array, ""] | None
+    x: Float[Array, "..."], rate: float, key: DropoutKey
 ) -> Float[Array, "..."]:
     """Inverted dropout; returns `x` itself without a key (evaluation).
 

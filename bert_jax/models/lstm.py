@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from bert_jax.models.layers import dropout
+from bert_jax.types import DropoutKey
 
 _GATES = 4  # input, forget, cell, output: torch.nn.LSTM's order
 
@@ -27,7 +28,7 @@ class BiLstm(nn.Module):
         self,
         x: Float[Array, "batch length inputs"],
         mask: Int[Array, "batch length"],
-        key: Key[Array, ""] | None = None,
+        key: DropoutKey = None,
         fresh: Bool[Array, "2 batch length"] | None = None,
     ) -> Float[Array, "batch length outputs"]:
         """Both directions' outputs, one beside the other; 0 where `mask` is 0.

@@ -4,10 +4,11 @@ approach)."""
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from bert_jax.models.layers import dropout
 from bert_jax.models.lstm import BiLstm
+from bert_jax.types import DropoutKey
 
 
 class Mix(nn.Module):
@@ -40,7 +41,7 @@ class FeatureTagger(nn.Module):
         self,
         vectors: Float[Array, "batch words layers hidden"],
         mask: Int[Array, "batch words"],
-        key: Key[Array, ""] | None = None,
+        key: DropoutKey = None,
     ) -> Float[Array, "batch words labels"]:
         """The labels' logits.
 

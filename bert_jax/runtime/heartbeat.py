@@ -4,7 +4,6 @@ import json
 import os
 import threading
 import time
-from types import TracebackType
 
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import Path, write_atomically
@@ -61,12 +60,7 @@ class Heartbeat:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join(SECONDS)  # no longer: the disk may hang
         if not self._thread.is_alive():

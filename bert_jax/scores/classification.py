@@ -19,10 +19,12 @@ def accuracy(labels: Num[np.ndarray, "n"], guesses: Num[np.ndarray, "n"]) -> flo
     return float(np.mean(labels == guesses))
 
 
-def f1(labels: Int[np.ndarray, "n"], guesses: Int[np.ndarray, "n"]) -> float:
-    """F1 of class 1; 0.0 where no label and no guess is 1."""
-    both = np.sum((labels == 1) & (guesses == 1))
-    return _ratio(2 * both, np.sum(labels == 1) + np.sum(guesses == 1))
+def f1(labels: Int[np.ndarray, "*n"], guesses: Int[np.ndarray, "*n"]) -> float:
+    """F1 of class 1; 0.0 where no label and no guess is 1. Of several labels at once,
+    rows of 0 and 1, that of all labels of all examples."""
+    both = int(np.sum((labels == 1) & (guesses == 1)))
+    whole = int(np.sum(labels == 1) + np.sum(guesses == 1))
+    return 2 * both / whole if whole else 0.0
 
 
 def matthews(labels: Int[np.ndarray, "n"], guesses: Int[np.ndarray, "n"]) -> float:
@@ -63,22 +65,11 @@ def exact_match(
     return float(np.mean(np.all(labels == guesses, axis=1)))
 
 
-def micro_f1(
-    labels: Int[np.ndarray, "n classes"], guesses: Int[np.ndarray, "n classes"]
-) -> float:
-    """F1 over all labels of all examples; rows of 0 and 1."""
-    return f1(labels.ravel(), guesses.ravel())
-
-
 def _correlation(function: Callable, labels: np.ndarray, guesses: np.ndarray) -> float:
     x, y = (np.asarray(series, np.float64) for series in (labels, guesses))
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return 0.0
     return float(function(x, y).statistic)
-
-
-def _ratio(part: np.integer, whole: np.integer) -> float:
-    return int(part) / int(whole) if whole else 0.0
 
 
 def _dot(a: list[int], b: list[int]) -> int:

@@ -5,7 +5,7 @@ GLUE and the user's own texts share all of this; each adds only how to read reco
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -18,13 +18,13 @@ from bert_jax import tokenization
 from bert_jax.data import truncation
 from bert_jax.data.rows import Feature
 from bert_jax.data.texts import sorted_labels
-from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
 from bert_jax.scores.probabilities import sigmoid, softmax
 from bert_jax.tasks.cross_entropy import of_classes, of_labels
 from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.shared_rows import SharedRows
+from bert_jax.types import Arrays
 
 SCORES: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {
@@ -32,7 +32,7 @@ SCORES: dict[str, dict[str, Callable[..., float]]] = {
         "f1": scores.f1,  # of two classes, that of the second in sorted order
         "matthews": scores.matthews,
     },
-    "multilabel": {"f1": scores.micro_f1, "accuracy": scores.exact_match},
+    "multilabel": {"f1": scores.f1, "accuracy": scores.exact_match},
     "regression": {"pearson": scores.pearson, "spearman": scores.spearman},
 }
 _MAIN_SCORES = {
@@ -77,8 +77,8 @@ class Classification(SharedRows[TextExample, np.ndarray]):
         kind: str = "classification",
     ):
         super().__init__(config, tokenizer)
-        self.kind = _choice(config, "kind", tuple(SCORES), kind)
-        self.truncation = _choice(config, "truncation", truncation.MODES, "head")
+        self.kind: str = config.task.get("kind", kind)
+        self.truncation: str = config.task.get("truncation", "head")
         self.main_score = _MAIN_SCORES[self.kind]
         self.loss_name = f"{self.kind}_loss"
         self._last = tokenization.last_id(self.tokenizer)
@@ -114,13 +114,13 @@ class Classification(SharedRows[TextExample, np.ndarray]):
         for index, (a, b) in enumerate(pieces):
             columns = self._sequence(a, b, split)
             if labelled:
-                columns["label"] = self._target(examples[index])
+                label: Any = examples[index].label
+                several = self.kind == "multilabel"
+                columns["label"] = np.array(label, np.float32) if several else label
             features.append(Feature(index, columns))
         return features
 
-    def losses(
-        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Float[Array, "batch"]:
+    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Cross entropy in nats; for multilabel, its mean over labels; for regression,
         the squared error. Hugging Face uses the same losses.
         """
@@ -260,20 +260,3 @@ class Classification(SharedRows[TextExample, np.ndarray]):
         # What ends the first text is part of it.
         segments = (np.arange(len(ids)) > len(a) + 1).astype(np.int32)
         return {"input_ids": np.array(ids, np.int32), "segment_ids": segments}
-
-    def _target(self, example: TextExample) -> Any:
-        if self.kind == "multilabel":
-            return np.array(example.label, np.float32)
-        return example.label
-
-
-def _choice(
-    config: ConfigDict, field: str, choices: tuple[str, ...], default: str
-) -> str:
-    """A field of `config.task`; raises UserError if it is not one of `choices`."""
-    value = config.task.get(field, default)
-    if value not in choices:
-        raise UserError(
-            f"config.task.{field}={value!r}: choose one of {', '.join(choices)}"
-        )
-    return value

@@ -19,6 +19,7 @@ from bert_jax.data.rows import Batch, power_of_two, sorted_groups
 from bert_jax.errors import printable
 from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
 from bert_jax.tokenization.long_texts import LongTexts
+from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class FillMask(Predictor):
             "masked_lm_positions": places,
         }
 
-    def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The best pieces at each mask, and how likely the pair is consecutive.
 
         Returns:
@@ -149,7 +150,7 @@ class FillMask(Predictor):
             best["is_next"] = jax.nn.softmax(outputs["next_sentence_logits"])[:, 0]
         return best
 
-    def _outputs(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def _outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         outputs = self._model.apply(
             {"params": params},
             batch["input_ids"],

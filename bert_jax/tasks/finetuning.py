@@ -23,7 +23,7 @@ from bert_jax.runtime.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
 from bert_jax.tasks.results import Answered
 from bert_jax.tasks.task import Data, Phase, Task
-from bert_jax.types import Scalars
+from bert_jax.types import Arrays, DropoutKey, Scalars
 
 Example = TypeVar("Example")
 Answer = TypeVar("Answer")
@@ -55,9 +55,9 @@ class Finetuning(Task, Generic[Example, Answer]):
         self._tables: dict[str, Rows] = {}
         self.model_config = self.sizes()
         limit, length = config.model.max_position_embeddings, config.task.max_seq_length
-        if not 5 <= length <= limit:
+        if length > limit:
             raise UserError(
-                f"config.task.max_seq_length={length}: must be at least 5 and at most "
+                f"config.task.max_seq_length={length}: must be at most "
                 f"config.model.max_position_embeddings={limit}"
             )
 
@@ -79,12 +79,10 @@ class Finetuning(Task, Generic[Example, Answer]):
         """
 
     @abc.abstractmethod
-    def losses(
-        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Float[Array, "batch *tokens"]:
+    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch *tokens"]:
         """The loss of each row, or of each of its tokens."""
 
-    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch *tokens"]:
+    def weights(self, batch: Arrays) -> Float[Array, "batch *tokens"]:
         """The weight of each of `losses` in their mean; 0 for padding rows."""
         return batch["row_weights"]
 
@@ -210,20 +208,15 @@ class Finetuning(Task, Generic[Example, Answer]):
         size = self.config.evaluate.batch_size
         return self._rows(split).each_once(size, rows, **self._lengths)
 
-    def loss(
-        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Scalars:
+    def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         losses = self.losses(self.logits(params, batch, key), batch)
         return {self.loss_name: jnp.sum(self.weights(batch) * losses)}
 
-    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+    def loss_weights(self, batch: Arrays) -> Scalars:
         return {self.loss_name: jnp.sum(self.weights(batch))}
 
     def logits(
-        self,
-        params: Any,
-        batch: Mapping[str, Array],
-        key: Key[Array, ""] | None = None,
+        self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
         """The head's logits for a batch, float32."""
         inputs = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
@@ -231,7 +224,7 @@ class Finetuning(Task, Generic[Example, Answer]):
         assert isinstance(outputs, dict)
         return {k: v for k, v in outputs.items() if k.endswith("logits")}
 
-    def outputs(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         return self.logits(params, batch)
 
     def results(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
 from bert_jax.data import records
@@ -18,7 +18,7 @@ from bert_jax.registry import OBJECTIVES as OBJECTIVES
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.results import Results
-from bert_jax.types import Scalars
+from bert_jax.types import Arrays, DropoutKey, Scalars
 
 
 class Targets(NamedTuple):
@@ -28,7 +28,7 @@ class Targets(NamedTuple):
     weights: Float[Array, "batch predictions"]  # 1, or 0 where nothing is predicted
 
 
-def targets(batch: Mapping[str, Array]) -> Targets:
+def targets(batch: Arrays) -> Targets:
     """The masked pieces; of a batch without masks, at each position the next piece of
     the same sequence, [SEP] too."""
     if "masked_lm_ids" in batch:
@@ -70,9 +70,7 @@ class Objective:
         pairs = config.corpus.nsp and config.task.nsp_loss
         self.judges = pairs and not self.causal
 
-    def apply(
-        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> dict[str, Array]:
+    def apply(self, params: Any, batch: Arrays, key: DropoutKey) -> dict[str, Array]:
         """The model's outputs; `key` is for dropout, None for evaluation."""
         outputs = self.model.apply(
             {"params": params},
@@ -86,9 +84,7 @@ class Objective:
         assert isinstance(outputs, dict)
         return outputs
 
-    def losses(
-        self, outputs: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Scalars:
+    def losses(self, outputs: Arrays, batch: Arrays) -> Scalars:
         """Each loss, summed over the rows; here cross entropies in nats."""
         ids, weights = targets(batch)
         losses = cross_entropy(outputs[f"{self.prefix}_logits"], ids)
@@ -99,7 +95,7 @@ class Objective:
             sums["next_sentence_loss"] = jnp.sum(real_pairs(batch) * losses)
         return sums
 
-    def weights(self, batch: Mapping[str, Array]) -> Scalars:
+    def weights(self, batch: Arrays) -> Scalars:
         """What each sum is divided by, from the batch alone: the pieces to predict, and
         the pairs to judge."""
         weights = {f"{self.prefix}_loss": jnp.sum(targets(batch).weights)}
@@ -107,9 +103,7 @@ class Objective:
             weights["next_sentence_loss"] = jnp.sum(real_pairs(batch))
         return weights
 
-    def scores(
-        self, outputs: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> dict[str, tuple[Array, Array]]:
+    def scores(self, outputs: Arrays, batch: Arrays) -> dict[str, tuple[Array, Array]]:
         """Further scores on held-out text, as (sum, weight)."""
         if not self.judges:
             return {}
@@ -126,16 +120,13 @@ class Objective:
         return pretraining_flops(self.model_config, length, predictions, pairs)
 
 
-def real_pairs(batch: Mapping[str, Array]) -> Float[Array, "batch *pairs"]:
+def real_pairs(batch: Arrays) -> Float[Array, "batch *pairs"]:
     """1 for a real pair, 0 where one only pads the batch or the row."""
     return (batch["next_sentence_labels"] != records.PADDING_LABEL).astype(jnp.float32)
 
 
 def of_pieces(
-    prefix: str,
-    outputs: Mapping[str, Array],
-    batch: Mapping[str, Array],
-    unigrams: Float[Array, "vocab"],
+    prefix: str, outputs: Arrays, batch: Arrays, unigrams: Float[Array, "vocab"]
 ) -> dict[str, tuple[Array, Array]]:
     """The scores that compare models whatever they were trained with, as (sum, weight):
     cross entropy in nats, accuracy, and both of the pieces' counts.

@@ -1,15 +1,15 @@
 """`--mode=predict` with a fine-tuned model: rows in, answers out."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array
 
 from bert_jax.data.rows import ANSWERED, Feature, padded_length
 from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
 from bert_jax.tokenization.long_texts import LongTexts
+from bert_jax.types import Arrays
 
 MOST = 3_000_000  # characters of a text that is read in windows: a long novel
 
@@ -42,7 +42,7 @@ class TaskPredictor(Predictor):
     def _count(self, text: str) -> int:
         return len(self._task.tokenize([text])[0].ids)
 
-    def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The task's logits."""
         return self._task.outputs(params, batch)
 
@@ -53,9 +53,10 @@ class TaskPredictor(Predictor):
         table, windows = task.table(features), _windows(features)
         # Full batches only: `PredictFn` fills up the last one itself.
         groups = [indices[indices < len(table)] for indices in table.by_length(size)]
+        longest = [int(table.lengths[indices].max()) for indices in groups]
         batches = [
-            table.batch(indices, self._length(table.lengths[indices]))
-            for indices in groups
+            table.batch(indices, padded_length(most, self._max_seq_length, ANSWERED))
+            for indices, most in zip(groups, longest, strict=True)
         ]
 
         def answers(outputs: Sequence[Outputs]) -> list[dict[str, Any]]:
@@ -70,9 +71,6 @@ class TaskPredictor(Predictor):
 
         places = [[windows[index] for index in indices] for indices in groups]
         return PredictionBatches(batches, answers, places)
-
-    def _length(self, lengths: Int[np.ndarray, "rows"]) -> int:
-        return padded_length(int(lengths.max()), self._max_seq_length, ANSWERED)
 
 
 def _windows(features: Sequence[Feature]) -> list[tuple[int, int]]:

@@ -29,7 +29,7 @@ from bert_jax.tasks.fill_mask import FillMask, printed
 from bert_jax.tasks.objectives import OBJECTIVES, guesses, of_pieces
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import ApplyFn, Batch, Data, Phase, PredictFn, Shapes, Task
-from bert_jax.types import Scalars
+from bert_jax.types import Arrays, DropoutKey, Scalars
 
 EXAMPLES = 3  # held-out sentences in the report
 
@@ -82,17 +82,11 @@ class Pretraining(Task):
             )
         positions = self.model_config.max_position_embeddings
         for phase in phases.phases(config):
-            if not 5 <= phase.max_seq_length <= positions:
+            if phase.max_seq_length > positions:
                 raise UserError(
                     f"config.corpus.max_seq_length (or config.phase2.max_seq_length)="
-                    f"{phase.max_seq_length}: must be at least 5 and at most "
+                    f"{phase.max_seq_length}: must be at most "
                     f"config.model.max_position_embeddings={positions}"
-                )
-            if phase.max_predictions_per_seq < 1:
-                raise UserError(
-                    "config.masking.max_predictions_per_seq (or config.phase2."
-                    f"max_predictions_per_seq)={phase.max_predictions_per_seq}: must "
-                    "be at least 1"
                 )
 
     @functools.cached_property
@@ -198,18 +192,16 @@ class Pretraining(Task):
             )
         return schedule
 
-    def loss(
-        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Scalars:
+    def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         """See `Objective.losses`."""
         return self.objective.losses(self.objective.apply(params, batch, key), batch)
 
-    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+    def loss_weights(self, batch: Arrays) -> Scalars:
         """See `Objective.weights`."""
         return self.objective.weights(batch)
 
     def outputs(
-        self, params: Any, batch: Mapping[str, Array]
+        self, params: Any, batch: Arrays
     ) -> dict[str, dict[str, tuple[Array, Array]]]:
         """Sums and weights: `losses`, the objective's; and `scores`: those of the
         pieces, whatever is trained, and the objective's further ones."""

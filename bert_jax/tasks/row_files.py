@@ -6,7 +6,6 @@ out:  .csv and .tsv
 """
 
 import csv
-import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,19 +36,14 @@ def reader(source: str, wanted: Wanted = ANY) -> Iterator[tuple[str, str]] | Non
             (where, json.dumps(fields, default=str))
             for where, fields in read_rows(source, wanted)
         )
-    if name.endswith(".jsonl") and name != source:
-        return (
-            (f"{source}:{number}", line)
-            for number, line in read_lines(source)
-            if line.strip()
-        )
-    if name.endswith(".txt"):
-        return (
-            (f"{source}:{number}", json.dumps({"text": line}))
-            for number, line in read_lines(source)
-            if line.strip()
-        )
-    return None
+    is_text = name.endswith(".txt")
+    if not is_text and (name == source or not name.endswith(".jsonl")):
+        return None
+    return (
+        (f"{source}:{number}", json.dumps({"text": line}) if is_text else line)
+        for number, line in read_lines(source)
+        if line.strip()
+    )
 
 
 def writer(target: str, file: Any) -> Callable[[Row], None]:
@@ -69,9 +63,14 @@ def writer(target: str, file: Any) -> Callable[[Row], None]:
             f"--output={target}: only .jsonl, .csv and .tsv are written, not compressed"
         )
     if not target.endswith((".csv", ".tsv")):
-        return lambda row: _put(file, json.dumps(row, ensure_ascii=False))
+        return lambda row: file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def tabs(fields: Sequence[str]) -> None:
+        cells = (" ".join(re.split("[\t\r\n]", field)) for field in fields)
+        file.write("\t".join(cells) + "\n")
+
     table = csv.writer(file, lineterminator="\n")
-    put = table.writerow if target.endswith(".csv") else functools.partial(_tabs, file)
+    put = table.writerow if target.endswith(".csv") else tabs
     columns: list[str] = []
 
     def write(row: Row) -> None:
@@ -88,10 +87,6 @@ def writer(target: str, file: Any) -> Callable[[Row], None]:
         put([flat[name] for name in columns])
 
     return write
-
-
-def _tabs(file: Any, fields: Sequence[str]) -> None:
-    _put(file, "\t".join(" ".join(re.split("[\t\r\n]", field)) for field in fields))
 
 
 def answered(row: Row, answer: Row) -> dict[str, Any]:
@@ -111,10 +106,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: rounded(each) for name, each in value.items()}
     return value
-
-
-def _put(file: Any, line: str) -> None:
-    file.write(f"{line}\n")
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, str]:

@@ -4,11 +4,11 @@ Losses and weights are computed as if each text had a row, so that a task define
 once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+from jaxtyping import Array
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -20,7 +20,7 @@ from bert_jax.models.architectures import HEADS
 from bert_jax.models.encoder import Packed
 from bert_jax.tasks.finetuning import Answer, Example, Finetuning
 from bert_jax.tasks.task import Phase
-from bert_jax.types import Scalars
+from bert_jax.types import Arrays, DropoutKey, Scalars
 
 
 class SharedRows(Finetuning[Example, Answer]):
@@ -49,10 +49,7 @@ class SharedRows(Finetuning[Example, Answer]):
         return float(self.texts_per_row), float(batch["input_mask"].mean())
 
     def logits(
-        self,
-        params: Any,
-        batch: Mapping[str, Array],
-        key: Key[Array, ""] | None = None,
+        self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
         """The head's logits, float32, [texts, labels]."""
         packed = Packed.of(batch)
@@ -65,14 +62,12 @@ class SharedRows(Finetuning[Example, Answer]):
         assert isinstance(logits, Array)
         return {"logits": logits.reshape(-1, logits.shape[-1])}
 
-    def loss(
-        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Scalars:
+    def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         texts = rows.by_text(batch)
         losses = self.losses(self.logits(params, batch, key), texts)
         return {self.loss_name: jnp.sum(self.weights(texts) * losses)}
 
-    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+    def loss_weights(self, batch: Arrays) -> Scalars:
         return super().loss_weights(rows.by_text(batch))
 
     def _texts_per_row(self) -> int:

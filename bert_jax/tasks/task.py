@@ -17,10 +17,10 @@ from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.results import Results
-from bert_jax.types import Scalars
+from bert_jax.types import Arrays, DropoutKey, Scalars
 
 Outputs = dict[str, Any]
-ApplyFn = Callable[[Any, Mapping[str, Array]], dict[str, Array]]
+ApplyFn = Callable[[Any, Arrays], dict[str, Array]]
 PredictFn = Callable[[Batch], Outputs]
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -62,7 +62,7 @@ class Predictor(abc.ABC):
         """Parses a row of the input; raises ValueError saying what is wrong."""
 
     @abc.abstractmethod
-    def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The computation on the device."""
 
     @abc.abstractmethod
@@ -156,13 +156,11 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
-    def loss(
-        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Scalars:
+    def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         """The named losses of a batch, summed over its rows; `key` is for dropout."""
 
     @abc.abstractmethod
-    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+    def loss_weights(self, batch: Arrays) -> Scalars:
         """The divisor of each named loss, computed from the batch alone."""
 
     @abc.abstractmethod
@@ -172,7 +170,7 @@ class Task(abc.ABC):
         """The batches of a split after `step` steps, each record once."""
 
     @abc.abstractmethod
-    def outputs(self, params: Any, batch: Mapping[str, Array]) -> Any:
+    def outputs(self, params: Any, batch: Arrays) -> Any:
         """Evaluation's computation on the device for a batch."""
 
     @abc.abstractmethod
@@ -218,18 +216,14 @@ class Task(abc.ABC):
         """
         return params
 
-    def init_carry(self) -> Mapping[str, Array] | tuple[()]:
+    def init_carry(self) -> Arrays | tuple[()]:
         """What a step hands to the next one besides parameters, before the first step:
         arrays [batch, ...]; by default nothing."""
         return ()
 
     def carried_loss(
-        self,
-        params: Any,
-        batch: Mapping[str, Array],
-        key: Key[Array, ""] | None,
-        carry: Mapping[str, Array],
-    ) -> tuple[Scalars, Mapping[str, Array]]:
+        self, params: Any, batch: Arrays, key: DropoutKey, carry: Arrays
+    ) -> tuple[Scalars, Arrays]:
         """As `loss`, of a task with a carry; also gives the next one."""
         raise NotImplementedError
 

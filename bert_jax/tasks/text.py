@@ -21,6 +21,7 @@ from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.classification import Classification, TextExample
 from bert_jax.tasks.confusion import Classified
+from bert_jax.types import Arrays
 
 Target = int | float | tuple[int, ...] | None  # like TextExample.label
 _NAMED = 10  # the most labels that an error lists
@@ -79,8 +80,6 @@ class Text(Classification):
         source = task.get(f"{split}_file", "")
         if not source:
             return None
-        if not task.label_separator:
-            raise UserError('config.task.label_separator="": it must not be empty')
         labelled = split != "test"
         return texts.read_texts(source, self._columns, self.kind, labelled=labelled)
 
@@ -145,7 +144,7 @@ class Text(Classification):
             for index, text in enumerate(records)
         ]
 
-    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch"]:
+    def weights(self, batch: Arrays) -> Float[Array, "batch"]:
         """1 for each row; with `task.class_weights=balanced` its class's weight."""
         weights = super().weights(batch)
         if not self._balanced:
@@ -244,10 +243,6 @@ class Imdb(Text):
             raise UserError(
                 "config.task.data_dir is empty: name IMDb's folder, with train/ and "
                 "test/, hf:stanfordnlp/imdb or tfds:imdb_reviews"
-            )
-        if not 0 <= task.dev_fraction < 1:
-            raise UserError(
-                f"config.task.dev_fraction={task.dev_fraction}: at least 0, less than 1"
             )
         if split in ("train", "dev"):
             whole = self._whole("train")

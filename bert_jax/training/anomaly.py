@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
+from bert_jax.types import Arrays
 
 DECAY = 0.99  # of the running means: they cover about the last hundred good steps
 KNOWN_AFTER = 100  # good steps; before that, no finite value counts as a spike
@@ -129,7 +130,7 @@ class Anomalies:
     def __init__(
         self,
         action: str,
-        floats: Callable[[Mapping[str, Array]], list[dict[str, float]]],
+        floats: Callable[[Arrays], list[dict[str, float]]],
         write: Callable[[int, Sequence[Mapping[str, int | float]]], None],
         note: Callable[[str], None],
     ):

@@ -18,7 +18,7 @@ from bert_jax.training import frozen, memory, sharding, state_shardings, step
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.seeds import Seeds
 from bert_jax.training.step import TrainState
-from bert_jax.types import DeviceBatch
+from bert_jax.types import Arrays
 
 
 class Program:
@@ -125,7 +125,7 @@ class CompiledStep:
         self._widest = 0  # positions
 
     def for_batch(
-        self, state: TrainState, batch: DeviceBatch, micro_batches: int
+        self, state: TrainState, batch: Arrays, micro_batches: int
     ) -> jax.stages.Compiled:
         """The step for a batch of these shapes, as `Program.trace` gives it.
 

@@ -26,22 +26,13 @@ def mask(params: Any, prefixes: Collection[str]) -> PyTree[bool]:
     return jax.tree_util.tree_map_with_path(is_frozen, params)
 
 
-def without_gradients(params: Any, prefixes: Collection[str]) -> Any:
-    """The parameters, without gradients of the frozen ones."""
-    if not prefixes:
-        return params
-    return jax.tree.map(
-        lambda is_frozen, x: jax.lax.stop_gradient(x) if is_frozen else x,
-        mask(params, prefixes),
-        params,
-    )
-
-
 def loss_of_the_rest(loss: Callable, prefixes: Collection[str]) -> Callable:
     """A loss function whose gradient is 0 for the frozen parameters."""
 
     def frozen_loss(params: Any, *rest: Any) -> Any:
-        return loss(without_gradients(params, prefixes), *rest)
+        stop, frozen = jax.lax.stop_gradient, mask(params, prefixes)
+        kept = jax.tree.map(lambda no, x: stop(x) if no else x, frozen, params)
+        return loss(kept, *rest)
 
     return frozen_loss if prefixes else loss
 

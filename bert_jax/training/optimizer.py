@@ -66,15 +66,10 @@ def polynomial(config: ConfigDict) -> optax.Schedule:
       A function from the step (number of updates before this one) to the rate, float32.
 
     Raises:
-      UserError: a negative rate, a warm-up given twice or longer than the schedule.
+      UserError: a warm-up given twice or longer than the schedule.
     """
-    peak, power = (
-        rates.number(config, "learning_rate"),
-        rates.number(config, "decay_power"),
-    )
+    peak, power = config.optimizer.learning_rate, config.optimizer.decay_power
     num_steps, second = config.train.num_steps, config.phase2
-    if num_steps < 1:
-        raise UserError(f"config.train.num_steps={num_steps}: at least 1 is needed")
     if not second.learning_rate:
         if second.warmup_steps:
             raise UserError(
@@ -86,10 +81,10 @@ def polynomial(config: ConfigDict) -> optax.Schedule:
         )
     change = phase2_start(config)
     last = num_steps - change
-    if not second.learning_rate > 0 or not last:
+    if not last:
         raise UserError(
-            f"config.phase2.learning_rate={second.learning_rate}: must be more than 0, "
-            f"and phase 2 has {last} steps (config.phase2.fraction={second.fraction})"
+            f"config.phase2.learning_rate={second.learning_rate}: phase 2 has no steps "
+            f"(config.phase2.fraction={second.fraction})"
         )
     if second.warmup_steps > last:
         raise UserError(
@@ -191,15 +186,10 @@ def make(
         argument serves all rates.
 
     Raises:
-      UserError: an unknown name, or a number outside its range.
+      UserError: an unknown name; see also `learning_rate_schedule`.
     """
     optimizer = config.optimizer
-    maker = OPTIMIZERS.of(optimizer.name)
-    for field in ("beta1", "beta2"):
-        rates.number(config, field, below=1.0)
-    for field in ("eps", "weight_decay"):
-        rates.number(config, field)
-    clip_norm = rates.number(config, "clip_norm")
+    maker, clip_norm = OPTIMIZERS.of(optimizer.name), optimizer.clip_norm
     schedule = learning_rate_schedule(config)
     if learning_rate is not None:
         schedule = optax.constant_schedule(learning_rate)

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Int
+from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from bert_jax.data.rows import RowIndex
@@ -15,6 +15,7 @@ from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Batch, Task
 from bert_jax.training.step import TrainState
+from bert_jax.types import Arrays
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
 from bert_jax.workdir.metrics import MetricWriter
@@ -81,7 +82,7 @@ class Seeds:
             return [tree]
         return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(self.count)]
 
-    def floats(self, metrics: Mapping[str, Array]) -> list[dict[str, float]]:
+    def floats(self, metrics: Arrays) -> list[dict[str, float]]:
         """Fetches all seeds' metrics; returns a dict per seed."""
         fetched = jax.device_get(metrics)
         return [

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Mapping
-from types import TracebackType
+from typing import Any
 
 import jax
 from jaxtyping import Array
@@ -58,13 +58,8 @@ class Session:
             self.progress.note(line)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     def _claim(self) -> None:
         """Writes config, vocabulary and data record to the folder."""

@@ -35,10 +35,6 @@ _FIELDS = {
     "embed": "hidden_size",
 }
 
-# How the optimizer's state is split: like its parameters, or also over the data axis
-# (ZeRO, stage 1; Rajbhandari et al. 2020, arXiv:1910.02054, section 5).
-OPTIMIZERS = ("as_parameters", "zero1")
-
 # Dense bfloat16 FLOP/s of a device, from the makers' data sheets, by `device_kind`.
 PEAK_FLOPS = {
     "TPU v3": 61.5e12,
@@ -67,14 +63,8 @@ def make_mesh(
 
     Raises:
       UserError: sizes that do not multiply to the number of devices, a batch that
-        does not divide over them, an unknown `optimizer`, or an attention that these
-        devices cannot compute.
+        does not divide over them, or an attention that these devices cannot compute.
     """
-    if config.mesh.optimizer not in OPTIMIZERS:
-        raise UserError(
-            f"config.mesh.optimizer={config.mesh.optimizer!r}: choose one of "
-            f"{', '.join(OPTIMIZERS)}"
-        )
     devices = jax.devices() if devices is None else devices
     attention.check(
         config.model,

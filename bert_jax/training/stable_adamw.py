@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
@@ -42,7 +42,9 @@ def stable_adamw(
         assert params is not None
         count = state.steps + 1
         # These shares of the newest gradient leave the means without bias.
-        new1, new2 = ((1 - b) / _gathered(b, count) for b in (beta1, beta2))
+        # 1 - beta^count: what a running mean of `count` ones has gathered.
+        times = count.astype(jnp.float32)
+        new1, new2 = ((1 - b) / (1 - jnp.float32(b) ** times) for b in (beta1, beta2))
         mu = jax.tree.map(lambda m, g: m + new1 * (g - m), state.mu, updates)
         nu = jax.tree.map(lambda v, g: v + new2 * (g * g - v), state.nu, updates)
         decays = mask(params)
@@ -58,11 +60,6 @@ def stable_adamw(
         return steps, _State(count, mu, nu)
 
     return optax.GradientTransformation(init, update)
-
-
-def _gathered(beta: float, count: Int[Array, ""]) -> Float[Array, ""]:
-    """1 - beta^count: what a running mean of `count` ones has gathered."""
-    return 1 - jnp.float32(beta) ** count.astype(jnp.float32)
 
 
 def warmup_stable_decay(config: ConfigDict) -> optax.Schedule:
@@ -83,17 +80,14 @@ def warmup_stable_decay(config: ConfigDict) -> optax.Schedule:
             "leave it 0"
         )
     steps = config.train.num_steps
-    if steps < 1:
-        raise UserError(f"config.train.num_steps={steps}: at least 1 is needed")
     warmup = rates.warmup_steps(config, steps)
-    share = rates.number(config, "decay_fraction")
+    share, peak = config.optimizer.decay_fraction, config.optimizer.learning_rate
     decay = int(share * steps)
     if warmup + decay > steps:
         raise UserError(
             f"config.optimizer.decay_fraction={share}: {decay} steps after {warmup} "
             f"of warm-up are more than config.train.num_steps={steps}"
         )
-    peak = rates.number(config, "learning_rate")
 
     def schedule(step: jax.typing.ArrayLike) -> jax.Array:
         step = jnp.minimum(jnp.asarray(step), steps)

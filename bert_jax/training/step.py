@@ -15,12 +15,12 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.training import anomaly
-from bert_jax.types import DeviceBatch, Params, Scalars
+from bert_jax.types import Arrays, Params, Scalars
 
 # (parameters, batch, key) -> named sums; of a state with a carry: (parameters, batch,
 # key, carry) -> named sums and the next carry (`Task.carried_loss`).
 LossFunction = Callable[..., Any]
-WeightFunction = Callable[[DeviceBatch], Scalars]
+WeightFunction = Callable[[Arrays], Scalars]
 
 
 class TrainState(NamedTuple):
@@ -63,7 +63,7 @@ def init_state(
 
 def train_step(
     state: TrainState,
-    batch: DeviceBatch,
+    batch: Arrays,
     seed: Int[Array, ""] | int,
     learning_rate: Float[Array, ""] | float,
     *,
@@ -117,7 +117,7 @@ def train_step(
 
 def _gradients(
     params: Params,
-    batch: DeviceBatch,
+    batch: Arrays,
     key: Key[Array, ""],
     loss: LossFunction,
     loss_weights: WeightFunction,
@@ -130,7 +130,7 @@ def _gradients(
         name: jnp.maximum(weight, 1e-6) for name, weight in loss_weights(batch).items()
     }
 
-    def part(params: Params, index: Int[Array, ""] | int, rows: DeviceBatch) -> tuple:
+    def part(params: Params, index: Int[Array, ""] | int, rows: Arrays) -> tuple:
         sums = loss(params, rows, jax.random.fold_in(key, index), *carried)
         sums, after = sums if carried else (sums, ())
         losses = {name: total / weights[name] for name, total in sums.items()}
@@ -143,7 +143,7 @@ def _gradients(
     return _added(functools.partial(gradient, params), parts)
 
 
-def _added(function: Callable[..., tuple], parts: DeviceBatch) -> tuple:
+def _added(function: Callable[..., tuple], parts: Arrays) -> tuple:
     """The sum of `function(index, part)` over parts [parts, rows, ...]."""
 
     def add(carry: tuple, index_and_rows: tuple) -> tuple:
@@ -155,7 +155,7 @@ def _added(function: Callable[..., tuple], parts: DeviceBatch) -> tuple:
     return jax.lax.scan(add, zeros, (jnp.arange(count), parts))[0]
 
 
-def _cut(batch: DeviceBatch, parts: int) -> dict[str, Array]:
+def _cut(batch: Arrays, parts: int) -> dict[str, Array]:
     """[batch, ...] -> [parts, batch / parts, ...], each part on every device.
 
     Part i takes rows i, i + parts, ...: each device cuts the rows it already has.

@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, TypeVar
 
 import jax
@@ -115,12 +114,7 @@ class Checkpoints:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self._manager.close()  # after an error it may raise the same error again
         if not error:  # after an error, background writes may still complain later

@@ -74,9 +74,13 @@ class MetricWriter:
         self, step: int, split: str, values: Mapping[str, SupportsFloat]
     ) -> None:
         now = time.time()
-        plain = {name: _plain(value) for name, value in values.items()}
-        line = {"step": step, "split": split, "time": now}
-        line |= {name: _finite_or_text(value) for name, value in plain.items()}
+        # Python's numbers, of NumPy's and JAX's scalars too.
+        plain: dict[str, int | float] = {
+            name: int(value) if isinstance(value, numbers.Integral) else float(value)
+            for name, value in values.items()
+        }
+        line: dict[str, Any] = {"step": step, "split": split, "time": now}
+        line |= {n: x if math.isfinite(x) else str(x) for n, x in plain.items()}
         self._lines.write(json.dumps(line, allow_nan=False) + "\n")
         self._lines.flush()
         scalars = {f"{split}/{name}": value for name, value in plain.items()}
@@ -201,12 +205,3 @@ def _replace(path: Path, content: bytes) -> None:
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_bytes(content)
     os.replace(temporary, path)
-
-
-def _plain(value: SupportsFloat) -> int | float:
-    """A Python number from any scalar, NumPy's and JAX's included."""
-    return int(value) if isinstance(value, numbers.Integral) else float(value)
-
-
-def _finite_or_text(value: int | float) -> int | float | str:
-    return value if math.isfinite(value) else str(value)

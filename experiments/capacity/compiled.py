@@ -4,7 +4,6 @@ Started by `plan --compile` and `fits`, in a process for each case: the vendors'
 compilers want their variables before JAX is imported, and may end the process.
 """
 
-import argparse
 import json
 import sys
 import time
@@ -135,9 +134,8 @@ def _multiplied(program: hlo.Program) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", required=True, help="JSON")
-    case = json.loads(parser.parse_args(arguments).case)
+    case = measuring.case_of(arguments)
+    assert case, "plan and fits start it"
     try:
         print(json.dumps(measure(case)))
     except UserError as error:

@@ -10,9 +10,9 @@ chips is raised to one row for each. What --output has already is not compiled a
 All of it takes 12 minutes on two cores.
 """
 
-import argparse
 import json
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from typing import Any
 from bert_jax.runtime.terminal import table
 from experiments.capacity import compile_report, described, estimate, plan
 from experiments.capacity.devices import DEVICES
-from experiments.lib import programs, report
+from experiments.lib import ending, programs, report
+from experiments.lib.command_line import Parser
 from experiments.speed import measuring
 
 MODULE = "experiments.capacity.fits"
@@ -38,20 +39,19 @@ EFFICIENCY = 0.4
 EFFORT = "quick"
 
 
-def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+@ending.command
+def main(arguments: Sequence[str]) -> int:
+    """Gives the exit status: 1 where a case failed."""
+    if case := measuring.case_of(arguments):
+        print(json.dumps({"phases": measure(**case)}))
+        return 0
+    parser = Parser(MODULE, __doc__)
     parser.add_argument("--output", default="", help="JSON; grows with each case")
     parser.add_argument("--docs", default="", help="the page to write the table to")
     parser.add_argument("--configs", nargs="+", default=CONFIGS)
     parser.add_argument("--devices", nargs="+", default=NAMES)
     parser.add_argument("--jobs", type=int, default=2, help="compilers at a time")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.case:
-        print(json.dumps({"phases": measure(**json.loads(options.case))}))
-        return
     facts = measuring.begin(MODULE, arguments)
     path = Path(options.output)
     kept = json.loads(path.read_text())["cases"] if path.is_file() else []
@@ -69,8 +69,7 @@ def main(arguments: list[str]) -> None:
             print(table([row(case) for case in found], HEADER), flush=True)
     if options.docs:
         Path(options.docs).write_text(page(facts, kept), encoding="utf-8")
-    if any("error" in case for case in kept):
-        sys.exit(1)
+    return int(any("error" in case for case in kept))
 
 
 def one(case: dict[str, str]) -> list[dict[str, Any]]:
@@ -201,4 +200,4 @@ def page(facts: dict[str, Any], kept: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,6 @@
 """What learning_curves writes: tables, verdicts, plots, results.json."""
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -9,7 +8,7 @@ from typing import Any, TypeAlias
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
 from experiments.lib import plots, report
-from experiments.lib.verdicts import Claim, Pair, Verdict, interval, judge
+from experiments.lib.verdicts import Claim, Pair, estimate, judge, shown
 
 FINE, LTR = "fine-tuned", "left to right, fine-tuned"
 MEAN, CLS = "features, mean of pieces", "features, [CLS]"
@@ -53,13 +52,16 @@ def write(output: Path, found: Found, facts: Mapping[str, Any], draws: int) -> s
     judged = [judge(claim, scores, columns, draws) for claim in claims(counts, systems)]
     parts = [
         report.introduction(facts),
-        "Test accuracy in percent after the last epoch: mean over draws, +- half of "
+        "Test accuracy in percent after the last epoch: mean over draws, ± half of "
         "the 95% interval\n"
         + terminal.table(
-            [(name, *(_cell(scores[name, n]) for n in columns)) for name in systems],
+            [
+                (name, *(shown([*scores[name, n].values()]) for n in columns))
+                for name in systems
+            ],
             ("", *(f"{count:,}" for count in counts)),
         ),
-        *map(_verdict, judged),
+        *(verdict.text for verdict in judged),
         "By epochs: where the test loss (nats) is lowest, and the last epoch\n"
         + _epochs(found, counts, [name for name in (FINE, LTR) if name in systems]),
     ]
@@ -69,48 +71,9 @@ def write(output: Path, found: Found, facts: Mapping[str, Any], draws: int) -> s
         **facts,
         "runs": [dict(zip(("system", "examples", "draw"), key, strict=True))
                  | {"epochs": epochs} for key, epochs in found.items()],
-        "claims": [_plain(verdict) for verdict in judged],
+        "claims": [verdict.plain() for verdict in judged],
     }  # fmt: skip
     return f"{text}\n\n{report.write(output, results, text)}, *.png"
-
-
-def _cell(values: Mapping[int, float]) -> str:
-    mean, reach = _mean(list(values.values()))
-    is_known = len(values) > 1 and math.isfinite(reach)
-    return f"{mean:.1f} +- {reach:.1f}" if is_known else f"{mean:.1f}"
-
-
-def _mean(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and half of its interval; 0 where one value has none."""
-    if len(values) < 2:
-        return values[0], 0.0
-    low, high = interval(values)
-    return statistics.fmean(values), (high - low) / 2
-
-
-def _verdict(verdict: Verdict) -> str:
-    """The claim, its word, and each comparison's difference by number of examples."""
-    rows = [
-        (f"{part.pair.first} less {part.pair.second}", f"{int(part.pair.column):,}",
-         f"{part.mean:+.1f}", report.between(part.low, part.high, 1),
-         part.word + (f" ({part.why})" if part.why else ""))
-        for part in verdict.parts
-    ]  # fmt: skip
-    header = ("points", "examples", "mean", "95% interval", "")
-    said = f"{verdict.claim.text} ({verdict.claim.source}): {verdict.word}"
-    return f"{said}; {verdict.why}\n{terminal.table(rows, header)}"
-
-
-def _plain(verdict: Verdict) -> dict[str, Any]:
-    comparisons = [
-        {**part.pair._asdict(), "differences": part.differences, "verdict": part.word}
-        for part in verdict.parts
-    ]
-    return {
-        "claim": verdict.claim.text,
-        "verdict": verdict.word,
-        "comparisons": comparisons,
-    }
 
 
 def by_epoch(found: Found, system: str, count: int, name: str) -> plots.Points:
@@ -118,7 +81,7 @@ def by_epoch(found: Found, system: str, count: int, name: str) -> plots.Points:
     draws = [each for key, each in found.items() if key[:2] == (system, count)]
     points = []
     for lines in zip(*draws, strict=True):
-        points.append((lines[0]["epoch"], *_mean([line[name] for line in lines])))
+        points.append((lines[0]["epoch"], *estimate([line[name] for line in lines])))
     return points
 
 
@@ -161,7 +124,7 @@ def _draw(
     scores: Mapping[tuple[str, str], Mapping[int, float]],
 ) -> None:
     lines = {
-        name: [(n, *_mean(list(scores[name, f"{n}"].values()))) for n in counts]
+        name: [(n, *estimate([*scores[name, f"{n}"].values()])) for n in counts]
         for name in systems
     }
     panel = plots.Panel(

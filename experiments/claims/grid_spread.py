@@ -31,15 +31,7 @@ from bert_jax.tasks.glue.data import TASKS
 from bert_jax.workdir import metrics
 from experiments.claims import spread_report
 from experiments.claims.spread_report import Point
-from experiments.lib import (
-    by_size,
-    command_line,
-    ending,
-    execution,
-    progress,
-    report,
-    running,
-)
+from experiments.lib import by_size, command_line, ending, execution, report, running
 from experiments.lib.runs import Run, digest
 from experiments.paper import glue
 
@@ -50,18 +42,14 @@ def main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     texts = subsets(options)
     runs = plan(options, fields, texts)
-    execution.check(list(runs.values()))
-    if options.plan:
-        print(progress.overview(list(runs.values())))
-        return 0
-    command_line.require("matplotlib", "report", "the plots need matplotlib")
-    for folder, files in texts.values():
-        for name, text in files.items():
-            if not (folder / name).exists():
-                write_atomically(folder / name, text)
 
-    def said(errors: Mapping[Path, str]) -> str:
-        del errors  # there are none
+    def write() -> None:
+        for folder, files in texts.values():
+            for name, text in files.items():
+                if not (folder / name).exists():
+                    write_atomically(folder / name, text)
+
+    def said(_: object) -> str:
         points = list(dict.fromkeys(point for _, point in runs))
         found = {
             count: np.stack([scores(options.task, runs[count, p]) for p in points])
@@ -70,7 +58,10 @@ def main(argv: Sequence[str]) -> int:
         facts = report.facts("experiments.claims.grid_spread", argv)
         return spread_report.write(options, points, found, facts)
 
-    return execution.finish(list(runs.values()), options, said)
+    needs = ("matplotlib", "report", "the plots need matplotlib")
+    return execution.finish(
+        list(runs.values()), options, said, before=write, needs=needs
+    )
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -170,10 +161,8 @@ def plan(
 ) -> dict[tuple[int, Point], Run]:
     """The runs, by number of examples and point of the grid."""
     runs = {}
-    grid = itertools.product(
-        options.batch_sizes, options.learning_rates, options.epochs
-    )
-    points = list(grid)
+    axes = (options.batch_sizes, options.learning_rates, options.epochs)
+    points = list(itertools.product(*axes))
     for count, (folder, _) in texts.items():
         given = argparse.Namespace(**{**vars(options), "data": str(folder.parent)})
         for batch, rate, epochs in points:
@@ -196,9 +185,8 @@ def plan(
 
 def scores(task: str, run: Run) -> Float[np.ndarray, "seeds"]:
     """The task's main score of each seed on dev, in percent."""
-    folders = sorted(run.folder.glob("seed_*"), key=lambda x: int(x.name[5:]))
-    name = TASKS[task].main_score
-    return np.array([100 * metrics.read(each, "dev")[-1][name] for each in folders])
+    lines = (metrics.read(each, "dev")[-1] for each in run.seeds().values())
+    return np.array([100 * line[TASKS[task].main_score] for line in lines])
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from bert_jax.workdir import metrics
 from experiments.claims import both_losses, curves_report, frozen_vectors, review_sets
 from experiments.claims.curves_report import CLS, FINE, LTR, MEAN, Key, Series
 from experiments.claims.review_sets import Data
-from experiments.lib import command_line, ending, execution, kept, progress, report
+from experiments.lib import command_line, ending, execution, kept, report
 from experiments.lib.runs import Run, digest
 from experiments.paper.tables import SIZES
 
@@ -52,21 +52,18 @@ def main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     data = review_sets.read(options)
     runs = plan(options, fields, data)
-    execution.check(list(runs.values()))
-    if options.plan:
-        print(progress.overview(list(runs.values())))
-        return 0
-    command_line.require("matplotlib", "report", "the plots need matplotlib")
-    data.write(options)
 
-    def said(errors: Mapping[Path, str]) -> str:
-        del errors  # there are none
+    def said(_: object) -> str:
         found = {key: series(run, key[1]) for key, run in runs.items()}
         found |= frozen(options, fields, data)
         facts = report.facts("experiments.claims.learning_curves", argv)
         return curves_report.write(options.output, found, facts, options.draws)
 
-    return execution.finish(list(runs.values()), options, said)
+    return execution.finish(
+        *(list(runs.values()), options, said),
+        before=lambda: data.write(options),
+        needs=("matplotlib", "report", "the plots need matplotlib"),
+    )
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -137,7 +134,7 @@ def series(run: Run, count: int) -> Series:
     again = f"delete {run.folder}, and the same command trains it again"
     batch = kept.read(path, kind, again)["train"]["batch_size"]
     found: dict[int, dict[str, list[float]]] = {}
-    for folder in sorted(run.folder.glob("seed_*")) or [run.folder]:
+    for folder in run.seeds().values():
         for split, name in (("dev", "test"), ("dev_train", "train")):
             for line in metrics.read(folder, split):
                 if not {"accuracy", "cross_entropy"} <= line.keys():

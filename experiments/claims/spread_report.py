@@ -11,7 +11,7 @@ from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.tasks.glue.data import TASKS
 from experiments.lib import plots, report
-from experiments.lib.verdicts import Claim, Pair, Verdict, interval, judge
+from experiments.lib.verdicts import Claim, Pair, Verdict, estimate, interval, judge
 
 _LARGE = 100_000  # "100k+ labeled training examples"
 _TEXT = "Large data sets are far less sensitive to the choice of hyper-parameters"
@@ -91,7 +91,9 @@ def write(
         ]
     )
     lines: dict[str, plots.Points] = {
-        "over the grid": [(n, *_mean(s.deviations)) for n, s in spreads.items()],
+        "over the grid": [
+            (n, *estimate(s.deviations.tolist())) for n, s in spreads.items()
+        ],
         "over the grid, without the seeds' chance": [
             (n, _root(s.variance), 0.0) for n, s in spreads.items()
         ],
@@ -153,8 +155,8 @@ def _table(
     task, rows = TASKS[options.task], []
     for count, found in spreads.items():
         cells = (
-            f"{m:.2f} +- {r:.2f}" if np.isfinite(r) else f"{m:.2f}"
-            for m, r in map(_mean, found[1:3])
+            f"{m:.2f} ± {r:.2f}" if np.isfinite(r) else f"{m:.2f}"
+            for m, r in (estimate(each.tolist()) for each in found[1:3])
         )
         low, high = interval(found.parts.tolist())
         own = f"{_root(found.variance):.2f}"
@@ -175,7 +177,7 @@ def _table(
     return (
         f"{task.title}, dev {task.main_score} in percent: its spread over the grid\n"
         f"{terminal.table(rows, header)}\n"
-        "max - min, deviation: of each seed over the grid, mean +- half of the 95% "
+        "max - min, deviation: of each seed over the grid, mean ± half of the 95% "
         "interval\nwithout chance: the grid's own deviation and its 95% interval\n"
         f"of seeds: their deviation at batch {batch}, rate {rate:g}, {epochs:g} epochs"
     )
@@ -183,8 +185,3 @@ def _table(
 
 def _root(value: float) -> float:
     return float(np.sqrt(np.maximum(0.0, value)))  # nan stays what it is
-
-
-def _mean(values: np.ndarray) -> tuple[float, float]:
-    low, high = interval(values.tolist())
-    return float(values.mean()), (high - low) / 2

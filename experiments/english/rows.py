@@ -1,10 +1,8 @@
 """The tables of experiments.english.table: scores, gains, published figures."""
 
-import statistics
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from experiments.lib.verdicts import interval
+from experiments.lib.verdicts import shown
 from experiments.paper.systems import Column
 
 COLUMNS = {
@@ -30,57 +28,40 @@ PUBLISHED: Mapping[str, Mapping[str, float]] = {
 }
 OTHERS = ("tiny", "mini", "small", "BabyLM")
 TRAINED, RANDOM = "pre-trained", "random values"
-NOTE = """on dev, in percent: mean +- half of the 95% interval over {seeds} seeds
+# Of a system and a task, in points, by seed.
+Scores = Mapping[tuple[str, str], Mapping[int, float]]
+NOTE = """on dev, in percent: mean ± half of the 95% interval over {seeds} seeds
 (Student's t); the interval of the gain is of the differences seed by seed
 * published: BERT-tiny, mini, small (4 layers of 512; google-research/bert) on test,
   BabyLM's RoBERTa of 10 M words on its part of dev; -: no figure at hand"""
 
 
-class Score(NamedTuple):
-    """A system's scores on a task, in points, by seed."""
-
-    seeds: Mapping[int, float]
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.seeds.values())
-
-    def __str__(self) -> str:
-        return _shown(list(self.seeds.values())) if self.seeds else "-"
-
-
 def compared(
-    found: Mapping[tuple[str, str], Score],
-    names: Sequence[str],
-    floors: Mapping[str, float | None],
+    found: Scores, names: Sequence[str], floors: Mapping[str, float | None]
 ) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """The rows and the header of the table."""
     lines = []
     for task in names:
         column, floor = COLUMNS[task], floors[task]
         trained, random = found[TRAINED, task], found[RANDOM, task]
-        both = sorted(trained.seeds.keys() & random.seeds.keys())
-        gain = _shown([trained.seeds[n] - random.seeds[n] for n in both])
+        both = sorted(trained.keys() & random.keys())
+        gain = shown([trained[n] - random[n] for n in both])
         published = PUBLISHED.get(task, {})
         others = (f"{published[o]:.1f}" if o in published else "-" for o in OTHERS)
         majority = "-" if floor is None else f"{floor:.1f}"
-        lines.append((column.title, majority, str(random), str(trained), gain, *others))
+        scores = (shown([*system.values()]) for system in (random, trained))
+        lines.append((column.title, majority, *scores, gain, *others))
     header = ("task", "majority", RANDOM, TRAINED, "gain", *(f"{o}*" for o in OTHERS))
     return lines, header
 
 
 def curve(
-    found: Mapping[tuple[str, str], Score], names: Sequence[str]
+    found: Scores, names: Sequence[str]
 ) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """By pre-training step."""
     steps = list(dict.fromkeys(system for system, _ in found))
-    lines = [(step, *(str(found[step, task]) for task in names)) for step in steps]
+    lines = [
+        (step, *(shown([*found[step, task].values()]) for task in names))
+        for step in steps
+    ]
     return lines, ("pre-training", *(COLUMNS[task].title for task in names))
-
-
-def _shown(values: Sequence[float]) -> str:
-    if not values:
-        return "-"
-    low, high = interval(values)
-    reach = f" +- {(high - low) / 2:.1f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.1f}{reach}"

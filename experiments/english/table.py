@@ -25,12 +25,11 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage, terminal, untrusted
 from bert_jax.workdir import metrics
 from experiments.english import rows
-from experiments.english.rows import COLUMNS, NOTE, RANDOM, TRAINED, Score
-from experiments.lib import command_line, ending, execution, progress, report
+from experiments.english.rows import COLUMNS, NOTE, RANDOM, TRAINED
+from experiments.lib import command_line, ending, execution, report
 from experiments.lib.running import ROOT
 from experiments.lib.runs import Run, digest
-from experiments.paper import tasks
-from experiments.paper.recorded import read_json
+from experiments.paper import recorded, tasks
 from experiments.paper.sizes import SIZES
 from experiments.paper.systems import Column
 
@@ -44,13 +43,10 @@ _SET = (
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     options, fields = parse(argv)
-    found, missing = data(options)
+    found, missing = tasks.find_all(options.tasks, options.data, "")
     runs = plan(options, fields, found)
     for name, why in missing.items():
         print(f"left out: {name}: {why}", flush=True)
-    if options.plan:
-        print(progress.overview(list(runs.values())))
-        return 0
     return execution.finish(
         list(runs.values()),
         options,
@@ -84,29 +80,6 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     options.tasks = names or list(COLUMNS)
     command_line.require_bert(options.init_from, "the table is")
     return options, fields
-
-
-def data(
-    options: argparse.Namespace,
-) -> tuple[dict[str, tasks.Found], dict[str, str]]:
-    """The data of each task, and why the others are left out.
-
-    Raises:
-      UserError: a folder is missing, or no task has data.
-    """
-    folders = [folder for folder in options.data.split(",") if folder]
-    tasks.require(folders)
-    found, missing = {}, {}
-    for name in options.tasks:
-        own = tasks.find(name, folders)
-        if isinstance(own, tasks.Found):
-            found[name] = own
-        else:
-            missing[name] = own
-    if not found:
-        why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-        raise UserError(f"--data={options.data}: no task has data ({why})")
-    return found, missing
 
 
 def systems(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
@@ -164,7 +137,6 @@ def plan(
                 f"--config.train.seeds={options.seeds}",
                 *fields,
             )
-            configuration.load(spec, given)
             place = f"{task}-{digest(Path(spec).name, *given, *states[system])}"
             folder = options.output / system.replace(" ", "-") / place
             arguments_of = (f"--config={spec}", *given)
@@ -174,16 +146,14 @@ def plan(
     return runs
 
 
-def scores(run: Run, column: Column) -> Score:
+def scores(run: Run, column: Column) -> dict[int, float]:
     """A run's last scores on dev; none before its end."""
-    found: dict[int, float] = {}
     if not run.is_done:
-        return Score(found)
-    for folder in sorted(run.folder.glob("seed_*")) or [run.folder]:
-        lines = metrics.read(folder, column.split)
-        number = int(folder.name.removeprefix("seed_")) if folder != run.folder else 0
-        found[number] = column.scale * lines[-1][column.score]
-    return Score(found)
+        return {}
+    return {
+        seed: column.scale * metrics.read(folder, column.split)[-1][column.score]
+        for seed, folder in run.seeds().items()
+    }
 
 
 def written(
@@ -197,7 +167,10 @@ def written(
     if options.steps:
         table = terminal.table(*rows.curve(found, names))
     else:
-        floors = {task: _baseline(runs[TRAINED, task]) for task in names}
+        floors = {
+            task: recorded.baseline_of(runs[TRAINED, task], COLUMNS[task])
+            for task in names
+        }
         table = terminal.table(*rows.compared(found, names, floors))
     facts = report.facts("experiments.english.table", argv)
     about = "\n".join(f"{name}: {said}" for name, said in facts.items())
@@ -205,17 +178,9 @@ def written(
     text = "\n\n".join([table, note, about])
     results: dict[str, dict[str, dict[int, float]]] = {}
     for (system, task), score in found.items():
-        results.setdefault(task, {})[system] = dict(score.seeds)
+        results.setdefault(task, {})[system] = score
     contents = {"facts": facts, "scores": results}
     return f"{text}\n\n{report.write(options.output, contents, text)}"
-
-
-def _baseline(run: Run) -> float | None:
-    """The majority class's score, as the run has printed it, in points."""
-    column = COLUMNS[run.kind]
-    said = read_json(run.result).get("baseline", {}) if run.is_done else {}
-    value = said.get(column.split, {}).get(column.score)
-    return None if value is None else column.scale * value
 
 
 def _steps(options: argparse.Namespace) -> list[int]:

@@ -6,7 +6,6 @@ probe's accuracy above its control's (selectivity) is what the vectors offer bey
 that.
 """
 
-import statistics
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from jaxtyping import Float
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from experiments.lib.plots import Panel
-from experiments.lib.verdicts import interval
+from experiments.lib.verdicts import estimate, shown
 
 # scikit-learn's default strength of the L2 penalty: the same for all layers, not tuned.
 SETTINGS = {"C": 1.0, "max_iter": 1000}
@@ -163,8 +162,10 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _spread(values: list[float]) -> dict[str, Any]:
-    mean = statistics.fmean(values)
-    return {"mean": mean, "reach": interval(values)[1] - mean, "parts": values}
+    return {
+        **dict(zip(("mean", "reach"), estimate(values), strict=True)),
+        "parts": values,
+    }
 
 
 def table(title: str, found: Mapping[str, Any]) -> str:
@@ -172,11 +173,11 @@ def table(title: str, found: Mapping[str, Any]) -> str:
     names = [name for name in ("accuracy", "control", "selectivity", "gain")
              if name in found["layers"][0]]  # fmt: skip
     rows = [
-        (f"layer {index}", *(_shown(layer[name]) for name in names))
+        (f"layer {index}", *(_percent(layer[name]) for name in names))
         for index, layer in enumerate(found["layers"])
     ]
     blank = [""] * (len(names) - 1)
-    rows += [(name, _shown(x), *blank) for name, x in found["baselines"].items()]
+    rows += [(name, _percent(x), *blank) for name, x in found["baselines"].items()]
     train, dev = found["vectors"]
     text = f"{title}: {train:,} for training, {dev:,} in dev\n\n"
     text += terminal.table(rows, ("vectors", *names))
@@ -186,14 +187,14 @@ def table(title: str, found: Mapping[str, Any]) -> str:
     return text
 
 
-def _shown(value: Mapping[str, float]) -> str:
-    return f"{100 * value['mean']:.1f} +- {100 * value['reach']:.1f}"
+def _percent(score: Mapping[str, Any]) -> str:
+    return shown([100 * part for part in score["parts"]])
 
 
 def note(parts: int) -> str:
     """What the tables' numbers are."""
     return (
-        f"percent of dev, mean +- 95% interval over {parts} parts that share no "
+        f"percent of dev, mean ± 95% interval over {parts} parts that share no "
         "sentence\ncontrol: a random tag for each word; selectivity: accuracy less "
         "control\ngain: over layer 0, the embeddings, part by part"
     )

@@ -34,16 +34,21 @@ def command(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], i
     return run
 
 
-def printed(compute: Callable[[Sequence[str]], str]) -> Callable[[Sequence[str]], int]:
+def compute() -> None:
+    """To be called by a command that computes in its own process."""
+    from bert_jax.runtime import compilation_cache  # brings JAX, half a second
+
+    absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
+    compilation_cache.keep()
+
+
+def printed(text: Callable[[Sequence[str]], str]) -> Callable[[Sequence[str]], int]:
     """As `command`, of a script that computes here and whose result is a text."""
 
-    @functools.wraps(compute)
+    @functools.wraps(text)
     def run(argv: Sequence[str]) -> int:
-        from bert_jax.runtime import compilation_cache  # brings JAX, half a second
-
-        absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
-        compilation_cache.keep()
-        print(compute(argv))
+        compute()
+        print(text(argv))
         return 0
 
     return command(run)

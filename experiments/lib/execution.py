@@ -14,7 +14,7 @@ from typing import Any, Self
 from bert_jax.errors import UserError, printable
 from bert_jax.runtime import temporary, terminal
 from bert_jax.runtime.storage import make_folder, write_atomically
-from experiments.lib import progress, running
+from experiments.lib import command_line, progress, running
 from experiments.lib.runs import Run
 from experiments.paper import budget
 
@@ -53,32 +53,39 @@ def alone(output: Path) -> Iterator[int]:
         os.close(file)
 
 
-def check(runs: Sequence[Run]) -> None:
-    """Raises UserError for the first run whose config is wrong; none has begun."""
-    for run in runs:
-        if not run.program:
-            running.check(run.arguments, has_steps=not run.words)
-
-
 def finish(
     runs: Sequence[Run],
     options: Any,
     report: Callable[[Mapping[Path, str]], str],
     *,
+    before: Callable[[], object] = lambda: None,
+    needs: tuple[str, str, str] | None = None,
     partial: bool = False,
 ) -> int:
     """Runs what is not done, then prints the report; gives the exit status.
 
     Args:
-      options: `output`, the folder of everything, and `verbose`: what the runs print.
+      options: see `command_line.Parser.add_run_options`.
       report: gets the error of each run that failed, by folder; returns what to print.
+      before: makes what the runs read, once the folder is held.
+      needs: what the report needs, see `command_line.require`.
       partial: reports even if runs failed or a signal stopped them.
 
     Raises:
-      UserError: another start is at work in the folder.
+      UserError: a run's config is wrong, and none has begun; another start is at work
+        in the folder.
     """
+    for run in runs:
+        if not run.program:
+            running.check(run.arguments, has_steps=not run.words)
+    if options.plan:
+        print(progress.overview(runs))
+        return 0
+    if needs:
+        command_line.require(*needs)
     errors: dict[Path, str] = {}
     with alone(options.output) as lock:
+        before()
         status = run_all(runs, errors, lock, verbose=options.verbose)
         if partial or not (status or errors):
             print(report(errors))

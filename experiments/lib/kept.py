@@ -1,15 +1,11 @@
 """JSON files that a command has kept, checked when it or another reads them again."""
 
 import math
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
-import numpy as np
-
-from bert_jax.errors import UserError, first_line
+from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 
 # What a value must be: a type (float: any number), [kind] or {str: kind} of any length,
@@ -33,24 +29,6 @@ def check(found: Any, kind: Kind, path: Path, hint: str = _HINT) -> Any:
     if fault := _fault(found, kind):
         raise UserError(f"{path}: damaged: {fault}; {hint}")
     return found
-
-
-def arrays(path: Path, shapes: Sequence[tuple[int, ...]]) -> tuple[str, list[Any]]:
-    """The text `about` and the unnamed arrays of a file of np.savez.
-
-    Raises:
-      UserError: the file is damaged, or the arrays have other shapes.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as saved:
-            about = str(saved["about"])
-            found = [saved[f"arr_{i}"] for i in range(len(shapes))]
-    except (ValueError, KeyError, EOFError, OSError, BadZipFile, zlib.error) as error:
-        reason = first_line(error)
-        raise UserError(f"{path}: damaged ({reason}); {_HINT}") from error
-    if [array.shape for array in found] != list(shapes):
-        raise UserError(f"{path}: damaged: its arrays have other shapes; {_HINT}")
-    return about, found
 
 
 def _fault(value: Any, kind: Kind, where: str = "") -> str:

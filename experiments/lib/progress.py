@@ -89,8 +89,8 @@ def _rest(left: Sequence[State]) -> str:
 def outcome(run: Run, runs: Sequence[Run]) -> str:
     """Of a run that has ended: its main score on dev, the mean over its seeds; how long
     it took, and what is left."""
-    folders = sorted(run.folder.glob("seed_*")) or [run.folder]
-    ends = [lines[-1] for each in folders if (lines := metrics.read(each, "dev"))]
+    logs = [metrics.read(folder, "dev") for folder in run.seeds().values()]
+    ends = [lines[-1] for lines in logs if lines]
     names = scores_of(ends[0]) if ends else []
     said = []
     if names:
@@ -113,7 +113,7 @@ def scores_of(line: Mapping[str, Any]) -> list[str]:
 def main_score(names: Sequence[str], task: str) -> str:
     """The score, of those that a run has, by which it is compared."""
     # A pre-training's `loss` is whatever it trains; its cross entropy says more.
-    first = "f1" if task in ("ner", "squad") else "masked_lm_loss"
+    first = "f1" if task in ("ner", "vectors_ner", "squad") else "masked_lm_loss"
     return first if first in names else names[0]
 
 

@@ -47,6 +47,11 @@ class Run(NamedTuple):
     def is_done(self) -> bool:
         return self.result.exists()
 
+    def seeds(self) -> dict[int, Path]:
+        """The work directory of each seed; of a run of one its own, as seed 0."""
+        folders = sorted(self.folder.glob("seed_*"), key=lambda x: int(x.name[5:]))
+        return {int(x.name[5:]): x for x in folders} or {0: self.folder}
+
     def beside(self, end: str) -> Path:
         return self.folder.with_name(self.folder.name + end)
 

@@ -3,7 +3,6 @@
 Python would import such a module, print nothing and end with 0.
 """
 
-import ast
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,28 +45,11 @@ def commands() -> list[str]:
 
 
 def nearest(name: str, known: Sequence[str]) -> list[str]:
-    """The commands around a module or in it; else those that import it, or import what
-    does, and so on; else those beside it."""
+    """The commands around a module or in it; else those beside it; else all."""
     around = [c for c in known if _inside(name, c) or _inside(c, name)]
-    if around:
-        return around
-    imported = {each: _imports(path) for each, path in modules().items()}
-    seen = {name}
-    while new := {each for each, own in imported.items() if own & seen} - seen:
-        if found := sorted(new.intersection(known)):
-            return found
-        seen |= new
-    return [each for each in known if _inside(each, name.rpartition(".")[0])]
+    beside = [c for c in known if _inside(c, name.rpartition(".")[0])]
+    return around or beside or list(known)
 
 
 def _inside(name: str, folder: str) -> bool:
     return name.startswith(f"{folder}.")
-
-
-def _imports(path: Path) -> set[str]:
-    """What a file imports by `from`, wherever that stands."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{a.name}" for a in node.names)}
-    return found - {HERE.name}  # which all import from

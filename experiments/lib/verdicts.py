@@ -21,7 +21,7 @@ seeds than were asked for: those that failed, or are still to run, may be the ot
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scipy import stats
 
@@ -72,12 +72,57 @@ class Part(NamedTuple):
     word: str
     why: str
 
+    @property
+    def line(self) -> str:
+        """The comparison in words."""
+        said = f"{self.pair.column}: {self.pair.first} less {self.pair.second}"
+        if not self.differences:
+            return f"{said}: {self.why}"
+        said += f" {self.mean:+.2f}"
+        if math.isfinite(self.low):
+            said += f" [{self.low:+.2f}, {self.high:+.2f}]"
+        return f"{said}: {self.word}" + (f" ({self.why})" if self.why else "")
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it; null where a value is not finite."""
+        fields = {
+            **self.pair._asdict(),
+            "differences": [*map(number, self.differences)],
+        }
+        fields |= {
+            name: number(getattr(self, name)) for name in ("mean", "low", "high")
+        }
+        return {**fields, "verdict": self.word, "why": self.why}
+
 
 class Verdict(NamedTuple):
     claim: Claim
     word: str
     why: str
     parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """The claim, what it is by these scores, and each comparison in a line."""
+        lines = (self.why, *(part.line for part in self.parts))
+        head = f"{self.word.upper()}: {self.claim.text} ({self.claim.source})"
+        return "\n  ".join((head, *lines))
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "claim": self.claim.text,
+            "source": self.claim.source,
+            "margin": self.claim.margin,
+            "verdict": self.word,
+            "why": self.why,
+            "comparisons": [part.plain() for part in self.parts],
+        }
+
+
+def number(value: float) -> float | None:
+    """As JSON has it: None where it is not finite."""
+    return value if math.isfinite(value) else None
 
 
 def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
@@ -89,6 +134,19 @@ def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, floa
     reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
     mean = statistics.fmean(values)
     return mean - reach, mean + reach
+
+
+def estimate(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and half of its 95% interval: infinite where that has no bounds."""
+    low, high = interval(values)
+    return statistics.fmean(values) if values else math.nan, (high - low) / 2
+
+
+def shown(values: Sequence[float]) -> str:
+    """Both as text; only the mean, where the interval has no bounds."""
+    mean, reach = estimate(values)
+    said = f"{mean:.1f}" if values else "-"
+    return f"{said} ± {reach:.1f}" if math.isfinite(reach) else said
 
 
 def judge(claim: Claim, scores: Scores, columns: Sequence[str], seeds: int) -> Verdict:

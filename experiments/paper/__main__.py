@@ -15,7 +15,7 @@ more.
 import sys
 from collections.abc import Sequence
 
-from experiments.lib import command_line, ending, execution, progress, report
+from experiments.lib import command_line, ending, execution, report
 from experiments.paper import results, runs, text
 from experiments.paper.options import Options, parse
 
@@ -25,19 +25,14 @@ def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     options = parse(argv, __doc__)
     planned = runs.plan(options)
-    execution.check(planned)
     for name, why in options.missing.items():
         print(f"left out: {name}: {why}", flush=True)
-    if options.plan:
-        print(progress.overview(planned))
-        return 0
-    command_line.require("matplotlib", "report", "the report's plots need matplotlib")
-    if runs.VECTORS in (run.program for run in planned):
+    if runs.VECTORS in (run.program for run in planned) and not options.plan:
         command_line.require("gensim", "senses", "word vectors need gensim")
-
     return execution.finish(
         *(planned, options),
         lambda errors: _write(options, results.collect(options, planned, errors)),
+        needs=("matplotlib", "report", "the report's plots need matplotlib"),
         partial=True,
     )
 

@@ -32,15 +32,6 @@ TELL_SECONDS = 15.0  # between two lines about it
 _ABOUT = {"batches": int, "seconds": float}  # of the note beside a file
 
 
-class Vectors(NamedTuple):
-    """A split's vectors."""
-
-    array: Float[np.ndarray, "states words hidden"]  # 0: the embeddings' output
-    fingerprint: str
-    seconds: float  # that computing them took
-    kept: bool  # they were there already
-
-
 class Reading(NamedTuple):
     """What BERT reads of a split, and which positions are the words' first pieces."""
 
@@ -63,15 +54,20 @@ class Reading(NamedTuple):
         begins = np.concatenate([[0], ends[:-1]])
         return cls(Rows(features, fill), firsts, begins, int(ends[-1]), limit)
 
-    def fingerprint(self, weights: str, batch_size: int) -> str:
-        """A hash of the weights and of all that decides the vectors, to the bit."""
+    def path(self, folder: Path, split: str, weights: str, batch_size: int) -> Path:
+        """The file of the vectors, by a hash of the weights and of all that decides
+        them, to the bit.
+
+        Args:
+          weights: see `weights_digest`.
+        """
         digest = hashlib.sha256(f"1 {weights} {batch_size} {self.limit}".encode())
         for index, places in enumerate(self.firsts):
             size = int(self.rows.lengths[index])
             row = self.rows.batch(np.array([index]), size)
             for part in (row["input_ids"], row["segment_ids"], places):
                 digest.update(np.asarray(part, np.int64).tobytes() + b"|")
-        return digest.hexdigest()[:16]
+        return folder / f"{split}-{digest.hexdigest()[:16]}.npy"
 
 
 def weights_digest(bert: Bert) -> str:
@@ -84,10 +80,8 @@ def weights_digest(bert: Bert) -> str:
     return digest.hexdigest()
 
 
-def vectors(
-    bert: Bert, split: str, reading: Reading, folder: Path, batch_size: int
-) -> Vectors:
-    """A split's vectors: those in `folder`, or else computed and kept there.
+def keep(bert: Bert, split: str, reading: Reading, path: Path, batch_size: int) -> None:
+    """Computes a split's vectors into `path`, unless they are there.
 
     A killed process loses at most SAVE_SECONDS. Only a batch's vectors are in memory.
 
@@ -95,35 +89,36 @@ def vectors(
       UserError: the disk has too little room.
       OSError: the folder cannot be written.
     """
-    fingerprint = reading.fingerprint(weights_digest(bert), batch_size)
-    path = folder / f"{split}-{fingerprint}.npy"
     states = bert.config.num_hidden_layers + 1
     shape = (states, reading.words, bert.config.hidden_size)
-    about = path.with_suffix(".json")
-    found = _whole(path, shape)
-    kept = found is not None
-    if found is None:
-        folder.mkdir(parents=True, exist_ok=True)
+    if _is_whole(path, shape):
+        how, end = "from the cache,", " s saved"
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.naming(path):
             _fill(bert, split, reading, path, shape, batch_size)
-        found = _whole(path, shape)
-        assert found is not None
-    seconds = read(about, _ABOUT)["seconds"] if about.exists() else 0.0
-    return Vectors(found, fingerprint, seconds, kept)
+        how, end = f"{4e-6 * np.prod(shape):,.0f} MB written in", " s"
+    terminal.say(f"vectors of {split}: {how} {seconds(path):.1f}{end}")
 
 
-def _whole(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
-    """The file's array; None if there is none of this shape."""
+def seconds(path: Path) -> float:
+    """How long it took to compute a file; 0 where nothing tells."""
+    about = path.with_suffix(".json")
+    return read(about, _ABOUT)["seconds"] if about.exists() else 0.0
+
+
+def _is_whole(path: Path, shape: tuple[int, ...]) -> bool:
+    """Whether there is such a file, of this shape."""
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
-        return None
+        return False
     except (ValueError, EOFError):  # cut off, or not NumPy's
-        found = None
-    if found is None or found.shape != shape or found.dtype != np.float32:
-        terminal.say(f"{path}: damaged; computing it again")
-        return None
-    return found
+        array = None
+    if array is not None and (array.shape, array.dtype) == (shape, np.float32):
+        return True
+    terminal.say(f"{path}: damaged; computing it again")
+    return False
 
 
 def _fill(
@@ -146,8 +141,8 @@ def _fill(
         if number < done:
             continue
         places, words, batch = _batch(reading, indices)
-        found = compute(bert.params, *batch, places)
-        array[:, words] = np.asarray(found)[:, : len(words)]
+        states = np.asarray(compute(bert.params, *batch, places))
+        array[:, words] = states[:, : len(words)]
         now = time.monotonic()
         if now - saved >= SAVE_SECONDS:
             _note(array, about, number + 1, before + now - started)

@@ -4,7 +4,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
+from bert_jax.workdir import metrics
+from experiments.lib import kept
+from experiments.lib.runs import Run
 from experiments.paper.feature_choices import CHOICES, PAPER_FINE_TUNED
 
 _PAPER = "Base*"
@@ -14,46 +18,51 @@ epoch: the one with the best mean on dev, the same for all restarts
   fine-tuned {PAPER_FINE_TUNED}"""
 
 
-def kind(setting: Any, splits: Mapping[str, Any]) -> dict[str, Any]:
-    """What is noted of an epoch, see `feature_training.Taggers.train`; for `kept`."""
-    each = (float,) * len(setting.seeds)
-    scored = [name for name, x in splits.items() if name != "train" and x.score]
-    noted: dict[str, Any] = dict.fromkeys(["loss", *scored], each)
-    if setting.mixes:
-        weights = (float,) * len(setting.states)
-        noted |= {"weights": (weights,) * len(setting.seeds), "scale": each}
-    return noted
-
-
-def summary(found: Mapping[str, Any], states: Sequence[int]) -> dict[str, Any]:
-    """A choice's numbers.
+def summary(run: Run, score: str) -> dict[str, Any]:
+    """The numbers of a choice's run.
 
     The number of epochs is a hyper-parameter, picked on dev as the paper picks its
     own: by the mean of the restarts, and the same for all of them.
 
     Args:
-      found: see `feature_training.Taggers.train`.
-      states: the hidden states that were read.
+      score: the name of the one that is compared.
 
     Returns:
       `epoch` (from 1), `dev` and `test` (each with `mean`, `std` and `restarts`, as
       fractions of 1), for a weighted sum `weights` (means over the restarts, by hidden
-      state) and `scale`; `epochs`, every epoch's numbers; `seconds`.
+      state) and `scale`; `epochs`, every epoch's scores; `seconds`.
+
+    Raises:
+      UserError: the run's files are damaged.
     """
-    epochs = found["epochs"]
-    best = max(range(len(epochs)), key=lambda i: statistics.fmean(epochs[i]["dev"]))
-    picked = epochs[best]
+    log: dict[str, list[tuple[Mapping[str, float], ...]]] = {}
+    for split in ("dev", "test"):
+        each = [metrics.read(folder, split) for folder in run.seeds().values()]
+        if lines := list(zip(*each, strict=False)):
+            log[split] = lines
+    if not (dev := log.get("dev")) or any(score not in x for line in dev for x in line):
+        raise UserError(
+            f"{run.folder / 'metrics.jsonl'}: damaged: it has no {score} on dev; "
+            f"delete {run.folder}, and the same command trains it again"
+        )
+    epochs = [
+        {split: [one[score] for one in lines[n]] for split, lines in log.items()}
+        for n in range(len(dev))
+    ]
+    best = max(range(len(epochs)), key=lambda n: statistics.fmean(epochs[n]["dev"]))
     numbers: dict[str, Any] = {"epoch": best + 1}
-    for name in ("dev", "test"):
-        if name in picked:
-            numbers[name] = _spread(picked[name])
-    if "weights" in picked:
-        means = [
-            statistics.fmean(column) for column in zip(*picked["weights"], strict=True)
-        ]
-        numbers["weights"] = dict(zip(map(str, states), means, strict=True))
-        numbers["scale"] = statistics.fmean(picked["scale"])
-    return {**numbers, "epochs": epochs, "seconds": found["seconds"]}
+    numbers |= {split: _spread(scores) for split, scores in epochs[best].items()}
+    learnt = {
+        name: statistics.fmean(one[name] for one in dev[best])
+        for name in dev[best][0]
+        if name == "scale" or name.startswith("weight_")
+    }
+    if learnt:
+        numbers["scale"] = learnt.pop("scale")
+        weights = {name.partition("_")[2]: value for name, value in learnt.items()}
+        numbers["weights"] = weights
+    seconds = kept.read(run.result, {"seconds": float})["seconds"]
+    return {**numbers, "epochs": epochs, "seconds": seconds}
 
 
 def table(results: Mapping[str, Any]) -> str:

@@ -73,7 +73,7 @@ def lines(found: Results) -> Any:
         for system in systems:
             cell = found.cells[system.name, column.key]
             if cell.seeds:
-                point = (system.at, cell.mean, cell.reach or 0.0)
+                point = (system.at, *cell.estimate)
                 points.setdefault(system.line, []).append(point)
         x = found.table.axis
         panels.append(plots.Panel("", x, column.title, points, ticks=ticks))

@@ -16,7 +16,7 @@ of each task's best run on dev, under the leaderboard's names.
 import argparse
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from bert_jax.runtime import hub
 from bert_jax.tasks.glue.data import TASKS
 from bert_jax.workdir import metrics
 from configs.base import SIZES
-from experiments.lib import command_line, ending, execution, kept, progress
+from experiments.lib import command_line, ending, execution, kept
 from experiments.lib.running import ROOT
 from experiments.lib.runs import Run
 from experiments.paper import glue_table
@@ -72,15 +72,10 @@ def main(argv: Sequence[str]) -> int:
         )
         for point in points
     ]
-    execution.check(runs)
     for run in runs:
         _check_arguments(run)
-    if options.plan:
-        print(progress.overview(runs))
-        return 0
 
-    def report(errors: Mapping[Path, str]) -> str:
-        del errors  # there are none
+    def report(_: object) -> str:
         results = [
             glue_table.Result(*point, run.folder, scores(point, run.folder))
             for point, run in zip(points, runs, strict=True)

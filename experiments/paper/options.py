@@ -250,7 +250,6 @@ def _data(
     table: Table, asked: str, data: str
 ) -> tuple[dict[str, tasks.Found], dict[str, str]]:
     """The data of the tasks to run, and why the others are missing."""
-    tasks.require(folders := list(filter(None, data.split(","))))
     names = list(filter(None, asked.split(",")))
     for name in names:
         if name not in table.tasks():
@@ -258,19 +257,11 @@ def _data(
                 f"--tasks: {table.name} has no task {name!r}; it has "
                 f"{', '.join(table.tasks())}"
             )
-    found, missing = {}, {}
-    for name in names or table.usual or table.tasks():
-        data_of = tasks.find(name, folders)
-        if isinstance(data_of, tasks.Found):
-            found[name] = data_of
-        else:
-            missing[name] = data_of
+    asked_for = names or table.usual or table.tasks()
+    found, missing = tasks.find_all(asked_for, data, f" of {table.name}")
     if names and missing:
         name, why = next(iter(missing.items()))
         raise UserError(f"--tasks: {name}: {why}; --data={data}")
-    if not found:
-        why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-        raise UserError(f"--data={data}: no task of {table.name} has data ({why})")
     return found, missing
 
 

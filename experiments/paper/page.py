@@ -14,7 +14,6 @@ from experiments.paper.text import (
     HOW_TO_READ,
     cost_rows,
     loss_rows,
-    part_line,
     perplexities,
     published_rows,
     score_rows,
@@ -100,7 +99,7 @@ def _failures(found: Results) -> str:
 def _claim(found: Results, verdict: Verdict) -> str:
     claim = verdict.claim
     figure = figures.differences(found, verdict)
-    lines = "".join(f"<li>{escape(part_line(part))}</li>" for part in verdict.parts)
+    lines = "".join(f"<li>{escape(part.line)}</li>" for part in verdict.parts)
     parts = [
         f"<h3>{escape(claim.text)}</h3>",
         f"<p><strong>{_word(verdict)}</strong>: {escape(verdict.why)} "

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import untrusted
 from bert_jax.workdir import metrics
 from experiments.lib import kept
 from experiments.lib.runs import Run
@@ -26,7 +25,7 @@ def scores(options: Options, system: System, column: Column) -> dict[int, float]
             return {0: column.scale * found_there[column.score]}
         if run.kind == "features":
             return _of_features(run.folder, choice, options.seeds)
-        folders = sorted(run.folder.glob("seed_*")) or [run.folder]
+        folders = [*run.seeds().values()]
         for folder in folders:
             lines = metrics.read(folder, column.split)
             if column.task == "imdb":  # published figures are on test
@@ -46,14 +45,24 @@ def baseline(options: Options, column: Column) -> float | None:
     """The majority class's score on a column, in points; None if no run has said it."""
     if column.task == "features":
         return None
-    for system in options.table.systems:
-        for run in runs.finetuning(options, system, column.task):
-            said = read_json(run.result).get("baseline", {}) if run.is_done else {}
-            kept.check(said, {str: {str: float}}, run.result)
-            split = "test" if column.task == "imdb" and "test" in said else column.split
-            if column.score in said.get(split, {}):
-                return column.scale * said[split][column.score]
-    return None
+    tuned = (
+        run
+        for system in options.table.systems
+        for run in runs.finetuning(options, system, column.task)
+    )
+    said = (baseline_of(run, column) for run in tuned)
+    return next((score for score in said if score is not None), None)
+
+
+def baseline_of(run: Run, column: Column) -> float | None:
+    """The same, of a run; None before its end too."""
+    if not run.is_done:
+        return None
+    said = kept.read(run.result, {}).get("baseline", {})
+    kept.check(said, {str: {str: float}}, run.result)
+    split = "test" if column.task == "imdb" and "test" in said else column.split
+    score = said.get(split, {}).get(column.score)
+    return None if score is None else column.scale * score
 
 
 def _of_features(folder: Path, choice: str, seeds: int) -> dict[int, float]:
@@ -77,16 +86,3 @@ def last_dev(run: Run) -> dict[str, Any]:
         return {}
     lines = metrics.read(run.folder, "dev")
     return lines[-1] if lines else {}
-
-
-def read_json(path: Path, *keys: str, hint: str = "delete it") -> dict[str, Any]:
-    """What a run or a command before has left.
-
-    Raises:
-      UserError: it is damaged, or lacks one of the keys.
-    """
-    found = untrusted.read_object(path, f"; {hint}")
-    for key in keys:
-        if key not in found:
-            raise UserError(f"{path}: damaged: it has no {key}; {hint}")
-    return found

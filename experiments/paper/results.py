@@ -1,6 +1,5 @@
 """What a table's runs amount to: scores, verdicts, and the files that say so."""
 
-import math
 import shlex
 import statistics
 import sys
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 from experiments.lib import execution, kept, progress, report
 from experiments.lib.runs import Run
-from experiments.lib.verdicts import Scores, Verdict, interval, judge
+from experiments.lib.verdicts import Scores, Verdict, estimate, judge, number
 from experiments.paper import budget, recorded, runs
 from experiments.paper.options import Options
 from experiments.paper.systems import AVERAGE, Column, System, Table
@@ -25,14 +24,9 @@ class Cell(NamedTuple):
     paper: float | None
 
     @property
-    def mean(self) -> float:
-        return statistics.fmean(self.seeds.values()) if self.seeds else math.nan
-
-    @property
-    def reach(self) -> float | None:
-        """Half of the 95% interval; None where it has no bounds."""
-        low, high = interval(list(self.seeds.values()))
-        return (high - low) / 2 if math.isfinite(high - low) else None
+    def estimate(self) -> tuple[float, float]:
+        """See `verdicts.estimate`."""
+        return estimate(list(self.seeds.values()))
 
 
 class Results(NamedTuple):
@@ -172,7 +166,7 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
 
 
 def _about(run: Run, error: str) -> dict[str, Any]:
-    done = recorded.read_json(run.result) if run.is_done else {}
+    done = kept.read(run.result, {}) if run.is_done else {}
     return {
         "folder": str(run.folder),
         "kind": run.kind,
@@ -194,9 +188,9 @@ def plain(found: Results) -> dict[str, Any]:
             {
                 "system": system.name,
                 "column": column.key,
-                "seeds": {str(k): _number(v) for k, v in cell.seeds.items()},
-                "mean": _number(cell.mean),
-                "interval_95": _number(cell.reach),
+                "seeds": {str(k): number(v) for k, v in cell.seeds.items()},
+                "mean": number(cell.estimate[0]),
+                "interval_95": number(cell.estimate[1]),
                 "paper": cell.paper,
             }
             for system in found.table.systems
@@ -207,31 +201,6 @@ def plain(found: Results) -> dict[str, Any]:
         "pretraining": {
             name: {**last, **found.costs[name]} for name, last in found.losses.items()
         },
-        "claims": [
-            {
-                "claim": verdict.claim.text,
-                "source": verdict.claim.source,
-                "margin": verdict.claim.margin,
-                "verdict": verdict.word,
-                "why": verdict.why,
-                "comparisons": [
-                    {
-                        **part.pair._asdict(),
-                        "differences": [_number(x) for x in part.differences],
-                        "mean": _number(part.mean),
-                        "low": _number(part.low),
-                        "high": _number(part.high),
-                        "verdict": part.word,
-                        "why": part.why,
-                    }
-                    for part in verdict.parts
-                ],
-            }
-            for verdict in found.verdicts
-        ],
+        "claims": [verdict.plain() for verdict in found.verdicts],
         "runs": list(found.runs),
     }
-
-
-def _number(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -129,11 +129,34 @@ def find(name: str, folders: Sequence[str]) -> Found | str:
     return lacks
 
 
-def require(folders: Sequence[str]) -> None:
-    """Raises UserError where a folder does not exist."""
+def find_all(
+    names: Sequence[str], data: str, owner: str
+) -> tuple[dict[str, Found], dict[str, str]]:
+    """The data of tasks, and why the others are missing.
+
+    Args:
+      data: folders, between commas.
+      owner: what has the tasks, for errors.
+
+    Raises:
+      UserError: a folder does not exist, or there is no data at all.
+    """
+    folders = list(filter(None, data.split(",")))
     for folder in folders:
         if not folder.startswith(BY_NAME) and not Path(folder).is_dir():
             raise UserError(f"--data={folder}: no such folder")
+    found: dict[str, Found] = {}
+    missing: dict[str, str] = {}
+    for name in names:
+        task = find(name, folders)
+        if isinstance(task, Found):
+            found[name] = task
+        else:
+            missing[name] = task
+    if not found:
+        why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        raise UserError(f"--data={data}: no task{owner} has data ({why})")
+    return found, missing
 
 
 def _fields(task: Task, place: Path) -> tuple[str, ...] | str:

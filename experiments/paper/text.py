@@ -3,9 +3,8 @@
 import math
 
 from bert_jax.runtime import terminal
-from experiments.lib import published
+from experiments.lib import published, verdicts
 from experiments.lib.progress import duration
-from experiments.lib.verdicts import Part
 from experiments.paper.results import Cell, Results
 
 
@@ -24,12 +23,7 @@ def report(found: Results) -> str:
         parts.append(f"{terminal.table(*loss_rows(found))}\n{perplexities(found)}")
     if any(found.costs.values()):
         parts.append(f"{terminal.table(*cost_rows(found))}\n{COSTS}")
-    for verdict in found.verdicts:
-        claim, lines = verdict.claim, map(part_line, verdict.parts)
-        parts.append(
-            f"{verdict.word.upper()}: {claim.text} ({claim.source})\n"
-            + "\n".join(f"  {line}" for line in (verdict.why, *lines))
-        )
+    parts += [verdict.text for verdict in found.verdicts]
     if table.note:
         parts.append(table.note)
     parts.append(f"How to read it: {HOW_TO_READ}")
@@ -59,10 +53,7 @@ HOW_TO_READ = (
 
 def shown(cell: Cell) -> str:
     """A cell: mean, interval, and the paper's figure in brackets."""
-    ours = "-"
-    if cell.seeds:
-        reach = "" if cell.reach is None else f" ±{cell.reach:.1f}"
-        ours = f"{cell.mean:.1f}{reach}"
+    ours = verdicts.shown(list(cell.seeds.values()))
     return ours if cell.paper is None else f"{ours} [{cell.paper:.1f}]"
 
 
@@ -140,15 +131,3 @@ def cost_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
             )  # fmt: skip
     header = ("words", "steps", "positions", "parameters", "FLOPs", "time")
     return rows, ("pre-training", *header)
-
-
-def part_line(part: Part) -> str:
-    """A comparison in a line."""
-    pair = part.pair
-    said = f"{pair.column}: {pair.first} less {pair.second}"
-    if not part.differences:
-        return f"{said}: {part.why}"
-    said += f" {part.mean:+.2f}"
-    if math.isfinite(part.low):
-        said += f" [{part.low:+.2f}, {part.high:+.2f}]"
-    return f"{said}: {part.word}" + (f" ({part.why})" if part.why else "")

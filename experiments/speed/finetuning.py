@@ -23,12 +23,14 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_jax.runtime.terminal import table
 from bert_jax.workdir import metrics
-from experiments.lib import report
+from experiments.lib import ending, report
+from experiments.lib.command_line import Parser
 from experiments.speed import measuring
 
 MODULE = "experiments.speed.finetuning"
@@ -153,10 +155,9 @@ def show(task: str, found: dict[str, dict[str, float]]) -> str:
     return table(rows, header)
 
 
-def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+@ending.command
+def main(arguments: Sequence[str]) -> int:
+    parser = Parser(MODULE, __doc__)
     parser.add_argument("--data", nargs="+", required=True, metavar="TASK=PATH")
     parser.add_argument("--vocab", required=True)
     parser.add_argument("--size", default="tiny")
@@ -182,7 +183,8 @@ def main(arguments: list[str]) -> None:
                 print(f"time, together / apart: {ratio:.2f} x", flush=True)
         cases.append(case)
         measuring.write(options.output, {**facts, "cases": cases})
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -32,7 +32,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,8 @@ from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.runtime import compilation_cache
 from bert_jax.runtime.terminal import table
 from bert_jax.training import sharding
+from experiments.lib import ending
+from experiments.lib.command_line import Parser
 from experiments.speed import gpu_cases, our_step, train_sides, train_step
 
 MODULE = "experiments.speed.gpu"
@@ -217,10 +219,12 @@ def run(options: argparse.Namespace, results: Results) -> None:
         print(f"\n{table(steps, HEADER)}")
 
 
-def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+@ending.command
+def main(arguments: Sequence[str]) -> int:
+    if case := measuring.case_of(arguments):
+        print(json.dumps(measure(case)))
+        return 0
+    parser = Parser(MODULE, __doc__)
     parser.add_argument("--part", type=int, choices=(1, 2, 3), default=1)
     parser.add_argument("--output", default="gpu.json")
     parser.add_argument("--minutes", type=float, default=MINUTES)
@@ -230,14 +234,11 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--bandwidth", type=float, help="the model's, bytes a second")
     parser.add_argument("--integer", type=float, default=kernels.INTEGER)
     parser.add_argument("--dry-run", action="store_true", help="small, on any device")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.case:
-        print(json.dumps(measure(json.loads(options.case))))
-        return
     facts = measuring.begin(MODULE, arguments)
     run(options, Results(options.output, options.part, facts))
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -21,6 +21,7 @@ from bert_jax.config import configuration
 from bert_jax.training import setup
 from experiments.lib import torch_side
 from experiments.lib.torch_side import device, synchronize
+from experiments.speed import measuring
 
 MODULE = "experiments.speed.hf_trainer"
 NAMES = {
@@ -134,4 +135,4 @@ def _arguments(config: Any, folder: str) -> Any:
 
 
 if __name__ == "__main__":
-    print(json.dumps(train(json.loads(sys.argv[1].removeprefix("--case=")))))
+    print(json.dumps(train(measuring.case_of(sys.argv[1:]) or {})))

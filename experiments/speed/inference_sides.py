@@ -1,6 +1,5 @@
 """The process of one library for `inference`: its ways of answering the texts."""
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -182,9 +181,8 @@ def open_sides(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--side", required=True, help="the case, in JSON")
-    case = json.loads(parser.parse_args(arguments).side)
+    case = measuring.case_of(arguments)
+    assert case, "inference starts it"
     sides.answer(lambda: open_sides(case))
 
 

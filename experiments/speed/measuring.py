@@ -57,6 +57,12 @@ def write(path: str, content: Mapping[str, Any]) -> None:
         write_atomically(Path(path), json.dumps(content, indent=1) + "\n")
 
 
+def case_of(arguments: Sequence[str]) -> dict[str, Any] | None:
+    """What `in_process` or `sides.Process` asks a program for; None of a user's."""
+    first = arguments[0] if arguments else ""
+    return json.loads(first[7:]) if first.startswith("--case=") else None
+
+
 def in_process(
     module: str,
     case: Mapping[str, Any],

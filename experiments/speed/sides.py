@@ -38,7 +38,7 @@ class Process:
         # Not a pipe: nobody reads it before the end, and it would fill.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, f"--side={json.dumps(case)}"],
+            [sys.executable, "-m", module, f"--case={json.dumps(case)}"],
             cwd=ROOT,
             env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,

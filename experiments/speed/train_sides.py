@@ -1,9 +1,7 @@
 """The process of one library for `train_step`: its sides, on the case's batch."""
 
-import argparse
 import contextlib
 import importlib
-import json
 import math
 import os
 import sys
@@ -163,9 +161,8 @@ def open_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--side", required=True, help="the case, in JSON")
-    case = json.loads(parser.parse_args(arguments).side)
+    case = measuring.case_of(arguments)
+    assert case, "train_step starts it"
     if case["library"] == "keras":
         os.environ["KERAS_BACKEND"] = "jax"
     with contextlib.suppress(ImportError):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from scipy import stats
 
 from bert_jax.workdir import folder as workdir
-from experiments.lib.verdicts import LEVEL, interval
+from experiments.lib.verdicts import LEVEL, estimate, interval
 
 _SAME = 1e-6  # scores closer than this are the same but for rounding
 _LABEL, _VALUE = 40, 20  # the most characters of a group's label, and of a value in it
@@ -53,8 +53,7 @@ class Group(NamedTuple):
     @property
     def reach(self) -> float:
         """Half of the interval's width; infinite for one run."""
-        low, high = interval(self.scores)
-        return (high - low) / 2
+        return estimate(self.scores)[1]
 
 
 class Difference(NamedTuple):

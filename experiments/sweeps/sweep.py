@@ -34,7 +34,7 @@ from bert_jax import registry
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
-from experiments.lib import command_line, ending, execution, progress
+from experiments.lib import command_line, ending, execution
 from experiments.lib.runs import Run, digest
 from experiments.sweeps import compare
 
@@ -46,10 +46,6 @@ def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     options, fields = parse(argv)
     runs = plan(options, fields)
-    execution.check(runs)
-    if options.plan:
-        print(progress.overview(runs))
-        return 0
 
     def report(errors: Mapping[Path, str]) -> str:
         ended = [run for run in runs if run.is_done and run.folder not in errors]

@@ -10,10 +10,11 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float
 
 from bert_jax.models.layers import dropout
 from bert_jax.models.lstm import BiLstm
+from bert_jax.types import DropoutKey
 from families.elmo.config import ElmoConfig
 from families.elmo.systems import Marks, System, attended, max_pool, system_flops
 
@@ -26,10 +27,7 @@ class Inference(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        x: Float[Array, "batch words inputs"],
-        marks: Marks,
-        key: Key[Array, ""] | None,
+        self, x: Float[Array, "batch words inputs"], marks: Marks, key: DropoutKey
     ) -> Float[Array, "batch words outputs"]:
         """Each word's vector, both directions side by side; 0 where there is no word.
 
@@ -59,10 +57,7 @@ class Scorer(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        x: Float[Array, "batch words size"],
-        marks: Marks,
-        key: Key[Array, ""] | None,
+        self, x: Float[Array, "batch words size"], marks: Marks, key: DropoutKey
     ) -> dict[str, Float[Array, "batch labels"]]:
         """`logits`.
 
@@ -85,7 +80,7 @@ def text_dropout(
     x: Float[Array, "batch words size"],
     second: Bool[Array, "batch words"],
     rate: float,
-    key: Key[Array, ""] | None,
+    key: DropoutKey,
 ) -> Float[Array, "batch words size"]:
     """Dropout of the same numbers in all words of a text (Gal and Ghahramani 2016).
 

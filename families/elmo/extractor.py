@@ -1,6 +1,6 @@
 """`--mode=extract` of an ELMo: the vectors of words, or their mean."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from bert_jax.data.rows import power_of_two
 from bert_jax.errors import UserError
 from bert_jax.extract.extractor import NONE, Extractor
+from bert_jax.types import Arrays
 from families.elmo import characters
 from families.elmo.config import ElmoConfig
 from families.elmo.model import Elmo
@@ -90,7 +91,7 @@ class ElmoExtractor(Extractor):
         return {"input_ids": places, "characters": ids, "owners": owners}
 
     def states(
-        self, params: Any, batch: Mapping[str, Array]
+        self, params: Any, batch: Arrays
     ) -> Sequence[Float[Array, "batch length both"]]:
         """The words' vectors, twice, and each layer's outputs in both directions."""
         layers, _ = self._model.apply(

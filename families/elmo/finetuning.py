@@ -7,7 +7,7 @@ read by itself. `tasks.of` joins a task with this.
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from jaxtyping import Array, Key
@@ -18,6 +18,7 @@ from bert_jax.data.rows import Feature, Rows
 from bert_jax.errors import UserError
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.task import Shapes
+from bert_jax.types import Arrays, DropoutKey
 from families.elmo import rows
 from families.elmo.config import ElmoConfig, flops
 from families.elmo.systems import (
@@ -105,10 +106,7 @@ class ElmoFinetuning(Finetuning[Any, Any]):
         return init_system(self.model, key)
 
     def logits(
-        self,
-        params: Any,
-        batch: Mapping[str, Array],
-        key: Key[Array, ""] | None = None,
+        self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
         """The head's outputs."""
         columns = ("characters", "input_ids", "input_mask", "segment_ids")

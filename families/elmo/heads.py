@@ -2,8 +2,9 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
+from bert_jax.types import DropoutKey
 from families.elmo.crf import Crf
 from families.elmo.systems import Linear, Marks, System, max_pool
 
@@ -17,10 +18,7 @@ class Tagger(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        x: Float[Array, "batch words size"],
-        marks: Marks,
-        key: Key[Array, ""] | None,
+        self, x: Float[Array, "batch words size"], marks: Marks, key: DropoutKey
     ) -> dict[str, Array]:
         """`logits` [batch, words, labels]; `between`, `first` and `last`, those of
         `crf.Transitions`.
@@ -44,10 +42,7 @@ class Spans(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        x: Float[Array, "batch words size"],
-        marks: Marks,
-        key: Key[Array, ""] | None,
+        self, x: Float[Array, "batch words size"], marks: Marks, key: DropoutKey
     ) -> dict[str, Float[Array, "batch words"]]:
         """`start_logits` and `end_logits`; the least number where no answer may be.
 

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
 from bert_jax.models.layers import dropout
+from bert_jax.types import DropoutKey
 from families.elmo.config import GATES, ElmoConfig
 
 Carry = Mapping[str, Float[Array, "batch 2 _"]]  # each layer's cell and output
@@ -182,7 +183,7 @@ class Elmo(nn.Module):
         forward: Int[Array, "batch words characters"],
         backward: Int[Array, "batch words characters"],
         carry: Carry | None = None,
-        key: Key[Array, ""] | None = None,
+        key: DropoutKey = None,
         real: Bool[Array, "batch words"] | None = None,
     ) -> tuple[list[Float[Array, "2 batch words hidden"]], Carry]:
         """The words' vectors and each layer's output, of each direction; the carry.
@@ -207,7 +208,7 @@ class Elmo(nn.Module):
         characters: Int[Array, "batch words characters"],
         carry: Carry | None = None,
         fresh: Bool[Array, "2 batch words"] | None = None,
-        key: Key[Array, ""] | None = None,
+        key: DropoutKey = None,
     ) -> tuple[Float[Array, "batch layers words both"], Carry]:
         """What ELMo mixes: words' vectors (twice) and the layers, directions joined.
 
@@ -235,7 +236,7 @@ class Elmo(nn.Module):
         self,
         x: Float[Array, "2 batch words hidden"],
         carry: Carry,
-        key: Key[Array, ""] | None,
+        key: DropoutKey,
         real: Bool[Array, "2 batch words"] | None,
         fresh: Bool[Array, "2 batch words"] | None = None,
     ) -> tuple[list[Float[Array, "2 batch words hidden"]], Carry]:

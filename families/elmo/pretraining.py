@@ -20,7 +20,7 @@ from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.objectives import Guesses
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Batch, Data, Phase, Predictor, Shapes, Task
-from bert_jax.types import Scalars
+from bert_jax.types import Arrays, DropoutKey, Scalars
 from families.elmo import characters, checks, model, sampled_softmax, streams
 from families.elmo.batches import Windows
 from families.elmo.config import ElmoConfig, flops
@@ -117,7 +117,7 @@ class Elmo(Task):
             },
         }
 
-    def init_carry(self) -> Mapping[str, Array]:
+    def init_carry(self) -> Arrays:
         """Each LSTM's state, of each row and direction: 0."""
         return model.zero_carry(self.model_config, self.config.train.batch_size)
 
@@ -126,20 +126,14 @@ class Elmo(Task):
         size = self.config.train.batch_size
         return self._windows("train").train(step, size, self._unroll, rows, seed)
 
-    def loss(
-        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Scalars:
+    def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         """As `carried_loss`, of the beginning of a text."""
         first = model.zero_carry(self.model_config, len(batch["input_ids"]))
         return self.carried_loss(params, batch, key, first)[0]
 
     def carried_loss(
-        self,
-        params: Any,
-        batch: Mapping[str, Array],
-        key: Key[Array, ""] | None,
-        carry: Mapping[str, Array],
-    ) -> tuple[Scalars, Mapping[str, Array]]:
+        self, params: Any, batch: Arrays, key: DropoutKey, carry: Arrays
+    ) -> tuple[Scalars, Arrays]:
         """`lm_loss`, the sum of both directions' cross entropies in nats; the LSTMs'
         next states.
 
@@ -166,7 +160,7 @@ class Elmo(Task):
         by_row = self._unroll * total
         return {"lm_loss": jax.lax.stop_gradient(total - by_row) + by_row}, after
 
-    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+    def loss_weights(self, batch: Arrays) -> Scalars:
         """The words to predict in both directions: the loss is half of their losses'
         sum."""
         count = sum(batch[f"targets{name}"].size for name in _DIRECTIONS)
@@ -180,9 +174,7 @@ class Elmo(Task):
         size = self.config.evaluate.batch_size
         return self._windows(split).once(size, WINDOWS * self._unroll, rows)
 
-    def outputs(
-        self, params: Any, batch: Mapping[str, Array]
-    ) -> dict[str, tuple[Array, Array]]:
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, tuple[Array, Array]]:
         """Sums and weights of the losses, over the whole vocabulary, and of unigrams on
         the same words; one window after the other."""
 
@@ -190,7 +182,7 @@ class Elmo(Task):
             rows, windows = x.shape[0], x.shape[1] // self._unroll
             return x.reshape(rows, windows, self._unroll, *x.shape[2:]).swapaxes(0, 1)
 
-        def window(carry: Any, columns: Mapping[str, Array]) -> tuple:
+        def window(carry: Any, columns: Arrays) -> tuple:
             read = (columns[f"characters{name}"] for name in _DIRECTIONS)
             layers, carry = self._apply(params, *read, carry)
             return carry, self._scored(params["softmax"], layers[-1], columns)
@@ -252,9 +244,7 @@ class Elmo(Task):
     def _data(self) -> streams.Prepared:
         return streams.prepare(self.config, self._record.get("folder", ""))
 
-    def _afresh(
-        self, carry: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Mapping[str, Array]:
+    def _afresh(self, carry: Arrays, key: DropoutKey) -> Arrays:
         """The states, with 0 in the rows that `task.fresh` draws."""
         rate = self.config.task.fresh
         if key is None or not rate:
@@ -277,10 +267,10 @@ class Elmo(Task):
 
     def _losses(
         self,
-        softmax: Mapping[str, Array],
+        softmax: Arrays,
         hidden: Float[Array, "words size"],
         targets: Array,
-        key: Key[Array, ""] | None,
+        key: DropoutKey,
     ) -> Float[Array, "words"]:
         kernel, bias = softmax["kernel"], softmax["bias"]
         if key is None or not self._samples:
@@ -288,9 +278,7 @@ class Elmo(Task):
         sample = sampled_softmax.draw(key, len(bias), self._samples)
         return sampled_softmax.losses(hidden, targets, kernel, bias, sample)
 
-    def _scored(
-        self, softmax: Mapping[str, Array], hidden: Array, columns: Mapping[str, Array]
-    ) -> Scalars:
+    def _scored(self, softmax: Arrays, hidden: Array, columns: Arrays) -> Scalars:
         """Sums over a window, for `outputs`."""
         names = ("lm_loss", "lm_accuracy", "unigram_loss", "unigram_accuracy")
         sums: Scalars = dict.fromkeys(names, jnp.float32(0))

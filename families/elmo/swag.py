@@ -1,14 +1,14 @@
 """SWAG with ELMo: ESIM reads each ending with its context (esim.py)."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+from jaxtyping import Array
 
 from bert_jax.tasks.swag.task import Swag
 from bert_jax.tasks.task import Shapes
+from bert_jax.types import Arrays, DropoutKey
 from families.elmo import esim
 from families.elmo.config import flops
 from families.elmo.esim import Inference, Scorer
@@ -33,10 +33,7 @@ class ElmoSwag(ElmoFinetuning, Swag):
         return [self.special.sep, self.special.cls]
 
     def logits(
-        self,
-        params: Any,
-        batch: Mapping[str, Array],
-        key: Key[Array, ""] | None = None,
+        self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
         """`logits`: the score of each ending."""
         shape = batch["input_ids"].shape  # [batch, endings, words]

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from bert_jax.models.layers import dropout
 from bert_jax.models.lstm import BiLstm
+from bert_jax.types import DropoutKey
 from families.elmo.config import ElmoConfig
 from families.elmo.model import Elmo, scalar_mix
 
@@ -85,7 +86,7 @@ class ElmoSystem(nn.Module):
         input_ids: Int[Array, "batch words"],
         input_mask: Int[Array, "batch words"],
         segment_ids: Int[Array, "batch words"],
-        key: Key[Array, ""] | None = None,
+        key: DropoutKey = None,
     ) -> dict[str, Array]:
         """The head's outputs.
 
@@ -135,10 +136,7 @@ class Reader(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        x: Float[Array, "batch words inputs"],
-        marks: Marks,
-        key: Key[Array, ""] | None,
+        self, x: Float[Array, "batch words inputs"], marks: Marks, key: DropoutKey
     ) -> Float[Array, "batch words outputs"]:
         """Each word's vector, both directions side by side; 0 where there is no word.
 
@@ -188,10 +186,7 @@ class Classifier(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        x: Float[Array, "batch words size"],
-        marks: Marks,
-        key: Key[Array, ""] | None,
+        self, x: Float[Array, "batch words size"], marks: Marks, key: DropoutKey
     ) -> dict[str, Float[Array, "batch labels"]]:
         """`logits`; of pairs from [u; v; |u - v|; u * v].
 

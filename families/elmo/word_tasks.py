@@ -6,7 +6,7 @@ al. 2018, section 4). Answers: less than their system, docs/families.md says wha
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +20,7 @@ from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.ner.task import Example, Ner
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.squad.windows import Marks
+from bert_jax.types import Arrays
 from families.elmo import crf, tag_schemes
 from families.elmo.finetuning import ElmoFinetuning
 from families.elmo.heads import Spans, Tagger
@@ -69,21 +70,19 @@ class ElmoNer(ElmoFinetuning, Ner):
             features.append(feature._replace(columns=columns))
         return features
 
-    def losses(
-        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Float[Array, "batch"]:
+    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Minus the log probability of a row's tags, in nats."""
         transitions = _transitions(logits)
         return -crf.log_likelihood(
             logits["logits"], batch["labels"], batch["tagged"], transitions
         )
 
-    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch"]:
+    def weights(self, batch: Arrays) -> Float[Array, "batch"]:
         """1 for each row, as in AllenNLP up to their number, which it does not divide
         by."""
         return batch["row_weights"]
 
-    def outputs(self, params: object, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def outputs(self, params: object, batch: Arrays) -> dict[str, Array]:
         """`tags` [batch, words], the most probable ones that the scheme allows.
 
         The chain has all words of a row, also those around the part that it tags of a
@@ -128,5 +127,5 @@ class ElmoSquad(ElmoFinetuning, Squad):
         return Marks(begin, (end, begin), end)
 
 
-def _transitions(logits: Mapping[str, Array]) -> crf.Transitions:
+def _transitions(logits: Arrays) -> crf.Transitions:
     return crf.Transitions(*(logits[name] for name in crf.Transitions._fields))

@@ -13,12 +13,11 @@ seen all of them.
 import functools
 import math
 import types
-from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -33,7 +32,7 @@ from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.swag.task import Swag
 from bert_jax.tasks.task import Shapes, Task
-from bert_jax.types import Scalars
+from bert_jax.types import Arrays, DropoutKey, Scalars
 from families.gpt.pretraining import GptPretraining
 
 # The language model's part of the loss, as it is added: times `task.lm_coef`.
@@ -74,9 +73,7 @@ class GptFinetuning(Finetuning[Any, Any]):
     def _lm_coef(self) -> float:
         return self.config.task.get("lm_coef", 0.0)
 
-    def loss(
-        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None
-    ) -> Scalars:
+    def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         """The task's loss and, unless its factor is 0, the language model's."""
         if not self._lm_coef:
             return super().loss(params, batch, key)
@@ -94,7 +91,7 @@ class GptFinetuning(Finetuning[Any, Any]):
         total = jnp.sum(_sequences(batch) * means.reshape(*_rows(batch)))
         return {self.loss_name: task_loss, LM_LOSS: self._lm_coef * total}
 
-    def loss_weights(self, batch: Mapping[str, Array]) -> Scalars:
+    def loss_weights(self, batch: Arrays) -> Scalars:
         """Also the number of sequences: each counts the same, whatever its length."""
         weights = super().loss_weights(batch)
         if self._lm_coef:
@@ -147,7 +144,7 @@ class GptClassification(GptFinetuning, Classification):
 
 
 def lm_losses(
-    logits: Float[Array, "sequences length rows"], batch: Mapping[str, Array]
+    logits: Float[Array, "sequences length rows"], batch: Arrays
 ) -> Float[Array, "sequences"]:
     """Each sequence's mean cross entropy of the next piece over its tokens, in nats
     (train.py, lm_losses); 0 for one without tokens."""
@@ -159,11 +156,11 @@ def lm_losses(
     return losses.sum(axis=1) / jnp.maximum(mask.sum(axis=1), 1)
 
 
-def _rows(batch: Mapping[str, Array]) -> tuple[int, ...]:
+def _rows(batch: Arrays) -> tuple[int, ...]:
     return batch["input_ids"].shape[:-1]
 
 
-def _sequences(batch: Mapping[str, Array]) -> Float[Array, "batch *sequences"]:
+def _sequences(batch: Arrays) -> Float[Array, "batch *sequences"]:
     """1 for each sequence; 0 for padding rows and choices that a row does not have."""
     real = jnp.any(batch["input_mask"] == 1, axis=-1).astype(jnp.float32)
     weights = batch["row_weights"]

@@ -8,7 +8,7 @@ without LayerNorm; after them there is no pooler.
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from bert_jax.models import positions
 from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
@@ -23,6 +23,7 @@ from bert_jax.models.encoder import (
 )
 from bert_jax.models.layers import Embedding, dropout
 from bert_jax.models.matmul import product
+from bert_jax.types import DropoutKey
 
 
 class GptEmbeddings(nn.Module):
@@ -41,7 +42,7 @@ class GptEmbeddings(nn.Module):
             self.position_embeddings = added(config)
 
     def __call__(
-        self, input_ids: Int[Array, "batch length"], key: Key[Array, ""] | None
+        self, input_ids: Int[Array, "batch length"], key: DropoutKey
     ) -> Float[Array, "batch length hidden"]:
         total = self.word_embeddings(input_ids)
         if positions.of(self.config).added is not None:
@@ -66,7 +67,7 @@ class Gpt(nn.Module):
         input_ids: Int[Array, "batch length"],
         input_mask: Int[Array, "batch length"],
         segment_ids: Int[Array, "batch length"],
-        key: Key[Array, ""] | None = None,
+        key: DropoutKey = None,
         packed: Packed | None = None,
     ) -> Encoded:
         """Encodes a batch.
@@ -125,7 +126,7 @@ class GptWithHeads(BertWithHeads):
         bert: nn.Module,
         head: str,
         encoded: Encoded,
-        key: Key[Array, ""] | None,
+        key: DropoutKey,
         rows: tuple[int, ...],
     ) -> Float[Array, "..."]:
         if len(rows) == 1:
@@ -157,7 +158,7 @@ class GptForPreTraining(nn.Module):
         input_mask: Int[Array, "batch length"],
         segment_ids: Int[Array, "batch length"],
         masked_lm_positions: Int[Array, "batch predictions"] | None,
-        key: Key[Array, ""] | None = None,
+        key: DropoutKey = None,
         packed: Packed | None = None,
     ) -> dict[str, Array]:
         """Returns `lm_logits` [batch, length - 1, vocab], float32, of the token after

@@ -48,16 +48,13 @@ def _scheduled(
             "leave it 0"
         )
     steps, optimizer = config.train.num_steps, config.optimizer
-    if steps < 1:
-        raise UserError(f"config.train.num_steps={steps}: at least 1 is needed")
     rates.warmup_steps(config, steps)  # checks both fields
     warmup = optimizer.warmup_fraction or optimizer.warmup_steps / steps
-    peak = rates.number(config, "learning_rate")
 
     def schedule(step: jax.typing.ArrayLike) -> jax.Array:
         x = jnp.minimum(jnp.asarray(step), steps) / steps
         risen = jnp.where(x <= warmup, x / warmup, 1.0) if warmup else jnp.ones_like(x)
-        return peak * shape(risen, x, warmup)
+        return optimizer.learning_rate * shape(risen, x, warmup)
 
     return schedule
 

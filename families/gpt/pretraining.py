@@ -1,6 +1,6 @@
 """GPT's pre-training: its rows, its config, and prediction of the next piece."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.fill_mask import FillMask, Parsed, Row
 from bert_jax.tasks.left_to_right import Continue
 from bert_jax.tasks.pretraining import Pretraining
+from bert_jax.types import Arrays
 from families.gpt import vocabulary as byte_pairs
 
 
@@ -97,7 +98,7 @@ class GptContinue(Continue):
             )
         return Parsed(encoding, [length - 1], False)
 
-    def step(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The best pieces after each position.
 
         Returns:

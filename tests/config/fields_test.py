@@ -99,11 +99,32 @@ def test_the_numbers_of_the_tasks(name):
         *("evaluate.splits=('def',)", "checkpoint.keep_every=7"),
         *("train.batch_size=0", "train.seeds=0", "train.num_steps=2147483648"),
         *("phase2.fraction=1.0", "model.hidden_size=1000000000"),
+        *("optimizer.beta2=1.0", "optimizer.warmup_fraction=1.5"),
+        *("optimizer.warmup_steps=-1", "corpus.max_seq_length=4"),
     ],
 )
 def test_a_wrong_value_is_named(override):
     with pytest.raises(UserError) as error:
         load(override)
+    assert str(error.value).startswith(f"config.{override.partition('=')[0]}=")
+
+
+@pytest.mark.parametrize(
+    ("task", "override"),
+    [
+        *(("text", f"task.{x}") for x in ("kind=ranking", "truncation=middle")),
+        *(("text", f"task.{x}") for x in ("label_separator=", "dev_fraction=1.0")),
+        *(("squad", f"task.{x}=0") for x in ("doc_stride", "n_best_size")),
+        *(
+            ("squad", f"task.{x}")
+            for x in ("max_answer_length=0", "max_query_length=-1")
+        ),
+        *(("ner", "task.scheme=iob"), ("ner", "task.max_seq_length=4")),
+    ],
+)
+def test_a_task_s_wrong_value_is_named(task, override):
+    with pytest.raises(UserError) as error:
+        load(override, spec=str(ROOT / "configs" / "finetune" / f"{task}.py"))
     assert str(error.value).startswith(f"config.{override.partition('=')[0]}=")
 
 

@@ -36,20 +36,6 @@ def test_one_document_is_too_few(config, tmp_path):
     assert names(config.corpus.data_dir) == []
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("dev_fraction", 0.0), ("dev_fraction", 1.0)]
-)
-def test_bad_settings(config, field, value):
-    config.corpus[field] = value
-    with pytest.raises(UserError, match=f"corpus.{field}"):
-        made(config)
-
-
-def test_rows_too_short_for_a_pair(config):
-    with pytest.raises(UserError, match="max_seq_length=4"):
-        made(config, 4)
-
-
 @pytest.mark.parametrize("exception", [KeyboardInterrupt, lambda: Interrupted(15)])
 def test_interruption_leaves_nothing(config, monkeypatch, exception):
     prepare.prepare_tokenizer(config)

@@ -6,18 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from micro import initial_params
 from sklearn import metrics
-from tokenizers import Tokenizer, models, pre_tokenizers
 
-from bert_jax.data import truncation
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import Classification, TextExample
 from bert_jax.tasks.pretraining import Pretraining
-from bert_jax.tokenization.byte_level import ByteLevel
 from configs import base
 from configs.finetune import common
 
@@ -115,31 +110,6 @@ def test_exactly_as_long_is_not_cut(make):
 def test_truncation(make, mode, kept):
     ((ids, _),) = sequences(make(truncation=mode), ("a b c d a b c d",))
     assert ids == [CLS, *kept, SEP]
-
-
-def test_head_and_tail_of_512():
-    """Sun et al. 2019: the first 128 and the last 382."""
-    kept = truncation.truncated(list(range(1000)), 510, "head_tail")
-    assert kept == [*range(128), *range(1000 - 382, 1000)]
-
-
-@given(st.integers(0, 40), st.integers(0, 40), st.integers(2, 50))
-def test_pairs_are_cut_as_google_does(first, second, limit):
-    expected = [first, second]
-    while sum(expected) > limit:
-        expected[0 if expected[0] > expected[1] else 1] -= 1
-    assert truncation.pair_lengths(first, second, limit) == tuple(expected)
-
-
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(2, 50))
-def test_pairs_of_byte_level_pieces_are_cut_as_tokenizers_does(first, second, limit):
-    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.enable_truncation(limit, strategy="longest_first")
-    kept = tokenizer.encode("a " * first, "b " * second).ids
-    own = ByteLevel.odd_to_longer
-    found = truncation.pair_lengths(first, second, limit, own)
-    assert found == (kept.count(0), kept.count(1))
 
 
 def loss(task, logits, labels):
@@ -292,12 +262,6 @@ def test_prediction_has_no_labels(make):
     task = make()
     (feature,) = task.encode([task.parse({"text": "a"})], "predict")
     assert set(feature.columns) == {"input_ids", "segment_ids"}
-
-
-@pytest.mark.parametrize("field", ["kind", "truncation"])
-def test_fields_that_are_wrong(make, field):
-    with pytest.raises(UserError, match=f"config.task.{field}='middle': choose one of"):
-        make(**{field: "middle"})
 
 
 def test_pairs_for_a_model_of_one_segment(make):

@@ -59,8 +59,6 @@ def test_imdb_without_dev_or_test(reviews, tmp_path):
     [
         ("data_dir", "", "data_dir is empty"),
         ("data_dir", "/nowhere", "/nowhere/train: has no texts"),
-        ("dev_fraction", 1.0, "dev_fraction=1.0"),
-        ("dev_fraction", -0.1, "dev_fraction=-0.1"),
     ],
 )
 def test_imdb_fields_that_are_wrong(reviews, field, value, notice):

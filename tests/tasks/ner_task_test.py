@@ -215,7 +215,6 @@ def test_a_tag_that_training_never_saw_counts_as_wrong(task):
         ),
         ({"dev": "a\tO\nb\tPER\n"}, {}, "dev.conll:2: the tag 'PER' has no prefix"),
         ({}, {"labels": ("O", "B-X", "B-Y")}, "train.conll:2: the tag 'I-X' is not in"),
-        ({}, {"scheme": "iob"}, "config.task.scheme=iob: choose one of entities, none"),
         ({"dev": "a\n"}, {}, "dev.conll:1: .*config.task.tag_column=-1 is not a col"),
     ],
 )

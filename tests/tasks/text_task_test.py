@@ -252,10 +252,7 @@ def test_labels_of_dev_are_checked(config, tmp_path, kind, rows, notice):
         ("text", "words", "train.csv:1: no column 'words'; there are: text, label"),
         ("text_b", "words", "no column 'words'"),
         ("label", "stars", "no column 'stars'"),
-        ("label_separator", "", "label_separator"),
         ("train_file", "", "labels in the training data: none; at least 2"),
-        ("kind", "ranking", "config.task.kind='ranking': choose one of"),
-        ("truncation", "middle", "config.task.truncation='middle': choose one of"),
     ],
 )
 def test_fields_that_are_wrong(config, field, value, notice):

@@ -107,29 +107,13 @@ def test_warmup_fraction_is_of_the_steps():
     [
         ({"schedule": "cosine"}, r"optimizer\.schedule='cosine': .*polynomial"),
         ({"name": "rmsprop"}, r"config\.optimizer\.name='rmsprop': .*bert_adam, adamw"),
-        ({"learning_rate": -1e-4}, r"config\.optimizer\.learning_rate=-0\.0001"),
-        ({"learning_rate": float("nan")}, r"config\.optimizer\.learning_rate=nan"),
         ({"warmup_steps": 101}, r"config\.optimizer\.warmup_steps=101 .* 100 steps"),
-        ({"warmup_steps": -1}, r"config\.optimizer\.warmup_steps=-1"),
         ({"warmup_fraction": 0.1}, r"warmup_steps=10 and .*warmup_fraction=0\.1"),
-        (
-            {"warmup_steps": 0, "warmup_fraction": 1.5},
-            r"warmup_fraction=1\.5: at most 1",
-        ),
-        ({"beta2": 1.0}, r"config\.optimizer\.beta2=1\.0: .*less than 1"),
-        ({"eps": -1.0}, r"config\.optimizer\.eps=-1\.0"),
-        ({"weight_decay": -0.1}, r"config\.optimizer\.weight_decay=-0\.1"),
-        ({"clip_norm": -1.0}, r"config\.optimizer\.clip_norm=-1\.0"),
-        ({"decay_power": -1.0}, r"config\.optimizer\.decay_power=-1\.0"),
         ({"num_steps": 0}, r"config\.train\.num_steps=0"),
         ({"phase2": {"warmup_steps": 3}}, r"phase2\.warmup_steps=3 .*learning_rate"),
         (
             {"phase2": {"learning_rate": 1e-3}},
-            r"phase2\.learning_rate=0\.001: .* 0 steps .*fraction=0\.0",
-        ),
-        (
-            {"phase2": {"fraction": 0.1, "learning_rate": -1e-3}},
-            r"phase2\.learning_rate=-0\.001: must be more than 0",
+            r"phase2\.learning_rate=0\.001: .* no steps .*fraction=0\.0",
         ),
         (
             {"phase2": {"fraction": 0.1, "learning_rate": 1.0, "warmup_steps": 11}},

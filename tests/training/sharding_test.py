@@ -59,7 +59,6 @@ def test_a_mesh_that_does_not_fit(mesh):
 @pytest.mark.parametrize(
     ("group", "field", "value", "message"),
     [
-        ("mesh", "optimizer", "zero2", r"mesh\.optimizer='zero2'.*zero1"),
         ("phase2", "batch_size", 12, r"phase2\.batch_size / .* = 12 does not divide"),
         ("phase2", "micro_batches", 4, r"train\.batch_size / phase2\.micro_batches"),
     ],

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from bert_jax.models.attention import Seen
 from bert_jax.models.kernels import on_mesh
+from bert_jax.types import DropoutKey
 
 
 def fused(
@@ -14,7 +15,7 @@ def fused(
     value: Float[Array, "batch length heads head_dim"],
     seen: Seen,
     rate: float,
-    key: Key[Array, ""] | None,
+    key: DropoutKey,
     causal: bool = False,
 ) -> tuple[Float[Array, "batch length heads head_dim"], None]:
     """FlashAttention's method on a GPU; on a TPU JAX's splash attention."""
@@ -36,7 +37,7 @@ def cudnn(
     value: Float[Array, "batch length heads head_dim"],
     seen: Seen,
     rate: float,
-    key: Key[Array, ""] | None,
+    key: DropoutKey,
     causal: bool = False,
 ) -> tuple[Float[Array, "batch length heads head_dim"], None]:
     """cuDNN's own kernel."""

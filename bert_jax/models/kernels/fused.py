@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from bert_jax.models.config import HIDDEN
 from bert_jax.models.kernels.on_mesh import IDS, VECTORS, WORDS, on_mesh
 from bert_jax.models.layers import hash_column, row_keys
+from bert_jax.types import DropoutKey
 
 BLOCKS = (64, 32, 16)  # queries or keys of a block; Triton multiplies 16 at least
 _PARAMS = triton.CompilerParams(num_warps=4, num_stages=2)
@@ -41,7 +42,7 @@ def fused_attention(
     value: Float[Array, "batch length heads head_dim"],
     seen: tuple[Int[Array, "batch #length"], Int[Array, "batch length"]],
     rate: float,
-    key: Key[Array, ""] | None,
+    key: DropoutKey,
     causal: bool = False,
     window: int = 0,
     *,

@@ -25,8 +25,8 @@ from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.ner import conll, scores
 from bert_jax.tasks.ner.windows import parts, widen
 from bert_jax.tokenization import word_end
+from bert_jax.types import Arrays
 
-SCHEMES = ("entities", "none")
 _NO_LABEL = -1  # for pieces that are not tagged
 _NAMED = 10  # the most labels that an error lists
 Tags = list[str]
@@ -51,11 +51,6 @@ class Ner(Finetuning[Example, Tags]):
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
-        if config.task.scheme not in SCHEMES:
-            raise UserError(
-                f"config.task.scheme={config.task.scheme}: choose one of "
-                f"{', '.join(SCHEMES)}"
-            )
         self.in_entities = config.task.scheme == "entities"
         self.main_score = "f1" if self.in_entities else "accuracy"
         self._check_labels()
@@ -141,13 +136,11 @@ class Ner(Finetuning[Example, Tags]):
                 features.append(Feature(index, columns, positions))
         return features
 
-    def losses(
-        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Float[Array, "batch length"]:
+    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch length"]:
         """Cross entropy in nats."""
         return of_classes(logits["logits"], jnp.maximum(batch["labels"], 0))
 
-    def weights(self, batch: Mapping[str, Array]) -> Float[Array, "batch length"]:
+    def weights(self, batch: Arrays) -> Float[Array, "batch length"]:
         """1 for one piece of each word, so all words weigh the same."""
         return (batch["labels"] != _NO_LABEL) * batch["row_weights"][:, None]
 

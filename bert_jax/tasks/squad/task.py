@@ -5,11 +5,11 @@ import itertools
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -25,6 +25,7 @@ from bert_jax.tasks.squad import features as squad_features
 from bert_jax.tasks.squad import windows as squad_windows
 from bert_jax.tasks.squad.answers import Prediction
 from bert_jax.tasks.squad.data import Example
+from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +44,11 @@ class Squad(Finetuning[Example, Prediction]):
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
         task = config.task
-        for field in ("doc_stride", "n_best_size", "max_answer_length"):
-            if (value := task[field]) < 1:
-                raise UserError(f"config.task.{field}={value}: must be at least 1")
         room = task.max_seq_length - self.marks.number - 1
-        if not 0 <= task.max_query_length <= room:
+        if task.max_query_length > room:
             raise UserError(
-                f"config.task.max_query_length={task.max_query_length}: must be from 0 "
-                f"to config.task.max_seq_length - {self.marks.number + 1} = {room}, to "
+                f"config.task.max_query_length={task.max_query_length}: at most "
+                f"config.task.max_seq_length - {self.marks.number + 1} = {room}, to "
                 "leave room for the context"
             )
 
@@ -120,23 +118,20 @@ class Squad(Finetuning[Example, Prediction]):
             )
         return features
 
-    def losses(
-        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Float[Array, "batch"]:
-        """The mean of the start's and the end's cross entropy.
+    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
+        """The mean of the start's and the end's cross entropy, in nats.
 
         Google's code includes padding in the softmax; without it the loss does not
         depend on the batch's length.
         """
-        start, end = (
-            _cross_entropy(
-                logits[f"{side}_logits"],
-                batch["input_mask"],
-                batch[f"{side}_positions"],
-            )
-            for side in ("start", "end")
-        )
-        return (start + end) / 2
+        real = batch["input_mask"] > 0
+
+        def loss(side: str) -> Float[Array, "batch"]:
+            scores = logits[f"{side}_logits"]
+            masked = jnp.where(real, scores, jnp.finfo(scores.dtype).min)
+            return of_classes(masked, batch[f"{side}_positions"])
+
+        return (loss("start") + loss("end")) / 2
 
     def answers(
         self,
@@ -308,13 +303,3 @@ class Squad(Finetuning[Example, Prediction]):
             for example in examples
             if example.answers or (null and example.answers is not None)
         ]
-
-
-def _cross_entropy(
-    logits: Float[Array, "batch length"],
-    mask: Int[Array, "batch length"],
-    positions: Int[Array, "batch"],
-) -> Float[Array, "batch"]:
-    """In nats, over the positions that are not padding."""
-    masked = jnp.where(mask > 0, logits, jnp.finfo(logits.dtype).min)
-    return of_classes(masked, positions)

@@ -1,7 +1,7 @@
 """SWAG (section 4.4): chooses the ending that follows a context."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from bert_jax.scores.probabilities import softmax
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.swag.data import CHOICES, OFFICIAL, Choices, official, read_choices
+from bert_jax.types import Arrays
 
 Pair = tuple[list[int], list[int]]
 # Examples tokenized at a time, to bound the memory of the tokenizer's objects.
@@ -63,9 +64,7 @@ class Swag(Finetuning[Choices, np.ndarray]):
             features.append(Feature(index, columns))
         return features
 
-    def losses(
-        self, logits: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Float[Array, "batch"]:
+    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Cross entropy over the endings, in nats."""
         return of_classes(logits["logits"], batch["label"])
 

@@ -1,0 +1,280 @@
+"""The config of one choice of table 7: a BiLSTM that tags words by kept vectors.
+
+    python -m bert_jax.main --config=experiments/paper/feature_task.py:size=768 \
+        --config.task.choice=last --config.task.train_vectors=train.npy \
+        --config.task.dev_vectors=dev.npy --config.task.train_file=eng.train \
+        --config.task.dev_file=eng.testa --config.train.seeds=5
+
+experiments.paper.features computes the vectors (experiments/paper/feature_cache.py) and
+starts such a run for each choice. Every epoch evaluates each split that has tags.
+"""
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax.data.rows import Batch, Feature, RowIndex, Rows, power_of_two
+from bert_jax.data.vocabulary_fit import Fit
+from bert_jax.errors import UserError
+from bert_jax.models.heads import count_parameters
+from bert_jax.models.tagger import FeatureTagger
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.ner.task import Example, Ner
+from bert_jax.tasks.results import Answered
+from bert_jax.tasks.task import Data, Shapes
+from configs.finetune import ner
+from experiments.lib import columns
+from experiments.paper.feature_choices import CHOICES, chosen
+
+NAME = "vectors_ner"
+_SHORTEST = 16  # words that a sentence is padded to
+
+
+class VectorRows(Rows):
+    """Sentences whose `input_ids` number the words of a split; a batch has their
+    vectors, too.
+
+    Args:
+      states: the hidden states that are read.
+    """
+
+    def __init__(
+        self,
+        features: Sequence[Feature],
+        fill: Mapping[str, int],
+        vectors: Float[np.ndarray, "states words hidden"],
+        states: Sequence[int],
+    ):
+        super().__init__(features, fill)
+        self._vectors, self._states = vectors, states
+
+    def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
+        """As that of Rows, with `vectors` [batch, words, states, hidden]."""
+        batch = super().batch(indices, length)
+        words = batch["input_ids"]
+        shape = (*words.shape, len(self._states), self._vectors.shape[2])
+        vectors = np.empty(shape, np.float32)
+        for place, state in enumerate(self._states):
+            vectors[..., place, :] = self._vectors[state][words]
+        vectors[batch["input_mask"] == 0] = 0.0
+        return {**batch, "vectors": vectors}
+
+    def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
+        """The words to pad these rows to: few lengths, few compilations."""
+        del limit
+        return _padded(self.lengths[indices[indices < len(self)]].max(initial=1))
+
+
+class VectorNer(Ner):
+    """Table 7's feature-based approach: BERT's kept vectors, a BiLSTM, a classifier.
+
+    Args:
+      config: reads from `config.task` also `choice` (of feature_choices.CHOICES) and
+        `<split>_vectors`, files of [hidden states, words, hidden] in float32; from
+        `config.model` the BiLSTM's layers, size (of both directions) and dropout.
+    """
+
+    answers_rows = False
+
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+        # Words have numbers, not pieces: any vocabulary will do.
+        super().__init__(config, tokenizer or columns.stand_in(5))
+        layers = len(self._vectors("train")) - 1
+        (name,), _ = chosen(config.task.choice, layers)
+        self._states, self._mixes = CHOICES[name].states(layers), CHOICES[name].mixes
+
+    @functools.cache  # noqa: B019  (a task lives as long as its run)
+    def _vectors(self, split: str) -> Float[np.ndarray, "states words hidden"]:
+        path = self.config.task[f"{split}_vectors"]
+        try:
+            vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise UserError(
+                f"config.task.{split}_vectors={path}: cannot be read ({error}); python "
+                "-m experiments.paper.features writes such a file"
+            ) from error
+        assert isinstance(vectors, np.ndarray)
+        return vectors
+
+    def resolve(self) -> None:
+        """An epoch is whole batches; each is evaluated and saved."""
+        train = self.config.train
+        epochs = 0.0 if train.num_steps else train.num_epochs
+        super().resolve()
+        steps = -(-len(self._rows("train")) // train.batch_size)
+        train.num_steps = int(epochs * steps) or train.num_steps
+        train.eval_every = self.config.checkpoint.save_every = steps
+
+    def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
+        """A row of each sentence: `input_ids` are the numbers of its words."""
+        known = {label: index for index, label in enumerate(self.labels)}
+        features, begin = [], 0
+        for index, example in enumerate(examples):
+            count = len(example.sentence.words)
+            row: dict[str, Any] = {"input_ids": np.arange(begin, begin + count)}
+            row["segment_ids"] = np.zeros(count, int)
+            if example.sentence.tags is not None:
+                row["labels"] = self._label_ids(example.sentence, known, split)
+            features.append(Feature(index, row, np.arange(count)))
+            begin += count
+        if begin != (there := self._vectors(split).shape[1]):
+            raise UserError(
+                f"config.task.{split}_vectors: of {there:,} words, and "
+                f"config.task.{split}_file has {begin:,}"
+            )
+        return features
+
+    def _rows(self, split: str) -> Rows:
+        if split not in self._tables:
+            parts = (self.features(split), self.padding, self._vectors(split))
+            self._tables[split] = VectorRows(*parts, self._states)
+        return self._tables[split]
+
+    @property
+    def dev_splits(self) -> tuple[str, ...]:
+        """All: test is scored after each epoch too, which only dev may pick."""
+        return self.splits
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return (_padded(self._rows("train").lengths.max()),)
+
+    def training_data(self) -> Data:
+        rows = self._rows("train")
+        lengths = len(set(map(_padded, rows.lengths)))
+        dev = {split: self._rows(split).digest() for split in self.splits}
+        return Data(Fit(), 0, lengths, {"rows": rows.digest(), "dev": dev})
+
+    def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
+        """Every sentence once an epoch; see `order`."""
+        table, size = self._rows("train"), self.config.train.batch_size
+        while True:
+            epoch, place = divmod(step, -(-len(table) // size))
+            for numbers in order(table.lengths, size, epoch, seed)[place:]:
+                yield table.batch(numbers[rows], table.length(numbers, 0))
+                step += 1
+
+    @functools.cached_property
+    def model(self) -> FeatureTagger:  # type: ignore[override]  # no BERT
+        sizes = self.model_config
+        return FeatureTagger(
+            *(len(self.labels), sizes.hidden_size // 2, self._mixes),
+            *(sizes.num_hidden_layers, sizes.hidden_dropout_prob),
+        )
+
+    def init_params(self, key: Key[Array, ""]) -> dict:
+        """`bilstm`, `classifier` and, of a weighted sum, `mix`."""
+        hidden = self._vectors("train").shape[2]
+        vectors = jnp.zeros((1, 1, len(self._states), hidden))
+        params = self.model.init(key, vectors, jnp.ones((1, 1), jnp.int32))["params"]
+        return jax.tree.map(_boxed, params, is_leaf=_is_boxed)
+
+    def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
+        """Decay would pull the sum's weights towards equal ones."""
+        del predicts
+        return ("mix",) if self._mixes else ()
+
+    def logits(
+        self,
+        params: Any,
+        batch: Mapping[str, Array],
+        key: Key[Array, ""] | None = None,
+    ) -> dict[str, Array]:
+        """The labels', float32."""
+        inputs = (batch["vectors"], batch["input_mask"], key)
+        logits = self.model.apply({"params": params}, *inputs)
+        assert isinstance(logits, jax.Array)
+        return {"logits": logits}
+
+    def outputs(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
+        """The logits, and in each row the learnt weights of a sum and its scale."""
+        outputs, rows = self.logits(params, batch), len(batch["input_ids"])
+        if self._mixes:
+            weights = jax.nn.softmax(params["mix"]["weights"])
+            mix = jnp.append(weights, params["mix"]["scale"])
+            outputs["mix"] = jnp.broadcast_to(mix, (rows, len(mix)))
+        return outputs
+
+    def results(
+        self, split: str, fetched: Sequence[Any], *, learns: bool = False
+    ) -> Answered:
+        """The scores; of a sum also `weight_<hidden state>` and `scale`."""
+        results = super().results(split, fetched, learns=learns)
+        if self._mixes and results.scores:
+            names = [*(f"weight_{state}" for state in self._states), "scale"]
+            results.scores.update(
+                zip(names, fetched[0]["mix"][0].tolist(), strict=True)
+            )
+        return results
+
+    def flops(self, shapes: Shapes) -> int:
+        """Each word meets every parameter, 3 x forward."""
+        params = jax.eval_shape(self.init_params, jax.random.key(0))
+        count = count_parameters(nn.meta.unbox(params))
+        return 6 * math.prod(shapes["input_ids"]) * count
+
+
+def _is_boxed(leaf: Any) -> bool:
+    return isinstance(leaf, nn.meta.AxisMetadata)
+
+
+def _boxed(leaf: Any) -> Any:
+    """Names the axes of what has none, such as those of nn.Dense: no mesh has them."""
+    if _is_boxed(leaf):
+        return leaf
+    return nn.LogicallyPartitioned(leaf, (None,) * leaf.ndim)
+
+
+def order(
+    lengths: Int[np.ndarray, "rows"], size: int, epoch: int, seed: int
+) -> list[Int[np.ndarray, "size"]]:
+    """The rows of each batch of an epoch, each row once; one past the last fills the
+    last batch.
+
+    Rows of like lengths stand together, which halves the padding. Which ones is drawn
+    by the seed; the batches' order is drawn for the epoch alone, so that the batches of
+    all seeds have the same lengths at the same step.
+    """
+    drawn = np.random.default_rng((seed, epoch)).permutation(len(lengths))
+    kinds = [_padded(lengths[row]) for row in drawn]
+    ordered = drawn[np.argsort(kinds, kind="stable")]
+    full = np.concatenate([ordered, np.full(-len(ordered) % size, len(ordered))])
+    batches = full.reshape(-1, size)
+    return list(np.random.default_rng(epoch).permutation(batches))
+
+
+def _padded(words: int | np.integer) -> int:
+    return max(_SHORTEST, power_of_two([int(words)]))
+
+
+def get_config(size: str = "768") -> ConfigDict:
+    """Args:
+    size: of each direction of the BiLSTM.
+    """
+    TASKS[NAME] = VectorNer
+    config = ner.get_config()
+    # That of the vocabulary which stands in for BERT's.
+    config.tokenizer.lowercase = True
+    task, model = config.task, config.model
+    task.name, task.choice = NAME, "concat_last_four"
+    for split in ("train", "dev", "test"):
+        task[f"{split}_vectors"] = ""
+    model.num_hidden_layers, model.num_attention_heads = 2, 1
+    model.hidden_size = model.intermediate_size = 2 * int(size)
+    # Those of a public reproduction that reaches 95.8 on CoNLL-2003's dev set: the
+    # paper gives none. The rate stays the same throughout.
+    optimizer, train = config.optimizer, config.train
+    optimizer.name, optimizer.learning_rate = "adamw", 3e-4
+    optimizer.weight_decay = 0.01
+    optimizer.warmup_fraction = optimizer.decay_power = 0.0
+    train.batch_size, train.num_epochs, train.eval_every_epoch = 64, 10.0, False
+    return config
