@@ -22,14 +22,14 @@ class Names:
         self._others = {_plain(name) for name in others}
         self._names = {_plain(host), *self._others}
 
-    def check(self, headers: Mapping[str, str], own: str) -> None:
+    def check(self, headers: Mapping[str, str], address: str) -> None:
         """Checks whom a request means, and which page sends it.
 
         A page of another site reaches a server on localhost through the browser of
         whoever reads it: under its own name, which it has pointed here, or from there.
 
         Args:
-          own: the address to which the client has connected.
+          address: the one to which the client has connected.
 
         Raises:
           Refused: the Host is no name of this server, or the Origin is another site.
@@ -38,7 +38,7 @@ class Names:
         name = _name(host)
         if name is None:
             raise Refused(400, "one Host is required, such as localhost:8000")
-        here = _plain(own)
+        here = _plain(address)
         local = here in ("127.0.0.1", "::1") and name == "localhost"
         if not local and name != here and name not in self._names:
             raise Refused(

@@ -63,9 +63,9 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     listening = bound(host, port)
     model = answering.of_task(task, folder)
 
-    def compute(given: Sequence[Any]) -> list[str]:
-        answers = model.answer([parsed for _, parsed in given])
-        return [_text(*pair) for pair in zip(given, answers, strict=True)]
+    def compute(rows: Sequence[Any]) -> list[str]:
+        answers = model.answer([parsed for _, parsed in rows])
+        return [_text(*pair) for pair in zip(rows, answers, strict=True)]
 
     def parse(row: Any) -> Any:
         return row, answering.parsed_row(model.predictor, row)
@@ -91,8 +91,8 @@ def bound(host: str, port: int) -> socket.socket:
       UserError: there is no such address, or its port is taken.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, *_, address = min(found, key=lambda each: each[0] != socket.AF_INET)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, *_, address = min(addresses, key=lambda each: each[0] != socket.AF_INET)
     except (OSError, UnicodeError) as error:
         raise UserError(
             f"--host={host[:100]}: no address of this machine ({error}); name one, "
@@ -198,9 +198,9 @@ class Service:
 
         def read() -> Sequence[Any]:
             nonlocal is_list
-            given = untrusted.parse(body, "the request")
-            is_list = isinstance(given, list)
-            rows = given if is_list else [given]
+            request = untrusted.parse(body, "the request")
+            is_list = isinstance(request, list)
+            rows = request if is_list else [request]
             if len(rows) > MOST_ROWS:
                 raise UserError(f"{len(rows):,} rows; send at most {MOST_ROWS:,}")
             return rows
@@ -261,8 +261,8 @@ def measured(row: Any) -> int:
     return size
 
 
-def _text(given: tuple[dict[str, Any], Any], answer: dict[str, Any]) -> str:
-    row = row_files.answered(given[0], row_files.rounded(answer))
+def _text(parsed: tuple[dict[str, Any], Any], answer: dict[str, Any]) -> str:
+    row = row_files.answered(parsed[0], row_files.rounded(answer))
     return json.dumps(row, allow_nan=False)
 
 

@@ -31,23 +31,23 @@ def async_predict(
     waits for it."""
     run = jax.jit(function, out_shardings=sharding.replicated(mesh))
     compiled: dict[tuple, jax.stages.Compiled] = {}
-    own = sharding.local_rows(mesh, size)
+    local = sharding.local_rows(mesh, size)
     in_pieces = mesh.size == 1 and mesh.devices.flat[0].platform == "cpu"
 
     def start(rows: Batch, of: int) -> Waits:
         """Starts a computation of `of` rows, for up to as many."""
         count = len(rows["input_ids"])
-        given: Any = rows if count == of else _filled(rows, of)
+        batch: Any = rows if count == of else _filled(rows, of)
         if not in_pieces:
-            given = sharding.place_batch(
-                {n: x[own] for n, x in given.items()}, mesh, of
+            batch = sharding.place_batch(
+                {n: x[local] for n, x in batch.items()}, mesh, of
             )
-        shapes = tuple((name, column.shape) for name, column in given.items())
+        shapes = tuple((name, column.shape) for name, column in batch.items())
         if shapes not in compiled:
             # Kept as compiled: for a call, the mesh need not be activated again.
             with sharding.activate(mesh):
-                compiled[shapes] = run.lower(params, given).compile()
-        outputs = compiled[shapes](params, given)
+                compiled[shapes] = run.lower(params, batch).compile()
+        outputs = compiled[shapes](params, batch)
         return lambda: {
             name: column[:count] for name, column in jax.device_get(outputs).items()
         }

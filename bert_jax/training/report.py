@@ -155,9 +155,13 @@ def _what_next(task: Task, folder: Path, params: Mapping[str, Any]) -> str:
 
 def _unexported(task: Task, params: Mapping[str, Any]) -> bool:
     """Whether `--mode=export` refuses the run."""
-    its, own, head = family.of(task.config), task.config.task, getattr(task, "head", "")
-    if its.unexported(own) or own.name == its.name:
-        return bool(its.unexported(own))
+    its, fields, head = (
+        family.of(task.config),
+        task.config.task,
+        getattr(task, "head", ""),
+    )
+    if its.unexported(fields) or fields.name == its.name:
+        return bool(its.unexported(fields))
     parts = {its.trunk_name, "masked_lm", "next_sentence"}
     if head:
         from bert_jax.models.architectures import BUILT_IN

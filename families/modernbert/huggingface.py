@@ -87,16 +87,16 @@ def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
     path, family = folder / "config.json", FAMILIES[MODEL_TYPE]
     act = fields.get("hidden_activation", "gelu")
     for name, value in (*_FIXED.items(), ("classifier_activation", act)):
-        if (found := fields.get(name, value)) != value:
-            raise _unread(path, name, found, f"that is {value}")
-    ours = {name: fields.get(theirs, own) for theirs, (name, own) in _NAMES.items()}
+        if (read := fields.get(name, value)) != value:
+            raise _unread(path, name, read, f"that is {value}")
+    renamed = {name: fields.get(key, value) for key, (name, value) in _NAMES.items()}
     config = dataclasses.replace(
-        bert_config({**_SIZES, **fields, **ours}, path, type_vocab_size=1),
+        bert_config({**_SIZES, **fields, **renamed}, path, type_vocab_size=1),
         architecture=MODEL_TYPE,
         layer=MODEL_TYPE,
         positions=MODEL_TYPE,
         type_vocab_size=1,
-        family_fields=tuple(_own(fields, path, family.model_fields).items()),
+        family_fields=tuple(_family_fields(fields, path, family.model_fields).items()),
     )
     try:
         family.check(config)
@@ -105,34 +105,34 @@ def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
     return config
 
 
-def _own(
+def _family_fields(
     fields: Mapping[str, Any], path: Path, defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
     """`Family.model_fields` as a config.json says, in either of its two forms."""
-    found = {name: fields.get(name, value) for name, value in defaults.items()}
+    values = {name: fields.get(name, value) for name, value in defaults.items()}
     rope, layers = fields.get("rope_parameters") or {}, fields.get("layer_types")
-    for ours, theirs in _KINDS.items():
-        given = rope.get(theirs, {}) if isinstance(rope, dict) else rope
-        kind = given.get("rope_type", "default") if isinstance(given, dict) else None
+    for reach, layer_type in _KINDS.items():
+        angles = rope.get(layer_type, {}) if isinstance(rope, dict) else rope
+        kind = angles.get("rope_type", "default") if isinstance(angles, dict) else None
         if kind != "default":
             raise _unread(path, "rope_parameters", rope, "of the rope_type default")
-        own = f"{ours}_rope_theta"
-        found[own] = given.get("rope_theta", found[own])
+        theta = f"{reach}_rope_theta"
+        values[theta] = angles.get("rope_theta", values[theta])
     if isinstance(layers, list) and layers:
         at = [index for index, kind in enumerate(layers) if kind == _KINDS["global"]]
         # With one global layer, the list alone only says that no other fits.
-        given, most = found["global_attn_every_n_layers"], len(layers)
-        most = max(most, given) if type(given) is int else most
-        found["global_attn_every_n_layers"] = every = (*at, most, most)[1]
+        every, most = values["global_attn_every_n_layers"], len(layers)
+        most = max(most, every) if type(every) is int else most
+        values["global_attn_every_n_layers"] = every = (*at, most, most)[1]
         if layers != _layer_types(len(layers), every):
             raise _unread(path, "layer_types", layers, "with a global layer every few")
-    for name, value in found.items():
+    for name, value in values.items():
         if type(value) is int and isinstance(defaults[name], float):
-            found[name] = value = float(value)
+            values[name] = value = float(value)
         wrong = type(value) is not type(defaults[name])
         if fault := "has the wrong type" if wrong else RULES[f"model.{name}"](value):
             raise UserError(f"{path}: {name}={untrusted.shown(value)}: {fault}")
-    return found
+    return values
 
 
 def _unread(path: Path, name: str, value: Any, kind: str) -> UserError:
@@ -149,30 +149,30 @@ def tensors_of(weights: layout.Weights) -> dict[str, layout.Array]:
     heads, pieces = ARCHITECTURES[weights.architecture], dict[str, list[layout.Array]]()
     for part in ("bert", *heads):
         for parameter in parameters(part, weights.config, len(weights.labels)):
-            given = parameter.give(parameter.of(weights.params), bert.DIALECT)
-            pieces.setdefault(parameter.huggingface, []).append(given)
-    found = {name: np.concatenate(own) for name, own in pieces.items()}
-    return found if heads else {n.removeprefix(PREFIX): v for n, v in found.items()}
+            array = parameter.give(parameter.of(weights.params), bert.DIALECT)
+            pieces.setdefault(parameter.huggingface, []).append(array)
+    whole = {name: np.concatenate(arrays) for name, arrays in pieces.items()}
+    return whole if heads else {n.removeprefix(PREFIX): v for n, v in whole.items()}
 
 
 def config_fields(weights: layout.Weights) -> dict[str, Any]:
     """The model's fields of config.json, without its labels."""
-    config, own = weights.config, dict(weights.config.family_fields)
+    config, family = weights.config, dict(weights.config.family_fields)
     act = {"gelu_tanh": "gelu_pytorch_tanh"}.get(config.hidden_act, config.hidden_act)
     sizes = (*_SIZES, "hidden_size", "num_attention_heads", "initializer_range")
-    every, layers = own["global_attn_every_n_layers"], config.num_hidden_layers
+    every, layers = family["global_attn_every_n_layers"], config.num_hidden_layers
     return {
         "architectures": [weights.architecture],
         "model_type": MODEL_TYPE,
         **{name: getattr(config, name) for name in sizes},
-        **{theirs: getattr(config, ours) for theirs, (ours, _) in _NAMES.items()},
+        **{key: getattr(config, name) for key, (name, _) in _NAMES.items()},
         **_FIXED,
-        **own,
+        **family,
         **dict.fromkeys(("hidden_activation", "classifier_activation"), act),
         "layer_types": _layer_types(layers, every),
         "rope_parameters": {
-            theirs: {"rope_type": "default", "rope_theta": own[f"{ours}_rope_theta"]}
-            for ours, theirs in _KINDS.items()
+            kind: {"rope_type": "default", "rope_theta": family[f"{reach}_rope_theta"]}
+            for reach, kind in _KINDS.items()
         },
     }
 

@@ -83,8 +83,8 @@ def _layer(index: int, config: BertConfig) -> Iterator[layout.Parameter]:
     hidden, inner = (config.hidden_size,), config.intermediate_size
     heads = (config.num_attention_heads, config.head_dim)
     for place, which in enumerate(("query", "key", "value")):
-        own = (*path, "attention", which)
-        yield _kernel(own, f"{name}.attn.Wqkv", hidden, heads, place, 3)
+        inside = (*path, "attention", which)
+        yield _kernel(inside, f"{name}.attn.Wqkv", hidden, heads, place, 3)
     yield _kernel((*path, "attention", "output"), f"{name}.attn.Wo", heads, hidden)
     yield _kernel((*path, "intermediate"), f"{name}.mlp.Wi", hidden, (2, inner))
     yield _kernel((*path, "output"), f"{name}.mlp.Wo", (inner,), hidden)

@@ -46,9 +46,9 @@ def check_padding(tokenizer: Any) -> None:
     """Raises UserError if a vocabulary's padding has another id than a RoBERTa's."""
     from families.roberta.model import PAD
 
-    if (found := tokenization.special_ids(tokenizer).pad) != PAD:
+    if (pad := tokenization.special_ids(tokenizer).pad) != PAD:
         raise UserError(
-            f"the vocabulary's padding has the id {found}, and a RoBERTa's positions "
+            f"the vocabulary's padding has the id {pad}, and a RoBERTa's positions "
             f"are counted from {PAD}; take a vocabulary whose padding has the id {PAD}"
         )
 
@@ -57,10 +57,10 @@ def _padded(task: Any) -> Any:
     """The task, with a vocabulary that fits."""
 
     def checked(config: Any, tokenizer: Any = None) -> Any:
-        given = tokenizer or tokenization.of_config(config)
-        if given is not None:
-            check_padding(given)
-        return task(config, given)
+        tokenizer = tokenizer or tokenization.of_config(config)
+        if tokenizer is not None:
+            check_padding(tokenizer)
+        return task(config, tokenizer)
 
     return checked
 
@@ -73,9 +73,9 @@ def _pretraining(task: Any) -> Any:
             ("corpus", "nsp", False, "is trained without sentence pairs"),
             ("task", "objective", "mlm", "predicts masked pieces"),
         ):
-            if (found := config[group][field]) != value:
+            if (set_to := config[group][field]) != value:
                 raise UserError(
-                    f"config.{group}.{field}={found}: a RoBERTa {why}; set "
+                    f"config.{group}.{field}={set_to}: a RoBERTa {why}; set "
                     f"--config.{group}.{field}={value}, as configs/roberta.py does"
                 )
         return task(config, tokenizer)

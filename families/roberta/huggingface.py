@@ -78,16 +78,16 @@ def read_config(fields: Mapping[str, Any], folder: Path) -> BertConfig:
         ("add_cross_attention", False),
         ("tie_word_embeddings", True),
     ):
-        if (found := fields.get(name, value)) != value:
+        if (read := fields.get(name, value)) != value:
             raise UserError(
-                f"{path}: {name}={untrusted.shown(found)}; a RoBERTa with {value} can "
+                f"{path}: {name}={untrusted.shown(read)}; a RoBERTa with {value} can "
                 "be read"
             )
     ours = {"vocab_size": 50265, "max_position_embeddings": 512, **fields}
     if isinstance(ours["max_position_embeddings"], int):  # else `bert_config` objects
         ours["max_position_embeddings"] -= FIRST
-    found = bert_config(ours, path, type_vocab_size=2)
-    config = dataclasses.replace(found, architecture=MODEL_TYPE)
+    sizes = bert_config(ours, path, type_vocab_size=2)
+    config = dataclasses.replace(sizes, architecture=MODEL_TYPE)
     try:
         FAMILIES[MODEL_TYPE].check(config)
     except UserError as error:
@@ -101,21 +101,21 @@ def tensors_of(weights: layout.Weights) -> dict[str, layout.Array]:
     bare = weights.architecture == "RobertaModel"
     if bare and "pooler" not in weights.params["bert"]:
         parts.remove("pooler")
-    found = {
+    tensors = {
         parameter.huggingface: parameter.give(
             parameter.of(weights.params), bert.DIALECT
         )
         for part in ("bert", *parts)
         for parameter in parameters(part, config, len(weights.labels))
     }
-    return {n.removeprefix(PREFIX): v for n, v in found.items()} if bare else found
+    return {n.removeprefix(PREFIX): v for n, v in tensors.items()} if bare else tensors
 
 
 def config_fields(weights: layout.Weights) -> dict[str, Any]:
     """The model's fields of config.json, without its labels."""
     positions = weights.config.max_position_embeddings + FIRST
-    own = {"model_type": MODEL_TYPE, "max_position_embeddings": positions}
-    return bert.config_fields(weights) | own
+    changed = {"model_type": MODEL_TYPE, "max_position_embeddings": positions}
+    return bert.config_fields(weights) | changed
 
 
 def tokenizer_fields(
