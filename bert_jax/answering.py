@@ -8,7 +8,7 @@ from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Predictor, Task
 from bert_jax.training import from_weights, setup, sharding
-from bert_jax.training.inference import compile_predict
+from bert_jax.training.inference import compile_predict, few_at_a_time
 
 Rows = Sequence[Mapping[str, Any]]
 Answers = list[dict[str, Any]]
@@ -32,11 +32,13 @@ class Answering(NamedTuple):
 
     Attributes:
       size: rows of a batch.
+      few_at_a_time: see `inference`.
     """
 
     predictor: Predictor
     answer: Callable[[Sequence[Any]], Answers]
     size: int
+    few_at_a_time: bool
 
 
 def of_task(task: Task, folder: Path) -> Answering:
@@ -49,7 +51,10 @@ def of_task(task: Task, folder: Path) -> Answering:
         predictor = task.predictor(restored.missing)
     size = sharding.batch_multiple(restored.mesh, task.config.predict.batch_size)
     ask = compile_predict(predictor.step, restored.params, restored.mesh, size)
-    return Answering(predictor, lambda rows: predictor.answer(rows, ask, size), size)
+    return Answering(
+        *(predictor, lambda rows: predictor.answer(rows, ask, size)),
+        *(size, few_at_a_time(restored.mesh)),
+    )
 
 
 def extracting(

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from bert_jax.errors import UserError
-from bert_jax.serving.batching import Batcher
+from bert_jax.serving.batching import ANY, CLOSE, Batcher
 
 
 def of(rows):
@@ -15,9 +15,9 @@ def of(rows):
 class Held:
     """Computes when it is let; `groups` has what was computed together."""
 
-    def __init__(self, most=4, measure=lambda _: 10):
+    def __init__(self, most=4, measure=lambda _: 10, alike=ANY):
         self.groups, self.go, self.began = [], threading.Event(), threading.Event()
-        self.batcher = Batcher(measure, int, self.compute, most)
+        self.batcher = Batcher(measure, int, self.compute, most, alike)
         self.first = self.batcher.submit(of(["0"]))
         assert self.began.wait(10)
 
@@ -72,6 +72,21 @@ def test_a_short_row_shares_no_batch_with_a_long_one():
     futures = [held.batcher.submit(of([row])) for row in ("1", "2", "3", "4")]
     held.results(*futures)
     assert held.groups == [[0], [1, 3], [2], [4]]
+
+
+def test_where_rows_are_computed_a_few_at_a_time_like_ones_are_together():
+    sizes = {"1": 1000, "2": 300, "3": 900, "4": 1200, "5": 700, "6": 30, "7": 90}
+    held = Held(most=8, measure=lambda row: sizes.get(row, 10), alike=CLOSE)
+    held.results(*[held.batcher.submit(of([row])) for row in sizes])
+    assert held.groups == [[0], [1, 3, 4], [2], [5], [6, 7]]
+
+
+def test_a_long_text_does_not_wait_for_all_shorter_ones():
+    held = Held(most=1, measure=lambda row: 5000 if row == "1" else 10)
+    texts = [held.batcher.submit(of(["1"]), 5000)]
+    texts += [held.batcher.submit(of([str(n)]), 30) for n in (2, 3)]
+    held.results(*texts)
+    assert held.groups == [[0], [1], [2], [3]]
 
 
 def test_who_has_gone_is_not_computed():

@@ -3,20 +3,19 @@
 import contextlib
 import heapq
 import itertools
+import math
 import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
 
 Answers = list[Any]
 Read = Callable[[], Sequence[Any]]
 
-# Characters: so many share a batch, in which a short row waits for no long one.
-_TOGETHER = 20_000
-_SHORT, _TIMES = 400, 4
+_TOGETHER = 20_000  # characters of a batch
 _EACH = 100  # what a row costs besides its characters
 # Rows of a batch to which later rows of a request are added while others wait: a few
 # more rows would be cheaper each, but who asks next waits for all of them.
@@ -24,11 +23,17 @@ _FEW = 4
 
 
 class _Request:
-    """A request's rows; `next` is the first that is not yet taken."""
+    """A request's rows; `next` is the first that is not yet taken.
 
-    def __init__(self, read: Read, cost: int, number: int):
+    `cost` is what it has taken of the thread, in characters; for a new one only what
+    is long to read counts, so that a long text waits its turn and not for all shorter
+    ones.
+    """
+
+    def __init__(self, read: Read, characters: int, number: int):
         self.read: Read | None = read
-        self.cost, self.number = cost, number
+        self.characters, self.number = characters, number
+        self.cost = characters if characters > _TOGETHER else 0
         self.rows: Sequence[Any] = ()
         self.answers: Answers = []
         self.next = self.left = 0
@@ -76,6 +81,30 @@ class _Request:
 _Row = tuple[_Request, int]
 
 
+class Alike(NamedTuple):
+    """Which rows share a batch, in which the shorter ones are padded.
+
+    Attributes:
+      times: the longest is at most so many times the first.
+      short: or has at most so many characters.
+      padded: the first is at most so many times the shortest; or `short`.
+    """
+
+    times: float = 4.0
+    short: int = 400
+    padded: float = math.inf
+
+    def bounds(self, size: int) -> tuple[float, float]:
+        """The characters of what may join a first row of `size`."""
+        least = 0.0 if size <= self.short else size / self.padded
+        return least, max(self.times * size, float(self.short))
+
+
+ANY = Alike()
+# Where rows are computed a few at a time, more rows gain little and padding costs.
+CLOSE = Alike(1.25, 100, 1.25)
+
+
 class Batcher:
     """Computes in a thread; while it does, the next rows gather.
 
@@ -87,6 +116,7 @@ class Batcher:
       parse: row -> what `compute` needs.
       compute: parsed rows -> the answer to each.
       most: rows computed together.
+      alike: which ones.
 
     A ValueError of `measure` or `parse` fails the row's request: a UserError with the
     row's number.
@@ -98,23 +128,24 @@ class Batcher:
         parse: Callable[[Any], Any],
         compute: Callable[[Sequence[Any]], Answers],
         most: int,
+        alike: Alike = ANY,
     ):
         self._measure, self._parse, self._compute = measure, parse, compute
-        self.most = most
+        self.most, self._alike = most, alike
         self._came: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._waiting: list[_Request] = []  # a heap, of the thread alone
         self._numbers, self._ends = itertools.count(), False
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
-    def submit(self, read: Read, cost: int = 0) -> "Future[Answers]":
+    def submit(self, read: Read, characters: int = 0) -> "Future[Answers]":
         """The answers to a request's rows; to cancel it takes them from the queue.
 
         Args:
           read: gives the rows, when it is their turn.
-          cost: of reading, in characters.
+          characters: to be read.
         """
-        request = _Request(read, cost, next(self._numbers))
+        request = _Request(read, characters, next(self._numbers))
         self._came.put(request)
         return request.future
 
@@ -147,24 +178,25 @@ class Batcher:
     def _next_group(self) -> list[_Row]:
         group: list[_Row] = []
         aside: list[_Request] = []
-        longest, room = 0, _TOGETHER
+        least, longest, room = 0.0, 0.0, _TOGETHER
         enough = _FEW if len(self._waiting) > 1 else self.most
         while self._waiting and len(group) < self.most and len(aside) < self.most:
             if len(group) >= enough and self._waiting[0].next:
                 break
             request = heapq.heappop(self._waiting)
-            if request.read and request.cost > room:
+            if request.read and request.characters > room:
                 aside.append(request)
                 continue
-            room -= request.cost if request.read else 0
+            room -= request.characters if request.read else 0
             request.begin()
             if request.future.done() or not self._sized(request):
                 continue
             size = request.size or 0
-            if group and size > min(longest, room):
+            if not group:
+                least, longest = self._alike.bounds(size)
+            elif not least <= size <= min(longest, room):
                 aside.append(request)
                 continue
-            longest = longest or max(_TIMES * size, _SHORT)
             room -= size
             group.append((request, request.next))
             request.next, request.size = request.next + 1, None

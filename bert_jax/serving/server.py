@@ -23,7 +23,7 @@ from bert_jax import answering
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
-from bert_jax.serving.batching import Batcher
+from bert_jax.serving.batching import ANY, CLOSE, Batcher
 from bert_jax.serving.connections import Connections
 from bert_jax.serving.messages import Answer, Refused
 from bert_jax.serving.names import Names
@@ -70,7 +70,8 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     def parse(row: Any) -> Any:
         return row, answering.parsed_row(model.predictor, row)
 
-    batcher = Batcher(measured, parse, compute, model.size)
+    alike = CLOSE if model.few_at_a_time else ANY
+    batcher = Batcher(measured, parse, compute, model.size, alike)
     fields = task.config.serve
     service = Service(task, batcher, fields.request_seconds)
     names = Names(host, fields.hosts)

@@ -32,7 +32,7 @@ def async_predict(
     run = jax.jit(function, out_shardings=sharding.replicated(mesh))
     compiled: dict[tuple, jax.stages.Compiled] = {}
     local = sharding.local_rows(mesh, size)
-    in_pieces = mesh.size == 1 and mesh.devices.flat[0].platform == "cpu"
+    in_pieces = few_at_a_time(mesh)
 
     def start(rows: Batch, of: int) -> Waits:
         """Starts a computation of `of` rows, for up to as many."""
@@ -63,6 +63,11 @@ def async_predict(
         return lambda: _joined([wait() for wait in waits])
 
     return submit
+
+
+def few_at_a_time(mesh: Mesh) -> bool:
+    """Whether a batch is computed in pieces, so that more rows gain little."""
+    return mesh.size == 1 and mesh.devices.flat[0].platform == "cpu"
 
 
 def pieces(count: int, tokens: int) -> Iterator[tuple[slice, int]]:
