@@ -15,7 +15,7 @@ from bert_jax.errors import UserError
 Answers = list[Any]
 Read = Callable[[], Sequence[Any]]
 
-_TOGETHER = 20_000  # characters of a batch
+_READ = 20_000  # characters that are read for a batch
 _EACH = 100  # what a row costs besides its characters
 # Rows of a batch to which later rows of a request are added while others wait: a few
 # more rows would be cheaper each, but who asks next waits for all of them.
@@ -33,7 +33,7 @@ class _Request:
     def __init__(self, read: Read, characters: int, number: int):
         self.read: Read | None = read
         self.characters, self.number = characters, number
-        self.cost = characters if characters > _TOGETHER else 0
+        self.cost = characters if characters > _READ else 0
         self.rows: Sequence[Any] = ()
         self.answers: Answers = []
         self.next = self.left = 0
@@ -88,11 +88,13 @@ class Alike(NamedTuple):
       times: the longest is at most so many times the first.
       short: or has at most so many characters.
       padded: the first is at most so many times the shortest; or `short`.
+      together: the characters of all, with _EACH; a row alone may have more.
     """
 
     times: float = 4.0
     short: int = 400
     padded: float = math.inf
+    together: int = 20_000
 
     def bounds(self, size: int) -> tuple[float, float]:
         """The characters of what may join a first row of `size`."""
@@ -101,8 +103,9 @@ class Alike(NamedTuple):
 
 
 ANY = Alike()
-# Where rows are computed a few at a time, more rows gain little and padding costs.
-CLOSE = Alike(1.25, 100, 1.25)
+# Where rows are computed a few at a time, more rows gain little, padding costs, and who
+# asks next waits for all.
+CLOSE = Alike(1.25, 100, 1.25, 3000)
 
 
 class Batcher:
@@ -178,16 +181,16 @@ class Batcher:
     def _next_group(self) -> list[_Row]:
         group: list[_Row] = []
         aside: list[_Request] = []
-        least, longest, room = 0.0, 0.0, _TOGETHER
+        least, longest, room, to_read = 0.0, 0.0, self._alike.together, _READ
         enough = _FEW if len(self._waiting) > 1 else self.most
         while self._waiting and len(group) < self.most and len(aside) < self.most:
             if len(group) >= enough and self._waiting[0].next:
                 break
             request = heapq.heappop(self._waiting)
-            if request.read and request.characters > room:
+            if request.read and request.characters > to_read:
                 aside.append(request)
                 continue
-            room -= request.characters if request.read else 0
+            to_read -= request.characters if request.read else 0
             request.begin()
             if request.future.done() or not self._sized(request):
                 continue
@@ -197,7 +200,7 @@ class Batcher:
             elif not least <= size <= min(longest, room):
                 aside.append(request)
                 continue
-            room -= size
+            room -= size + _EACH
             group.append((request, request.next))
             request.next, request.size = request.next + 1, None
             request.cost += size + _EACH
