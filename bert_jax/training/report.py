@@ -155,11 +155,8 @@ def _what_next(task: Task, folder: Path, params: Mapping[str, Any]) -> str:
 
 def _unexported(task: Task, params: Mapping[str, Any]) -> bool:
     """Whether `--mode=export` refuses the run."""
-    its, fields, head = (
-        family.of(task.config),
-        task.config.task,
-        getattr(task, "head", ""),
-    )
+    its, fields = family.of(task.config), task.config.task
+    head = getattr(task, "head", "")
     if its.unexported(fields) or fields.name == its.name:
         return bool(its.unexported(fields))
     parts = {its.trunk_name, "masked_lm", "next_sentence"}
