@@ -17,20 +17,21 @@ Read = Callable[[], Sequence[Any]]
 
 _READ = 20_000  # characters that are read for a batch
 _EACH = 100  # what a row costs besides its characters
-# Rows of a batch to which later rows of a request are added while others wait: a few
-# more rows would be cheaper each, but who asks next waits for all of them.
-_FEW = 4
+_FEW = 4  # rows to which no later rows of requests are added, where others wait
+_OLDEST = 16  # of so many batches, one begins with who has waited longest
 
 
-class _Request:
+class _Request(Future[Answers]):
     """A request's rows; `next` is the first that is not yet taken.
 
     `cost` is what it has taken of the thread, in characters; for a new one only what
     is long to read counts, so that a long text waits its turn and not for all shorter
-    ones.
+    ones. It is its own future: a pair that knows each other would be garbage that all
+    threads wait to have looked for.
     """
 
     def __init__(self, read: Read, characters: int, number: int):
+        super().__init__()
         self.read: Read | None = read
         self.characters, self.number = characters, number
         self.cost = characters if characters > _READ else 0
@@ -38,10 +39,14 @@ class _Request:
         self.answers: Answers = []
         self.next = self.left = 0
         self.size: int | None = None  # of the next row
-        self.future: Future[Answers] = Future()
-        self.future.add_done_callback(self._forget)
 
-    def _forget(self, _: "Future[Answers]") -> None:
+    def cancel(self) -> bool:
+        try:
+            return super().cancel()
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
         self.read, self.rows, self.answers = None, (), []
 
     def begin(self) -> None:
@@ -62,7 +67,8 @@ class _Request:
         if not isinstance(error, Exception):  # a panic of the tokenizers, in Rust
             error = RuntimeError(f"{type(error).__name__}: {error}")
         with contextlib.suppress(InvalidStateError):  # its client has gone
-            self.future.set_exception(error)
+            self.set_exception(error)
+        self._forget()
 
     def take(self, place: int, answer: Any) -> None:
         with contextlib.suppress(IndexError):  # as below
@@ -72,13 +78,14 @@ class _Request:
 
     def finish(self) -> None:
         with contextlib.suppress(InvalidStateError):  # its client has gone
-            self.future.set_result(self.answers)
+            self.set_result(self.answers)
+        self._forget()
 
     def __lt__(self, other: "_Request") -> bool:
         return (self.cost, self.number) < (other.cost, other.number)
 
 
-_Row = tuple[_Request, int]
+_Row = tuple[_Request, int, int]  # which of its rows, and of what size
 
 
 class Alike(NamedTuple):
@@ -89,30 +96,38 @@ class Alike(NamedTuple):
       short: or has at most so many characters.
       padded: the first is at most so many times the shortest; or `short`.
       together: the characters of all, with _EACH; a row alone may have more.
+      pieces: numbers of rows that are computed as one, the smallest first; so many are
+        a batch, and who asks next waits for no more. Empty: any number is as quick.
     """
 
     times: float = 4.0
     short: int = 400
     padded: float = math.inf
     together: int = 20_000
+    pieces: Sequence[int] = ()
 
     def bounds(self, size: int) -> tuple[float, float]:
         """The characters of what may join a first row of `size`."""
         least = 0.0 if size <= self.short else size / self.padded
         return least, max(self.times * size, float(self.short))
 
+    def piece(self, count: int) -> int:
+        """How many of the rows that wait are a batch."""
+        return max((n for n in self.pieces if 3 * n <= 4 * count), default=count)
+
 
 ANY = Alike()
 # Where rows are computed a few at a time, more rows gain little, padding costs, and who
 # asks next waits for all.
-CLOSE = Alike(1.25, 100, 1.25, 3000)
+CLOSE = Alike(1.25, 100, 1.25, 3000, (1, 4, 16))  # pieces: see training/inference.py
 
 
 class Batcher:
     """Computes in a thread; while it does, the next rows gather.
 
-    The next row is always of the request that has cost the least, so a request of few
-    rows waits for one batch, whatever others have sent.
+    The next row is of the request that has cost the least, so a request of few rows
+    waits for a batch or two, whatever others have sent; and that of the oldest in one
+    batch of sixteen, so that each gets its turn however many others come.
 
     Args:
       measure: a row's size in characters.
@@ -137,7 +152,7 @@ class Batcher:
         self.most, self._alike = most, alike
         self._came: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._waiting: list[_Request] = []  # a heap, of the thread alone
-        self._numbers, self._ends = itertools.count(), False
+        self._numbers, self._batches, self._ends = itertools.count(), 0, False
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
@@ -150,7 +165,7 @@ class Batcher:
         """
         request = _Request(read, characters, next(self._numbers))
         self._came.put(request)
-        return request.future
+        return request
 
     def close(self, seconds: float | None = None) -> None:
         """Ends the thread after the batch that it computes, or leaves it."""
@@ -170,7 +185,7 @@ class Batcher:
 
     def _gather(self) -> None:
         """Takes in what has come; waits for it if there is nothing else to do."""
-        self._waiting = [one for one in self._waiting if not one.future.done()]
+        self._waiting = [one for one in self._waiting if not one.done()]
         heapq.heapify(self._waiting)
         while not self._waiting or not self._came.empty():
             request = self._came.get()
@@ -182,9 +197,14 @@ class Batcher:
         group: list[_Row] = []
         aside: list[_Request] = []
         least, longest, room, to_read = 0.0, 0.0, self._alike.together, _READ
-        enough = _FEW if len(self._waiting) > 1 else self.most
-        while self._waiting and len(group) < self.most and len(aside) < self.most:
-            if len(group) >= enough and self._waiting[0].next:
+        most = min((self.most, *self._alike.pieces[-1:]))
+        others = len(self._waiting) > 1 and self._alike.pieces
+        self._batches += 1
+        if self._waiting and not self._batches % _OLDEST:
+            min(self._waiting, key=lambda one: one.number).cost = 0
+            heapq.heapify(self._waiting)
+        while self._waiting and len(group) < most and len(aside) < self.most:
+            if others and len(group) >= _FEW and self._waiting[0].next:
                 break
             request = heapq.heappop(self._waiting)
             if request.read and request.characters > to_read:
@@ -192,7 +212,7 @@ class Batcher:
                 continue
             to_read -= request.characters if request.read else 0
             request.begin()
-            if request.future.done() or not self._sized(request):
+            if request.done() or not self._sized(request):
                 continue
             size = request.size or 0
             if not group:
@@ -201,14 +221,19 @@ class Batcher:
                 aside.append(request)
                 continue
             room -= size + _EACH
-            group.append((request, request.next))
+            group.append((request, request.next, size))
             request.next, request.size = request.next + 1, None
             request.cost += size + _EACH
             if request.next < len(request.rows):
                 heapq.heappush(self._waiting, request)
-        for request in aside:
-            heapq.heappush(self._waiting, request)
-        return group
+        self._waiting += aside
+        count = self._alike.piece(len(group))
+        for request, place, size in reversed(group[count:]):
+            if request.next == len(request.rows):
+                self._waiting.append(request)
+            request.next, request.size = place, size
+            request.cost -= size + _EACH
+        return group[:count]
 
     def _sized(self, request: _Request) -> bool:
         """Measures the next row; False if the request has failed by that."""
@@ -218,11 +243,11 @@ class Batcher:
 
     def _answer(self, group: Sequence[_Row]) -> None:
         parsed = []
-        for request, place in group:
-            if not request.future.done():
+        for request, place, _ in group:
+            if not request.done():
                 one = _of_row(request, place, self._parse)
                 parsed.append((request, place, one))
-        live = [each for each in parsed if not each[0].future.done()]
+        live = [each for each in parsed if not each[0].done()]
         if not live:
             return
         try:
@@ -233,7 +258,7 @@ class Batcher:
                 if len(requests) == 1:
                     request.fail(error)
                 else:  # one's row must not fail the others'
-                    self._answer([(one, at) for one, at, _ in live if one is request])
+                    self._answer([each for each in group if each[0] is request])
             return
         for (request, place, _), answer in zip(live, answers, strict=True):
             request.take(place, answer)

@@ -7,7 +7,8 @@ one row after another, with `--pause` seconds between; alone, then beside the ho
 ones (tests/system/hostile.py, each kind but what is right), and so on in turn,
 `--rounds` times. The rows of both are drawn alike, and what they need is compiled
 before. The hostile ones are on other machines in real life, so here they run in
-processes of their own, of the lowest priority (nice 19). Prints the percentiles, and
+processes of their own, of the lowest priority (nice 19); with `--apart` the server has
+the first processor for itself, alone too, and all clients the others. Prints the percentiles, and
 how many times as long the 99th is beside them; and the load average before the server
 starts. Where other programs take the processors, the hostile ones try little and the
 ratio says nothing.
@@ -129,21 +130,27 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each part")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pause", type=float, default=0.1, help="of honest clients")
+    parser.add_argument("--apart", action="store_true", help="processors")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
     given = ["python", "-m", "tests.system.service_load", *argv]
     print(f"$ {shlex.join(given)}")
     machine = f"{processor()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     print(f"{date.today()}, {machine}", flush=True)
+    processors = os.sched_getaffinity(0)
+    if options.apart:
+        os.sched_setaffinity(0, {min(processors)})  # what starts inherits it
     server = Server()
+    if options.apart:
+        os.sched_setaffinity(0, processors - {min(processors)})
     alone, beside, tries = [], [], 0
     ask = functools.partial(
         measured, server.port, options.honest, options.seconds, options.pause
     )
     for words in range(1, 32):
         for masks in (1, 2, 4, 8, 16):
-            row = {"text": " ".join(["[MASK]"] * masks + ["the"] * (words - masks))}
-            for count in (1, 4, 16):  # the rows of a program, see training/inference.py
+            row = {"text": " ".join(["[MASK]"] * masks + ["a"] * (words - masks))}
+            for count in (1, 4, 12):  # each program's, see training/inference.py
                 asked(server.port, request([row] * count))
     with attackers(server.port, options.hostile, options.seed) as signals:
         for _ in range(options.rounds):
