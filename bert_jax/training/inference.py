@@ -1,6 +1,6 @@
 """A function of (params, batch), compiled to answer rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -17,6 +17,15 @@ _TOKENS, _ROWS, _FEW = 2048, 16, 4
 Waits = Callable[[], Outputs]
 
 
+def trace_outputs(
+    function: Callable, mesh: Mesh, params: Any, batch: Mapping[str, Any]
+) -> jax.stages.Traced:
+    """A function of (params, batch) on a mesh, as evaluation and prediction run it."""
+    jitted = jax.jit(function, out_shardings=sharding.replicated(mesh))
+    with sharding.activate(mesh):
+        return jitted.trace(params, batch)
+
+
 def compile_predict(function: ApplyFn, params: Any, mesh: Mesh, size: int) -> PredictFn:
     """Compiles a function of (params, batch); returns one of a batch of up to `size`
     rows."""
@@ -29,7 +38,6 @@ def async_predict(
 ) -> Callable[[Batch], Waits]:
     """As `compile_predict`, but starts the computation; the function that it returns
     waits for it."""
-    run = jax.jit(function, out_shardings=sharding.replicated(mesh))
     compiled: dict[tuple, jax.stages.Compiled] = {}
     local = sharding.local_rows(mesh, size)
     in_pieces = few_at_a_time(mesh)
@@ -45,8 +53,8 @@ def async_predict(
         shapes = tuple((name, column.shape) for name, column in batch.items())
         if shapes not in compiled:
             # Kept as compiled: for a call, the mesh need not be activated again.
-            with sharding.activate(mesh):
-                compiled[shapes] = run.lower(params, batch).compile()
+            traced = trace_outputs(function, mesh, params, batch)
+            compiled[shapes] = traced.lower().compile()
         outputs = compiled[shapes](params, batch)
         return lambda: {
             name: column[:count] for name, column in jax.device_get(outputs).items()

@@ -22,7 +22,7 @@ from bert_jax.config.phases import PhaseFields, phases
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
-from bert_jax.training import compilation, sharding
+from bert_jax.training import inference, sharding
 from experiments.english import held_out
 from experiments.english.held_out import HeldOut, Opened
 from experiments.lib import command_line, ending, report
@@ -95,7 +95,7 @@ def scores(
             key = tuple(rows.shape for rows in placed.values())
             if key not in compiled:
                 compiled[key] = (
-                    compilation.trace_outputs(
+                    inference.trace_outputs(
                         task.outputs, model.mesh, model.params, placed
                     )
                     .lower()

@@ -32,7 +32,7 @@ from bert_jax.data.vocabulary import keyed_hash
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
-from bert_jax.training import compilation, sharding
+from bert_jax.training import inference, sharding
 from experiments.english import held_out
 from experiments.english.held_out import HeldOut, Opened
 from experiments.lib import command_line, ending, report
@@ -275,7 +275,7 @@ def _logits(model: Opened, params: Any, batch: Mapping[str, Any]) -> Any:
         assert isinstance(outputs, dict)
         return outputs["masked_lm_logits"][:, 0]
 
-    traced = compilation.trace_outputs(at_the_gap, model.mesh, params, batch)
+    traced = inference.trace_outputs(at_the_gap, model.mesh, params, batch)
     return traced.lower().compile()(params, batch)
 
 
