@@ -38,21 +38,21 @@ def async_predict(
 ) -> Callable[[Batch], Waits]:
     """As `compile_predict`, but starts the computation; the function that it returns
     waits for it."""
-    compiled: dict[tuple, jax.stages.Compiled] = {}
+    compiled: dict[tuple, jax.stages.Compiled] = {}  # a call needs no active mesh
     local = sharding.local_rows(mesh, size)
     in_pieces = few_at_a_time(mesh)
 
     def start(rows: Batch, of: int) -> Waits:
         """Starts a computation of `of` rows, for up to as many."""
         count = len(rows["input_ids"])
-        batch: Any = rows if count == of else _filled(rows, of)
+        places = np.minimum(np.arange(of), count - 1)  # repeats the last row
+        batch: Any = {name: column[places] for name, column in rows.items()}
         if not in_pieces:
             batch = sharding.place_batch(
                 {n: x[local] for n, x in batch.items()}, mesh, of
             )
         shapes = tuple((name, column.shape) for name, column in batch.items())
         if shapes not in compiled:
-            # Kept as compiled: for a call, the mesh need not be activated again.
             traced = trace_outputs(function, mesh, params, batch)
             compiled[shapes] = traced.lower().compile()
         outputs = compiled[shapes](params, batch)
@@ -68,7 +68,9 @@ def async_predict(
             start({name: column[part] for name, column in rows.items()}, of)
             for part, of in pieces(count, int(np.prod(shape)))
         ]
-        return lambda: _joined([wait() for wait in waits])
+        return lambda: jax.tree.map(
+            lambda *parts: np.concatenate(parts), *(wait() for wait in waits)
+        )
 
     return submit
 
@@ -97,15 +99,3 @@ def pieces(count: int, tokens: int) -> Iterator[tuple[slice, int]]:
         of = of or max(n for n in sizes if n <= left)
         yield slice(start, start + of), of
         start += of
-
-
-def _filled(rows: Batch, size: int) -> Batch:
-    """Repeats the last row."""
-    places = np.minimum(np.arange(size), len(rows["input_ids"]) - 1)
-    return {name: column[places] for name, column in rows.items()}
-
-
-def _joined(outputs: list[Outputs]) -> Outputs:
-    if len(outputs) == 1:
-        return outputs[0]
-    return {name: np.concatenate([one[name] for one in outputs]) for name in outputs[0]}
