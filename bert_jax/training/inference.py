@@ -80,6 +80,11 @@ def few_at_a_time(mesh: Mesh) -> bool:
     return mesh.size == 1 and mesh.devices.flat[0].platform == "cpu"
 
 
+def rows_at_once(tokens: int) -> int:
+    """The most rows of so many tokens in a piece."""
+    return min(_ROWS, max(1, _TOKENS // tokens))
+
+
 def pieces(count: int, tokens: int) -> Iterator[tuple[slice, int]]:
     """Splits rows into pieces of at most three sizes, so that few programs are
     compiled.
@@ -90,7 +95,7 @@ def pieces(count: int, tokens: int) -> Iterator[tuple[slice, int]]:
     Yields:
       The rows of a piece, and the rows that are computed for it: not many more.
     """
-    whole = min(_ROWS, max(1, _TOKENS // tokens))
+    whole = rows_at_once(tokens)
     sizes = sorted({1, min(_FEW, whole), whole})
     start = 0
     while start < count:
