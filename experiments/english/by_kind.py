@@ -132,7 +132,7 @@ def text(results: Mapping[str, Any]) -> str:
             "majority, %",
         ),
     )
-    about = "\n".join(f"{name}: {said}" for name, said in results["facts"].items())
+    about = report.listed(results["facts"])
     return (
         f"{terminal.table(rows, header)}\n\nrows of {results['length']} tokens; "
         f"{results['training_documents']:,} documents were trained on, and none of "

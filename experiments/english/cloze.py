@@ -296,7 +296,7 @@ def text(
         f"{item.choices[chosen[MODEL][n]]}"
         for n, item in enumerate(items[:4])
     )
-    about = "\n".join(f"{name}: {said}" for name, said in facts.items())
+    about = report.listed(facts)
     return (
         f"{terminal.table(rows, ('cloze', 'items', *chosen))}\n\nright answers in "
         "percent and their 95% interval (Wilson); a guess is right in 25\n\n"

@@ -173,7 +173,7 @@ def written(
         }
         table = terminal.table(*rows.compared(found, names, floors))
     facts = report.facts("experiments.english.table", argv)
-    about = "\n".join(f"{name}: {said}" for name, said in facts.items())
+    about = report.listed(facts)
     note = NOTE.format(seeds=options.seeds)
     text = "\n\n".join([table, note, about])
     results: dict[str, dict[str, dict[int, float]]] = {}
