@@ -3,13 +3,11 @@
 from typing import NamedTuple
 
 from bert_jax.errors import UserError
-
-# Table 7: F1 on CoNLL-2003's dev set of BERT-Base fine-tuned, with the same data.
-PAPER_FINE_TUNED = 96.4
+from experiments.lib import published
 
 
 class Choice(NamedTuple):
-    """A row of table 7.
+    """A row of table 7, by the paper's name.
 
     `first` and `last` are hidden states, 0 the embeddings' output; negative ones count
     from the end, -1 the last layer's.
@@ -18,8 +16,12 @@ class Choice(NamedTuple):
     title: str
     first: int
     last: int
-    mixes: bool  # a learnt weighted sum; otherwise the layers' vectors are joined
-    paper: float  # F1 of BERT-Base on CoNLL-2003's dev set, in percent
+    mixes: bool = False  # a learnt weighted sum; otherwise the vectors are joined
+
+    @property
+    def paper(self) -> float | None:
+        """F1 of BERT-Base on CoNLL-2003's dev set, in percent."""
+        return published.TABLE_7.rows[self.title]["ner"]
 
     def states(self, layers: int) -> list[int]:
         """The hidden states that a model of so many layers gives it."""
@@ -33,13 +35,13 @@ class Choice(NamedTuple):
 
 
 CHOICES = {
-    "embeddings": Choice("embeddings", 0, 0, False, 91.0),
-    "second_to_last": Choice("second-to-last hidden", -2, -2, False, 95.6),
-    "last": Choice("last hidden", -1, -1, False, 94.9),
-    "sum_last_four": Choice("weighted sum of last four", -4, -1, True, 95.9),
-    "concat_last_four": Choice("concatenated last four", -4, -1, False, 96.1),
-    # "All 12 Layers": without the embeddings.
-    "sum_all": Choice("weighted sum of all layers", 1, -1, True, 95.5),
+    "embeddings": Choice("Embeddings", 0, 0),
+    "second_to_last": Choice("Second-to-last hidden", -2, -2),
+    "last": Choice("Last hidden", -1, -1),
+    "sum_last_four": Choice("Weighted sum, last four", -4, -1, mixes=True),
+    "concat_last_four": Choice("Concatenated, last four", -4, -1),
+    # The paper's "all 12 layers": without the embeddings.
+    "sum_all": Choice("Weighted sum, all layers", 1, -1, mixes=True),
 }
 
 

@@ -7,15 +7,15 @@ from typing import Any
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.workdir import metrics
-from experiments.lib import kept
+from experiments.lib import kept, published
 from experiments.lib.runs import Run
-from experiments.paper.feature_choices import CHOICES, PAPER_FINE_TUNED
+from experiments.paper.feature_choices import CHOICES
 
 _PAPER = "Base*"
 _NOTE = f"""{{score}} in percent, mean +- standard deviation over {{seeds}} restart{{s}}
 epoch: the one with the best mean on dev, the same for all restarts
 * the paper's table 7: BERT-Base on CoNLL-2003's dev set, other data than these;
-  fine-tuned {PAPER_FINE_TUNED}"""
+  fine-tuned {published.TABLE_7.rows["BERT-Base, fine-tuned"]["ner"]}"""
 
 
 def summary(run: Run, score: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from bert_jax.errors import UserError
 from experiments.lib import published
 from experiments.lib.verdicts import Claim, Pair
 from experiments.paper import whole
+from experiments.paper.feature_choices import CHOICES
 from experiments.paper.sizes import SIZES, shapes
 from experiments.paper.systems import Column, Pretraining, System, Table
 from experiments.paper.whole import MLM, against, column
@@ -110,15 +111,6 @@ def _table6(name: str, size: str) -> Table:
     return Table(name, published.TABLE_6, tuple(systems), columns, claims, note=note)
 
 
-# Choices of experiments.paper.features, as table 7 names them.
-CHOICES = {
-    "embeddings": "Embeddings",
-    "second_to_last": "Second-to-last hidden",
-    "last": "Last hidden",
-    "sum_last_four": "Weighted sum, last four",
-    FEATURES: "Concatenated, last four",
-    "sum_all": "Weighted sum, all layers",
-}
 _TOO_SHALLOW = (
     "This size has fewer layers than the paper's best features; in their place: {}."
 )
@@ -128,13 +120,14 @@ def _table7(name: str, size: str) -> Table:
     tuned = "Fine-tuned"
     rows = {"base": "BERT-Base, fine-tuned", "large": "BERT-Large, fine-tuned"}
     systems = [System(tuned, CASED, rows.get(size, ""))]
-    for key, row in CHOICES.items():  # the paper's are Base's
+    rows_of = {key: choice.title for key, choice in CHOICES.items()}
+    for key, row in rows_of.items():  # the paper's are Base's
         paper = "" if size == "large" else row
         systems.append(System(row, CASED, paper, choice=key))
-    best = CHOICES[best_features(size)]
-    others = [row for row in CHOICES.values() if row != best]
+    best = rows_of[best_features(size)]
+    others = [row for row in rows_of.values() if row != best]
     text, source, note = f"The best features: {best}", "section 5.3", ""
-    if best != CHOICES[FEATURES]:  # of which the paper says less
+    if best != rows_of[FEATURES]:  # of which the paper says less
         text, others = "Features of layers are better than embeddings", ["Embeddings"]
         source, note = "table 7, by its figures", _TOO_SHALLOW.format(best)
     claims = (
@@ -191,7 +184,7 @@ def _table8(name: str, size: str) -> Table:
     )
     note = "The models are uncased, NER included; the paper does not say which it used."
     if choice != FEATURES:
-        note += f" {_TOO_SHALLOW.format(CHOICES[choice])}"
+        note += f" {_TOO_SHALLOW.format(CHOICES[choice].title)}"
     return Table(name, published.TABLE_8, tuple(systems), columns, claims, note=note)
 
 
