@@ -29,7 +29,7 @@ def _rows(table: str) -> dict[str, Row]:
     """A table as the paper prints it: the columns, then each system with its figures; a
     dash where there is none."""
     header, *lines = table.strip().splitlines()
-    rows = {}
+    rows: dict[str, Row] = {}
     for line in lines:
         name, _, figures = line.strip().partition(": ")
         values = (None if each == "-" else float(each) for each in figures.split())
