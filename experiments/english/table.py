@@ -28,9 +28,9 @@ from experiments.lib import command_line, ending, execution, report
 from experiments.lib.running import ROOT
 from experiments.lib.runs import Run, digest
 from experiments.lib.verdicts import shown
-from experiments.paper import recorded, tasks
-from experiments.paper.sizes import SIZES
+from experiments.paper import results, tasks
 from experiments.paper.systems import Column
+from experiments.paper.tables import SIZES
 from experiments.paper.whole import column
 
 _TASKS = ("sst2", "mrpc", "rte", "cola", "stsb", "mnli", "qnli", "squad", "ner")
@@ -185,7 +185,7 @@ def written(
         table = terminal.table(*curve(found, names))
     else:
         floors = {
-            task: recorded.baseline_of(runs[TRAINED, task], COLUMNS[task])
+            task: results.baseline_of(runs[TRAINED, task], COLUMNS[task])
             for task in names
         }
         table = terminal.table(*compared(found, names, floors))
@@ -193,10 +193,10 @@ def written(
     about = report.listed(facts)
     note = NOTE.format(seeds=options.seeds)
     text = "\n\n".join([table, note, about])
-    results: dict[str, dict[str, dict[int, float]]] = {}
+    by_task: dict[str, dict[str, dict[int, float]]] = {}
     for (system, task), score in found.items():
-        results.setdefault(task, {})[system] = score
-    contents = {"facts": facts, "scores": results}
+        by_task.setdefault(task, {})[system] = score
+    contents = {"facts": facts, "scores": by_task}
     return f"{text}\n\n{report.write(options.output, contents, text)}"
 
 

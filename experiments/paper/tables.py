@@ -3,14 +3,19 @@
 import itertools
 
 from bert_jax.errors import UserError
+from configs.base import SIZES as BASE_SIZES
 from experiments.lib import published
 from experiments.lib.verdicts import Claim, Pair
 from experiments.paper import whole
 from experiments.paper.feature_choices import CHOICES
-from experiments.paper.sizes import SIZES, shapes
 from experiments.paper.systems import Column, Pretraining, System, Table
 from experiments.paper.whole import MLM, against, column
 
+# Layers, hidden size and heads; tiny is configs/tiny.py:recipe=plain.
+SIZES = {
+    "tiny": (2, 128, 4),
+    **{name: (*shape, shape[1] // 64) for name, shape in BASE_SIZES.items()},
+}
 # Figure 5 is fine-tuned from checkpoints after these shares of the steps, in percent.
 SHARES = (20, 40, 60, 80, 100)
 # Points by which two masking mixes may differ on a task and count as alike: table 8's
@@ -72,6 +77,25 @@ def _table5(name: str, size: str) -> Table:
         "The paper says only that both train on the same data."
     )
     return Table(name, published.TABLE_5, systems, columns, claims, note=note)
+
+
+def shapes(size: str) -> tuple[tuple[int, int, int], ...]:
+    """Table 6's six models in the proportions of a size: Base gives the paper's own.
+
+    Each has the heads' width of its size. Where a quarter of the layers and half of
+    them are the same number, the first model has half of the width.
+    """
+    layers, hidden, heads = SIZES["base" if size == "large" else size]
+    quarter, half = max(1, layers // 4), max(1, layers // 2)
+    first = (quarter, hidden, heads)
+    if quarter == half:
+        first = (quarter, hidden // 2, heads // 2)
+    more = heads * 4 // 3
+    wide = (hidden // heads * more, more)
+    return (
+        *(first, (half, hidden, heads // 4), (half, hidden, heads)),
+        *((layers, hidden, heads), (layers, *wide), (2 * layers, *wide)),
+    )
 
 
 def _table6(name: str, size: str) -> Table:
