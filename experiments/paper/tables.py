@@ -125,13 +125,8 @@ def _table6(name: str, size: str) -> Table:
             against(names[-1], names[0], columns),
         ),
     )
-    note = (
-        ""
-        if size in ("base", "large")
-        else (
-            "The six models have the paper's proportions at this size, not its sizes."
-        )
-    )
+    note = "The six models have the paper's proportions at this size, not its sizes."
+    note = "" if size in ("base", "large") else note
     return Table(name, published.TABLE_6, tuple(systems), columns, claims, note=note)
 
 
