@@ -109,8 +109,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--items", default=200, type=int)
     parser.add_argument("--output", default="", help="a file of JSON to write")
     options, fields = command_line.with_fields(parser, argv)
-    if options.items < 1:
-        raise UserError(f"--items={options.items}: at least 1 is required")
+    command_line.check_counts(options, "items")
     return options, fields
 
 

@@ -88,8 +88,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--steps", default="", help="checkpoints of the run, or all")
     parser.add_run_options("runs/english-table")
     options, fields = command_line.with_fields(parser, argv, _SET)
-    if options.seeds < 1:
-        raise UserError(f"--seeds={options.seeds}: at least 1 is required")
+    command_line.check_counts(options, "seeds")
     names = [name for name in options.tasks.split(",") if name]
     for name in names:
         if name not in COLUMNS:

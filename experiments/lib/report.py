@@ -4,7 +4,6 @@ The standard library alone: measurements import it where only JAX is installed.
 """
 
 import json
-import math
 import os
 import platform
 import shlex
@@ -89,13 +88,6 @@ def introduction(found: Mapping[str, Any]) -> str:
 def listed(found: Mapping[str, Any]) -> str:
     """A line for each of the facts."""
     return "\n".join(f"{name}: {said}" for name, said in found.items())
-
-
-def between(low: float, high: float, digits: int) -> str:
-    """An interval in words; empty where it has no bounds."""
-    if not math.isfinite(high - low):
-        return ""
-    return f"{low:+.{digits}f} to {high:+.{digits}f}"
 
 
 def write(folder: Path, results: Mapping[str, Any], text: str, html: str = "") -> str:
