@@ -38,7 +38,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
     ):
         predictor = task.predictor(restored.missing)
         rows = task.config.predict.batch_size
-        keeping: Callable[[Submit], Submit] = _as_it_is
+        keeping: Callable[[Submit], Submit] | None = None
         if task.config.predict.attentions:
             from bert_jax.attentions import files as attention_files
 
@@ -48,7 +48,8 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
             predictor, rows, keeping = stack.enter_context(around)
         size = sharding.batch_multiple(restored.mesh, rows)
         submit = async_predict(predictor.step, restored.params, restored.mesh, size)
-        submit = keeping(_watching(submit, task.tokenizer, source))
+        submit = _watching(submit, task.tokenizer, source)
+        submit = keeping(submit) if keeping else submit
         write = row_files.writer(target, output)
         count = 0
         for some in streaming.answered(lines, predictor, submit, size):
@@ -61,10 +62,6 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         if source != "-":
             said = "1 row" if count == 1 else f"{count:,} rows"
             log.info("%s: %s answered", source, said)
-
-
-def _as_it_is(submit: Submit) -> Submit:
-    return submit
 
 
 def _watching(submit: Submit, tokenizer: Tokenizer, source: str) -> Submit:

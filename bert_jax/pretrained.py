@@ -1,12 +1,14 @@
 """`bert_jax.load`: opens a model in any format; computes vectors and logits."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NotRequired
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NotRequired, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType, Mesh
 from jaxtyping import Array, Float
 from tokenizers import Encoding, Tokenizer
 
@@ -14,10 +16,14 @@ from bert_jax import answering, tokenization
 from bert_jax.convert import weights
 from bert_jax.convert.layout import Weights
 from bert_jax.data import encodings
+from bert_jax.data.rows import power_of_two, sorted_groups
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
+from bert_jax.tasks.task import Batch
+from bert_jax.training import inference, sharding
+from bert_jax.types import Arrays
 
 _BATCH = 32  # texts that `encode` computes at a time
 
@@ -45,13 +51,6 @@ class Encoded(encodings.Columns):
     pooled: NotRequired[Float[Array, "texts hidden"]]
 
 
-class Vectors(NamedTuple):
-    """A batch of `Bert.encode` on the device."""
-
-    hidden: Float[Array, "batch length hidden"]
-    pooled: Float[Array, "batch hidden"] | None
-
-
 class Bert:
     """A loaded model.
 
@@ -76,7 +75,9 @@ class Bert:
         )
         self.params = jax.tree.map(jnp.asarray, model.params)
         self._run = jax.jit(self.forward, static_argnames="attentions")
-        self._encode = jax.jit(self._vectors)
+        axes, device = sharding.AXES, np.reshape(jax.devices()[0], (1, 1, 1))
+        self._mesh = Mesh(device, axes, axis_types=(AxisType.Auto,) * len(axes))
+        self._submits: dict[int, Callable[[Batch], inference.Waits]] = {}
         # What `words` and `sentences` have compiled, by their fields.
         self._extracting: dict[tuple, Callable[..., answering.Answers]] = {}
 
@@ -159,35 +160,35 @@ class Bert:
         positions = self.config.max_position_embeddings
         tokenized = encodings.encoded(self.tokenizer, texts, texts_b, positions)
         pad = tokenization.special_ids(self.tokenizer).pad
-        vectors = self._encode_all(tokenized, pad)
-        result: Encoded = {
-            "hidden_states": vectors.hidden,
-            **encodings.columns(tokenized, pad),
-        }
-        if vectors.pooled is not None:
-            result["pooled"] = vectors.pooled
-        return result
+        columns = encodings.columns(tokenized, pad)
+        return cast(Encoded, {**self._encode_all(tokenized, pad), **columns})
 
-    def _encode_all(self, texts: Sequence[Encoding], pad: int) -> Vectors:
-        positions, size = self.config.max_position_embeddings, self.config.hidden_size
-        longest = encodings.longest(texts)
-        hidden = np.zeros((len(texts), longest, size), np.float32)
-        pooled = np.zeros((len(texts), size), np.float32)
+    def _encode_all(self, texts: Sequence[Encoding], pad: int) -> dict[str, Array]:
+        lengths = [len(text.ids) for text in texts]
+        longest, width = max(lengths), self.config.hidden_size
+        hidden = np.zeros((len(texts), longest, width), np.float32)
+        pooled = np.zeros((len(texts), width), np.float32)
+        size = min(_BATCH, power_of_two([len(texts)]))
+        if inference.few_at_a_time(self._mesh):  # more would only be padded more
+            size = inference.rows_at_once(longest)
+        submit = self._submits.setdefault(
+            size, inference.async_predict(self._vectors, self.params, self._mesh, size)
+        )
 
-        def store(group: np.ndarray, vectors: Vectors) -> None:
-            part = np.asarray(vectors.hidden)[: len(group), :longest]
+        def started(group: np.ndarray) -> tuple[np.ndarray, inference.Waits]:
+            some = [texts[index] for index in group]
+            limit = self.config.max_position_embeddings
+            return group, submit(encodings.padded(some, pad, limit))
+
+        waits: Iterator[Any] = map(started, sorted_groups(lengths, size))
+        # Stores a batch while the next one is computed.
+        for (group, wait), _ in itertools.pairwise(itertools.chain(waits, [None])):
+            outputs = wait()
+            part = outputs["hidden_states"][:, :longest]
             hidden[group, : part.shape[1]] = part
-            if vectors.pooled is not None:
-                pooled[group] = np.asarray(vectors.pooled)[: len(group)]
-
-        started: list[tuple[np.ndarray, Vectors]] = []
-        for group, arrays in encodings.batches(texts, pad, positions, _BATCH):
-            started.append((group, self._encode(self.params, *arrays)))
-            if len(started) > 1:  # stores a batch while the next one is computed
-                store(*started.pop(0))
-        store(*started.pop())
-        has_pooler = "pooler" in self.params["bert"]
-        return Vectors(jnp.asarray(hidden), jnp.asarray(pooled) if has_pooler else None)
+            pooled[group] = outputs.get("pooled", 0)
+        vectors = {"hidden_states": jnp.asarray(hidden), "pooled": jnp.asarray(pooled)}
+        return {name: vectors[name] for name in outputs}
 
     def predict(self, rows: Sequence[Mapping[str, Any] | str]) -> list[dict[str, Any]]:
         """Answers rows as `--mode=predict` does; opens the weights a second time.
@@ -274,13 +275,13 @@ class Bert:
         pooler = {"kernel": jnp.zeros((size, size)), "bias": jnp.zeros(size)}
         return {**params, "bert": {**params["bert"], "pooler": pooler}}
 
-    def _vectors(
-        self, params: Any, ids: Array, mask: Array, segments: Array
-    ) -> Vectors:
+    def _vectors(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """What `encode` needs of `forward`; the heads are not computed."""
-        outputs = self.forward(params, ids, mask, segments)
+        mask = batch["input_mask"]
+        outputs = self.forward(params, batch["input_ids"], mask, batch["segment_ids"])
         hidden = outputs["hidden_states"][-1] * mask[..., None]
-        return Vectors(hidden, outputs.get("pooled"))
+        pooled = {name: outputs[name] for name in outputs if name == "pooled"}
+        return {"hidden_states": hidden, **pooled}
 
     def forward(
         self,

@@ -20,7 +20,7 @@ from tests.runs import anew
 MOST_LINES = {
     "prepare": 11_370,
     "train": 14_400,
-    "evaluate": 12_820,
+    "evaluate": 12_340,
     "describe": 9_280,
     "predict": 9_160,
     "export": 8_900,

@@ -14,7 +14,7 @@ from bert_jax.models import attention
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime import environment
 from experiments.capacity import hlo, kernels
-from experiments.speed import gpu, gpu_cases, our_step
+from experiments.speed import gpu, our_step
 
 # As XLA prints a program for a GPU: a matrix product with scratch memory, a loop that
 # runs three times, a fusion with integers and one with a product.
@@ -102,32 +102,25 @@ def test_text_that_is_no_program_is_refused():
         kernels.kernels(hlo.Program("nothing"))
 
 
-def test_each_part_for_a_gpu_has_its_cases():
-    first, second, third = (gpu_cases.cases(part) for part in (1, 2, 3))
-    assert {case["kind"] for case in first} == {"profile"}
-    assert {case["attention"] for case in first} == set(ATTENTIONS)
-    base = [case for case in second if (case["size"], case["length"]) == ("base", 128)]
-    assert {64, 128, 256, 512} == {case["batch"] for case in base}
-    assert {(case["size"], case["length"]) for case in third} == {
-        (size, length) for size, length, _ in gpu_cases.SHAPES
-    }
-    assert next(case["batch"] for case in gpu_cases.cases(1, scale=0.25)) == 64
-    labels = [gpu_cases.label(case) for case in second]
-    assert "remat full" in labels and "attention fused, packing True" in labels
-    assert f"flags {gpu_cases.FLAGS[0]}" in labels
-    dry = "attention dropout 0.0"
-    for name in ("attention fused, ", "attention cudnn, ", ""):
-        assert labels.count(f"{name}{dry}") >= 2
+def test_a_case_for_each_shape_and_attention():
+    given = ["--sizes=base,large", "--lengths=128,512", "--batch=64,8", "--packing"]
+    options, cases = gpu.parse([*given, "--remat=full", "--no-profile"])
+    assert not options.profiled
+    assert [(case["size"], case["length"], case["batch"]) for case in cases] == [
+        (size, length, batch)
+        for size in ("base", "large")
+        for length, batch in ((128, 64), (512, 8))
+        for _ in ATTENTIONS
+    ]
+    assert {case["fields"]["attention"] for case in cases} == set(ATTENTIONS)
+    assert {case["fields"]["remat"] for case in cases} == {"full"}
+    assert {case["dtype"] for case in cases} == {"bfloat16"}
+    assert all(case["packing"] and case["limit"] == 300 for case in cases)
 
 
-@pytest.mark.parametrize("part", [1, 2])
-def test_no_case_for_a_gpu_is_refused(part):
-    for case in gpu_cases.cases(part):
-        model = SimpleNamespace(
-            attention=case["attention"],
-            attention_probs_dropout_prob=case["attention_dropout"],
-            dtype=case["dtype"],
-        )
+def test_no_case_for_a_gpu_is_refused():
+    for case in gpu.parse([])[1]:
+        model = SimpleNamespace(**case["fields"])
         attention.check(model, "gpu", trains=True, packed=case["packing"])
 
 
@@ -139,12 +132,13 @@ def test_a_packed_step_counts_its_pairs():
     assert {name: rows.shape for name, rows in batch.items()} == shapes
     assert (batch["sequence_ids"] == np.repeat([1, 2], 16)).all()
     assert np.isfinite(our_step.OurStep(config, [batch])(2))
-    packed = next(case for case in gpu_cases.small(2) if case["packing"])
-    found = {**packed, "step": {"median": 0.5}, "flops": 1, "sheet": 0}
-    assert gpu.row({**found, "sequences": 4, "peak_memory": 0}, {})[5] == "8"
+    (case,) = gpu.parse(["--quick", "--packing", "--attentions=einsum"])[1]
+    found = {**case, "step": {"median": 0.5}, "flops": 1, "sheet": 0}
+    found |= {"sequences": 4, "peak_memory": 0, "peaks": {"bfloat16": 10}}
+    assert gpu.row(found)[4:6] == ("einsum, packed", "8")
 
 
-def test_xla_knows_the_flags_that_are_tried(monkeypatch):
-    flags = f"{os.environ['XLA_FLAGS']} {' '.join(gpu_cases.FLAGS)}"
+def test_xla_knows_the_flag_of_a_profile(monkeypatch):
+    flags = f"{os.environ['XLA_FLAGS']} {gpu.WITHOUT_GRAPHS}"
     monkeypatch.setenv("XLA_FLAGS", flags)
     environment.check()  # raises UserError

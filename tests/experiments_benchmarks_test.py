@@ -18,7 +18,6 @@ from experiments.lib import report
 from experiments.speed import (
     finetuning,
     gpu,
-    gpu_cases,
     measuring,
     our_step,
     start_up,
@@ -187,33 +186,41 @@ assert not hasattr(sys.modules["orbax"], "__file__")
 """
 
 
-def test_a_dry_run_for_a_gpu_needs_jax_alone(tmp_path):
-    output = tmp_path / "gpu.json"
-    output.write_text(json.dumps({"parts": {"2": {"cases": ["kept"]}}}))
+def test_a_profile_needs_jax_alone():
+    (case,) = gpu.parse(["--quick", "--dtypes=float32", "--attentions=einsum"])[1]
     done = subprocess.run(
-        [sys.executable, "-c", DRY, "--part=1", "--dry-run", f"--output={output}"],
+        [sys.executable, "-c", DRY, f"--case={json.dumps(case)}"],
         cwd=runs.ROOT,
         env=runs.anew() | {"PYTHONPATH": str(runs.ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
-    told = done.stdout
-    assert done.returncode == 0, told + done.stderr
-    parts = json.loads(output.read_text())["parts"]
-    assert parts["2"] == {"cases": ["kept"]}
-    peaks, case = parts["1"]["cases"]
-    assert peaks["kind"] == "peaks" and case["kind"] == "profile"
-    profile = case["profile"]
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {**case, **json.loads(done.stdout.splitlines()[-1])}
+    profile = found["profile"]
     assert profile["measured_ms"] > 0 and profile["model_ms"] > 0
     assert profile["kinds"]["matrix products"][1] > 0
+    told = gpu.show(found)
     assert "kernels" in told and "measured peaks" in told
 
 
+def test_each_case_for_a_gpu_is_written(tmp_path, monkeypatch, capsys):
+    def fails(module, case, limit, variables):
+        assert variables["XLA_FLAGS"].endswith(gpu.WITHOUT_GRAPHS)
+        return {**case, "error": f"killed after {limit:.0f} s"}
+
+    monkeypatch.setattr(measuring, "in_process", fails)
+    output = tmp_path / "gpu.json"
+    given = ["--attentions=einsum,fused", "--limit=9", f"--output={output}"]
+    assert gpu.main(given) == 1
+    errors = [case["error"] for case in json.loads(output.read_text())["cases"]]
+    assert errors == ["killed after 9 s"] * 2
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("no result: killed after 9 s" in line for line in lines) == 4
+
+
 def test_failed_case_in_table():
-    (case, *_) = gpu_cases.cases(2)
-    line = gpu.row({**case, "error": "killed after 150 s"}, {})
-    assert len(line) == len(gpu.HEADER) and "killed after 150 s" in line[4]
     case = train_step.cases(train_step.parse([]))[0]
     ((*_, told, _, _, _, _, _),) = train_step.rows_of({**case, "error": "no memory"})
     assert told == "no result: no memory"

@@ -144,7 +144,7 @@ def test_the_random_model_has_the_same_case(plain, tmp_path):
     [
         (["--tasks=swag"], "--tasks: 'swag' is none of"),
         (["--steps=15"], "has the steps 10, 20"),
-        (["--seeds=0"], "--seeds=0: at least 1"),
+        (["--seeds=0"], "--seeds=0: must be from 1"),
         (["--config.seed=1"], "--config.seed=1: seed is set here"),
         (["--config.train.nothing=1"], "no such field"),
         (["--nothing"], "--nothing: no such option"),

@@ -130,7 +130,7 @@ def test_the_best_features_are_those_that_a_size_has(size, choice):
     (column,) = (c for c in tables.build("table8", size).columns if c.key == "features")
     assert column.score == choice
     seven = tables.build("table7", size)
-    best = tables.CHOICES[choice]
+    best = tables.CHOICES[choice].title
     assert {pair.first for pair in seven.claims[1].pairs} == {best}
     assert len(seven.claims[1].pairs) == (5 if size == "mini" else 1)
     assert ("in their place" in seven.note) == (size == "tiny")

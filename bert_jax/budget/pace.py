@@ -13,7 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import processes, signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Phase, Task
-from bert_jax.training import compilation, memory, sharding
+from bert_jax.training import compilation, inference, memory, sharding
 from bert_jax.workdir.checkpoint import Checkpoints
 
 # The loader has read ahead while the step was compiled; these steps do not count.
@@ -88,7 +88,7 @@ class _Trial:
         batch = sharding.place_batch(next(batches), self._mesh, size)
         outputs = self._compiled(
             lambda: (
-                compilation.trace_outputs(task.outputs, self._mesh, params, batch)
+                inference.trace_outputs(task.outputs, self._mesh, params, batch)
                 .lower()
                 .compile()
             )

@@ -1,16 +1,16 @@
 """Texts as arrays, and where in the text each of their tokens stands."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypedDict
 
 import numpy as np
-from jaxtyping import Int, Int32
+from jaxtyping import Int32
 from tokenizers import Encoding, Tokenizer
 
-from bert_jax.data.rows import ANSWERED, padded_length, power_of_two, sorted_groups
+from bert_jax.data.rows import ANSWERED, padded_length
 from bert_jax.errors import UserError
 
-Arrays = tuple[Int32[np.ndarray, "rows length"], ...]
+Arrays = dict[str, Int32[np.ndarray, "rows length"]]
 
 
 class Columns(TypedDict):
@@ -75,11 +75,11 @@ def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
         end = len(encoding.ids)
         offsets[row, :end] = encoding.offsets
         words[row, :end] = [-1 if word is None else word for word in encoding.word_ids]
-    ids, mask, segments = _arrays(encodings, pad, length)
+    arrays = _arrays(encodings, pad, length)
     return {
-        "input_ids": ids,
-        "input_mask": mask,
-        "segment_ids": segments,
+        "input_ids": arrays["input_ids"],
+        "input_mask": arrays["input_mask"],
+        "segment_ids": arrays["segment_ids"],
         "offsets": offsets,
         "word_ids": words,
         "tokens": [encoding.tokens for encoding in encodings],
@@ -91,24 +91,8 @@ def longest(encodings: Sequence[Encoding]) -> int:
     return max(len(encoding.ids) for encoding in encodings)
 
 
-def batches(
-    encodings: Sequence[Encoding], pad: int, limit: int, size: int
-) -> Iterator[tuple[Int[np.ndarray, "rows"], Arrays]]:
-    """The texts in batches, those of like lengths together: little padding.
-
-    Yields:
-      The texts' indices, and the arrays of `padded`, which may have more rows than
-      these: each batch has `size`, or all the same smaller power of two.
-    """
-    # With few texts fewer rows, but not a shape for every number of texts.
-    rows = min(size, power_of_two([len(encodings)]))
-    for group in sorted_groups([len(encoding.ids) for encoding in encodings], size):
-        texts = [encodings[index] for index in np.resize(group, rows)]
-        yield group, padded(texts, pad, limit)
-
-
 def padded(encodings: Sequence[Encoding], pad: int, limit: int) -> Arrays:
-    """Ids, mask (1 for a token) and segment ids of texts, one row per text.
+    """`input_ids`, `input_mask` and `segment_ids` of texts, one row per text.
 
     The length is one of ANSWERED, or the limit.
 
@@ -127,4 +111,4 @@ def _arrays(encodings: Sequence[Encoding], pad: int, length: int) -> Arrays:
         ids[row, :end] = encoding.ids
         mask[row, :end] = 1
         segments[row, :end] = encoding.type_ids
-    return ids, mask, segments
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}

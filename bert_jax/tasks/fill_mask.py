@@ -125,17 +125,12 @@ class FillMask(Predictor):
     def _features(self, rows: Sequence[Parsed]) -> dict[str, np.ndarray]:
         """Turns rows into arrays, padded as in `data.encodings.padded`."""
         encodings = [row.encoding for row in rows]
-        ids, mask, segments = padded(encodings, self._special.pad, self._positions)
         count = power_of_two(len(row.masks) for row in rows)
         places = np.zeros((len(rows), count), np.int32)
         for place, row in zip(places, rows, strict=True):
             place[: len(row.masks)] = row.masks
-        return {
-            "input_ids": ids,
-            "input_mask": mask,
-            "segment_ids": segments,
-            "masked_lm_positions": places,
-        }
+        arrays = padded(encodings, self._special.pad, self._positions)
+        return {**arrays, "masked_lm_positions": places}
 
     def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The best pieces at each mask, and how likely the pair is consecutive.

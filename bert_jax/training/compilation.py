@@ -1,7 +1,7 @@
 """What a run computes: its first state and its step, traced and compiled."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -92,15 +92,6 @@ class Program:
         with sharding.activate(self.mesh):
             rate = jax.ShapeDtypeStruct((), jnp.float32)
             return jitted.trace(state, batch, self.seeds.array, rate)
-
-
-def trace_outputs(
-    function: Callable, mesh: Mesh, params: Any, batch: Mapping[str, Any]
-) -> jax.stages.Traced:
-    """A function of (params, batch) on a mesh, as evaluation and prediction run it."""
-    jitted = jax.jit(function, out_shardings=sharding.replicated(mesh))
-    with sharding.activate(mesh):
-        return jitted.trace(params, batch)
 
 
 class CompiledStep:

@@ -11,7 +11,7 @@ from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Task
-from bert_jax.training import compilation, sharding
+from bert_jax.training import inference, sharding
 from bert_jax.training.seeds import Seeds
 
 
@@ -89,7 +89,7 @@ class Evaluator:
 
     def _compile(self, params: Any, batch: Mapping[str, Array]) -> Callable:
         def compile_step() -> Callable:
-            traced = compilation.trace_outputs(
+            traced = inference.trace_outputs(
                 self.task.outputs, self.mesh, params, batch
             )
             return traced.lower().compile()

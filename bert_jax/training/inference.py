@@ -1,6 +1,6 @@
 """A function of (params, batch), compiled to answer rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -17,6 +17,15 @@ _TOKENS, _ROWS, _FEW = 2048, 16, 4
 Waits = Callable[[], Outputs]
 
 
+def trace_outputs(
+    function: Callable, mesh: Mesh, params: Any, batch: Mapping[str, Any]
+) -> jax.stages.Traced:
+    """A function of (params, batch) on a mesh, as evaluation and prediction run it."""
+    jitted = jax.jit(function, out_shardings=sharding.replicated(mesh))
+    with sharding.activate(mesh):
+        return jitted.trace(params, batch)
+
+
 def compile_predict(function: ApplyFn, params: Any, mesh: Mesh, size: int) -> PredictFn:
     """Compiles a function of (params, batch); returns one of a batch of up to `size`
     rows."""
@@ -29,24 +38,23 @@ def async_predict(
 ) -> Callable[[Batch], Waits]:
     """As `compile_predict`, but starts the computation; the function that it returns
     waits for it."""
-    run = jax.jit(function, out_shardings=sharding.replicated(mesh))
-    compiled: dict[tuple, jax.stages.Compiled] = {}
+    compiled: dict[tuple, jax.stages.Compiled] = {}  # a call needs no active mesh
     local = sharding.local_rows(mesh, size)
     in_pieces = few_at_a_time(mesh)
 
     def start(rows: Batch, of: int) -> Waits:
         """Starts a computation of `of` rows, for up to as many."""
         count = len(rows["input_ids"])
-        batch: Any = rows if count == of else _filled(rows, of)
+        places = np.minimum(np.arange(of), count - 1)  # repeats the last row
+        batch: Any = {name: column[places] for name, column in rows.items()}
         if not in_pieces:
             batch = sharding.place_batch(
                 {n: x[local] for n, x in batch.items()}, mesh, of
             )
         shapes = tuple((name, column.shape) for name, column in batch.items())
         if shapes not in compiled:
-            # Kept as compiled: for a call, the mesh need not be activated again.
-            with sharding.activate(mesh):
-                compiled[shapes] = run.lower(params, batch).compile()
+            traced = trace_outputs(function, mesh, params, batch)
+            compiled[shapes] = traced.lower().compile()
         outputs = compiled[shapes](params, batch)
         return lambda: {
             name: column[:count] for name, column in jax.device_get(outputs).items()
@@ -60,7 +68,9 @@ def async_predict(
             start({name: column[part] for name, column in rows.items()}, of)
             for part, of in pieces(count, int(np.prod(shape)))
         ]
-        return lambda: _joined([wait() for wait in waits])
+        return lambda: jax.tree.map(
+            lambda *parts: np.concatenate(parts), *(wait() for wait in waits)
+        )
 
     return submit
 
@@ -68,6 +78,11 @@ def async_predict(
 def few_at_a_time(mesh: Mesh) -> bool:
     """Whether a batch is computed in pieces, so that more rows gain little."""
     return mesh.size == 1 and mesh.devices.flat[0].platform == "cpu"
+
+
+def rows_at_once(tokens: int) -> int:
+    """The most rows of so many tokens in a piece."""
+    return min(_ROWS, max(1, _TOKENS // tokens))
 
 
 def pieces(count: int, tokens: int) -> Iterator[tuple[slice, int]]:
@@ -80,7 +95,7 @@ def pieces(count: int, tokens: int) -> Iterator[tuple[slice, int]]:
     Yields:
       The rows of a piece, and the rows that are computed for it: not many more.
     """
-    whole = min(_ROWS, max(1, _TOKENS // tokens))
+    whole = rows_at_once(tokens)
     sizes = sorted({1, min(_FEW, whole), whole})
     start = 0
     while start < count:
@@ -89,15 +104,3 @@ def pieces(count: int, tokens: int) -> Iterator[tuple[slice, int]]:
         of = of or max(n for n in sizes if n <= left)
         yield slice(start, start + of), of
         start += of
-
-
-def _filled(rows: Batch, size: int) -> Batch:
-    """Repeats the last row."""
-    places = np.minimum(np.arange(size), len(rows["input_ids"]) - 1)
-    return {name: column[places] for name, column in rows.items()}
-
-
-def _joined(outputs: list[Outputs]) -> Outputs:
-    if len(outputs) == 1:
-        return outputs[0]
-    return {name: np.concatenate([one[name] for one in outputs]) for name in outputs[0]}

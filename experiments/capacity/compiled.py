@@ -94,10 +94,7 @@ def _model(program: hlo.Program, name: str) -> dict[str, Any]:
     """Milliseconds of a step by the model of `kernels`, by kind, and their number."""
     device = DEVICES[described.family(name)]
     peaks = kernels.Peaks(
-        flops={
-            "bfloat16": FLOPS * device.bfloat16,
-            "float32": FLOPS * device.float32,
-        },
+        flops={"bfloat16": FLOPS * device.bfloat16, "float32": FLOPS * device.float32},
         bytes=BANDWIDTH * device.bandwidth,
         integer=kernels.INTEGER,
     )

@@ -74,16 +74,16 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--data", required=True, help="GLUE's folder")
     parser.add_argument("--task", default="sst2")
     parser.add_argument("--examples", default="500,2000,8000,32000,all")
-    parser.add_argument("--batch_sizes", default="16,32")
+    numbers = command_line.several(float)
+    parser.add_argument(
+        "--batch_sizes", default="16,32", type=command_line.several(int)
+    )
     parser.add_argument("--seeds", default=3, type=int, help="at each point")
     parser.add_run_options("runs/grid_spread")
-    parser.add_argument("--learning_rates", default="5e-5,3e-5,2e-5")
-    parser.add_argument("--epochs", default="2,3,4")
+    parser.add_argument("--learning_rates", default="5e-5,3e-5,2e-5", type=numbers)
+    parser.add_argument("--epochs", default="2,3,4", type=numbers)
     own, rest = parser.parse_known_args(argv)
-    given = [f"--{name}={getattr(own, name)}" for name in ("learning_rates", "epochs")]
-    of_grid, fields = glue.parse(
-        [f"--data={own.data}", f"--tasks={own.task}", *given, *rest]
-    )
+    of_grid, fields = glue.parse([f"--data={own.data}", f"--tasks={own.task}", *rest])
     if of_grid.tasks != [own.task]:
         raise UserError("--tasks: one task, by --task")
     for field in fields:
@@ -96,19 +96,10 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
             f"--task={own.task}: take a task with classes and named columns, such as "
             "sst2, qqp, mnli, qnli, mrpc or rte"
         )
-    try:
-        own.batch_sizes = [int(part) for part in own.batch_sizes.split(",")]
-    except ValueError as error:
-        raise UserError(f"--batch_sizes={own.batch_sizes}: write 16,32") from error
     if own.seeds < 3:
         raise UserError(
             f"--seeds={own.seeds}: at least 3, to tell the grid's spread from theirs"
         )
-    own.learning_rates, own.epochs = of_grid.learning_rates, of_grid.epochs
-    for name in ("batch_sizes", "learning_rates", "epochs"):
-        values = getattr(own, name)
-        if len(set(values)) < len(values):
-            raise UserError(f"--{name}={','.join(map(str, values))}: a value twice")
     own.size, own.init_from = of_grid.size, of_grid.init_from
     spec = f"{running.ROOT}/configs/finetune/glue.py:size={own.size},task={own.task}"
     configuration.load(spec, fields)

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from absl import logging as absl_logging
 
 import bert_jax
 from bert_jax.config import configuration
@@ -161,7 +160,7 @@ def frozen(
     config = configuration.load(f"{CONFIG}:size={options.size}", [*fields, *files])
     config.model.update(weights.read_shape(options.init_from))
     config.task.labels = data.labels
-    absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
+    ending.compute()
     bert = bert_jax.load(options.init_from)
     task = both_losses.TextWithLosses(config, bert.tokenizer)
     place = options.output / "vectors"

@@ -137,11 +137,11 @@ def said(verdict: Verdict, most: int) -> str:
     """The verdict in words, with its interval."""
     (part,) = verdict.parts
     few, many = (f"{int(name):,}" for name in part.pair[:2])
-    ends = report.between(part.low, part.high, 2)
+    ends = f"95% interval {part.low:+.2f} to {part.high:+.2f}"
     lines = [
         f"{verdict.claim.text} (appendix A.3): {verdict.word} at this size",
         f"variance of the grid, {few} examples less {many}: {part.mean:+.2f} points "
-        f"squared, {f'95% interval {ends}' if ends else 'without an interval'}"
+        f"squared, {ends if np.isfinite(part.low) else 'without an interval'}"
         + (f" ({part.why})" if part.why else ""),
     ]
     if most < _LARGE:

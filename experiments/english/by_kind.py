@@ -12,7 +12,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from bert_jax.config.phases import PhaseFields, phases
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
-from bert_jax.training import compilation, sharding
+from bert_jax.training import sharding
 from experiments.english import held_out
 from experiments.english.held_out import HeldOut, Opened
 from experiments.lib import command_line, ending, report
@@ -38,11 +38,13 @@ def main(argv: Sequence[str]) -> str:
         config, tokenizer = model.task.config, model.task.tokenizer
         phase = _phase(model, options.length)
         held = held_out.read(config, options.init_from, tokenizer)
-        compiled: dict[tuple, Any] = {}
+        outputs = jax.jit(
+            model.task.outputs, out_shardings=sharding.replicated(model.mesh)
+        )
         found: dict[str, dict[str, float]] = {}
         fetched = []
         for kind, documents in held.kinds.items():
-            scored, own = scores(model, phase, documents, held, compiled)
+            scored, own = scores(model, phase, documents, held, outputs)
             found |= {kind: scored} if own else {}
             fetched += own
         if not found:
@@ -80,7 +82,7 @@ def scores(
     phase: PhaseFields,
     documents: list,
     held: HeldOut,
-    compiled: dict[tuple, Any],
+    outputs: Callable[..., Any],
 ) -> tuple[dict[str, float], list[Any]]:
     """The scores and totals of some documents, and the outputs of their batches.
 
@@ -92,16 +94,8 @@ def scores(
     with held_out.batches(*own) as (totals, batches):
         for batch in batches:
             placed = sharding.place_batch(batch, model.mesh, size)
-            key = tuple(rows.shape for rows in placed.values())
-            if key not in compiled:
-                compiled[key] = (
-                    compilation.trace_outputs(
-                        task.outputs, model.mesh, model.params, placed
-                    )
-                    .lower()
-                    .compile()
-                )
-            fetched.append(jax.device_get(compiled[key](model.params, placed)))
+            with sharding.activate(model.mesh):
+                fetched.append(jax.device_get(outputs(model.params, placed)))
     if not fetched:
         return {}, []
     found = task.results("dev", fetched).scores
@@ -132,7 +126,7 @@ def text(results: Mapping[str, Any]) -> str:
             "majority, %",
         ),
     )
-    about = "\n".join(f"{name}: {said}" for name, said in results["facts"].items())
+    about = report.listed(results["facts"])
     return (
         f"{terminal.table(rows, header)}\n\nrows of {results['length']} tokens; "
         f"{results['training_documents']:,} documents were trained on, and none of "

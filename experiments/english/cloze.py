@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from ml_collections import ConfigDict
 from scipy import stats
 from tokenizers import Tokenizer
@@ -32,7 +32,7 @@ from bert_jax.data.vocabulary import keyed_hash
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
-from bert_jax.training import compilation, sharding
+from bert_jax.training import inference
 from experiments.english import held_out
 from experiments.english.held_out import HeldOut, Opened
 from experiments.lib import command_line, ending, report
@@ -109,8 +109,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--items", default=200, type=int)
     parser.add_argument("--output", default="", help="a file of JSON to write")
     options, fields = command_line.with_fields(parser, argv)
-    if options.items < 1:
-        raise UserError(f"--items={options.items}: at least 1 is required")
+    command_line.check_counts(options, "items")
     return options, fields
 
 
@@ -237,14 +236,26 @@ def choose(
     tokenizer = model.task.tokenizer
     special = tokenization.special_ids(tokenizer)
     length = min(_LENGTH, model.task.model_config.max_position_embeddings)
-    found = []
+
+    def at_the_gap(params: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+        outputs = model.task.model.apply(
+            {"params": params},
+            *(batch["input_ids"], batch["input_mask"], batch["segment_ids"]),
+            batch["masked_lm_positions"],
+        )
+        assert isinstance(outputs, dict)
+        return {"logits": outputs["masked_lm_logits"][:, 0]}
+
+    ask = inference.compile_predict(at_the_gap, params, model.mesh, _BATCH)
+    chosen = []
     for first in range(0, len(items), _BATCH):
-        batch = _rows(items[first : first + _BATCH], tokenizer, special, length)
-        placed = sharding.place_batch(batch, model.mesh, _BATCH)
-        found.append(jax.device_get(_logits(model, params, placed)))
-    logits: Float[np.ndarray, "items vocab"] = np.concatenate(found)[: len(items)]
-    own = [row[list(item.ids)] for row, item in zip(logits, items, strict=True)]
-    return np.argmax(own, axis=1)
+        some = items[first : first + _BATCH]
+        logits = ask(_rows(some, tokenizer, special, length))["logits"]
+        chosen += [
+            int(np.argmax(row[list(item.ids)]))
+            for row, item in zip(logits, some, strict=True)
+        ]
+    return np.array(chosen)
 
 
 def _rows(
@@ -253,9 +264,9 @@ def _rows(
     special: tokenization.SpecialIds,
     length: int,
 ) -> dict[str, np.ndarray]:
-    """A batch of _BATCH rows, the last ones empty."""
-    ids = np.full((_BATCH, length), special.pad, np.int32)
-    mask, places = np.zeros_like(ids), np.zeros((_BATCH, 1), np.int32)
+    """The items as a batch."""
+    ids = np.full((len(items), length), special.pad, np.int32)
+    mask, places = np.zeros_like(ids), np.zeros((len(items), 1), np.int32)
     for row, item in enumerate(items):
         found = tokenizer.encode(item.text).ids[:length]
         ids[row, : len(found)] = found
@@ -263,20 +274,6 @@ def _rows(
         places[row] = found.index(special.mask)
     names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     return dict(zip(names, (ids, mask, np.zeros_like(ids), places), strict=True))
-
-
-def _logits(model: Opened, params: Any, batch: Mapping[str, Any]) -> Any:
-    def at_the_gap(params: Any, batch: Mapping[str, Any]) -> Any:
-        outputs = model.task.model.apply(
-            {"params": params},
-            *(batch["input_ids"], batch["input_mask"], batch["segment_ids"]),
-            batch["masked_lm_positions"],
-        )
-        assert isinstance(outputs, dict)
-        return outputs["masked_lm_logits"][:, 0]
-
-    traced = compilation.trace_outputs(at_the_gap, model.mesh, params, batch)
-    return traced.lower().compile()(params, batch)
 
 
 def text(
@@ -296,7 +293,7 @@ def text(
         f"{item.choices[chosen[MODEL][n]]}"
         for n, item in enumerate(items[:4])
     )
-    about = "\n".join(f"{name}: {said}" for name, said in facts.items())
+    about = report.listed(facts)
     return (
         f"{terminal.table(rows, ('cloze', 'items', *chosen))}\n\nright answers in "
         "percent and their 95% interval (Wilson); a guess is right in 25\n\n"

@@ -33,8 +33,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--each", default=300, type=int, help="paragraphs a package")
     options = parser.parse_args(argv)
-    if options.each < 1:
-        raise UserError(f"--each={options.each}: at least 1 is required")
+    command_line.check_counts(options, "each")
     with tempfile.TemporaryDirectory() as folder:
         path = pydocs.extract(Path(folder), PACKAGES)
         rows = paragraphs(path, options.each)

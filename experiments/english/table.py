@@ -24,15 +24,32 @@ from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage, terminal, untrusted
 from bert_jax.workdir import metrics
-from experiments.english import rows
-from experiments.english.rows import COLUMNS, NOTE, RANDOM, TRAINED
 from experiments.lib import command_line, ending, execution, report
 from experiments.lib.running import ROOT
 from experiments.lib.runs import Run, digest
-from experiments.paper import recorded, tasks
-from experiments.paper.sizes import SIZES
+from experiments.lib.verdicts import shown
+from experiments.paper import results, tasks
 from experiments.paper.systems import Column
+from experiments.paper.tables import SIZES
+from experiments.paper.whole import column
 
+_TASKS = ("sst2", "mrpc", "rte", "cola", "stsb", "mnli", "qnli", "squad", "ner")
+COLUMNS = {task: column(task, "accuracy" if task == "mrpc" else "") for task in _TASKS}
+# GLUE test scores of small models: google-research/bert, README.md; BabyLM's RoBERTa of
+# 10 M words, on its evaluation's part of dev. All were trained on the tasks' whole
+# training sets.
+PUBLISHED: Mapping[str, Mapping[str, float]] = {
+    "sst2": {"tiny": 83.2, "mini": 85.9, "small": 89.7, "BabyLM": 87.0},
+    "mnli": {"tiny": 70.2, "mini": 74.8, "small": 77.6, "BabyLM": 73.2},
+}
+OTHERS = ("tiny", "mini", "small", "BabyLM")
+TRAINED, RANDOM = "pre-trained", "random values"
+# Of a system and a task, in points, by seed.
+Scores = Mapping[tuple[str, str], Mapping[int, float]]
+NOTE = """on dev, in percent: mean ± half of the 95% interval over {seeds} seeds
+(Student's t); the interval of the gain is of the differences seed by seed
+* published: BERT-tiny, mini, small (4 layers of 512; google-research/bert) on test,
+  BabyLM's RoBERTa of 10 M words on its part of dev; -: no figure at hand"""
 _SET = (
     *("init_from", "seed", "train.seeds", "task.name", "task.data_dir"),
     *("task.train_file", "task.dev_file", "task.test_file", "tokenizer.vocab_file"),
@@ -71,8 +88,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--steps", default="", help="checkpoints of the run, or all")
     parser.add_run_options("runs/english-table")
     options, fields = command_line.with_fields(parser, argv, _SET)
-    if options.seeds < 1:
-        raise UserError(f"--seeds={options.seeds}: at least 1 is required")
+    command_line.check_counts(options, "seeds")
     names = [name for name in options.tasks.split(",") if name]
     for name in names:
         if name not in COLUMNS:
@@ -165,22 +181,53 @@ def written(
     found = {(s, task): scores(run, COLUMNS[task]) for (s, task), run in runs.items()}
     names = list(dict.fromkeys(task for _, task in runs))
     if options.steps:
-        table = terminal.table(*rows.curve(found, names))
+        table = terminal.table(*curve(found, names))
     else:
         floors = {
-            task: recorded.baseline_of(runs[TRAINED, task], COLUMNS[task])
+            task: results.baseline_of(runs[TRAINED, task], COLUMNS[task])
             for task in names
         }
-        table = terminal.table(*rows.compared(found, names, floors))
+        table = terminal.table(*compared(found, names, floors))
     facts = report.facts("experiments.english.table", argv)
-    about = "\n".join(f"{name}: {said}" for name, said in facts.items())
+    about = report.listed(facts)
     note = NOTE.format(seeds=options.seeds)
     text = "\n\n".join([table, note, about])
-    results: dict[str, dict[str, dict[int, float]]] = {}
+    by_task: dict[str, dict[str, dict[int, float]]] = {}
     for (system, task), score in found.items():
-        results.setdefault(task, {})[system] = score
-    contents = {"facts": facts, "scores": results}
+        by_task.setdefault(task, {})[system] = score
+    contents = {"facts": facts, "scores": by_task}
     return f"{text}\n\n{report.write(options.output, contents, text)}"
+
+
+def compared(
+    found: Scores, names: Sequence[str], floors: Mapping[str, float | None]
+) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """The rows and the header of the table."""
+    lines = []
+    for task in names:
+        floor = floors[task]
+        trained, random = found[TRAINED, task], found[RANDOM, task]
+        both = sorted(trained.keys() & random.keys())
+        gain = shown([trained[n] - random[n] for n in both])
+        published = PUBLISHED.get(task, {})
+        others = (f"{published[o]:.1f}" if o in published else "-" for o in OTHERS)
+        majority = "-" if floor is None else f"{floor:.1f}"
+        scores = (shown([*system.values()]) for system in (random, trained))
+        lines.append((COLUMNS[task].title, majority, *scores, gain, *others))
+    header = ("task", "majority", RANDOM, TRAINED, "gain", *(f"{o}*" for o in OTHERS))
+    return lines, header
+
+
+def curve(
+    found: Scores, names: Sequence[str]
+) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """By pre-training step."""
+    steps = list(dict.fromkeys(system for system, _ in found))
+    lines = [
+        (step, *(shown([*found[step, task].values()]) for task in names))
+        for step in steps
+    ]
+    return lines, ("pre-training", *(COLUMNS[task].title for task in names))
 
 
 def _steps(options: argparse.Namespace) -> list[int]:

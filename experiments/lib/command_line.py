@@ -5,7 +5,7 @@ import importlib.util
 import re
 from collections.abc import Container, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
@@ -64,6 +64,21 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see --help")
+
+
+def several(kind: type) -> Any:
+    """The type of an option that takes values between commas, at least one."""
+
+    def values(text: str) -> list[Any]:
+        found = [kind(part) for part in text.split(",") if part]
+        if not found or len(set(found)) < len(found):
+            raise argparse.ArgumentTypeError(
+                f"{text!r} names {'a value twice' if found else 'none'}; write A,B,..."
+            )
+        return found
+
+    values.__name__ = f"list of {kind.__name__}"
+    return values
 
 
 def check_counts(options: argparse.Namespace, *names: str) -> None:

@@ -94,12 +94,8 @@ def save(figure: Any, kind: str = "png", dpi: float = _DPI) -> bytes:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         with matplotlib.rc_context(STYLE):
-            figure.savefig(
-                *(file,),
-                format=kind,
-                dpi=dpi,
-                metadata=dict.fromkeys(names),
-            )
+            metadata = dict.fromkeys(names)
+            figure.savefig(file, format=kind, dpi=dpi, metadata=metadata)
     for told in found:
         if "Glyph" not in str(told.message):
             warnings.warn_explicit(told.message, told.category, __file__, 0)

@@ -16,7 +16,7 @@ from bert_jax.tasks.glue.data import TASKS as GLUE
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Phase, Task
 from bert_jax.tokenization.byte_level import ByteLevel
-from bert_jax.training import compilation, sharding
+from bert_jax.training import compilation, inference, sharding
 from experiments.lib import columns
 
 PIECES = 30522  # of bert-base-uncased, where the config names no vocabulary
@@ -113,7 +113,7 @@ def trace(
         given = columns.inputs(given)
     params = sharding.abstract_params(task.init_params, mesh)
     function = task.outputs if mode == "evaluate" else task.predictor().step
-    traced = compilation.trace_outputs(function, mesh, params, _placed(given, mesh))
+    traced = inference.trace_outputs(function, mesh, params, _placed(given, mesh))
     return Program(traced, mesh, (), rows, _length(phase))
 
 

@@ -4,16 +4,15 @@ The standard library alone: measurements import it where only JAX is installed.
 """
 
 import json
-import math
 import os
 import platform
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers")
 _STYLE = """
@@ -24,6 +23,7 @@ h2 { font-size: 1.2rem; margin-top: 2.2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .8rem .25rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid #ddd; }
+td { max-width: 40rem; overflow-wrap: anywhere; } p { white-space: pre-line; }
 .scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
 .small { color: #444; font-size: .9rem; }
 figure { margin: 1rem 0; } figcaption { color: #444; font-size: .9rem; }
@@ -85,11 +85,9 @@ def introduction(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def between(low: float, high: float, digits: int) -> str:
-    """An interval in words; empty where it has no bounds."""
-    if not math.isfinite(high - low):
-        return ""
-    return f"{low:+.{digits}f} to {high:+.{digits}f}"
+def listed(found: Mapping[str, Any]) -> str:
+    """A line for each of the facts."""
+    return "\n".join(f"{name}: {said}" for name, said in found.items())
 
 
 def write(folder: Path, results: Mapping[str, Any], text: str, html: str = "") -> str:
@@ -107,34 +105,75 @@ def write(folder: Path, results: Mapping[str, Any], text: str, html: str = "") -
     return f"written: {', '.join(str(folder / name) for name in contents)}"
 
 
-def page(title: str, body: Iterable[str], style: str = "") -> str:
-    """A whole HTML file: no script, no network.
+class Table(NamedTuple):
+    """Rows under a header, and what is to be known of them."""
 
-    Args:
-      body: its elements; empty ones are left out.
-      style: rules beside those of every page.
-    """
+    rows: Sequence[Sequence[Any]]
+    header: Sequence[str]
+    note: str = ""
+
+
+class Figure(NamedTuple):
+    """A plot with its caption, of the page alone; `draw` gives it as SVG."""
+
+    draw: Callable[[], str]
+    said: str
+
+
+class Section(NamedTuple):
+    """Some paragraphs, tables and figures under a title, which may be empty."""
+
+    title: str
+    parts: Sequence[str | Table | Figure]
+
+
+def plain(sections: Iterable[Section]) -> str:
+    """The sections as text, without their figures."""
+    from bert_jax.runtime import terminal
+
+    found = []
+    for title, parts in sections:
+        texts = []
+        for part in parts:
+            if isinstance(part, Table):
+                shown = terminal.table(part.rows, part.header)
+                texts.append("\n".join(filter(None, (shown, part.note))))
+            elif isinstance(part, str):
+                texts.append(part)
+        if texts:
+            texts[0] = f"{title}:\n{texts[0]}" if title else texts[0]
+            found += texts
+    return "\n\n".join(found)
+
+
+def page(title: str, sections: Iterable[Section]) -> str:
+    """The sections as a whole HTML file: no script, no network, plots inside."""
+    body = [f"<h1>{escape(title)}</h1>"]
+    for section in sections:
+        body += [f"<h2>{escape(section.title)}</h2>"] * bool(section.title)
+        body += map(_element, section.parts)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>{_STYLE}{style}</style></head>\n<body>\n"
-        + "\n".join(filter(None, body))
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(body)
         + "\n</body></html>"
     )
 
 
-def table(rows: Iterable[Sequence[Any]], header: Sequence[str]) -> str:
-    """A table as an HTML element; without a head where the header is empty."""
-    head = _row(header, "th") if any(header) else ""
-    lines = "".join(_row(row, "td") for row in rows)
-    return f'<div class="scroll"><table>{head}{lines}</table></div>'
+def _element(part: str | Table | Figure) -> str:
+    """A part of a section as HTML."""
+    if isinstance(part, str):
+        return f"<p>{escape(part)}</p>"
+    if isinstance(part, Figure):
+        caption = f"<figcaption>{escape(part.said)}</figcaption>"
+        return f"<figure>{part.draw()}{caption}</figure>"
+    head = _row(part.header, "th") if any(part.header) else ""
+    lines = "".join(_row(row, "td") for row in part.rows)
+    note = f'<p class="small">{escape(part.note)}</p>' if part.note else ""
+    return f'<div class="scroll"><table>{head}{lines}</table></div>{note}'
 
 
 def _row(cells: Sequence[Any], tag: str) -> str:
     inside = "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells)
     return f"<tr>{inside}</tr>"
-
-
-def figure(drawn: str, said: str) -> str:
-    """An SVG element with its caption."""
-    return f"<figure>{drawn}<figcaption>{escape(said)}</figcaption></figure>"

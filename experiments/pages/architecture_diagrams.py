@@ -49,17 +49,23 @@ Arrows = tuple[tuple[int, int], ...]  # from one place to another
 
 
 class Part(NamedTuple):
-    """A row of the diagram, from below.
+    """A row of the diagram.
 
     Attributes:
-      arrows: from the row below; None: the input itself.
+      level: 0 for the vectors of the input, which all sides read.
+      arrows: from the row below; None: straight.
       side: 0, or 1 for what reads from the right; -1: both sides, joined.
     """
 
+    level: int
     node: str
     said: str
-    arrows: Arrows | None
+    arrows: Arrows | None = None
     side: int = 0
+
+    def reads(self, other: "Part") -> bool:
+        sides = self.side < 0 or other.level == 0 or other.side == self.side
+        return other.level == self.level - 1 and sides
 
 
 def sizes(name: str) -> BertConfig | ElmoConfig:
@@ -145,16 +151,16 @@ def parts(name: str) -> list[Part]:
     layer = params["encoder"]["layer_0"]
     each = f"{count_parameters(layer):,} parameters"
     heads = f"attention of {size.num_attention_heads} heads"
+    count, inner = size.num_hidden_layers, f"{size.intermediate_size:,} inside"
+    vectors = f"vectors of {size.hidden_size}: {rows}"
     found = [
-        Part("E", f"vectors of {size.hidden_size}: {rows}; "
-             f"{count_parameters(tables):,} parameters", arrows[0]),
-        Part("Trm", f"layer 1: {heads}, {size.intermediate_size:,} inside; {each}",
-             arrows[1]),
-        Part("Trm", f"... layer {size.num_hidden_layers}: the same", arrows[1]),
-    ]  # fmt: skip
+        Part(0, "E", f"{vectors}; {count_parameters(tables):,} parameters"),
+        Part(1, "Trm", f"layer 1: {heads}, {inner}; {each}", arrows[1]),
+        Part(2, "Trm", f"... layer {count}: the same", arrows[1]),
+    ]
     if "pooler" in params:
         pooler = count_parameters(params["pooler"])
-        found.append(Part("T", f"pooler, on the first: {pooler:,} parameters", None))
+        found.append(Part(3, "T", f"pooler, on the first: {pooler:,} parameters"))
     return found
 
 
@@ -163,18 +169,16 @@ def _of_elmo(
 ) -> list[Part]:
     filters = f"{size.convolved:,} convolutions over {size.max_characters} characters"
     cell = f"{size.intermediate_size:,} -> {size.hidden_size}"
-    half, found = len(arrows) // 2, []
-    found.append(
-        Part("E", f"vectors of {size.hidden_size}: {filters}; "
-             f"{count_parameters(params['cnn']):,} parameters", arrows[0])
-    )  # fmt: skip
+    vectors = f"vectors of {size.hidden_size}: {filters}"
+    count = count_parameters(params["cnn"])
+    half, found = len(arrows) // 2, [Part(0, "E", f"{vectors}; {count:,} parameters")]
     for side, what in enumerate(("left to right", "right to left")):
         for i in range(size.num_hidden_layers):
             each = count_parameters(params[f"lstm_{i}"]) // 2
             said = f"layer {i + 1}, {what}: LSTM {cell}; {each:,} parameters"
-            found.append(Part("Lstm", said, arrows[side * half + i + 1], side))
+            found.append(Part(i + 1, "Lstm", said, arrows[side * half + i + 1], side))
     joined = f"both directions side by side: {2 * size.hidden_size:,} numbers a layer"
-    return [*found, Part("T", joined, None, -1)]
+    return [*found, Part(size.num_hidden_layers + 1, "T", joined, side=-1)]
 
 
 def svg(name: str) -> str:
@@ -182,8 +186,7 @@ def svg(name: str) -> str:
     rows, total = parts(name), count_parameters(shapes(name))
     sides = 1 + max(part.side for part in rows)
     width = sides * TOKENS * _ACROSS + 40 + _TEXT
-    levels = _levels(rows)
-    height = 60 + (1 + max(levels)) * _UP
+    height = 60 + (1 + max(part.level for part in rows)) * _UP
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         'font-family="sans-serif" font-size="13">',
@@ -193,35 +196,20 @@ def svg(name: str) -> str:
         f'<text x="12" y="24" font-weight="bold">{escape(_TITLES[name])}; '
         f"{total:,} parameters</text>",
     ]
-    for index, part in enumerate(rows):
-        lines += _row(rows, levels, index, height)
-        at = height - 40 - levels[index] * _UP + 5 + 18 * (part.side == 1)
+    for part in rows:
+        lines += _row(rows, part, height)
+        at = height - 40 - part.level * _UP + 5 + 18 * (part.side == 1)
         text = sides * TOKENS * _ACROSS + 30
         lines.append(f'<text x="{text}" y="{at}">{escape(part.said)}</text>')
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
-def _levels(rows: Sequence[Part]) -> list[int]:
-    """How high each row stands: both directions begin above the input."""
-    found, of_side = [], {0: -1, 1: 0}
-    for part in rows:
-        if part.side < 0:
-            found.append(1 + max(of_side.values()))
-            continue
-        of_side[part.side] += 1
-        found.append(of_side[part.side])
-    return found
-
-
-def _row(
-    rows: Sequence[Part], levels: Sequence[int], index: int, height: int
-) -> list[str]:
+def _row(rows: Sequence[Part], part: Part, height: int) -> list[str]:
     """A row's nodes, and the arrows to them."""
-    part, level = rows[index], levels[index]
     lines = []
     wide, tall = _NODE
     middle = max(row.side for row in rows) * TOKENS * _ACROSS / 2.0
-    y: float = height - 40 - level * _UP
+    y: float = height - 40 - part.level * _UP
     for place in range(TOKENS):
         x = _x(part, place, middle)
         lines.append(
@@ -230,8 +218,8 @@ def _row(
             f'<text x="{x:g}" y="{y + 4:g}" text-anchor="middle">{part.node}'
             f"{place + 1 if part.node in 'ET' else ''}</text>"
         )
-    for below in _below(rows, levels, index):
-        straight = tuple((i, i) for i in range(TOKENS))
+    straight = tuple((i, i) for i in range(TOKENS))
+    for below in filter(part.reads, rows):
         # A place that depends on another through a place between: no own arrow.
         for one, to in part.arrows if part.arrows is not None else straight:
             if part.node == "Lstm" and one != to:
@@ -248,20 +236,6 @@ def _row(
                 end = _x(part, place + step, middle) - step * wide / 2
                 lines.append(_arrow(start, y, end, y))
     return lines
-
-
-def _below(rows: Sequence[Part], levels: Sequence[int], index: int) -> list[Part]:
-    """The rows that a row reads."""
-    part, level = rows[index], levels[index]
-    if part.side < 0:
-        return [
-            row for row, at in zip(rows, levels, strict=True)
-            if at == level - 1
-        ]  # fmt: skip
-    return [
-        row for row, at in zip(rows, levels, strict=True)
-        if at == level - 1 and (row.side == part.side or at == 0)
-    ]  # fmt: skip
 
 
 def _x(part: Part, place: int, middle: float) -> float:

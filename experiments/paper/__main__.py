@@ -39,14 +39,13 @@ def main(argv: Sequence[str]) -> int:
 
 def _write(options: Options, found: results.Results) -> str:
     """Writes report.html, report.txt and results.json; the text."""
-    from experiments.paper import page  # needs matplotlib
-
     name = f"{options.table.name}-{options.size}"
     if options.weights:
         name += f"-{runs.digest(*options.weights)}"
+    sections = text.sections(found)
+    said = report.plain(sections)
+    html = report.page(text.title(found), [*sections, text.runs(found)])
     folder = options.output / name
-    said = text.report(found)
-    html = page.page(found)
     return f"{said}\n{report.write(folder, results.plain(found), said, html)}"
 
 

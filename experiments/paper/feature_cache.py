@@ -199,7 +199,7 @@ def _begun(part: Path, about: Path, shape: tuple[int, ...]) -> tuple[int, float]
         note = read(about, _ABOUT)
         if note["batches"]:
             return note["batches"], note["seconds"]
-    write_atomically(about, _json(shape, 0, 0.0))  # first: a file is never noted fuller
+    write_atomically(about, _json(0, 0.0))  # first: a file is never noted fuller
     needed = 4 * int(np.prod(shape)) + 128  # NumPy's header
     free = os.statvfs(part.parent)
     if needed > free.f_bavail * free.f_frsize:
@@ -217,12 +217,11 @@ def _begun(part: Path, about: Path, shape: tuple[int, ...]) -> tuple[int, float]
 
 def _note(array: np.memmap, about: Path, batches: int, seconds: float) -> None:
     array.flush()  # first: what is noted as done is on disk
-    write_atomically(about, _json(array.shape, batches, seconds))
+    write_atomically(about, _json(batches, seconds))
 
 
-def _json(shape: Sequence[int], batches: int, seconds: float) -> str:
-    note = {"shape": list(shape), "batches": batches, "seconds": round(seconds, 3)}
-    return json.dumps(note) + "\n"
+def _json(batches: int, seconds: float) -> str:
+    return json.dumps({"batches": batches, "seconds": round(seconds, 3)}) + "\n"
 
 
 def _sweep(path: Path, split: str) -> None:

@@ -32,7 +32,7 @@ from bert_jax.tasks.ner.task import Ner
 from bert_jax.tokenization import normalization
 from experiments.lib import command_line, ending, execution
 from experiments.lib.runs import Run, digest
-from experiments.paper import feature_cache, feature_table, feature_task
+from experiments.paper import feature_cache, feature_choices, feature_task
 from experiments.paper.feature_choices import CHOICES, chosen
 
 _SET = (
@@ -210,13 +210,13 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
             if name != "train" and (scores := task.baseline(name, task.examples(name)))
         },
         "choices": {
-            name: feature_table.summary(run, task.main_score)
+            name: feature_choices.summary(run, task.main_score)
             for name, run in runs.items()
         },
     }
     text = json.dumps(results, indent=1) + "\n"
     storage.write_atomically(options.output / "results.json", text)
-    return feature_table.table(results)
+    return feature_choices.table(results)
 
 
 if __name__ == "__main__":

@@ -3,19 +3,30 @@
 from typing import Any
 
 from experiments.lib import plots
+from experiments.lib.report import Figure
 from experiments.lib.verdicts import Verdict
 from experiments.paper.results import Results
 
 
-def every(found: Results) -> list[tuple[str, list[Any]]]:
-    """Those above the claims, each group with what it shows."""
+def of_scores(found: Results) -> list[Figure]:
+    """What those below the scores show: lines along the table's axis, each column."""
     seeds = "Each stroke is a seed, the dot their mean, the line its 95% interval"
     seeds += "; dotted: the majority class." if found.baselines else "."
-    groups = [(seeds, scores(found))]
-    if found.table.axis:
-        shown = f"Along {found.table.axis}; bars are 95% intervals."
-        groups.insert(0, (shown, [lines(found)]))
-    return [(said, figures) for said, figures in groups if figures]
+    shown = []
+    if axis := found.table.axis:
+        said = f"Along {axis}; bars are 95% intervals."
+        shown.append(Figure(lambda: plots.svg(lines(found)), said))
+    if any(cell.seeds for cell in found.cells.values()):
+        shown.append(Figure(lambda: "".join(map(plots.svg, scores(found))), seeds))
+    return shown
+
+
+def of_claim(found: Results, verdict: Verdict) -> list[Figure]:
+    """A claim's comparisons, where some were made."""
+    said = "Strokes: seeds; dot and line: mean and 95% interval; white: the paper."
+    if not any(part.differences for part in verdict.parts):
+        return []
+    return [Figure(lambda: plots.svg(differences(found, verdict)), said)]
 
 
 def scores(found: Results) -> list[Any]:
@@ -36,11 +47,8 @@ def scores(found: Results) -> list[Any]:
 
 
 def differences(found: Results, verdict: Verdict) -> Any:
-    """A claim's comparisons: differences by seed, their interval, the paper's; None
-    where nothing was compared."""
+    """A claim's comparisons: differences by seed, their interval, the paper's."""
     parts = [part for part in verdict.parts if part.differences]
-    if not parts:
-        return None
     titles = {column.key: column.title for column in found.columns}
     values = {
         f"{titles[part.pair.column]}\n{part.pair.first} less {part.pair.second}": (

@@ -18,7 +18,7 @@ import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
@@ -106,14 +106,18 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """
     parser = command_line.Parser("experiments.paper.glue", __doc__)
     parser.add_argument("--data", required=True)
-    parser.add_argument("--tasks", default=DEFAULT_TASKS, type=_list(str))
+    parser.add_argument(
+        "--tasks", default=DEFAULT_TASKS, type=command_line.several(str)
+    )
     parser.add_argument("--size", default="base", choices=("tiny", *SIZES))
     parser.add_argument("--init_from", default="")
     parser.add_argument(
-        "--learning_rates", default="5e-5,4e-5,3e-5,2e-5", type=_list(float)
+        "--learning_rates",
+        default="5e-5,4e-5,3e-5,2e-5",
+        type=command_line.several(float),
     )
-    parser.add_argument("--epochs", default="3", type=_list(float))
-    parser.add_argument("--seeds", default="0", type=_list(int))
+    parser.add_argument("--epochs", default="3", type=command_line.several(float))
+    parser.add_argument("--seeds", default="0", type=command_line.several(int))
     parser.add_run_options("runs/glue")
     options, fields = command_line.with_fields(parser, argv, _SET)
     for task in options.tasks:
@@ -171,21 +175,6 @@ def scores(run: Point, folder: Path) -> dict[str, dict[str, float]]:
             if line["step"] == chosen["step"]:
                 found[split] = {name: line[name] for name in names}
     return found
-
-
-def _list(kind: type) -> Any:
-    """The type of an option that takes values between commas, at least one."""
-
-    def values(text: str) -> list[Any]:
-        found = [kind(part) for part in text.split(",") if part]
-        if not found or len(set(found)) < len(found):
-            raise argparse.ArgumentTypeError(
-                f"{text!r} names {'a value twice' if found else 'none'}; write A,B,..."
-            )
-        return found
-
-    values.__name__ = f"list of {kind.__name__}"
-    return values
 
 
 if __name__ == "__main__":

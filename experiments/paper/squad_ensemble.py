@@ -66,7 +66,8 @@ def main(argv: Sequence[str]) -> int:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options."""
     parser = command_line.Parser("experiments.paper.squad_ensemble", __doc__)
-    parser.add_argument("--workdirs", required=True, type=_folders, help="a,b,...")
+    folders = command_line.several(Path)
+    parser.add_argument("--workdirs", required=True, type=folders, help="a,b,...")
     parser.add_argument("--output", required=True, type=Path, help="a folder")
     parser.add_argument("--file", default="", help="SQuAD's JSON; the first's dev_file")
     parser.add_argument("--null_threshold", type=float, help="2.0; fitted on the file")
@@ -122,10 +123,6 @@ def mean(members: Sequence[Sequence[Outputs]]) -> list[Outputs]:
         {name: np.mean([each[name] for each in same], axis=0) for name in same[0]}
         for same in zip(*members, strict=True)
     ]
-
-
-def _folders(text: str) -> list[Path]:
-    return [Path(part) for part in text.split(",")]
 
 
 def _config(folder: Path) -> ConfigDict:

@@ -3,13 +3,19 @@
 import itertools
 
 from bert_jax.errors import UserError
+from configs.base import SIZES as BASE_SIZES
 from experiments.lib import published
 from experiments.lib.verdicts import Claim, Pair
 from experiments.paper import whole
-from experiments.paper.sizes import SIZES, shapes
+from experiments.paper.feature_choices import CHOICES
 from experiments.paper.systems import Column, Pretraining, System, Table
 from experiments.paper.whole import MLM, against, column
 
+# Layers, hidden size and heads; tiny is configs/tiny.py:recipe=plain.
+SIZES = {
+    "tiny": (2, 128, 4),
+    **{name: (*shape, shape[1] // 64) for name, shape in BASE_SIZES.items()},
+}
 # Figure 5 is fine-tuned from checkpoints after these shares of the steps, in percent.
 SHARES = (20, 40, 60, 80, 100)
 # Points by which two masking mixes may differ on a task and count as alike: table 8's
@@ -73,6 +79,25 @@ def _table5(name: str, size: str) -> Table:
     return Table(name, published.TABLE_5, systems, columns, claims, note=note)
 
 
+def shapes(size: str) -> tuple[tuple[int, int, int], ...]:
+    """Table 6's six models in the proportions of a size: Base gives the paper's own.
+
+    Each has the heads' width of its size. Where a quarter of the layers and half of
+    them are the same number, the first model has half of the width.
+    """
+    layers, hidden, heads = SIZES["base" if size == "large" else size]
+    quarter, half = max(1, layers // 4), max(1, layers // 2)
+    first = (quarter, hidden, heads)
+    if quarter == half:
+        first = (quarter, hidden // 2, heads // 2)
+    more = heads * 4 // 3
+    wide = (hidden // heads * more, more)
+    return (
+        *(first, (half, hidden, heads // 4), (half, hidden, heads)),
+        *((layers, hidden, heads), (layers, *wide), (2 * layers, *wide)),
+    )
+
+
 def _table6(name: str, size: str) -> Table:
     columns = (column("mnli"), column("mrpc", "accuracy"), column("sst2"))
     systems = []
@@ -100,25 +125,11 @@ def _table6(name: str, size: str) -> Table:
             against(names[-1], names[0], columns),
         ),
     )
-    note = (
-        ""
-        if size in ("base", "large")
-        else (
-            "The six models have the paper's proportions at this size, not its sizes."
-        )
-    )
+    note = "The six models have the paper's proportions at this size, not its sizes."
+    note = "" if size in ("base", "large") else note
     return Table(name, published.TABLE_6, tuple(systems), columns, claims, note=note)
 
 
-# Choices of experiments.paper.features, as table 7 names them.
-CHOICES = {
-    "embeddings": "Embeddings",
-    "second_to_last": "Second-to-last hidden",
-    "last": "Last hidden",
-    "sum_last_four": "Weighted sum, last four",
-    FEATURES: "Concatenated, last four",
-    "sum_all": "Weighted sum, all layers",
-}
 _TOO_SHALLOW = (
     "This size has fewer layers than the paper's best features; in their place: {}."
 )
@@ -128,13 +139,14 @@ def _table7(name: str, size: str) -> Table:
     tuned = "Fine-tuned"
     rows = {"base": "BERT-Base, fine-tuned", "large": "BERT-Large, fine-tuned"}
     systems = [System(tuned, CASED, rows.get(size, ""))]
-    for key, row in CHOICES.items():  # the paper's are Base's
+    rows_of = {key: choice.title for key, choice in CHOICES.items()}
+    for key, row in rows_of.items():  # the paper's are Base's
         paper = "" if size == "large" else row
         systems.append(System(row, CASED, paper, choice=key))
-    best = CHOICES[best_features(size)]
-    others = [row for row in CHOICES.values() if row != best]
+    best = rows_of[best_features(size)]
+    others = [row for row in rows_of.values() if row != best]
     text, source, note = f"The best features: {best}", "section 5.3", ""
-    if best != CHOICES[FEATURES]:  # of which the paper says less
+    if best != rows_of[FEATURES]:  # of which the paper says less
         text, others = "Features of layers are better than embeddings", ["Embeddings"]
         source, note = "table 7, by its figures", _TOO_SHALLOW.format(best)
     claims = (
@@ -191,7 +203,7 @@ def _table8(name: str, size: str) -> Table:
     )
     note = "The models are uncased, NER included; the paper does not say which it used."
     if choice != FEATURES:
-        note += f" {_TOO_SHALLOW.format(CHOICES[choice])}"
+        note += f" {_TOO_SHALLOW.format(CHOICES[choice].title)}"
     return Table(name, published.TABLE_8, tuple(systems), columns, claims, note=note)
 
 

@@ -1,38 +1,73 @@
-"""The report in plain text, and the rows and lines that the page has as well."""
+"""What the report of a table says, as text and as a page."""
 
 import math
 
-from bert_jax.runtime import terminal
-from experiments.lib import published, verdicts
+from experiments.lib import published, report, verdicts
 from experiments.lib.progress import duration
+from experiments.lib.report import Figure, Section, Table
+from experiments.paper import figures
 from experiments.paper.results import Cell, Results
 
 
-def report(found: Results) -> str:
-    """The report in plain text."""
+def title(found: Results) -> str:
+    """What a page is called."""
+    return f"{found.table.published.title}, size {found.size}"
+
+
+def sections(found: Results) -> list[Section]:
+    """The report; its figures need matplotlib."""
     table = found.table
+    begin = [f"{title(found)} ({table.name}: {table.published.source})"]
+    begin += [f"{verdict.word}: {verdict.claim.text}" for verdict in found.verdicts]
     parts = [
-        f"{table.published.title} ({table.published.source})",
-        f"at size {found.size}: mean and 95% interval over seeds, on dev; the paper's "
-        "figure in brackets",
-        terminal.table(*score_rows(found)),
+        Section("", ["\n".join(begin)]),
+        Section("Runs that failed", _failures(found)),
+        Section(
+            "Scores", [Table(*score_rows(found), SCORES), *figures.of_scores(found)]
+        ),
+        Section("As published", published_rows(found)),
+        Section("Pre-training, on held-out text", loss_rows(found)),
+        Section("What pre-training took", cost_rows(found)),
+        Section("Claims of the paper", _claims(found)),
+        Section("How to read it", [*filter(None, (HOW_TO_READ, table.note))]),
+        Section("Circumstances", [report.listed(found.about)]),
     ]
-    if context := published_rows(found):
-        parts.append(f"as published:\n{terminal.table(*context)}")
-    if any(found.losses.values()):
-        parts.append(f"{terminal.table(*loss_rows(found))}\n{perplexities(found)}")
-    if any(found.costs.values()):
-        parts.append(f"{terminal.table(*cost_rows(found))}\n{COSTS}")
-    parts += [verdict.text for verdict in found.verdicts]
-    if table.note:
-        parts.append(table.note)
-    parts.append(f"How to read it: {HOW_TO_READ}")
-    parts.append("\n".join(f"{name}: {said}" for name, said in found.about.items()))
+    return [part for part in parts if part.parts]
+
+
+def runs(found: Results) -> Section:
+    """The runs and their commands, which the page has as well."""
+    rows = [
+        (
+            *(run["state"], run["kind"]),
+            "-" if run["seconds"] is None else duration(run["seconds"]),
+            run["command"],
+        )
+        for run in found.runs
+    ]
+    return Section("Runs", [Table(rows, ("", "kind", "took", "command"))])
+
+
+def _failures(found: Results) -> list[str]:
     failed = [run for run in found.runs if run["error"]]
-    parts += [f"failed: {run['folder']}: {run['error']}" for run in failed]
-    return "\n\n".join(parts)
+    lines = [f"{run['folder']}: {run['error']}" for run in failed]
+    return ["\n".join([f"{len(failed)} runs failed:", *lines])] if failed else []
 
 
+def _claims(found: Results) -> list[str | Figure]:
+    """The verdicts, each with its comparisons."""
+    if not found.verdicts:
+        return ["This table tests no claim at this size."]
+    parts: list[str | Figure] = []
+    for verdict in found.verdicts:
+        parts += [verdict.text, *figures.of_claim(found, verdict)]
+    return parts
+
+
+SCORES = (
+    "mean and 95% interval over seeds, on dev, in points; in brackets the paper's "
+    "figure, of other models and more text"
+)
 COSTS = (
     "Every system reads the same number of words of the same text; a word is what all "
     "three cut text into before they look inside it. Positions are those computed, "
@@ -47,7 +82,9 @@ HOW_TO_READ = (
     "those of fine-tuning; each system was pre-trained once, as in the paper, so the "
     "intervals do not say how much another pre-training run, other text or another "
     "dev set would change. Undecided means that these runs cannot tell, not that "
-    "there is no difference."
+    "there is no difference. Reproduced: every comparison's 95% interval lies on the "
+    "claim's side (or, for “matters little”, within its margin, dotted). Contradicted: "
+    "one interval, widened as said, lies on the other side. One seed decides nothing."
 )
 
 
@@ -70,25 +107,22 @@ def score_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     return rows, ("system", *(column.title for column in found.columns))
 
 
-def published_rows(
-    found: Results,
-) -> tuple[list[tuple[str, ...]], tuple[str, ...]] | None:
-    """All rows of the paper's table and their header, where some are of other systems
-    than ours; else None."""
+def published_rows(found: Results) -> list[Table]:
+    """All rows of the paper's table, where some are of other systems than ours."""
     table = found.table
     rows = table.published.rows
     if rows.keys() <= {system.paper for system in table.systems}:
-        return None
+        return []
     titles = published.TITLES | {column.key: column.title for column in table.columns}
     keys = list(dict.fromkeys(key for row in rows.values() for key in row))
-    figures = [
+    rows_of = [
         (name, *("" if row.get(key) is None else f"{row[key]:.1f}" for key in keys))
         for name, row in rows.items()
     ]
-    return figures, ("published", *(titles[key] for key in keys))
+    return [Table(rows_of, ("published", *(titles[key] for key in keys)))]
 
 
-def loss_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+def loss_rows(found: Results) -> list[Table]:
     """What pre-training reached on held-out text, beside the paper's perplexity."""
     rows: list[tuple[str, ...]] = []
     papers = {system.name: system.paper for system in found.table.systems}
@@ -103,7 +137,8 @@ def loss_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
             if "next_sentence_majority" in last:
                 nsp += f" ({100 * last['next_sentence_majority']:.1f})"
             rows.append((name, ours, nsp, f"{last['step']:,}"))
-    return rows, ("pre-training", "perplexity", "next sentence, % (majority)", "steps")
+    header = ("pre-training", "perplexity", "next sentence, % (majority)", "steps")
+    return [Table(rows, header, perplexities(found))] if rows else []
 
 
 def perplexities(found: Results) -> str:
@@ -118,7 +153,7 @@ def perplexities(found: Results) -> str:
     )
 
 
-def cost_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+def cost_rows(found: Results) -> list[Table]:
     """What the pre-training of systems that are compared read and took."""
     rows: list[tuple[str, ...]] = []
     for name, cost in found.costs.items():
@@ -130,4 +165,4 @@ def cost_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
                  f"{cost['flops']:.2g}", took)
             )  # fmt: skip
     header = ("words", "steps", "positions", "parameters", "FLOPs", "time")
-    return rows, ("pre-training", *header)
+    return [Table(rows, ("pre-training", *header), COSTS)] if rows else []

@@ -91,13 +91,14 @@ def main(argv: Sequence[str]) -> str:
     parser = command_line.Parser(MODULE, __doc__)
     parser.add_argument("--model", required=True, help="a Hugging Face folder")
     parser.add_argument("--config", required=True, help="of a classification")
-    parser.add_argument("--seeds", default="0,1,2", help="between commas")
+    seeds = command_line.several(int)
+    parser.add_argument("--seeds", default="0,1,2", type=seeds, help="between commas")
     options, fields = command_line.with_fields(parser, argv, ("seed", "init_from"))
     adamw = "--config.optimizer.name=adamw"
     fields = [f"--config.init_from={options.model}", adamw, *fields]
     scores: dict[str, list[float]] = {"bert_jax": [], "transformers": []}
     seconds = dict.fromkeys(scores, 0.0)
-    for seed in map(int, options.seeds.split(",")):
+    for seed in options.seeds:
         config = configuration.load(options.config, [*fields, f"--config.seed={seed}"])
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)

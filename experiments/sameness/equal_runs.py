@@ -12,7 +12,6 @@ handed out in each epoch. The exit status is 1 where they are not the same.
 FOLDER keeps data and runs; what is finished there is not run again.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -28,56 +27,38 @@ import numpy as np
 from bert_jax.runtime import terminal
 from bert_jax.runtime.cluster import local
 from bert_jax.workdir import metrics
+from experiments.lib import ending
+from experiments.lib.command_line import Parser
+from experiments.lib.running import ROOT
 
 STEPS, BATCH, STOP = 30, 16, 13
 
-MODEL = """
-    config.model.hidden_size = 32
-    config.model.num_hidden_layers = 2
-    config.model.num_attention_heads = 8
-    config.model.intermediate_size = 64
-    config.model.max_position_embeddings = 48
-    config.train.num_steps = STEPS
-    config.train.batch_size = BATCH
-    config.train.log_every = 1
-    config.evaluate.batch_size = BATCH
-    config.checkpoint.save_every = 10
-    return config
+# What every run has, and each task: its config in configs/, and more fields.
+FIELDS = f"""
+    model.hidden_size=32 model.num_hidden_layers=2 model.num_attention_heads=8
+    model.intermediate_size=64 model.max_position_embeddings=48
+    train.num_steps={STEPS} train.batch_size={BATCH} train.log_every=1
+    evaluate.batch_size={BATCH} checkpoint.save_every=10
 """
 CONFIGS = {
     "pretraining": """
-extends = "tiny:recipe=plain"
-
-def get_config(config):
-    config.model.hidden_dropout_prob = 0.1
-    config.model.attention_probs_dropout_prob = 0.1
-    config.tokenizer.vocab_size = 64
-    config.corpus.sources = ("sentences:FOLDER/corpus.txt",)
-    config.corpus.data_dir = "FOLDER/data"
-    config.corpus.max_seq_length = 32
-    config.corpus.dev_fraction = 0.2
-    config.masking.max_predictions_per_seq = 6""",
+        tiny.py:recipe=plain
+        corpus.sources=('sentences:FOLDER/corpus.txt',) corpus.data_dir=FOLDER/data
+        corpus.max_seq_length=32 corpus.dev_fraction=0.2 tokenizer.vocab_size=64
+        masking.max_predictions_per_seq=6
+        model.hidden_dropout_prob=0.1 model.attention_probs_dropout_prob=0.1
+    """,
     "pairs": """
-extends = "finetune/text:size=tiny"
-
-def get_config(config):
-    config.tokenizer.vocab_file = "FOLDER/vocab.txt"
-    config.task.train_file = "FOLDER/pairs-train.jsonl"
-    config.task.dev_file = "FOLDER/pairs-dev.jsonl"
-    config.task.text_b = "text_b"
-    config.task.max_seq_length = 48
-    config.optimizer.learning_rate = 1e-3""",
+        finetune/text.py:size=tiny tokenizer.vocab_file=FOLDER/vocab.txt
+        task.train_file=FOLDER/pairs-train.jsonl task.dev_file=FOLDER/pairs-dev.jsonl
+        task.text_b=text_b task.max_seq_length=48 optimizer.learning_rate=1e-3
+    """,
     "squad": """
-extends = "finetune/squad:size=tiny"
-
-def get_config(config):
-    config.tokenizer.vocab_file = "FOLDER/vocab.txt"
-    config.task.train_file = "FOLDER/squad-train.json"
-    config.task.dev_file = "FOLDER/squad-dev.json"
-    config.task.max_seq_length = 32
-    config.task.doc_stride = 12
-    config.task.max_query_length = 10
-    config.optimizer.learning_rate = 1e-3""",
+        finetune/squad.py:size=tiny tokenizer.vocab_file=FOLDER/vocab.txt
+        task.train_file=FOLDER/squad-train.json task.dev_file=FOLDER/squad-dev.json
+        task.max_seq_length=32 task.doc_stride=12 task.max_query_length=10
+        optimizer.learning_rate=1e-3
+    """,
 }
 
 
@@ -119,16 +100,20 @@ PAIRS = (
 )
 
 
+@ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser("experiments.sameness.equal_runs", __doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--task", default=",".join(CONFIGS))
     options = parser.parse_args(argv)
+    tasks = options.task.split(",")
+    if unknown := [task for task in tasks if task not in CONFIGS]:
+        parser.error(f"--task: {unknown[0]!r} is none of {', '.join(CONFIGS)}")
     folder = options.output.absolute()
     write_data(folder)
     same = True
-    for task in options.task.split(","):
+    for task in tasks:
         rows = []
         for place in PLACES:
             workdir = folder / f"{task} {place}".replace(" ", "_")
@@ -137,7 +122,7 @@ def main(argv: Sequence[str]) -> int:
             same &= is_same(rows[-1])
         show(f"{task}, {STEPS} steps", rows)
     rows = []
-    for before, after in PAIRS if "pretraining" in options.task else ():
+    for before, after in PAIRS if "pretraining" in tasks else ():
         workdir = folder / f"{before} to {after}".replace(" ", "_")
         if not finished(workdir):
             run(folder, "pretraining", before, workdir, stop=STOP)
@@ -155,8 +140,10 @@ def run(folder: Path, task: str, at: Place, workdir: Path, stop: int = -1) -> No
     if finished(workdir):
         return
     (workdir / "handed_out").mkdir(parents=True, exist_ok=True)
-    mesh = [f"--config.mesh.{axis}={getattr(at, axis)}" for axis in at._fields[2:]]
-    arguments = [f"--config={folder / task}.py", f"--workdir={workdir}", *mesh]
+    spec, *fields = f"{CONFIGS[task]} {FIELDS}".split()
+    fields += [f"mesh.{axis}={getattr(at, axis)}" for axis in at._fields[2:]]
+    arguments = [f"--config={ROOT}/configs/{spec}", f"--workdir={workdir}"]
+    arguments += [f"--config.{x}".replace("FOLDER", str(folder)) for x in fields]
     program = [sys.executable, "-m", "experiments.sameness.recorded_run"]
     program += [str(workdir / "handed_out"), str(stop), "--", *arguments]
     with output_to(workdir / "log"):
@@ -310,10 +297,6 @@ def write_data(folder: Path) -> None:
             paragraphs.append({"context": context, "qas": [entry]})
         data = {"version": "1.1", "data": [{"title": "", "paragraphs": paragraphs}]}
         (folder / f"squad-{split}.json").write_text(json.dumps(data))
-    model = MODEL.replace("STEPS", str(STEPS)).replace("BATCH", str(BATCH))
-    for task, text in CONFIGS.items():
-        config = text.replace("FOLDER", str(folder)) + model
-        (folder / f"{task}.py").write_text(config)
 
 
 if __name__ == "__main__":

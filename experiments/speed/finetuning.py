@@ -1,8 +1,8 @@
-"""Fine-tuning here and by the Hugging Face Trainer; padding; seeds together.
+"""The speed of fine-tuning, here and by the Hugging Face Trainer; padding.
 
     python -m experiments.speed.finetuning --vocab=vocab.txt --size=base \
         --data sst2=glue_data/SST-2 cola=glue_data/CoLA squad=train-v1.1.json \
-        [--steps=100] [--seeds=4] [--output=FILE.json]
+        [--steps=100] [--output=FILE.json]
 
 Each task is trained by bert_jax.main and by the Trainer (see `hf_trainer`), both with
 rows padded to the longest of a batch and to the maximum; both see the same rows in the
@@ -12,14 +12,11 @@ first quarter and without compilation (torch compiles nothing here). `whole` is 
 whole process in seconds: start, data and, here, compilation and the final evaluation.
 `loss` is the last step's; first weights and dropout are each side's own.
 
-Seeds: one run with `train.seeds` beside as many single ones, and the largest relative
-difference of their losses. The Trainer needs the extras parity and peers;
-without them ours run alone.
+The Trainer needs the extras parity and peers; without them ours run alone.
 """
 
 import argparse
 import importlib.util
-import json
 import sys
 import tempfile
 import time
@@ -40,7 +37,9 @@ OURS, THEIRS = "bert_jax", "Trainer"
 SIDES = tuple((who, how) for how in ("longest", "max_length") for who in (OURS, THEIRS))
 
 
-def given(options: argparse.Namespace, task: str, data: str) -> tuple[str, list[str]]:
+def config_of(
+    options: argparse.Namespace, task: str, data: str
+) -> tuple[str, list[str]]:
     """The config of a task and the fields that are set."""
     fields = [
         f"--config.tokenizer.vocab_file={options.vocab}",
@@ -58,21 +57,15 @@ def given(options: argparse.Namespace, task: str, data: str) -> tuple[str, list[
     return config, [*fields, f"--config.task.data_dir={data}"]
 
 
-def run(config: str, fields: list[str], workdir: Path) -> float:
-    """One run of bert_jax.main; gives its wall time, seconds."""
-    start = time.monotonic()
-    measuring.program(
-        ["-m", "bert_jax.main", f"--workdir={workdir}", f"--config={config}", *fields]
-    )
-    return time.monotonic() - start
-
-
 def ours(config: str, fields: list[str], padding: str, folder: Path) -> dict[str, Any]:
     """Speed, the last step's loss, and the process's seconds."""
     steps = next(int(f.partition("=")[2]) for f in fields if "num_steps" in f)
     log = f"--config.train.log_every={max(1, steps // 4)}"
     to_max = f"--config.task.pad_to_max={padding == 'max_length'}"
-    seconds = run(config, [*fields, log, to_max], folder)
+    run = [f"--workdir={folder}", f"--config={config}", *fields, log, to_max]
+    start = time.monotonic()
+    measuring.program(["-m", "bert_jax.main", *run])
+    seconds = time.monotonic() - start
     lines = metrics.read(folder, "train")
     return {
         "speed": speed([line["sequences_per_second"] for line in lines]),
@@ -100,7 +93,7 @@ def padding(
     options: argparse.Namespace, task: str, data: str, folder: Path
 ) -> dict[str, dict[str, float]]:
     """Of each side the best speed, its loss and the shortest process."""
-    config, fields = given(options, task, data)
+    config, fields = config_of(options, task, data)
     found: dict[str, dict[str, float]] = {}
     peer = importlib.util.find_spec("accelerate") is not None
     for turn in range(options.rounds):
@@ -116,25 +109,6 @@ def padding(
             best["speed"] = max(best["speed"], one["speed"])
             best["whole"] = min(best["whole"], one["whole"])
     return found
-
-
-def seeds(
-    options: argparse.Namespace, task: str, data: str, folder: Path
-) -> dict[str, float]:
-    """Seconds of the two ways, and how far their losses are apart."""
-    config, fields = given(options, task, data)
-    fields = [*fields, "--config.train.log_every=1"]
-    count = f"--config.train.seeds={options.seeds}"
-    together = run(config, [*fields, count], folder / "all")
-    apart, worst = 0.0, 0.0
-    for seed in range(options.seeds):
-        single = folder / f"single-{seed}"
-        apart += run(config, [*fields, f"--config.seed={seed}"], single)
-        mine = metrics.read(folder / "all" / f"seed_{seed}", "train")
-        for line, other in zip(mine, metrics.read(single, "train"), strict=True):
-            difference = abs(line["loss"] - other["loss"]) / abs(other["loss"])
-            worst = max(worst, difference)
-    return {"together": together, "apart": apart, "difference": worst}
 
 
 def show(task: str, found: dict[str, dict[str, float]]) -> str:
@@ -165,7 +139,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--seeds", type=int, default=4, help="0: leave this out")
     parser.add_argument("--output", default="", help="JSON; written after each task")
     options = parser.parse_args(arguments)
     packages = (*report.PACKAGES, "accelerate")
@@ -176,11 +149,6 @@ def main(arguments: Sequence[str]) -> int:
             case: dict[str, Any] = {"task": task}
             case["padding"] = padding(options, task, data, Path(temporary))
             print(f"\n{show(task, case['padding'])}", flush=True)
-            if options.seeds:
-                case["seeds"] = seeds(options, task, data, Path(temporary))
-                ratio = case["seeds"]["together"] / case["seeds"]["apart"]
-                print(f"{options.seeds} seeds: {json.dumps(case['seeds'])}")
-                print(f"time, together / apart: {ratio:.2f} x", flush=True)
         cases.append(case)
         measuring.write(options.output, {**facts, "cases": cases})
     return 0

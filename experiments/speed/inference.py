@@ -117,6 +117,7 @@ def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
         file = Path(name) / "texts.json"
         file.write_text(json.dumps(texts), encoding="utf-8")
         case = {"folder": name, "texts": str(file), "batch": args.batch}
+        case["model"] = args.model
         has = {"onnxruntime": has_onnx() and args.model == "bert"}
         libraries = [k for k in inference_sides.LIBRARIES if has.get(k, True)]
         opened = [

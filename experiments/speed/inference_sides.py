@@ -20,7 +20,7 @@ Answer = Callable[[Texts], Any]
 class Ours:
     """`--mode=predict` without its files, and `encode`."""
 
-    def __init__(self, folder: Path, batch: int):
+    def __init__(self, folder: Path, batch: int, model: str):
         import bert_jax
         from bert_jax.config import configuration
         from bert_jax.runtime import compilation_cache, storage
@@ -31,8 +31,8 @@ class Ours:
         fields = {"init_from": folder, "predict.batch_size": batch}
         fields["task.max_seq_length"] = LIMIT
         overrides = [f"--config.{name}={value}" for name, value in fields.items()]
-        text = measuring.ROOT / "configs" / "finetune" / "text.py"
-        given = configuration.load(str(text), overrides)
+        file = measuring.ROOT / "configs" / "finetune" / "text.py"
+        given = configuration.load(f"{file}:model={model}", overrides)
         nowhere = storage.path(str(folder / "run"))
         config = run_config.config_of(nowhere, given, overrides, asks=True)
         task = setup.build_task(config, nowhere, from_data=False)
@@ -59,7 +59,7 @@ class Ours:
 
 def our_sides(case: dict[str, Any]) -> dict[str, Answer]:
     folder, batch = Path(case["folder"]), case["batch"]
-    many, one = Ours(folder, batch), Ours(folder, 1)
+    many, one = Ours(folder, batch, case["model"]), Ours(folder, 1, case["model"])
     return {
         "predict": many.predict,
         "encode": many.encode,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from flax import traverse_util
 from jaxtyping import Array
 from ml_collections import ConfigDict
 
@@ -19,6 +20,7 @@ from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
+from bert_jax.tasks.task import Task
 from bert_jax.training import compilation, sharding
 from configs import base, large
 
@@ -117,7 +119,7 @@ class OurStep:
       batches: of one shape; the steps go through them again and again.
 
     Attributes:
-      parameters: their number.
+      parameters: the number of those that learn.
       compiled: the step's program.
 
     Raises:
@@ -131,7 +133,7 @@ class OurStep:
         program = compilation.Program(self._task, self._mesh, config.seed)
         self._rate = np.float32(config.optimizer.learning_rate)
         self._seeds, self._state = program.seeds, program.first_state()
-        self.parameters = count_parameters(self._state.params)
+        self.parameters = count_parameters(_used(self._state.params, self._task))
         progress = Progress(0, active=False)
         steps = compilation.CompiledStep(
             program, signals.Stop(), Stopwatch(), progress, 1
@@ -155,3 +157,9 @@ class OurStep:
 
     def _placed(self) -> dict[str, Array]:
         return sharding.place_batch(next(self._batches), self._mesh, self._size)
+
+
+def _used(params: Any, task: Task) -> dict[str, Array]:
+    """Without the parts that the loss does not depend on."""
+    by_path = traverse_util.flatten_dict(params, sep="/")
+    return {k: v for k, v in by_path.items() if not k.startswith(task.unused())}

@@ -38,6 +38,7 @@ def jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
     config = _config(case)
     batch = _batch(config, case["rows"])
     found: Sides = {PEAKS: lambda _: measuring.jax_peaks(*case["peak"])}
+    model = BertConfig.create(config.model, config.tokenizer.vocab_size)
     not_run, parameters = {}, set()
     for attention in case["attentions"]:
         name = f"{OURS}, {attention}"
@@ -50,7 +51,6 @@ def jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
         _warm(side)
         found[name] = side
         parameters.add(side.parameters)
-    model = BertConfig.create(config.model, config.tokenizer.vocab_size)
     chosen = config.masking.max_predictions_per_seq
     return found, {
         "device": jax.devices()[0].device_kind,

@@ -24,12 +24,13 @@ from typing import Any
 from flax.traverse_util import flatten_dict
 
 from bert_jax.errors import UserError, printable
-from bert_jax.runtime import terminal, untrusted
+from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.runtime.terminal import say
 from bert_jax.workdir import metrics
-from experiments.lib import command_line, ending, progress
-from experiments.sweeps.compared import Difference, Group, Run, difference, labels
+from experiments.lib import command_line, ending, progress, report
+from experiments.sweeps import compare_page
+from experiments.sweeps.compared import Group, Run, lower_is_better
 
 SCORE = "default: f1 of ner and squad, masked_lm_loss of pre-training, else the first"
 # Fields that say where a run is or how it was queried, not what it is.
@@ -58,11 +59,11 @@ def main(argv: Sequence[str]) -> int:
         what = f"--output={page}: the plots need matplotlib"
         command_line.require("matplotlib", "report", what)
     runs = find(options.runs, options.split)
-    print(report(runs, options.split, options.score, page))
+    print(summary(runs, options.split, options.score, page))
     return 0
 
 
-def report(
+def summary(
     runs: Sequence[Run],
     split: str,
     score: str,
@@ -81,15 +82,14 @@ def report(
     """
     name = choose(runs, score, split)
     found = groups(runs, name, shown)
-    lines = [printable(text(found, f"{split} {name}", name))]
+    sections = compare_page.sections(found, split, name)
+    said = printable(report.plain(sections))
     if page:
-        from experiments.sweeps import compare_page  # needs the report extra
-
         png = page.with_suffix(".png")
-        write_atomically(page, compare_page.page(found, split, name))
+        write_atomically(page, report.page(f"{name} on {split}", sections))
         write_atomically(png, compare_page.png(found, split, name))
-        lines += ["", f"written: {page}, {png}"]
-    return "\n".join(lines)
+        said += f"\n\nwritten: {page}, {png}"
+    return said
 
 
 def find(places: Sequence[str], split: str) -> list[Run]:
@@ -250,10 +250,6 @@ def groups(runs: Sequence[Run], score: str, shown: Sequence[str] = ()) -> list[G
     return sorted(together.values(), key=order)
 
 
-def lower_is_better(score: str) -> bool:
-    return score.endswith(("loss", "perplexity", "entropy"))
-
-
 def _final(run: Run, score: str) -> float:
     """The score of the checkpoint that the run's predictions are from."""
     values = {line["step"]: float(line[score]) for line in run.lines if score in line}
@@ -263,44 +259,6 @@ def _final(run: Run, score: str) -> float:
         steps = [int(name) for name in kept if name.isdecimal()]  # whole ones
         last = next((step for step in steps if step in values), last)
     return values[last]
-
-
-def text(found: Sequence[Group], title: str, score: str) -> str:
-    """The table, below it how to read it and the whole of what it shortens."""
-    names, rows = labels(found), []
-    for number, (group, name) in enumerate(zip(found, names, strict=True), 1):
-        reach = f"± {group.reach:.2g}" if math.isfinite(group.reach) else ""
-        row = [str(number), name, f"{group.mean:.4g}", reach, str(len(group.runs))]
-        if len(found) > 1:
-            row += cells(difference(group, found[0])) if number > 1 else ("", "", "")
-        rows.append(row)
-    header = ["", "runs", title, "95%", "seeds"]
-    lines = []
-    if len(found) > 1:
-        header += DIFFERENCE
-        lines.append(note(score))
-    if names != [group.name for group in found]:
-        lines += [f"{number}: {group.name}" for number, group in enumerate(found, 1)]
-    return "\n".join([terminal.table(rows, header), *(["", *lines] if lines else [])])
-
-
-DIFFERENCE = ("less row 1", "95% interval", "pairs")
-
-
-def note(score: str) -> str:
-    """How to read the table."""
-    better = "lower" if lower_is_better(score) else "higher"
-    return (
-        f"the best first ({better} is better); less row 1: how much they differ from "
-        "it, over the seeds that both have (pairs), else over all"
-    )
-
-
-def cells(found: Difference) -> tuple[str, str, str]:
-    """The mean, the interval and the number of pairs."""
-    is_known = math.isfinite(found.low)
-    ends = f"{found.low:+.2g} to {found.high:+.2g}" if is_known else ""
-    return f"{found.mean:+.3g}", ends, str(found.pairs or "")
 
 
 if __name__ == "__main__":

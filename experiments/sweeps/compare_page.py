@@ -1,31 +1,41 @@
-"""The page and the picture of experiments.sweeps.compare."""
+"""What experiments.sweeps.compare says of runs: the table, the page and the picture."""
 
 import math
 from collections.abc import Sequence
-from html import escape
-from typing import Any
 
-from experiments.lib import plots, report
-from experiments.sweeps.compare import DIFFERENCE, cells, note
-from experiments.sweeps.compared import Group, difference, labels
+from experiments.lib import plots
+from experiments.lib.report import Figure, Section, Table
+from experiments.sweeps.compared import (
+    Difference,
+    Group,
+    difference,
+    labels,
+    lower_is_better,
+)
 
+DIFFERENCE = ("less row 1", "95% interval", "pairs")
 _MOST_LINES = 12  # in the plot of curves: more cannot be told apart
+
+
+def sections(found: Sequence[Group], split: str, score: str) -> list[Section]:
+    """The table, how to read it, the whole of what it shortens, and two plots."""
+    below = [note(score)] if len(found) > 1 else []
+    if labels(found) != [group.name for group in found]:
+        below += [f"{number}: {group.name}" for number, group in enumerate(found, 1)]
+    title, curves = f"{score} on {split}", f"By step: {_CURVES}"
+    if len(found) > _MOST_LINES:
+        curves += f" The best {_MOST_LINES} of {len(found)}."
+    parts: list[str | Table | Figure] = [
+        _table(found, f"{split} {score}"),
+        *(["\n".join(below)] if below else []),
+        Figure(lambda: plots.svg(plots.intervals(_finals(found), title)[0]), _FINAL),
+        Figure(lambda: plots.svg(plots.lines([lines(found, score)], 7.5, 4.5)), curves),
+    ]
+    return [Section("", parts)]
+
+
 _FINAL = "Strokes: runs; dot and line: their mean and its 95% interval."
-_CURVES = "By step: means over seeds; the band reaches from the lowest to the highest."
-
-
-def page(found: Sequence[Group], split: str, score: str) -> str:
-    """The file's text: one HTML file, plots inside."""
-    title = f"{score} on {split}"
-    more = f" The best {_MOST_LINES} of {len(found)}." * (len(found) > _MOST_LINES)
-    body = [
-        f"<h1>{escape(title)}</h1>",
-        _table(found, score),
-        report.figure(plots.svg(finals(found, title)), _FINAL),
-        report.figure(plots.svg(plots.lines([curves(found, score)], 7.5, 4.5)),
-                      _CURVES + more),
-    ]  # fmt: skip
-    return report.page(title, body)
+_CURVES = "means over seeds; the band reaches from the lowest to the highest."
 
 
 def png(found: Sequence[Group], split: str, score: str) -> bytes:
@@ -33,32 +43,40 @@ def png(found: Sequence[Group], split: str, score: str) -> bytes:
     with plots.drawn(2, 7.5, 3.4, below=True) as (figure, (above, below)):
         plots.draw_intervals(above, _finals(found))
         above.set_xlabel(f"{score} on {split}: runs, mean, 95% interval")
-        plots.draw_lines(below, curves(found, score))
+        plots.draw_lines(below, lines(found, score))
     return plots.save(figure)
 
 
-def _table(found: Sequence[Group], score: str) -> str:
-    """The table of the text; what differs in full is in a list below it."""
-    names, rows = labels(found), []
-    for number, (group, name) in enumerate(zip(found, names, strict=True), 1):
-        reach = f" ± {group.reach:.2g}" if math.isfinite(group.reach) else ""
-        less = cells(difference(group, found[0])) if number > 1 else ("", "", "")
-        row = (number, name, f"{group.mean:.4g}{reach}", len(group.runs), *less)
+def _table(found: Sequence[Group], title: str) -> Table:
+    rows = []
+    for number, (group, name) in enumerate(zip(found, labels(found), strict=True), 1):
+        reach = f"± {group.reach:.2g}" if math.isfinite(group.reach) else ""
+        row = [str(number), name, f"{group.mean:.4g}", reach, str(len(group.runs))]
+        if len(found) > 1:
+            row += cells(difference(group, found[0])) if number > 1 else ("", "", "")
         rows.append(row)
-    header = ("", "runs", "mean", "seeds", *DIFFERENCE)
-    table = f"{report.table(rows, header)}<p>{note(score)}</p>"
-    if names == [group.name for group in found]:
-        return table
-    whole = "".join(f"<li>{escape(group.name)}</li>" for group in found)
-    return f"{table}<ol>{whole}</ol>"
+    header = ("", "runs", title, "95%", "seeds")
+    return Table(rows, header + DIFFERENCE if len(found) > 1 else header)
 
 
-def finals(found: Sequence[Group], title: str) -> Any:
-    """Every run's score, the means and their intervals; named as in the table."""
-    return plots.intervals(_finals(found), x=title)[0]
+def note(score: str) -> str:
+    """How to read the table."""
+    better = "lower" if lower_is_better(score) else "higher"
+    return (
+        f"the best first ({better} is better); less row 1: how much they differ from "
+        "it, over the seeds that both have (pairs), else over all"
+    )
+
+
+def cells(found: Difference) -> tuple[str, str, str]:
+    """The mean, the interval and the number of pairs."""
+    is_known = math.isfinite(found.low)
+    ends = f"{found.low:+.2g} to {found.high:+.2g}" if is_known else ""
+    return f"{found.mean:+.3g}", ends, str(found.pairs or "")
 
 
 def _finals(found: Sequence[Group]) -> dict[str, Sequence[float]]:
+    """Every run's score, by the groups' names as in the table."""
     return dict(zip(_numbered(found), (group.scores for group in found), strict=True))
 
 
@@ -67,9 +85,9 @@ def _numbered(found: Sequence[Group]) -> list[str]:
     return [f"{number}  {name}" for number, name in enumerate(labels(found), 1)]
 
 
-def curves(found: Sequence[Group], score: str) -> plots.Panel:
+def lines(found: Sequence[Group], score: str) -> plots.Panel:
     """The score by step, of each of the best groups."""
-    lines, bands = {}, {}
+    means, bands = {}, {}
     names = _numbered(found)
     for group, name in list(zip(found, names, strict=True))[:_MOST_LINES]:
         by_step: dict[int, list[float]] = {}
@@ -78,6 +96,6 @@ def curves(found: Sequence[Group], score: str) -> plots.Panel:
                 if score in line and math.isfinite(value := float(line[score])):
                     by_step.setdefault(int(line["step"]), []).append(value)
         ordered = sorted(by_step.items())
-        lines[name] = [(step, sum(each) / len(each), 0.0) for step, each in ordered]
+        means[name] = [(step, sum(each) / len(each), 0.0) for step, each in ordered]
         bands[name] = [(min(each), max(each)) for _, each in ordered]
-    return plots.Panel("", "step", score, lines, bands=bands)
+    return plots.Panel("", "step", score, means, bands=bands)

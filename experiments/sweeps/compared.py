@@ -102,6 +102,10 @@ def _welch(first: Sequence[float], second: Sequence[float]) -> float:
     return float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(sum(parts))
 
 
+def lower_is_better(score: str) -> bool:
+    return score.endswith(("loss", "perplexity", "entropy"))
+
+
 def labels(found: Sequence[Group]) -> list[str]:
     """A short name of each group: its own, or, where one is too long, its fields
     by the last part of their names, as many as there is room for."""

@@ -73,7 +73,7 @@ def _compare(options: argparse.Namespace, ended: Sequence[Run]) -> str:
         terminal.say("by step: one point a run; --config.train.eval_every=N gives more")
     if len(names) == 1 and shown[1:]:
         shown = shown[1:]
-    return compare.report(runs, "dev", options.score, page, shown)
+    return compare.summary(runs, "dev", options.score, page, shown)
 
 
 def _names(specs: Sequence[str]) -> dict[str, str]:

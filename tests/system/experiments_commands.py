@@ -54,7 +54,6 @@ _IMPORTED = (
     *(
         "experiments.paper.triviaqa",
         "experiments.paper.__main__",
-        "experiments.paper.page",
     ),
     *("sklearn.linear_model", "gensim.models", "matplotlib.figure"),
 )
