@@ -8,10 +8,10 @@ ones (tests/system/hostile.py, each kind but what is right), and so on in turn,
 `--rounds` times. The rows of both are drawn alike, and what they need is compiled
 before. The hostile ones are on other machines in real life, so here they run in
 processes of their own, of the lowest priority (nice 19); with `--apart` the server has
-the first processor for itself, alone too, and all clients the others. Prints the percentiles, and
-how many times as long the 99th is beside them; and the load average before the server
-starts. Where other programs take the processors, the hostile ones try little and the
-ratio says nothing.
+the first processor for itself, alone too, and all clients the others. Prints the
+percentiles, and how many times as long the 99th is beside them; and the load average
+before the server starts. Where other programs take the processors, the hostile ones try
+little and the ratio says nothing.
 """
 
 import argparse
