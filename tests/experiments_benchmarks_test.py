@@ -152,6 +152,18 @@ def in_this_process(monkeypatch):
     monkeypatch.setattr(measuring, "in_process", run)
 
 
+@pytest.mark.parametrize("model", ["roberta", "modernbert"])
+def test_the_sides_of_another_model(model, tmp_path, in_this_process):
+    pytest.importorskip("torch", reason="needs the parity extra")
+    output = tmp_path / "found.json"
+    given = ["--quick", "--dtypes=float32", f"--model={model}", "--no-keras"]
+    train_step.main([*given, "--torch=sdpa,sdpa-gathered", f"--output={output}"])
+    (case,) = json.loads(output.read_text())["cases"]
+    sides = ["ours, einsum", "torch, sdpa", "torch, sdpa-gathered"]
+    assert list(case["sides"]) == sides
+    assert set(case["not_run"]) == {"ours, fused", "ours, cudnn"}
+
+
 def test_a_quick_run_of_the_training_step(tmp_path, in_this_process, capsys):
     output = tmp_path / "found.json"
     torch = "sdpa-gathered" if importlib.util.find_spec("transformers") else ""
