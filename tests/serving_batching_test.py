@@ -1,6 +1,5 @@
 """Rows of many requests: in turn, together, and not those of who has gone."""
 
-import gc
 import itertools
 import threading
 
@@ -96,24 +95,6 @@ def test_many_rows_get_their_turn_while_others_come_without_end():
     go.set()
     assert many.result(10) == [7] * 20
     assert len(asked) < 4000
-    batcher.close(10.0)
-
-
-@pytest.mark.parametrize("alike", [ANY, CLOSE])
-def test_requests_leave_no_garbage(alike):
-    batcher = Batcher(len, int, lambda rows: rows, 4, alike)
-    for _ in range(2):
-        gc.collect()
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        for _ in range(20):
-            assert batcher.submit(of(["1", "2"])).result(10) == [1, 2]
-            batcher.submit(of(["1"] * 50)).cancel()
-        batcher.submit(of(["3"])).result(10)
-        gc.collect()
-        gc.set_debug(0)
-        left = [one for one in gc.garbage if "Request" in type(one).__name__]
-        gc.garbage.clear()
-    assert left == []
     batcher.close(10.0)
 
 

@@ -21,17 +21,15 @@ _FEW = 4  # rows to which no later rows of requests are added, where others wait
 _OLDEST = 16  # of so many batches, one begins with who has waited longest
 
 
-class _Request(Future[Answers]):
+class _Request:
     """A request's rows; `next` is the first that is not yet taken.
 
     `cost` is what it has taken of the thread, in characters; for a new one only what
     is long to read counts, so that a long text waits its turn and not for all shorter
-    ones. It is its own future: a pair that knows each other would be garbage that all
-    threads wait to have looked for.
+    ones.
     """
 
     def __init__(self, read: Read, characters: int, number: int):
-        super().__init__()
         self.read: Read | None = read
         self.characters, self.number = characters, number
         self.cost = characters if characters > _READ else 0
@@ -39,14 +37,10 @@ class _Request(Future[Answers]):
         self.answers: Answers = []
         self.next = self.left = 0
         self.size: int | None = None  # of the next row
+        self.future: Future[Answers] = Future()
+        self.future.add_done_callback(self._forget)
 
-    def cancel(self) -> bool:
-        try:
-            return super().cancel()
-        finally:
-            self._forget()
-
-    def _forget(self) -> None:
+    def _forget(self, _: "Future[Answers]") -> None:
         self.read, self.rows, self.answers = None, (), []
 
     def begin(self) -> None:
@@ -67,8 +61,7 @@ class _Request(Future[Answers]):
         if not isinstance(error, Exception):  # a panic of the tokenizers, in Rust
             error = RuntimeError(f"{type(error).__name__}: {error}")
         with contextlib.suppress(InvalidStateError):  # its client has gone
-            self.set_exception(error)
-        self._forget()
+            self.future.set_exception(error)
 
     def take(self, place: int, answer: Any) -> None:
         with contextlib.suppress(IndexError):  # as below
@@ -78,8 +71,7 @@ class _Request(Future[Answers]):
 
     def finish(self) -> None:
         with contextlib.suppress(InvalidStateError):  # its client has gone
-            self.set_result(self.answers)
-        self._forget()
+            self.future.set_result(self.answers)
 
     def __lt__(self, other: "_Request") -> bool:
         return (self.cost, self.number) < (other.cost, other.number)
@@ -165,7 +157,7 @@ class Batcher:
         """
         request = _Request(read, characters, next(self._numbers))
         self._came.put(request)
-        return request
+        return request.future
 
     def close(self, seconds: float | None = None) -> None:
         """Ends the thread after the batch that it computes, or leaves it."""
@@ -185,7 +177,7 @@ class Batcher:
 
     def _gather(self) -> None:
         """Takes in what has come; waits for it if there is nothing else to do."""
-        self._waiting = [one for one in self._waiting if not one.done()]
+        self._waiting = [one for one in self._waiting if not one.future.done()]
         heapq.heapify(self._waiting)
         while not self._waiting or not self._came.empty():
             request = self._came.get()
@@ -212,7 +204,7 @@ class Batcher:
                 continue
             to_read -= request.characters if request.read else 0
             request.begin()
-            if request.done() or not self._sized(request):
+            if request.future.done() or not self._sized(request):
                 continue
             size = request.size or 0
             if not group:
@@ -244,10 +236,10 @@ class Batcher:
     def _answer(self, group: Sequence[_Row]) -> None:
         parsed = []
         for request, place, _ in group:
-            if not request.done():
+            if not request.future.done():
                 one = _of_row(request, place, self._parse)
                 parsed.append((request, place, one))
-        live = [each for each in parsed if not each[0].done()]
+        live = [each for each in parsed if not each[0].future.done()]
         if not live:
             return
         try:

@@ -237,22 +237,12 @@ class Service:
             self._large -= 1
 
     async def _answers(self, future: "Future[list[Any]]") -> Sequence[str]:
-        loop, done = asyncio.get_running_loop(), asyncio.Event()
-
-        def tell(_: Any) -> None:  # asyncio.wrap_future would leave garbage
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(done.set)
-
-        future.add_done_callback(tell)
         try:
             async with asyncio.timeout(self._seconds):
-                await done.wait()
-            return future.result()
+                return await asyncio.wrap_future(future)
         except TimeoutError as error:
             text = f"not answered within {self._seconds:g} s; send less at once"
             raise Refused(503, text, "Retry-After: 10") from error
-        finally:
-            future.cancel()
 
     async def health(self, _: bytes) -> Answer:
         """That the server is there, and what it is asked for."""
