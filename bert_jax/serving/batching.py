@@ -17,7 +17,6 @@ Read = Callable[[], Sequence[Any]]
 
 _READ = 20_000  # characters that are read for a batch
 _EACH = 100  # what a row costs besides its characters
-_FEW = 4  # rows to which no later rows of requests are added, where others wait
 _OLDEST = 16  # of so many batches, one begins with who has waited longest
 
 
@@ -77,7 +76,7 @@ class _Request:
         return (self.cost, self.number) < (other.cost, other.number)
 
 
-_Row = tuple[_Request, int, int]  # which of its rows, and of what size
+_Row = tuple[_Request, int]
 
 
 class Alike(NamedTuple):
@@ -88,30 +87,25 @@ class Alike(NamedTuple):
       short: or has at most so many characters.
       padded: the first is at most so many times the shortest; or `short`.
       together: the characters of all, with _EACH; a row alone may have more.
-      pieces: numbers of rows that are computed as one, the smallest first; so many are
-        a batch, and who asks next waits for no more. Empty: any number is as quick.
+      few: rows to which later rows of a request are added only if nobody else waits.
     """
 
     times: float = 4.0
     short: int = 400
     padded: float = math.inf
     together: int = 20_000
-    pieces: Sequence[int] = ()
+    few: float = math.inf
 
     def bounds(self, size: int) -> tuple[float, float]:
         """The characters of what may join a first row of `size`."""
         least = 0.0 if size <= self.short else size / self.padded
         return least, max(self.times * size, float(self.short))
 
-    def piece(self, count: int) -> int:
-        """How many of the rows that wait are a batch."""
-        return max((n for n in self.pieces if 3 * n <= 4 * count), default=count)
-
 
 ANY = Alike()
 # Where rows are computed a few at a time, more rows gain little, padding costs, and who
 # asks next waits for all.
-CLOSE = Alike(1.25, 100, 1.25, 3000, (1, 4, 16))  # pieces: see training/inference.py
+CLOSE = Alike(1.25, 100, 1.25, 3000, 4)
 
 
 class Batcher:
@@ -189,14 +183,13 @@ class Batcher:
         group: list[_Row] = []
         aside: list[_Request] = []
         least, longest, room, to_read = 0.0, 0.0, self._alike.together, _READ
-        most = min((self.most, *self._alike.pieces[-1:]))
-        others = len(self._waiting) > 1 and self._alike.pieces
+        enough = self._alike.few if len(self._waiting) > 1 else self.most
         self._batches += 1
         if self._waiting and not self._batches % _OLDEST:
             min(self._waiting, key=lambda one: one.number).cost = 0
             heapq.heapify(self._waiting)
-        while self._waiting and len(group) < most and len(aside) < self.most:
-            if others and len(group) >= _FEW and self._waiting[0].next:
+        while self._waiting and len(group) < self.most and len(aside) < self.most:
+            if len(group) >= enough and self._waiting[0].next:
                 break
             request = heapq.heappop(self._waiting)
             if request.read and request.characters > to_read:
@@ -213,19 +206,14 @@ class Batcher:
                 aside.append(request)
                 continue
             room -= size + _EACH
-            group.append((request, request.next, size))
+            group.append((request, request.next))
             request.next, request.size = request.next + 1, None
             request.cost += size + _EACH
             if request.next < len(request.rows):
                 heapq.heappush(self._waiting, request)
-        self._waiting += aside
-        count = self._alike.piece(len(group))
-        for request, place, size in reversed(group[count:]):
-            if request.next == len(request.rows):
-                self._waiting.append(request)
-            request.next, request.size = place, size
-            request.cost -= size + _EACH
-        return group[:count]
+        for request in aside:
+            heapq.heappush(self._waiting, request)
+        return group
 
     def _sized(self, request: _Request) -> bool:
         """Measures the next row; False if the request has failed by that."""
@@ -235,7 +223,7 @@ class Batcher:
 
     def _answer(self, group: Sequence[_Row]) -> None:
         parsed = []
-        for request, place, _ in group:
+        for request, place in group:
             if not request.future.done():
                 one = _of_row(request, place, self._parse)
                 parsed.append((request, place, one))
@@ -250,7 +238,7 @@ class Batcher:
                 if len(requests) == 1:
                     request.fail(error)
                 else:  # one's row must not fail the others'
-                    self._answer([each for each in group if each[0] is request])
+                    self._answer([(one, at) for one, at, _ in live if one is request])
             return
         for (request, place, _), answer in zip(live, answers, strict=True):
             request.take(place, answer)
