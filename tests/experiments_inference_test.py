@@ -6,7 +6,6 @@ import pytest
 
 from bert_jax import tokenization
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
-from experiments.speed import inference
 from tests import runs
 
 TEXTS = ("a quick brown fox", "seven cats watch the lazy dog go home", "no")
@@ -17,6 +16,8 @@ TEXTS = ("a quick brown fox", "seven cats watch the lazy dog go home", "no")
 )
 def test_the_sides_of_a_model(model, kind, tmp_path, monkeypatch):
     pytest.importorskip("torch", reason="needs the parity extra")
+    from experiments.speed import inference
+
     for name in ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"):
         monkeypatch.setenv(name, runs.anew()[name])
     monkeypatch.setenv("PYTHONPATH", str(runs.ROOT))
