@@ -77,6 +77,7 @@ class Bert:
         self._run = jax.jit(self.forward, static_argnames="attentions")
         axes, device = sharding.AXES, np.reshape(jax.devices()[0], (1, 1, 1))
         self._mesh = Mesh(device, axes, axis_types=(AxisType.Auto,) * len(axes))
+        # What `encode` has compiled, by the rows of a batch.
         self._submits: dict[int, Callable[[Batch], inference.Waits]] = {}
         # What `words` and `sentences` have compiled, by their fields.
         self._extracting: dict[tuple, Callable[..., answering.Answers]] = {}
@@ -165,19 +166,19 @@ class Bert:
 
     def _encode_all(self, texts: Sequence[Encoding], pad: int) -> dict[str, Array]:
         lengths = [len(text.ids) for text in texts]
-        longest, width = max(lengths), self.config.hidden_size
-        hidden = np.zeros((len(texts), longest, width), np.float32)
-        pooled = np.zeros((len(texts), width), np.float32)
-        size = min(_BATCH, power_of_two([len(texts)]))
+        longest, limit = max(lengths), self.config.max_position_embeddings
+        shape = (len(texts), longest, self.config.hidden_size)
+        hidden, pooled = np.zeros(shape, np.float32), np.zeros(shape[::2], np.float32)
+        size = filled = min(_BATCH, power_of_two([len(texts)]))
         if inference.few_at_a_time(self._mesh):  # more would only be padded more
-            size = inference.rows_at_once(longest)
-        submit = self._submits.setdefault(
-            size, inference.async_predict(self._vectors, self.params, self._mesh, size)
-        )
+            size, filled = inference.rows_at_once(longest), _BATCH
+        if filled not in self._submits:
+            of = (self._vectors, self.params, self._mesh, filled)
+            self._submits[filled] = inference.async_predict(*of)
+        submit = self._submits[filled]
 
         def started(group: np.ndarray) -> tuple[np.ndarray, inference.Waits]:
             some = [texts[index] for index in group]
-            limit = self.config.max_position_embeddings
             return group, submit(encodings.padded(some, pad, limit))
 
         waits: Iterator[Any] = map(started, sorted_groups(lengths, size))

@@ -139,9 +139,7 @@ def test_torch_labels_stand_at_the_predicted_positions():
 def in_this_process(monkeypatch):
     """A case runs here, not in a process of its own; its sides' processes have one
     simulated device, and the torch that is installed."""
-    for name in ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"):
-        monkeypatch.setenv(name, runs.anew()[name])
-    monkeypatch.setenv("PYTHONPATH", str(runs.ROOT))
+    runs.one_device_each(monkeypatch)
 
     def run(module, case, limit):
         out = io.StringIO()

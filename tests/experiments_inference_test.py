@@ -18,9 +18,7 @@ def test_the_sides_of_a_model(model, kind, tmp_path, monkeypatch):
     pytest.importorskip("torch", reason="needs the parity extra")
     from experiments.speed import inference
 
-    for name in ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"):
-        monkeypatch.setenv(name, runs.anew()[name])
-    monkeypatch.setenv("PYTHONPATH", str(runs.ROOT))
+    runs.one_device_each(monkeypatch)
     vocabulary = runs.ROOT / "pretrained" / "mini" / "vocab.txt"
     if kind is not None:
         tokenization.save(kind.train(TEXTS, 300, lowercase=False), tmp_path)

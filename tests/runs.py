@@ -281,3 +281,10 @@ def free_port() -> int:
             listening.bind(("127.0.0.1", port))
             return port
     raise OSError("no port is free")
+
+
+def one_device_each(monkeypatch):
+    """Processes that this one starts have one simulated device and their own cache."""
+    for name in ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"):
+        monkeypatch.setenv(name, anew()[name])
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxtyping import Array
 
-from bert_jax.data.rows import ANSWERED, Feature, padded_length
+from bert_jax.data.rows import ANSWERED, Feature, padded_length, sorted_groups
 from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
 from bert_jax.tokenization.long_texts import LongTexts
 from bert_jax.types import Arrays
@@ -52,7 +52,7 @@ class TaskPredictor(Predictor):
         features = task.encode(parsed, "predict")
         table, windows = task.table(features), _windows(features)
         # Full batches only: `PredictFn` fills up the last one itself.
-        groups = [indices[indices < len(table)] for indices in table.by_length(size)]
+        groups = sorted_groups(table.lengths.tolist(), size)
         longest = [int(table.lengths[indices].max()) for indices in groups]
         batches = [
             table.batch(indices, padded_length(most, self._max_seq_length, ANSWERED))

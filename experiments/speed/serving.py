@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.runtime.terminal import table
+from experiments.lib import command_line
 from experiments.speed import inference, measuring
 from experiments.speed.inference_sides import LIMIT
 
@@ -146,7 +147,6 @@ def servers(args: argparse.Namespace, folder: str) -> dict[str, Sequence[str]]:
 
 def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
     """The turns of all servers, by the number of clients."""
-    clients = [int(count) for count in args.clients.split(",")]
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         inference.make_model(args, Path(folder))
         ports = {
@@ -155,7 +155,7 @@ def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
         }
         labels = {name: warmed(port, texts) for name, port in ports.items()}
         turns: dict[int, dict[str, list[Turn]]] = {}
-        for count in clients:
+        for count in args.clients:
             turns[count] = {name: [] for name in ports}
             for number in range(args.rounds):
                 for name in list(ports)[:: -1 if number % 2 else 1]:
@@ -170,7 +170,10 @@ def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
     }
 
 
-HEADER = ("clients", "server", "requests/s", "50% ms", "99% ms", "clients' share", "")
+HEADER = (
+    *("clients", "server", "requests/s", "50% ms", "99% ms"),
+    *("clients' share", "ours / it"),
+)
 
 
 def rows(turns: Mapping[int, Mapping[str, Sequence[Turn]]]) -> list[tuple[str, ...]]:
@@ -206,7 +209,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--hidden", type=int, default=256, help="a multiple of 64")
     parser.add_argument("--rows", type=int, default=96, help="texts")
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--clients", default="1,8,64")
+    parser.add_argument("--clients", default="1,8,64", type=command_line.several(int))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--turn", type=float, default=5.0, help="seconds of one")
     parser.add_argument("--output", default="", help="JSON")
@@ -219,7 +222,7 @@ def main(arguments: list[str]) -> None:
         f"{figures['model']}, {len(texts)} texts, at most {args.batch} rows together: "
         f"the same label for at least {figures['same_label']:.1%}\n"
     )
-    print(table(rows(figures["turns"]), (*HEADER[:-1], "ours / it")))
+    print(table(rows(figures["turns"]), HEADER))
     measuring.write(args.output, {**facts, **figures})
 
 
