@@ -281,7 +281,7 @@ class Checkpoints:
             raise  # a device failed, not the file
         # A damaged file can make Orbax or TensorStore raise anything. If no checkpoint
         # can be read, the error message has the first reason.
-        except Exception as error:
+        except Exception as error:  # see above
             reason = silence_orbax.first_line(error)
         return (items if processes.all_true(items is not None) else None), reason
 

@@ -46,7 +46,7 @@ def reported_once() -> Iterator[None]:
     with quietly():
         try:
             yield
-        except Exception:
+        except Exception:  # any: it is raised again
             gc.collect()  # the readers report when they are collected
             raise
         finally:

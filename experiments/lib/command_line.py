@@ -52,6 +52,7 @@ class Parser(argparse.ArgumentParser):
             "--verbose", action="store_true", help="also print what the runs print"
         )
 
+    # Untyped: argparse's own has three overloads.
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
         for text in args or ():
             if text.endswith("=--"):  # argparse takes the value away

@@ -24,7 +24,7 @@ def command(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], i
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
             return 130
-        except Exception as error:
+        except Exception as error:  # what the user did not cause is raised again
             found, text = failures.describe(error)
             if found is None:
                 raise

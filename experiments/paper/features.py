@@ -44,7 +44,7 @@ _SET = (
 )
 
 
-# Options that change no number.
+# Options that do not change the results.
 _NOT_OF_RESULTS = ("output", "choices", "plan", "verbose")
 
 
