@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 import stand_ins
@@ -109,7 +110,8 @@ def test_compare_ner_by_f1(tmp_path, capsys):
     assert "dev f1" in header and "0.6" in row.split()
 
 
-def test_an_edited_config_is_another_run(tmp_path):
+def test_an_edited_config_is_another_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     file = tmp_path / "mine.py"
     folders = []
     for steps in (6, 8, 6):
