@@ -15,7 +15,6 @@ import runs
 
 from experiments.lib import report
 from experiments.speed import (
-    finetuning,
     gpu,
     measuring,
     our_step,
@@ -232,40 +231,3 @@ def test_failed_case_in_table():
     case = train_step.cases(train_step.parse([]))[0]
     ((*_, told, _, _, _, _, _),) = train_step.rows_of({**case, "error": "no memory"})
     assert told == "no result: no memory"
-
-
-def test_speed_without_first_line():
-    assert finetuning.speed([1.0, 2.0, 6.0]) == pytest.approx(2 / (1 / 2 + 1 / 6))
-    assert finetuning.speed([5.0]) == 5.0
-
-
-def test_a_table_of_finetuning_is_against_our_default():
-    one = {"loss": 0.5, "whole": 9.0}
-    found = {
-        f"{finetuning.OURS}, longest": {"speed": 30.0, **one},
-        f"{finetuning.THEIRS}, max_length": {"speed": 12.0, **one},
-    }
-    *_, last = finetuning.show("cola", found).splitlines()
-    assert last.split() == [
-        *("cola", "Trainer,", "max_length", "12.0", "2.50", "0.5000", "9.0")
-    ]
-
-
-def test_the_trainer_gets_our_rows_without_padding():
-    pytest.importorskip("transformers", reason="needs the parity extra")
-    from experiments.speed import hf_trainer
-
-    batch = {
-        "input_ids": np.array([[5, 6, 7], [8, 9, 0]]),
-        "input_mask": np.array([[1, 1, 1], [1, 1, 0]]),
-        "segment_ids": np.array([[0, 0, 1], [0, 1, 0]]),
-        "label": np.array([1, 0]),
-    }
-    first, second = hf_trainer.rows(batch)
-    assert first["input_ids"] == [5, 6, 7] and first["labels"] == 1
-    assert second == {
-        "input_ids": [8, 9],
-        "token_type_ids": [0, 1],
-        "attention_mask": [1, 1],
-        "labels": 0,
-    }
