@@ -11,15 +11,10 @@ that a model gives it (experiments/capacity/kernels.py). A profile names no kern
 a CUDA graph has started, so there are none; --no-profile has them, as a run. XLA's
 flags are those of XLA_FLAGS.
 
-It needs neither data nor a network, and no more than JAX, Flax, Optax and
-ml-collections (jax 0.10 or 0.11). Where there is a network, on the same Python:
-
-    pip download -d wheels "jax[cuda13]" flax optax ml-collections
-
-then, on the GPU's machine, in this folder:
-`pip install --no-index --find-links=wheels "jax[cuda13]" flax optax ml-collections`.
-Drivers before 580 take `jax[cuda12]`. Of the libraries that only data and checkpoints
-need, those that are not installed are stood in for (see `absent`).
+It needs neither data nor a network. Where there is one, on the same Python and in this
+folder: `pip download -d wheels ".[gpu]"`; then on the GPU's machine
+`pip install --no-index --find-links=wheels ".[gpu]"`. Drivers before 580 take
+`jax[cuda12]` in place of the extra.
 
 A figure is a share of the data sheet's dense bfloat16 peak (`of sheet`) and of the
 matrix product's peak measured on this card in the case's dtype (`of measured`; float32
@@ -36,24 +31,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import flax.linen  # noqa: F401  (before the stand-ins: it asks what is installed)
 import jax
-import ml_collections  # noqa: F401  (likewise)
-import optax  # noqa: F401  (likewise)
-
-from experiments.capacity import hlo, kernels
-from experiments.speed import absent, measuring
-
-if __name__ == "__main__":  # before the imports of what may not be there
-    absent.stand_in()
 
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.runtime import compilation_cache
 from bert_jax.runtime.terminal import table
 from bert_jax.training import sharding
+from experiments.capacity import hlo, kernels
 from experiments.lib import ending
 from experiments.lib.command_line import Parser
-from experiments.speed import our_step, train_step
+from experiments.speed import measuring, our_step, train_step
 
 MODULE = "experiments.speed.gpu"
 PROFILED_STEPS = 3
