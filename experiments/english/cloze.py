@@ -26,12 +26,12 @@ from ml_collections import ConfigDict
 from scipy import stats
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
 from bert_jax.data.run_data import RunData
 from bert_jax.data.vocabulary import keyed_hash
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
+from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.training import inference
 from experiments.english import held_out
 from experiments.english.held_out import HeldOut, Opened
@@ -232,48 +232,18 @@ def most_frequent(
 def choose(
     model: Opened, params: Any, items: Sequence[Item]
 ) -> Int[np.ndarray, " items"]:
-    """Which choice each item's mask gets the largest logit for; 0 is right."""
-    tokenizer = model.task.tokenizer
-    special = tokenization.special_ids(tokenizer)
-    length = min(_LENGTH, model.task.model_config.max_position_embeddings)
-
-    def at_the_gap(params: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
-        outputs = model.task.model.apply(
-            {"params": params},
-            *(batch["input_ids"], batch["input_mask"], batch["segment_ids"]),
-            batch["masked_lm_positions"],
-        )
-        assert isinstance(outputs, dict)
-        return {"logits": outputs["masked_lm_logits"][:, 0]}
-
-    ask = inference.compile_predict(at_the_gap, params, model.mesh, _BATCH)
-    chosen = []
-    for first in range(0, len(items), _BATCH):
-        some = items[first : first + _BATCH]
-        logits = ask(_rows(some, tokenizer, special, length))["logits"]
-        chosen += [
-            int(np.argmax(row[list(item.ids)]))
-            for row, item in zip(logits, some, strict=True)
-        ]
-    return np.array(chosen)
-
-
-def _rows(
-    items: Sequence[Item],
-    tokenizer: Tokenizer,
-    special: tokenization.SpecialIds,
-    length: int,
-) -> dict[str, np.ndarray]:
-    """The items as a batch."""
-    ids = np.full((len(items), length), special.pad, np.int32)
-    mask, places = np.zeros_like(ids), np.zeros((len(items), 1), np.int32)
-    for row, item in enumerate(items):
-        found = tokenizer.encode(item.text).ids[:length]
-        ids[row, : len(found)] = found
-        mask[row, : len(found)] = 1
-        places[row] = found.index(special.mask)
-    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
-    return dict(zip(names, (ids, mask, np.zeros_like(ids), places), strict=True))
+    """Which choice each item's mask is likeliest to be; 0 is right."""
+    task, chosen = model.task, np.zeros(len(items), int)
+    config = task.config.copy_and_resolve_references()
+    config.predict.top_k = task.tokenizer.get_vocab_size()  # ranks the choices too
+    asker = FillMask(config, task.model, task.tokenizer, judges_pairs=False)
+    ask = inference.compile_predict(asker.step, params, model.mesh, _BATCH)
+    rows = asker.encode([asker.parse({"text": item.text}) for item in items], _BATCH)
+    for batch, places in zip(rows.batches, rows.places or (), strict=True):
+        for ranked, (number, _) in zip(ask(batch)["ids"][:, 0], places, strict=True):
+            ids = items[number].ids
+            chosen[number] = ids.index(next(i for i in ranked if i in ids))
+    return chosen
 
 
 def text(
