@@ -24,8 +24,12 @@ def read(path: Path, kind: Mapping, hint: str = _HINT) -> dict[str, Any]:
     return check(untrusted.read_object(path, f"; {hint}"), kind, path, hint)
 
 
-def check(found: Any, kind: Kind, path: Path, hint: str = _HINT) -> Any:
-    """What was read from a file; raises UserError if it is of another kind."""
+def check(found: Any, kind: Kind, path: Path | str, hint: str = _HINT) -> Any:
+    """What was read from a file; raises UserError if it is of another kind.
+
+    Args:
+      path: of the file, and perhaps a place in it.
+    """
     if fault := _fault(found, kind):
         raise UserError(f"{path}: damaged: {fault}; {hint}")
     return found
