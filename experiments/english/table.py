@@ -82,18 +82,14 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = command_line.Parser("experiments.english.table", __doc__)
     parser.add_argument("--init_from", required=True, help="a run or a model folder")
     parser.add_argument("--data", required=True, help="folders, between commas")
-    parser.add_argument("--tasks", default="", help=", ".join(COLUMNS))
+    names, every = command_line.several(str, COLUMNS), ",".join(COLUMNS)
+    parser.add_argument("--tasks", default=every, type=names, help="of these")
     parser.add_argument("--size", default="tiny", choices=tuple(SIZES))
     parser.add_argument("--seeds", default=5, type=int)
     parser.add_argument("--steps", default="", help="checkpoints of the run, or all")
     parser.add_run_options("runs/english-table")
     options, fields = command_line.with_fields(parser, argv, _SET)
     command_line.check_counts(options, "seeds")
-    names = [name for name in options.tasks.split(",") if name]
-    for name in names:
-        if name not in COLUMNS:
-            raise UserError(f"--tasks: {name!r} is none of {', '.join(COLUMNS)}")
-    options.tasks = names or list(COLUMNS)
     command_line.require_bert(options.init_from, "the table is")
     return options, fields
 

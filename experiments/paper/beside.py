@@ -61,23 +61,6 @@ _NOTE = (
 )
 
 
-def chosen(names: str) -> tuple[str, ...]:
-    """The systems that `--systems` names, in the order of SYSTEMS.
-
-    Raises:
-      UserError: one does not exist, or none is named.
-    """
-    asked = [name for name in names.split(",") if name]
-    for name in asked:
-        if name not in SYSTEMS:
-            raise UserError(
-                f"--systems: no system {name!r}; choose of {', '.join(SYSTEMS)}"
-            )
-    if not asked:
-        raise UserError(f"--systems={names}: name one of {', '.join(SYSTEMS)} at least")
-    return tuple(name for name in SYSTEMS if name in asked)
-
-
 def build(table: str, size: str, systems: Sequence[str]) -> Table:
     """The table of these systems; of BERT alone the table as ever.
 

@@ -11,23 +11,20 @@ TABLES = ("imdb",)
 _PUBLISHED = 4
 
 
-def chosen(text: str, table: str) -> tuple[int, ...]:
-    """The numbers that `--epochs` names, each once, in order.
+def along(table: Table, name: str, counts: Sequence[int]) -> Table:
+    """Each system fine-tuned for each number of epochs: runs of their own, because the
+    learning rate falls to 0 at the end of each.
+
+    Args:
+      name: of the table, as it was asked for.
 
     Raises:
-      UserError: one is not a whole number from 1 on, or the table takes no epochs.
+      UserError: a number is below 1, or the table takes no epochs.
     """
-    if table not in TABLES:
-        raise UserError(f"--epochs: of {', '.join(TABLES)} only; {table} has its own")
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdecimal() and int(part) for part in parts):
-        raise UserError(f"--epochs={text}: numbers of epochs from 1 on, as in 1,2,4")
-    return tuple(sorted({int(part) for part in parts}))
-
-
-def along(table: Table, counts: Sequence[int]) -> Table:
-    """Each system fine-tuned for each number of epochs: runs of their own, because the
-    learning rate falls to 0 at the end of each."""
+    if name not in TABLES:
+        raise UserError(f"--epochs: of {', '.join(TABLES)} only; {name} has its own")
+    if min(counts) < 1:
+        raise UserError(f"--epochs: {min(counts)} is below 1")
     systems = tuple(
         system._replace(
             name=_name(system.name, count),

@@ -91,15 +91,15 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
         task; the corpus is missing or too small.
     """
     given, rest = _parser(description).parse_known_args(argv)
-    systems = beside.chosen(given.systems)
-    sources = tuple(filter(None, (given.weights or "").split(",")))
-    if given.weights is not None:
+    systems = tuple(name for name in beside.SYSTEMS if name in given.systems)
+    sources = tuple(given.weights)
+    if sources:
         existing.require_no_pretraining(given, rest, _OF_ALL)
         table, given.size = existing.build(given.table, given.size, sources)
     else:
         table = beside.build(given.table, given.size, systems)
-    if given.epochs is not None:
-        table = epochs.along(table, epochs.chosen(given.epochs, given.table))
+    if given.epochs:
+        table = epochs.along(table, given.table, sorted(given.epochs))
     words = _words(given, systems)
     set_by_table = {
         "--config": _set(table, systems != beside.ALONE),
@@ -167,11 +167,12 @@ def _parser(description: str) -> command_line.Parser:
     parser = command_line.Parser("experiments.paper", description)
     parser.add_argument("table", help=", ".join(tables.TABLES))
     parser.add_argument("--size", default="base", choices=tuple(tables.SIZES))
-    parser.add_argument(
-        "--systems", default="bert", help=f"of {', '.join(beside.SYSTEMS)}"
-    )
-    parser.add_argument("--epochs", help="imdb: of fine-tuning, as in 1,2,4")
-    parser.add_argument("--weights", help="a row from each, between commas")
+    systems = command_line.several(str, beside.SYSTEMS)
+    named = f"of {', '.join(beside.SYSTEMS)}"
+    parser.add_argument("--systems", default="bert", type=systems, help=named)
+    numbers, names = command_line.several(int), command_line.several(str)
+    parser.add_argument("--epochs", default=[], type=numbers, help="imdb: as in 1,2,4")
+    parser.add_argument("--weights", default=[], type=names, help="a row from each")
     parser.add_argument("--words", type=int, help="with --systems: that each reads")
     parser.add_argument("--corpus", default="", help="sources, between commas")
     parser.add_argument("--data", default="", help="folders, between commas")
