@@ -263,8 +263,8 @@ def test_another_split_is_refused(two_kinds, capsys, field):
 
 
 def test_a_copy_of_a_training_document_is_left_out(two_kinds, monkeypatch):
-    with held_out.opened(str(two_kinds / "run"), []) as model:
-        given = (model.task.config, str(two_kinds / "run"), model.task.tokenizer)
+    with held_out.opened(str(two_kinds / "run"), []) as (task, _):
+        given = (task.config, str(two_kinds / "run"), task.tokenizer)
         before = held_out.read(*given)
         own, _ = held_out.by_file(given[0])
         split_of = chunks.split_rule(own)

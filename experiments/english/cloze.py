@@ -12,7 +12,6 @@ random values.
 
 import argparse
 import itertools
-import json
 import sys
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Int
 from ml_collections import ConfigDict
 from scipy import stats
@@ -30,12 +30,12 @@ from bert_jax.data.run_data import RunData
 from bert_jax.data.vocabulary import keyed_hash
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
-from bert_jax.runtime.storage import write_atomically
 from bert_jax.tasks.fill_mask import FillMask
+from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import inference
 from experiments.english import held_out
-from experiments.english.held_out import HeldOut, Opened
-from experiments.lib import command_line, ending, report
+from experiments.english.held_out import HeldOut
+from experiments.lib import command_line, ending, kept, report
 
 WORDS = (8, 30)  # of a sentence
 # Words are taken from these places in the order of counts: no function words, and none
@@ -70,8 +70,7 @@ class Item(NamedTuple):
 def main(argv: Sequence[str]) -> str:
     """Makes the test and takes it; gives the text of the table."""
     options, fields = parse(argv)
-    with held_out.opened(options.init_from, fields) as model:
-        task = model.task
+    with held_out.opened(options.init_from, fields) as (task, model):
         held = held_out.read(task.config, options.init_from, task.tokenizer)
         data = RunData(task.config, task.tokenizer)
         counts = data.of(task.config.corpus.max_seq_length).token_counts()
@@ -85,8 +84,8 @@ def main(argv: Sequence[str]) -> str:
         random = nn.meta.unbox(task.init_params(jax.random.key(0)))
         usual = counts[np.array([item.ids for item in items])]
         chosen = {
-            MODEL: choose(model, model.params, items),
-            RANDOM: choose(model, random, items),
+            MODEL: choose(task, model.mesh, model.params, items),
+            RANDOM: choose(task, model.mesh, random, items),
             FREQUENT: most_frequent(usual),
         }
     facts = report.facts("experiments.english.cloze", argv)
@@ -98,7 +97,7 @@ def main(argv: Sequence[str]) -> str:
         ],
     }
     if options.output:
-        write_atomically(Path(options.output), json.dumps(results, indent=1) + "\n")
+        kept.write(options.output, results)
     return text(items, chosen, facts)
 
 
@@ -107,7 +106,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = command_line.Parser("experiments.english.cloze", __doc__)
     parser.add_argument("--init_from", required=True, help="a run or a model folder")
     parser.add_argument("--items", default=200, type=int)
-    parser.add_argument("--output", default="", help="a file of JSON to write")
+    parser.add_argument("--output", type=Path, help="a file of JSON to write")
     options, fields = command_line.with_fields(parser, argv)
     command_line.check_counts(options, "items")
     return options, fields
@@ -230,14 +229,14 @@ def most_frequent(
 
 
 def choose(
-    model: Opened, params: Any, items: Sequence[Item]
+    task: Pretraining, mesh: Mesh, params: Any, items: Sequence[Item]
 ) -> Int[np.ndarray, " items"]:
     """Which choice each item's mask is likeliest to be; 0 is right."""
-    task, chosen = model.task, np.zeros(len(items), int)
+    chosen = np.zeros(len(items), int)
     config = task.config.copy_and_resolve_references()
     config.predict.top_k = task.tokenizer.get_vocab_size()  # ranks the choices too
     asker = FillMask(config, task.model, task.tokenizer, judges_pairs=False)
-    ask = inference.compile_predict(asker.step, params, model.mesh, _BATCH)
+    ask = inference.compile_predict(asker.step, params, mesh, _BATCH)
     rows = asker.encode([asker.parse({"text": item.text}) for item in items], _BATCH)
     for batch, places in zip(rows.batches, rows.places or (), strict=True):
         for ranked, (number, _) in zip(ask(batch)["ids"][:, 0], places, strict=True):

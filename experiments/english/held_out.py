@@ -13,10 +13,9 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import UInt64
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -41,15 +40,6 @@ _NUMBERS = re.compile(r"^\d+-|-\d+$")
 _ONE_RECORD_FILE = "pairs-dev.array_record-00000-of-00001"
 
 
-class Opened(NamedTuple):
-    """A model, and what it takes to ask it."""
-
-    task: Pretraining
-    mesh: Mesh
-    params: Any
-    step: int
-
-
 class HeldOut(NamedTuple):
     """The held-out documents.
 
@@ -68,7 +58,9 @@ class HeldOut(NamedTuple):
 
 
 @contextlib.contextmanager
-def opened(path: str, overrides: list[str]) -> Iterator[Opened]:
+def opened(
+    path: str, overrides: list[str]
+) -> Iterator[tuple[Pretraining, setup.Restored]]:
     """Opens a run, or a model folder that an export wrote.
 
     Args:
@@ -85,7 +77,7 @@ def opened(path: str, overrides: list[str]) -> Iterator[Opened]:
     if not isinstance(task, Pretraining) or config.task.objective != "mlm":
         raise UserError(f"{path}: not a model that was pre-trained on masked text")
     with setup.restored_params(task, nowhere, (), uses=("evaluate",)) as found:
-        yield Opened(task, found.mesh, found.params, found.step)
+        yield task, found
 
 
 def read(config: ConfigDict, path: str, tokenizer: Tokenizer) -> HeldOut:
