@@ -34,7 +34,7 @@ _SET_BESIDE = ("train.num_steps", "corpus.packing", "corpus.weights")
 # Words that each of them reads unless --words says so: some minutes each on a CPU.
 _WORDS = {"tiny": 2_000_000}
 # Of table 6, which compares them.
-_SHAPE = (
+SHAPE = (
     "num_hidden_layers",
     "hidden_size",
     "num_attention_heads",
@@ -206,7 +206,7 @@ def _set(table: Table, is_beside: bool) -> tuple[str, ...]:
       is_beside: it has systems beside BERT.
     """
     own = [f for s in table.systems for f in s.pretraining.fields]
-    shape = _SHAPE if _compares_shapes(table) else ()
+    shape = SHAPE if _compares_shapes(table) else ()
     return (
         *_SET,
         *(_SET_BESIDE if is_beside else ()),
