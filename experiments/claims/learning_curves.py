@@ -12,7 +12,6 @@ it stopped. docs/paper.md says how to read what it writes.
 
 import argparse
 import hashlib
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,6 @@ import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
 from experiments.claims import both_losses, curves_report, frozen_vectors, review_sets
 from experiments.claims.curves_report import CLS, FINE, LTR, MEAN, Key, Series
@@ -184,7 +182,7 @@ def frozen(
                         len(data.labels),
                         draw,
                     )
-                    write_atomically(path, json.dumps(fitted) + "\n")
+                    kept.write(path, fitted)
                 found[system, count, draw] = [kept.read(path, _FITTED)]
     return found
 

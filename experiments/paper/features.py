@@ -13,7 +13,6 @@ and what is not.
 """
 
 import argparse
-import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,10 +26,10 @@ from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
-from bert_jax.runtime import storage, terminal
+from bert_jax.runtime import terminal
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tokenization import normalization
-from experiments.lib import command_line, ending, execution
+from experiments.lib import command_line, ending, execution, kept
 from experiments.lib.runs import Run, digest
 from experiments.paper import feature_cache, feature_choices, feature_task
 from experiments.paper.feature_choices import CHOICES, chosen
@@ -161,7 +160,7 @@ def plan(
         for kind, path in (("file", getattr(options, split)), ("vectors", vectors))
     ]
     tags = repr([[x.sentence.tags for x in data.task.examples(s)] for s in data.paths])
-    kept = [path.name for path in data.paths.values()]
+    names_kept = [path.name for path in data.paths.values()]
     runs = {}
     for name in names:
         flags = (
@@ -170,7 +169,7 @@ def plan(
             f"--config.train.seeds={options.seeds}",
             *fields,
         )
-        place = f"{name}-{digest(*flags[1:], str(options.size), *kept, tags)}"
+        place = f"{name}-{digest(*flags[1:], str(options.size), *names_kept, tags)}"
         folder = options.output / "choices" / place
         runs[name] = Run(name, folder, (*flags, *files), str(options.size))
     return runs
@@ -215,8 +214,7 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
             for name, run in runs.items()
         },
     }
-    text = json.dumps(results, indent=1) + "\n"
-    storage.write_atomically(options.output / "results.json", text)
+    kept.write(options.output / "results.json", results)
     return feature_choices.table(results)
 
 

@@ -29,14 +29,13 @@ from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
-from bert_jax.runtime.storage import write_atomically
 from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.training import setup, sharding
 from bert_jax.training.evaluator import Evaluator
 from bert_jax.training.seeds import Seeds
 from bert_jax.workdir import folder as workdir
-from experiments.lib import command_line, ending
+from experiments.lib import command_line, ending, kept
 
 
 @ending.command
@@ -57,9 +56,8 @@ def main(argv: Sequence[str]) -> int:
         task.facts["null_threshold"] = options.null_threshold
     numbers = task.scores("dev", examples, answers)
     task.write(options.output, "dev", examples, answers)
-    text = json.dumps(numbers)
-    write_atomically(options.output / "scores.json", text + "\n")
-    print(text)
+    kept.write(options.output / "scores.json", numbers)
+    print(json.dumps(numbers))
     return 0
 
 
