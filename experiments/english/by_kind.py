@@ -8,7 +8,6 @@ accuracy, on the documents that the run held out: one row for each kind, told by
 names of the corpus's files (05-encyclopedia-2.jsonl.gz is of the kind encyclopedia).
 """
 
-import argparse
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +32,11 @@ ALL = "all"
 @ending.printed
 def main(argv: Sequence[str]) -> str:
     """Scores every kind; gives the text of the table."""
-    options, fields = parse(argv)
+    parser = command_line.Parser("experiments.english.by_kind", __doc__)
+    parser.add_argument("--init_from", required=True, help="a run or a model folder")
+    parser.add_argument("--length", default=0, type=int, help="that of a phase")
+    parser.add_argument("--output", type=Path, help="a file of JSON to write")
+    options, fields = command_line.with_fields(parser, argv)
     with held_out.opened(options.init_from, fields) as (task, model):
         phase = _phase(task, options.length)
         held = held_out.read(task.config, options.init_from, task.tokenizer)
@@ -63,15 +66,6 @@ def main(argv: Sequence[str]) -> str:
     if options.output:
         kept.write(options.output, results)
     return text(results)
-
-
-def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and --config.FIELD=VALUE."""
-    parser = command_line.Parser("experiments.english.by_kind", __doc__)
-    parser.add_argument("--init_from", required=True, help="a run or a model folder")
-    parser.add_argument("--length", default=0, type=int, help="that of a phase")
-    parser.add_argument("--output", type=Path, help="a file of JSON to write")
-    return command_line.with_fields(parser, argv)
 
 
 def scores(

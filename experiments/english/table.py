@@ -25,10 +25,10 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage, terminal, untrusted
 from bert_jax.workdir import metrics
 from experiments.lib import command_line, ending, execution, report
-from experiments.lib.running import ROOT
 from experiments.lib.runs import Run, digest
 from experiments.lib.verdicts import shown
 from experiments.paper import results, tasks
+from experiments.paper.options import finetuning_config
 from experiments.paper.systems import Column
 from experiments.paper.tables import SIZES
 from experiments.paper.whole import column
@@ -137,9 +137,7 @@ def plan(
     starts = systems(options)
     states = {system: _state(start) for system, start in starts.items()}
     for task, own in found.items():
-        file, *arguments = own.config
-        spec = ",".join([f"size={options.size}", *arguments])
-        spec = f"{ROOT / 'configs' / 'finetune' / file}:{spec}"
+        spec = finetuning_config(own, options.size)
         for system, start in starts.items():
             given = (
                 *start,

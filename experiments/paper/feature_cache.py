@@ -25,8 +25,7 @@ from bert_jax.pretrained import Bert
 from bert_jax.runtime import temporary, terminal
 from experiments.lib import kept
 
-SAVE_SECONDS = 20.0  # between two notes of how far a file is
-TELL_SECONDS = 15.0  # between two lines about it
+SAVE_SECONDS = 20.0  # between two notes of how far a file is, and lines about it
 _ABOUT = {"batches": int, "seconds": float}  # of the note beside a file
 
 
@@ -134,7 +133,7 @@ def _fill(
     array = np.lib.format.open_memmap(part, mode="r+")
     compute = _compute(bert)
     batches = -(-len(reading.rows) // batch_size)
-    started = saved = told = time.monotonic()
+    started = saved = time.monotonic()
     for number, indices in enumerate(reading.rows.by_length(batch_size)):
         if number < done:
             continue
@@ -145,11 +144,9 @@ def _fill(
         if now - saved >= SAVE_SECONDS:
             _note(array, about, number + 1, before + now - started)
             saved = now
-        if now - told >= TELL_SECONDS:
             left = (now - started) / (number + 1 - done) * (batches - number - 1)
             place = f"batch {number + 1} of {batches}"
             terminal.say(f"vectors of {split}: {place}, {left:.0f} s left")
-            told = now
     _note(array, about, batches, before + time.monotonic() - started)
     del array
     part.replace(path)

@@ -71,7 +71,9 @@ def main(argv: Sequence[str]) -> int:
             keep_vectors(data)
 
     def report(_: object) -> str:
-        drop_checkpoints(runs)
+        for run in runs.values():  # frees gigabytes that only an unfinished run needs
+            for folder in (run.folder, *run.seeds().values()):
+                shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         return written(options, runs, data)
 
     return execution.finish(list(runs.values()), options, report, before=before)
@@ -180,13 +182,6 @@ def keep_vectors(data: Data) -> None:
     size = data.task.config.evaluate.batch_size
     for name, reading in data.readings.items():
         feature_cache.keep(data.bert, name, reading, data.paths[name], size)
-
-
-def drop_checkpoints(runs: Mapping[str, Run]) -> None:
-    """Frees the gigabytes that only an unfinished run needs."""
-    for run in runs.values():
-        for folder in (run.folder, *run.seeds().values()):
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
 def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) -> str:
