@@ -12,7 +12,7 @@ from bert_jax.config.configuration import field_of
 from bert_jax.errors import UserError
 from experiments.lib import command_line
 from experiments.lib.running import ROOT
-from experiments.paper import beside, checks, epochs, existing, tables, tasks, whole
+from experiments.paper import beside, checks, existing, tables, tasks, whole
 from experiments.paper.systems import Table
 
 # What the tables set themselves; names that end in a full stop are whole groups.
@@ -99,7 +99,7 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
     else:
         table = beside.build(given.table, given.size, systems)
     if given.epochs:
-        table = epochs.along(table, given.table, sorted(given.epochs))
+        table = beside.by_epochs(table, given.table, sorted(given.epochs))
     words = _words(given, systems)
     set_by_table = {
         "--config": _set(table, systems != beside.ALONE),
@@ -228,18 +228,16 @@ def _fields(
     """
     pretraining, finetuning = [], []
     for text in rest:
-        of = text.partition(".")[0]
+        of, _, given = text.partition(".")
         if of not in set_by_table or "=" not in text:
             raise UserError(
                 f"{text}: no such option; --config.FIELD=VALUE is for pre-training, "
                 "--finetuning.FIELD=VALUE for fine-tuning"
             )
-        field = text.partition(".")[2].partition("=")[0]
-        taken = set_by_table[of]
+        plain, taken = f"--config.{given}", set_by_table[of]
+        field = field_of(plain)
         if field in taken or f"{field.partition('.')[0]}." in taken:
             raise UserError(f"{text}: the table sets {field} itself; see docs/paper.md")
-        plain = f"--config.{text.partition('.')[2]}"
-        assert field_of(plain) == field
         if of == "--config":
             pretraining.append(plain)
         if of == "--finetuning" or field in _OF_ALL or field.startswith(_OF_ALL[0]):
