@@ -67,7 +67,14 @@ class Question(NamedTuple):
 @ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    options = parse(argv)
+    parser = command_line.Parser("experiments.paper.triviaqa", __doc__)
+    parser.add_argument("--qa", required=True, type=Path, help="wikipedia-train.json")
+    parser.add_argument("--evidence", required=True, type=Path, help="a folder")
+    parser.add_argument("--output", required=True, type=Path)
+    parser.add_argument("--max_tokens", default=TOKENS, type=int)
+    options = parser.parse_args(argv)
+    if options.max_tokens < 1:
+        raise UserError(f"--max_tokens={options.max_tokens}: must be at least 1")
     target = output(str(options.output))
     questions = list(read(options.qa))
     check_folders(options.evidence, questions)
@@ -85,19 +92,6 @@ def main(argv: Sequence[str]) -> int:
             )
     print(f"{len(questions):,} questions, {describe(counts)}")
     return 0
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options."""
-    parser = command_line.Parser("experiments.paper.triviaqa", __doc__)
-    parser.add_argument("--qa", required=True, type=Path, help="wikipedia-train.json")
-    parser.add_argument("--evidence", required=True, type=Path, help="a folder")
-    parser.add_argument("--output", required=True, type=Path)
-    parser.add_argument("--max_tokens", default=TOKENS, type=int)
-    options = parser.parse_args(argv)
-    if options.max_tokens < 1:
-        raise UserError(f"--max_tokens={options.max_tokens}: must be at least 1")
-    return options
 
 
 def read(path: Path) -> Iterator[Question]:
