@@ -163,18 +163,14 @@ def by_file(config: ConfigDict) -> tuple[ConfigDict, list[str]]:
     The documents are the same, in the same order, and know their source.
     """
     own = config.copy_and_resolve_references()
-    sources, kinds = [], []
+    found: list[tuple[str, str]] = []
     for source in config.corpus.sources:
         kind, _, pattern = source.partition(":")
         files = storage.find(pattern) if kind in corpus.FILE_KINDS else {}
-        for name in files:
-            sources.append(f"{kind}:{glob.escape(name)}")
-            kinds.append(kind_of(name))
-        if not files:
-            sources.append(source)
-            kinds.append(source)
-    own.corpus.sources, own.corpus.weights = tuple(sources), ()
-    return own, kinds
+        named = [(f"{kind}:{glob.escape(name)}", kind_of(name)) for name in files]
+        found += named or [(source, source)]
+    own.corpus.sources, own.corpus.weights = tuple(source for source, _ in found), ()
+    return own, [kind for _, kind in found]
 
 
 def kind_of(name: str) -> str:

@@ -174,18 +174,11 @@ def written(
     """Writes results.json and report.txt, of the runs that have ended; their text."""
     found = {(s, task): scores(run, COLUMNS[task]) for (s, task), run in runs.items()}
     names = list(dict.fromkeys(task for _, task in runs))
-    if options.steps:
-        table = terminal.table(*curve(found, names))
-    else:
-        floors = {
-            task: results.baseline_of(runs[TRAINED, task], COLUMNS[task])
-            for task in names
-        }
-        table = terminal.table(*compared(found, names, floors))
+    table = curve(found, names) if options.steps else compared(found, names, runs)
     facts = report.facts("experiments.english.table", argv)
     about = report.listed(facts)
     note = NOTE.format(seeds=options.seeds)
-    text = "\n\n".join([table, note, about])
+    text = "\n\n".join([terminal.table(*table), note, about])
     by_task: dict[str, dict[str, dict[int, float]]] = {}
     for (system, task), score in found.items():
         by_task.setdefault(task, {})[system] = score
@@ -194,12 +187,12 @@ def written(
 
 
 def compared(
-    found: Scores, names: Sequence[str], floors: Mapping[str, float | None]
+    found: Scores, names: Sequence[str], runs: Mapping[tuple[str, str], Run]
 ) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """The rows and the header of the table."""
     lines = []
     for task in names:
-        floor = floors[task]
+        floor = results.baseline_of(runs[TRAINED, task], COLUMNS[task])
         trained, random = found[TRAINED, task], found[RANDOM, task]
         both = sorted(trained.keys() & random.keys())
         gain = shown([trained[n] - random[n] for n in both])
@@ -251,9 +244,8 @@ def _state(start: Sequence[str]) -> list[str]:
     for field in start:
         if configuration.field_of(field) == "init_from":
             folder = storage.path(field.partition("=")[2])
-            files = [
-                *folder.glob("checkpoints/*/_CHECKPOINT_METADATA")
-            ]  # has the times
+            # Of a run: they have the times.
+            files = [*folder.glob("checkpoints/*/_CHECKPOINT_METADATA")]
             files = files or [p for p in folder.iterdir() if p.is_file()]
             hashed = hashlib.sha256()
             for path in sorted(p for p in files if p.suffix != ".md"):
