@@ -10,7 +10,6 @@ nothing. Shown beside the model: the most frequent of the four, and the same mod
 random values.
 """
 
-import argparse
 import itertools
 import sys
 from collections.abc import Mapping, Sequence, Set
@@ -69,7 +68,12 @@ class Item(NamedTuple):
 @ending.printed
 def main(argv: Sequence[str]) -> str:
     """Makes the test and takes it; gives the text of the table."""
-    options, fields = parse(argv)
+    parser = command_line.Parser("experiments.english.cloze", __doc__)
+    parser.add_argument("--init_from", required=True, help="a run or a model folder")
+    parser.add_argument("--items", default=200, type=int)
+    parser.add_argument("--output", type=Path, help="a file of JSON to write")
+    options, fields = command_line.with_fields(parser, argv)
+    command_line.check_counts(options, "items")
     with held_out.opened(options.init_from, fields) as (task, model):
         held = held_out.read(task.config, options.init_from, task.tokenizer)
         data = RunData(task.config, task.tokenizer)
@@ -99,17 +103,6 @@ def main(argv: Sequence[str]) -> str:
     if options.output:
         kept.write(options.output, results)
     return text(items, chosen, facts)
-
-
-def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and --config.FIELD=VALUE."""
-    parser = command_line.Parser("experiments.english.cloze", __doc__)
-    parser.add_argument("--init_from", required=True, help="a run or a model folder")
-    parser.add_argument("--items", default=200, type=int)
-    parser.add_argument("--output", type=Path, help="a file of JSON to write")
-    options, fields = command_line.with_fields(parser, argv)
-    command_line.check_counts(options, "items")
-    return options, fields
 
 
 def make(
