@@ -255,9 +255,7 @@ def _train() -> ConfigDict:
     # A loss or gradient norm above this times its running mean is a spike; 0: never.
     train.spike_factor = 0.0
     train.stall_seconds = 300.0  # without progress, until it warns; 0: never
-    # On GPUs: sum gradients in one order, so that a resumed run writes the same digits.
-    # False: in any order, as XLA does by itself; faster by 3% of a step, by a model.
-    train.deterministic = True
+    train.deterministic = True  # on GPUs: sum gradients in one order (docs/devices.md)
     return train
 
 
