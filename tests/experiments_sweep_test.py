@@ -10,7 +10,7 @@ from compared_runs import a_run, edit
 from runs import here
 
 from bert_jax.workdir import metrics
-from experiments.lib import command_line, execution
+from experiments.lib import command_line, execution, kept
 from experiments.sweeps import compare, compare_page, sweep
 
 
@@ -131,7 +131,7 @@ def test_a_name_in_many_bytes_is_a_folder(tmp_path):
     first, second = sweep.plan(*sweep.parse(command))
     for run in (first, second):
         for path in (run.beside(".failed.json"), run.beside(".log")):
-            execution.write_atomically(path, "{}")
+            kept.write(path, {})
     assert first.folder.name.startswith("text=长长长")
     assert second.folder.name.startswith("text=b-")
 

@@ -115,7 +115,10 @@ def trace(
     phase = task.phases()[index]
     if mode == "train":
         batch = _placed(columns.columns(task, phase), mesh)
-        return _training(task, mesh, phase, batch)
+        program = compilation.Program(task, mesh)
+        state, batch = map(program.seeds.abstract, (program.abstract, batch))
+        traced = program.trace(state, batch, phase.micro_batches)
+        return Program(traced, mesh, state, phase.batch_size, _length(phase))
     rows = sharding.batch_multiple(mesh, config[mode].batch_size)
     given = columns.columns(task, phase, rows)
     if mode == "predict":
@@ -124,13 +127,6 @@ def trace(
     function = task.outputs if mode == "evaluate" else task.predictor().step
     traced = inference.trace_outputs(function, mesh, params, _placed(given, mesh))
     return Program(traced, mesh, (), rows, _length(phase))
-
-
-def _training(task: Task, mesh: Mesh, phase: Phase, batch: columns.Columns) -> Program:
-    program = compilation.Program(task, mesh)
-    state, batch = map(program.seeds.abstract, (program.abstract, batch))
-    traced = program.trace(state, batch, phase.micro_batches)
-    return Program(traced, mesh, state, phase.batch_size, _length(phase))
 
 
 def _length(phase: Phase) -> int:
