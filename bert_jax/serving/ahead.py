@@ -50,7 +50,7 @@ class Ahead:
         while length >= _LEAST:
             self._want(_stretched(row, length))
             length = 1 << (length - 1).bit_length() - 1
-        threading.Thread(target=self._work, daemon=True).start()
+        threading.Thread(target=self._work, name="ahead", daemon=True).start()
 
     def __call__(self, batch: Batch) -> Outputs:
         """The outputs of a batch."""
