@@ -31,6 +31,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,9 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     config.model.update(case["fields"])
     config.corpus.packing = case["packing"]
     pairs = our_step.PACKED if case["packing"] else 1
+    start = time.monotonic()
     step = our_step.OurStep(config, [our_step.random_batch(config)])
+    compiled = time.monotonic() - start
     step(2)
     turns = {"step": measuring.timed(step)}
     model = BertConfig.create(config.model, config.tokenizer.vocab_size)
@@ -86,6 +89,7 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
         **measuring.alternate(turns, case["rounds"], case["turn"]),
         "flops": case["batch"]
         * pretraining_flops(model, case["length"], chosen, pairs),
+        "compile": compiled,  # with XLA's choice among kernels, and the first state
         "sequences": case["batch"] * pairs,
         "sheet": sharding.PEAK_FLOPS.get(device.device_kind),
         "peak_memory": (device.memory_stats() or {}).get("peak_bytes_in_use"),
@@ -109,7 +113,7 @@ def _profile(step: our_step.OurStep, peaks: Mapping[str, float]) -> dict[str, An
 
 HEADER = (
     *("size", "length", "batch", "dtype", "variant", "sequences/s", "ms"),
-    *("TFLOP/s", "of sheet", "of measured", "GB"),
+    *("TFLOP/s", "of sheet", "of measured", "GB", "compile s"),
 )
 
 
@@ -118,7 +122,7 @@ def row(case: Mapping[str, Any]) -> tuple[str, ...]:
     shape = (case["size"], str(case["length"]), str(case["batch"]), case["dtype"])
     head = (*shape, case["fields"]["attention"] + ", packed" * case["packing"])
     if "error" in case:
-        return (*head, f"no result: {case['error'][:80]}", *[""] * 5)
+        return (*head, f"no result: {case['error'][:80]}", *[""] * 6)
     seconds, memory = case["step"]["median"], case["peak_memory"]
     rate = case["flops"] / seconds
     return (
@@ -129,6 +133,7 @@ def row(case: Mapping[str, Any]) -> tuple[str, ...]:
         f"{rate / case['sheet']:.1%}" if case["sheet"] else "",
         f"{rate / case['peaks'][case['dtype']]:.1%}",
         f"{memory / 1e9:.1f}" if memory else "",
+        f"{case['compile']:.0f}",
     )
 
 
