@@ -173,15 +173,11 @@ def parts_present(
     return parts
 
 
-def name_of(
-    heads: Collection[str],
-    causal: bool,
-    architectures: Mapping[str, tuple[str, ...]] = ARCHITECTURES,
-) -> str:
-    """The one of the architectures, as ARCHITECTURES has them, with these heads."""
+def name_of(heads: Collection[str], causal: bool) -> str:
+    """The architecture with these heads."""
     if causal and set(heads) == {"masked_lm"}:
         return "BertLMHeadModel"
-    for name, parts in architectures.items():
+    for name, parts in ARCHITECTURES.items():
         if set(parts) - {"pooler"} == set(heads):
             return name
     raise UserError(f"a model with the heads {', '.join(sorted(heads))} has no name")

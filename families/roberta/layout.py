@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from bert_jax.convert import layout
+from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from families.roberta.model import FIRST
 
@@ -28,7 +29,11 @@ _NAMES = {
 
 def name_of(heads: Collection[str], causal: bool) -> str:
     """The architecture with these heads."""
-    return layout.name_of(heads, causal, ARCHITECTURES)
+    del causal  # no RoBERTa is
+    for name, parts in ARCHITECTURES.items():
+        if set(parts) - {"pooler"} == set(heads):
+            return name
+    raise UserError(f"a model with the heads {', '.join(sorted(heads))} has no name")
 
 
 def parameters(
