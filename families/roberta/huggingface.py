@@ -125,10 +125,7 @@ def tokenizer_fields(
     check_padding(tokenizer)
     if "token_classification" in ARCHITECTURES[weights.architecture]:
         tokenizer = byte_level.before_words(tokenizer)
-    ids = tokenization.special_ids(tokenizer)
-    names = {
-        name: tokenizer.id_to_token(id_) or "" for name, id_ in ids._asdict().items()
-    }
-    special = {f"{name}_token": token for name, token in names.items()}
-    special |= {"bos_token": names["cls"], "eos_token": names["sep"]}
+    ids = tokenization.special_ids(tokenizer)._asdict()
+    special = {f"{k}_token": tokenizer.id_to_token(i) or "" for k, i in ids.items()}
+    special |= {"bos_token": special["cls_token"], "eos_token": special["sep_token"]}
     return tokenizer, {"model_input_names": ["input_ids", "attention_mask"]}, special

@@ -41,6 +41,7 @@ import os
 import platform
 import random
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -199,6 +200,9 @@ def disturbed(
 
 def real_process(*arguments: str) -> subprocess.Popen:
     """Starts the program as a user does."""
+    # nohup ignores it, and so does libtpu from the first use of JAX in this process on;
+    # what a parent ignores a child ignores.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     return subprocess.Popen(
         [sys.executable, "-m", "bert_jax.main", *arguments],
         cwd=ROOT,

@@ -141,7 +141,8 @@ def check_end(process: Process, fault: Fault, status: int) -> int:
     allowed = {"kill": [-signal.SIGKILL], "full": [2]}
     if status not in (*allowed.get(fault.kind, [128 + number, -number]), 0):
         raise Lost(f"{fault} ended with {status}:\n{process.err}")
-    if fault.kind != "kill" and status < 0 and process.caught:
+    # Status 0: it had ended before, or the signal came to nothing.
+    if fault.kind in ("term", "int", "hup") and status <= 0 and process.caught:
         raise Lost(f"{fault}: the signal was not heard:\n{process.err}")
     errors = [line for line in process.err.splitlines() if "error:" in line]
     if status == 2 and (

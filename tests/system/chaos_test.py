@@ -69,6 +69,7 @@ def said(*lines):
         ("int", 143, []),
         ("hup", 1, []),
         ("hup", -1, ["5 parameters on 1 x cpu"]),
+        ("hup", 0, ["5 parameters on 1 x cpu"]),
     ],
 )
 def test_a_wrong_end_is_seen(kind, status, lines):
