@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from bert_jax.extract.extractor import Extractor
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import Predictor, Task
+from bert_jax.tasks.task import PredictFn, Predictor, Task
 from bert_jax.training import from_weights, setup, sharding
 from bert_jax.training.inference import compile_predict, few_at_a_time
 
@@ -28,17 +28,21 @@ def predicting(path: str | Path) -> Callable[[Rows], Answers]:
 
 
 class Answering(NamedTuple):
-    """A restored model: parsed rows -> what to add to each.
+    """A restored model.
 
     Attributes:
-      size: rows of a batch.
+      ask: computes a batch of up to `size` rows.
       few_at_a_time: see `inference`.
     """
 
     predictor: Predictor
-    answer: Callable[[Sequence[Any]], Answers]
+    ask: PredictFn
     size: int
     few_at_a_time: bool
+
+    def answer(self, rows: Sequence[Any]) -> Answers:
+        """What to add to each parsed row."""
+        return self.predictor.answer(rows, self.ask, self.size)
 
 
 def of_task(task: Task, folder: Path) -> Answering:
@@ -51,10 +55,7 @@ def of_task(task: Task, folder: Path) -> Answering:
         predictor = task.predictor(restored.missing)
     size = sharding.batch_multiple(restored.mesh, task.config.predict.batch_size)
     ask = compile_predict(predictor.step, restored.params, restored.mesh, size)
-    return Answering(
-        *(predictor, lambda rows: predictor.answer(rows, ask, size)),
-        *(size, few_at_a_time(restored.mesh)),
-    )
+    return Answering(predictor, ask, size, few_at_a_time(restored.mesh))
 
 
 def extracting(

@@ -25,10 +25,11 @@ os.environ["JAX_COMPILATION_CACHE_DIR"] = (
     if "PYTEST_XDIST_WORKER" in os.environ
     else tempfile.mkdtemp(prefix="bert_jax_compiled_")
 )
-os.environ["XLA_FLAGS"] = (
-    f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY_COMPILED} "
-    "--xla_force_host_platform_device_count=8"
-)
+if os.environ["JAX_PLATFORMS"] == "cpu":
+    os.environ["XLA_FLAGS"] = (
+        f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY_COMPILED} "
+        "--xla_force_host_platform_device_count=8"
+    )
 
 import pytest
 from jaxtyping import install_import_hook

@@ -49,13 +49,16 @@ class _Parsed(BaseException):
 
 
 def words_of(command):
-    """Its words, with examples for what stands for a value; `...` is left out."""
-    words = []
+    """Its words, with examples for what stands for a value; without `...` and the
+    variables before the program."""
+    words: list[str] = []
     for word in command.words:
         word = re.sub(r"^\[+(?=--)", "", word)  # [--option]
         word = word[: len(word) - max(0, word.count("]") - word.count("["))]
         name, equals, value = word.partition("=")
         if "..." in (word, value) or name.endswith(".FIELD"):
+            continue
+        if equals and not words and name.isupper():
             continue
         words.append(f"{name}{equals}{EXAMPLES.get(value, value)}" if equals else word)
     return [EXAMPLES.get(word, word) for word in words]

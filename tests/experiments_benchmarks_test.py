@@ -4,7 +4,6 @@ import contextlib
 import importlib.util
 import io
 import json
-import random
 import subprocess
 import sys
 import time
@@ -16,11 +15,9 @@ import runs
 
 from experiments.lib import report
 from experiments.speed import (
-    finetuning,
     gpu,
     measuring,
     our_step,
-    start_up,
     train_sides,
     train_step,
 )
@@ -183,23 +180,10 @@ def test_a_quick_run_of_the_training_step(tmp_path, in_this_process, capsys):
     assert case["peaks"]["jax"]["float32"] > 0
 
 
-# The libraries of data and checkpoints are stood in for even where they are installed.
-DRY = """
-import sys
-from experiments.speed import absent
-
-sys.meta_path.insert(0, absent.Finder())
-from experiments.speed import gpu
-
-gpu.main(sys.argv[1:])
-assert not hasattr(sys.modules["orbax"], "__file__")
-"""
-
-
-def test_a_profile_needs_jax_alone():
+def test_a_profile():
     (case,) = gpu.parse(["--quick", "--dtypes=float32", "--attentions=einsum"])[1]
     done = subprocess.run(
-        [sys.executable, "-c", DRY, f"--case={json.dumps(case)}"],
+        [sys.executable, "-m", gpu.MODULE, f"--case={json.dumps(case)}"],
         cwd=runs.ROOT,
         env=runs.anew() | {"PYTHONPATH": str(runs.ROOT)},
         capture_output=True,
@@ -234,73 +218,3 @@ def test_failed_case_in_table():
     case = train_step.cases(train_step.parse([]))[0]
     ((*_, told, _, _, _, _, _),) = train_step.rows_of({**case, "error": "no memory"})
     assert told == "no result: no memory"
-
-
-def test_the_parts_of_a_start_add_up():
-    ends = {name: 10.0 + i for i, name in enumerate(start_up.PARTS, start=1)}
-    found = start_up.parts(8.0, ends)
-    assert found["Python"] == 3.0 and found["step 1"] == 1.0
-    assert found["all"] == sum(found[name] for name in start_up.PARTS) == 11.0
-    del ends["compile"]
-    with pytest.raises(ValueError, match="had the parts"):
-        start_up.parts(8.0, ends)
-
-
-def test_a_traced_start_has_every_part(tmp_path):
-    """What it wraps is still there, and called in this order."""
-    rng = random.Random(0)
-    path = tmp_path / "text.jsonl"
-    with open(path, "w") as file:
-        for _ in range(20):
-            words = ["".join(rng.choices("abcdefgh", k=5)) for _ in range(100)]
-            lines = [" ".join(words[i : i + 5]).capitalize() for i in range(0, 100, 5)]
-            print(json.dumps({"text": ". ".join(lines)}), file=file)
-    process = runs.start(
-        *("--traced", "--", start_up.CONFIG),
-        *(f"--config.corpus.sources=('jsonl:{path}',)", "--config.train.num_steps=1"),
-        *(f"--config.corpus.data_dir={tmp_path}", f"--workdir={tmp_path / 'run'}"),
-        *("--config.tokenizer.vocab_size=60", "--config.corpus.dev_fraction=0.5"),
-        *("--config.train.log_every=1", "--config.task.word_initializer=normal"),
-        program=("-m", start_up.MODULE),
-    )
-    told, _ = runs.finish(process)
-    ends = json.loads(told.splitlines()[-1])
-    assert list(ends) == list(start_up.PARTS)
-    assert list(ends.values()) == sorted(ends.values())
-
-
-def test_speed_without_first_line():
-    assert finetuning.speed([1.0, 2.0, 6.0]) == pytest.approx(2 / (1 / 2 + 1 / 6))
-    assert finetuning.speed([5.0]) == 5.0
-
-
-def test_a_table_of_finetuning_is_against_our_default():
-    one = {"loss": 0.5, "whole": 9.0}
-    found = {
-        f"{finetuning.OURS}, longest": {"speed": 30.0, **one},
-        f"{finetuning.THEIRS}, max_length": {"speed": 12.0, **one},
-    }
-    *_, last = finetuning.show("cola", found).splitlines()
-    assert last.split() == [
-        *("cola", "Trainer,", "max_length", "12.0", "2.50", "0.5000", "9.0")
-    ]
-
-
-def test_the_trainer_gets_our_rows_without_padding():
-    pytest.importorskip("transformers", reason="needs the parity extra")
-    from experiments.speed import hf_trainer
-
-    batch = {
-        "input_ids": np.array([[5, 6, 7], [8, 9, 0]]),
-        "input_mask": np.array([[1, 1, 1], [1, 1, 0]]),
-        "segment_ids": np.array([[0, 0, 1], [0, 1, 0]]),
-        "label": np.array([1, 0]),
-    }
-    first, second = hf_trainer.rows(batch)
-    assert first["input_ids"] == [5, 6, 7] and first["labels"] == 1
-    assert second == {
-        "input_ids": [8, 9],
-        "token_type_ids": [0, 1],
-        "attention_mask": [1, 1],
-        "labels": 0,
-    }

@@ -69,7 +69,7 @@ def test_a_module_that_is_no_command_says_so():
         ("experiments.claims.spread_report", "experiments.claims.grid_spread"),
         ("experiments.paper.tables", "experiments.paper"),
         ("experiments.cbow", "experiments.cbow.vectors"),
-        ("experiments.speed", "experiments.speed.finetuning, "),
+        ("experiments.speed", "experiments.speed.gpu, "),
         ("experiments", "experiments.capacity.compiled, "),
         ("experiments.lib.ending", "experiments.capacity.compiled, "),
     ],

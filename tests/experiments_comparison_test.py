@@ -70,8 +70,8 @@ def test_the_progress_counts_the_steps_of_all_models(monkeypatch, capfd):
     monkeypatch.setattr(leak, "train", train)
     monkeypatch.setattr(leak, "read", lambda source: (rows, rows, 4))
     monkeypatch.setattr(terminal.Progress, "update", lambda self, n: updates.append(n))
-    leak.run("text", 3)
-    assert updates == [*range(1, 5 * 3 + 1)]
+    assert leak.main(["--steps=6"]) == 0
+    assert updates == [*range(1, 5 * 6 + 1)]
     assert "joined after each layer: training, 5 of 5" in capfd.readouterr().err
 
 

@@ -219,7 +219,7 @@ def test_errors(command, data, capsys):
     assert "missing: cannot be read" in error(dev=data / "missing")
     assert "nowhere" in error(init_from=data / "nowhere")
     assert "'first' is none of embeddings, " in error(choices="first")
-    assert "last stands there twice" in error(choices="last,last")
+    assert "'last,last' names a value twice" in error(choices="last,last")
     assert "needs 4 layers, and the model has 1" in error(choices="sum_last_four")
     (data / "words").write_text("the\nfox\n")
     assert "words:1: 1 column between spaces" in error(train=data / "words")

@@ -17,7 +17,7 @@ from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import TextExample
-from experiments.claims import both_losses, curves_report, frozen_vectors, review_sets
+from experiments.claims import both_losses, curves_report, frozen_vectors
 from experiments.claims import learning_curves as curves
 from experiments.lib import by_size, execution
 
@@ -271,7 +271,7 @@ def test_aclimdb_has_folders(tmp_path):
             for number in range(3):
                 (folder / f"{number}_1.txt").write_text(f"{label} film {number}")
     given = SimpleNamespace(data=str(tmp_path), examples="2,all", draws=1)
-    found = review_sets.read(given)
+    found = curves.read(given)
     assert found.labels == ("neg", "pos") and given.examples == [2, 6]
     assert found.codes(found.test).tolist() == [0, 0, 0, 1, 1, 1]
 

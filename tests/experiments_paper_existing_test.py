@@ -102,9 +102,9 @@ def test_table_7_has_all_its_rows_of_one(planned, weights):
         ("table1", ("--systems=bert,gpt",), "--systems: is of pre-training"),
         ("table1", ("--config.train.num_steps=9",), "--config.train.num_steps=9: is"),
         ("table1", ("--weights=nowhere",), "nowhere: no such folder"),
-        ("table1", ("--weights=A,A",), "names weights twice"),
+        ("table1", ("--weights=A,A",), "names a value twice"),
         ("table7", ("--weights=A,B",), "table7 takes one"),
-        ("table1", ("--weights=",), "--weights=: name one at least"),
+        ("table1", ("--weights=",), "--weights: '' names none"),
         ("table1", ("--weights=gs://b/run",), "copy it to this machine first"),
     ],
 )

@@ -57,8 +57,8 @@ def test_epochs_plot(command):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("imdb", "--epochs=1,0"), "--epochs=1,0: numbers of epochs from 1 on"),
-        (("imdb", "--epochs="), "--epochs=: numbers of epochs from 1 on"),
+        (("imdb", "--epochs=1,0"), "--epochs: 0 is below 1"),
+        (("imdb", "--epochs="), "--epochs: '' names none"),
         (("table1", "--epochs=1"), "--epochs: of imdb only"),
         (
             ("imdb", "--epochs=1", "--finetuning.train.num_steps=9"),

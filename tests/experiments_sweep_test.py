@@ -10,7 +10,7 @@ from compared_runs import a_run, edit
 from runs import here
 
 from bert_jax.workdir import metrics
-from experiments.lib import command_line, execution
+from experiments.lib import command_line, execution, kept
 from experiments.sweeps import compare, compare_page, sweep
 
 
@@ -131,7 +131,7 @@ def test_a_name_in_many_bytes_is_a_folder(tmp_path):
     first, second = sweep.plan(*sweep.parse(command))
     for run in (first, second):
         for path in (run.beside(".failed.json"), run.beside(".log")):
-            execution.write_atomically(path, "{}")
+            kept.write(path, {})
     assert first.folder.name.startswith("text=长长长")
     assert second.folder.name.startswith("text=b-")
 
@@ -164,11 +164,11 @@ def test_what_cannot_be_compared_is_one_line(runs, capsys):
         ({}, "it has no seed"),
         ({"seed": 0}, "it has no train.num_steps"),
         ({"seed": 0, "train": []}, "it has no train.num_steps"),
-        ({"seed": "x"}, "it has seed='x'"),
-        ({"seed": None}, "it has seed=None"),
-        ({"seed": True}, "it has seed=True"),
+        ({"seed": "x"}, "seed is 'x', not a whole number"),
+        ({"seed": None}, "seed is None, not"),
+        ({"seed": True}, "seed is True, not"),
         ({"seed": 0, "train": {"num_steps": 2}}, "it has no train.early_stop"),
-        ({"seed": 0, "train": {"num_steps": "2"}}, "it has train.num_steps='2'"),
+        ({"seed": 0, "train": {"num_steps": "2"}}, "train.num_steps is '2', not"),
         ([], "not a JSON object, but a list"),
     ],
 )

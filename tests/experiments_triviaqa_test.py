@@ -166,21 +166,28 @@ def broken(change):
 @pytest.mark.parametrize(
     ("questions", "says"),
     [
-        (broken(lambda q: q.pop("Answer")), "Data[0] (tc_1): has no Answer; the test"),
-        (broken(lambda q: q.pop("Question")), "Data[0]: has no text 'Question'"),
-        (broken(lambda q: q["Answer"].pop("NormalizedAliases")), "no list Normalized"),
-        (broken(lambda q: q.update(EntityPages=7)), "EntityPages is not a list"),
+        (broken(lambda q: q.pop("Answer")), "it has no Data[0].Answer; qa/wikipedia"),
+        (broken(lambda q: q.pop("Question")), "it has no Data[0].Question;"),
+        (
+            broken(lambda q: q["Answer"].pop("NormalizedAliases")),
+            "Data[0].Answer.NormalizedAliases",
+        ),
+        (
+            broken(lambda q: q.update(EntityPages=7)),
+            "Data[0]: damaged: EntityPages is 7, not a list",
+        ),
         (
             broken(lambda q: q.update(EntityPages=[{}])),
-            "EntityPages: has no text 'File",
+            "it has no EntityPages[0].Filename",
         ),
         (
             broken(lambda q: q["EntityPages"][0].update(Filename="../../qa.json")),
             "out of",
         ),
         (broken(lambda q: q["EntityPages"][0].update(Filename="x" * 300)), "too long"),
-        ([], "has no list Data"),
-        ([1], "Data[0]: not a JSON object"),
+        ([], "no page holds an answer"),
+        ({}, "qa.json: damaged: Data is {}, not a list; qa/wiki"),
+        ([1], "Data[0] is 1, not an object"),
         ([question("q", ["gone"], ["None.txt"])], "no page holds an answer"),
     ],
 )

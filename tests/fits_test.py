@@ -51,5 +51,5 @@ def test_where_the_compiler_disagrees_the_next_change_is_taken(compiler, monkeyp
 
 
 def test_a_config_that_failed_has_a_line():
-    line = fits.row({"spec": SPEC, "device": "h100", "error": "no memory"})
+    line = fits.row({"config": SPEC, "device": "h100", "error": "no memory"})
     assert len(line) == len(fits.HEADER) and line[2] == "no memory"

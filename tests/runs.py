@@ -242,11 +242,14 @@ def wait_until(condition, *processes: Forked) -> None:
 
 
 @contextlib.contextmanager
-def served(workdir: Path) -> Iterator[tuple[str, Forked]]:
+def served(
+    workdir: Path, program: Sequence[str] = MAIN
+) -> Iterator[tuple[str, Forked]]:
     """The address of a run's service, which answers, and its process."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    process = start("--mode=serve", f"--workdir={workdir}", f"--port={port}")
+    line = ("--mode=serve", f"--workdir={workdir}", f"--port={port}")
+    process = start(*line, program=program)
 
     def answers() -> bool:
         try:

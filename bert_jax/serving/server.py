@@ -25,6 +25,7 @@ from bert_jax import answering
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
+from bert_jax.serving.ahead import Ahead
 from bert_jax.serving.batching import ANY, CLOSE, Batcher
 from bert_jax.serving.connections import Connections
 from bert_jax.serving.messages import Answer, Refused
@@ -65,6 +66,8 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     listening = bound(host, port)
     jax.monitoring.register_event_duration_secs_listener(_keep)
     model = answering.of_task(task, folder)
+    if model.few_at_a_time:
+        model = model._replace(ask=_ahead(task, model))
 
     def compute(rows: Sequence[Any]) -> list[str]:
         answers = model.answer([parsed for _, parsed in rows])
@@ -276,6 +279,20 @@ def measured(row: Any) -> int:
 def _text(parsed: tuple[dict[str, Any], Any], answer: dict[str, Any]) -> str:
     row = row_files.answered(parsed[0], row_files.rounded(answer))
     return json.dumps(row, allow_nan=False)
+
+
+def _ahead(task: Task, model: answering.Answering) -> Ahead:
+    """Computes batches; begins to compile for rows as the task has them."""
+    ahead = Ahead(model.ask)
+    row: dict[str, Any] = dict.fromkeys(_fields(task), "a")
+    if "endings" in row:
+        row["endings"] = ["a"] * 4
+    limit = task.config.task.get("max_seq_length", 0)
+    with contextlib.suppress(ValueError):  # a task of one's own may have others
+        parsed = [model.predictor.parse(row)]
+        (batch,) = model.predictor.encode(parsed, 1).batches
+        ahead.begin(batch, limit or task.model_config.max_position_embeddings)
+    return ahead
 
 
 def _fields(task: Task) -> list[str]:

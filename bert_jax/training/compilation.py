@@ -20,6 +20,9 @@ from bert_jax.training.seeds import Seeds
 from bert_jax.training.step import TrainState
 from bert_jax.types import Arrays
 
+# For XLA's GPU compiler: gradients of an embedding are else added up in any order.
+IN_ORDER = {"xla_gpu_exclude_nondeterministic_ops": True}
+
 
 class Program:
     """What a run computes on a mesh: its first state, and how a step changes a state.
@@ -81,6 +84,7 @@ class Program:
             )
             return self.seeds.each(one_seed)(state, batch, numbers)
 
+        gpu = self.mesh.devices.flat[0].platform == "gpu"
         jitted = jax.jit(
             train_step,
             donate_argnums=0,
@@ -88,6 +92,7 @@ class Program:
                 sharding.shardings_of(state),
                 sharding.replicated(self.mesh),
             ),
+            compiler_options=IN_ORDER if gpu and config.train.deterministic else None,
         )
         with sharding.activate(self.mesh):
             rate = jax.ShapeDtypeStruct((), jnp.float32)

@@ -27,6 +27,7 @@ FREE_FIELDS = (
     *("corpus.runner", "corpus.beam_options"),
     *("checkpoint.", "train.on_anomaly", "train.spike_factor"),
     *("train.log_every", "train.trackers", "train.stall_seconds", "train.extend"),
+    "train.deterministic",
     "train.budget",  # num_steps has its result; bert_jax.budget compares it
 )
 # What runs of a user's own task did before these fields of shipped tasks were there.

@@ -1,10 +1,8 @@
-"""Prints what the vendor's compiler says of a config's steps, beside the formulas."""
+"""What the vendor's compiler says of a config's steps, beside the formulas."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
 from experiments.capacity import compiled, described, estimate
@@ -23,47 +21,52 @@ class Asked:
     device: str
     effort: str
 
-    def compile(self, index: int, changes: Sequence[str] = ()) -> dict[str, Any]:
-        """The training step of a phase; `changes` are more fields.
+    def phases(self, change: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+        """The training step of each phase, compiled; `change` is more fields.
+
+        Yields:
+          What `compiled` says; the `change`; whether it `fits`; by the `formulas` the
+          bytes of a device.
 
         Raises:
           UserError: the compiler's process failed.
         """
-        case = {**dataclasses.asdict(self), "fields": [*self.fields, *changes]}
-        found = compiled.compile_case({**case, "mode": "train", "phase": index})
-        if "error" in found:
-            raise UserError(found["error"])
-        return found
+        fields = [*self.fields, *change]
+        task = programs.task_of(programs.load(self.config, fields))
+        kind = DEVICES[described.family(self.device)].compiler
+        case = {**dataclasses.asdict(self), "fields": fields, "mode": "train"}
+        for index in range(len(task.phases())):
+            found = compiled.compile_case({**case, "phase": index})
+            if "error" in found:
+                raise UserError(found["error"])
+            formulas = estimate.needed(task.config, index, kind)
+            more = {"change": change, "fits": fits(found), "formulas": formulas}
+            yield {**found, **more}
 
 
-def show(asked: Asked, config: ConfigDict, changes: Sequence[list[str]]) -> bool:
+def show(asked: Asked, changes: Sequence[list[str]]) -> bool:
     """Compiles every phase and prints it; if one does not fit, the changes in turn.
 
     Returns:
       Whether the config fits as it is.
     """
-    count = len(programs.task_of(config).phases())
-    fits = True
-    for index in range(count):
-        fits = _print(asked, config, index, ()) and fits
-    if fits:
+    if _all_fit(asked, ()):
         return True
     for change in changes:
         print(f"\nwith {' '.join(change)}:")
-        changed = programs.load(asked.config, [*asked.fields, *change])
-        changed = programs.task_of(changed).config
-        if all([_print(asked, changed, index, change) for index in range(count)]):
+        if _all_fit(asked, change):
             return False
     print("\nno change that is known fits: more devices or a smaller batch are needed")
     return False
 
 
-def _print(asked: Asked, config: ConfigDict, index: int, change: Sequence[str]) -> bool:
-    found = asked.compile(index, change)
-    kind = DEVICES[described.family(asked.device)].compiler
-    formulas = estimate.needed(config, index, kind)
-    print(f"\n{lines(found, formulas)}", flush=True)
-    return fits(found)
+def _all_fit(asked: Asked, change: Sequence[str]) -> bool:
+    """Prints every phase."""
+    every = []
+    for found in asked.phases(change):
+        print(f"\n{lines(found)}", flush=True)
+        every.append(found["fits"])
+    return all(every)
 
 
 def total(found: Mapping[str, Any]) -> int:
@@ -81,20 +84,20 @@ def fits(found: Mapping[str, Any]) -> bool:
     return total(found) <= share * device.memory
 
 
-def lines(found: Mapping[str, Any], formulas: float) -> str:
-    """A compiled step in words."""
+def lines(found: Mapping[str, Any]) -> str:
+    """A compiled step in words; `found` is one of `Asked.phases`."""
+    formulas = found["formulas"]
     axes = " ".join(f"{axis}={size}" for axis, size in found["mesh"].items())
     text = [
         f"{found['device']} ({axes}): a step of {found['rows']:,} rows of "
         f"{found['length']}, traced in {found['seconds_to_trace']:.1f} s"
     ]
     if "exhausted" in found:
-        return "\n".join(
-            [*text, f"  does not fit: {found['exhausted']}", _formulas(formulas)]
-        )
+        said = f"  does not fit: {found['exhausted']}"
+        return "\n".join([*text, said, _formulas(formulas)])
     parts = ", ".join(f"{name} {n / 1e9:.3f}" for name, n in found["bytes"].items())
     whole, state = total(found), found["state"] / 1e9
-    said = "fits" if fits(found) else "does not fit"
+    said = "fits" if found["fits"] else "does not fit"
     memory = DEVICES[described.family(found["device"])].memory / 1e9
     text += [
         f"  compiled in {found['seconds_to_compile']:.1f} s (effort {found['effort']})",

@@ -57,9 +57,9 @@ def main(arguments: Sequence[str]) -> int:
     kept = json.loads(path.read_text())["cases"] if path.is_file() else []
     kept = [case for case in kept if "error" not in case]
     asked = [
-        {"spec": spec, "device": device}
+        {"config": config, "device": device}
         for device in options.devices
-        for spec in options.configs
+        for config in options.configs
     ]
     asked = [case for case in asked if not any(case.items() <= k.items() for k in kept)]
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -78,21 +78,20 @@ def one(case: dict[str, str]) -> list[dict[str, Any]]:
     return [done] if "error" in done else done["phases"]
 
 
-def measure(spec: str, device: str) -> list[dict[str, Any]]:
+def measure(config: str, device: str) -> list[dict[str, Any]]:
     """What each phase needs, with the change that makes it fit."""
     chips = described.count(device) or 1
     plan.simulate(chips)
-    fields = [*FIELDS, *_rows(spec, chips)]
-    config = programs.task_of(programs.load(spec, fields)).config
-    told = plan.advice(config, DEVICES[described.family(device)])
-    changes = [[]] if told.fits else told.changes
-    asked = compile_report.Asked(spec, fields, device, EFFORT)
+    fields = [*FIELDS, *_rows(config, chips)]
+    task = programs.task_of(programs.load(config, fields))
+    told = plan.advice(task.config, DEVICES[described.family(device)])
+    asked = compile_report.Asked(config, fields, device, EFFORT)
     found: list[dict[str, Any]] = []
-    for change in changes:
-        found = [_phase(asked, change, index) for index in _phases(config)]
+    for change in told.changes or [[]]:
+        found = list(asked.phases(change))
         if all(case["fits"] for case in found):
             break
-    return found
+    return [{**case, "hours": _hours(case)} for case in found]
 
 
 def _rows(spec: str, chips: int) -> list[str]:
@@ -105,38 +104,19 @@ def _rows(spec: str, chips: int) -> list[str]:
     return [f"--config.{name}={chips}" for name, n in sizes.items() if n < chips]
 
 
-def _phases(config: Any) -> range:
-    return range(len(programs.task_of(config).phases()))
-
-
-def _phase(
-    asked: compile_report.Asked, change: list[str], index: int
-) -> dict[str, Any]:
-    config = programs.load(asked.config, [*asked.fields, *change])
-    task = programs.task_of(config)
-    found = asked.compile(index, change)
-    kind = DEVICES[described.family(asked.device)].compiler
-    return {
-        "spec": asked.config,
-        "device": asked.device,
-        "change": change,
-        **found,
-        "fits": compile_report.fits(found),
-        "formulas": estimate.needed(task.config, index, kind),
-        "hours": _hours(task, asked.device, index),
-    }
-
-
-def _hours(task: Any, device: str, index: int) -> list[float]:
+def _hours(case: dict[str, Any]) -> list[float]:
     """Of a phase, if traffic overlaps with computing and if not; empty where the
     number of steps depends on data."""
+    task = programs.task_of(programs.load(case["config"], case["fields"]))
     if task.config.task.name != "pretraining":
         return []
-    phase = task.phases()[index]
-    chip = DEVICES[described.family(device)]
+    phase, chip = (
+        task.phases()[case["phase"]],
+        DEVICES[described.family(case["device"])],
+    )
     mesh = estimate.mesh_of(task.config, chip.compiler)
     flops = task.flops(phase.shapes)
-    times = plan.seconds(task.config, chip, mesh, index, flops, EFFICIENCY)
+    times = plan.seconds(task.config, chip, mesh, case["phase"], flops, EFFICIENCY)
     return [x * phase.steps / 3600 for x in plan.bounds(times)]
 
 
@@ -148,7 +128,7 @@ HEADER = (
 
 def row(case: dict[str, Any]) -> tuple[str, ...]:
     """A line of the table."""
-    name = case["spec"].removeprefix("configs/").replace("finetune/", "")
+    name = case["config"].removeprefix("configs/").replace("finetune/", "")
     if "error" in case:
         return (name, case["device"], case["error"], *[""] * (len(HEADER) - 3))
     axes = " ".join(f"{axis}={n}" for axis, n in case["mesh"].items() if n > 1)

@@ -194,7 +194,7 @@ def beside(
     containers = {"while", "call", "conditional"}
     rows = []
     kinds: dict[str, list[float]] = {}
-    for name in {*known, *profile}:
+    for name in dict.fromkeys((*known, *profile)):
         kernel = known.get(name)
         if kernel is None and name.partition(".")[0] in containers:
             continue  # its own kernels are listed

@@ -36,12 +36,12 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
-from bert_jax.runtime.terminal import table
 from bert_jax.training.memory import bytes_per_device
 from experiments.capacity import compile_report, compiled, described, estimate
 from experiments.capacity.devices import DEVICES, USABLE, Device
 from experiments.lib import ending, programs
 from experiments.lib.command_line import Parser, with_fields
+from experiments.lib.report import Section, Table, plain
 
 MOST_DEVICES = 65536  # that JAX can simulate here in seconds
 
@@ -55,10 +55,10 @@ def main(argv: Sequence[str]) -> int:
     name = described.family(options.device)
     told = advice(config, DEVICES[name])
     if options.compile:
-        found = compile_report.Asked(
+        asked = compile_report.Asked(
             options.config, fields, options.device, options.effort
         )
-        return 0 if compile_report.show(found, config, told.changes) else 2
+        return 0 if compile_report.show(asked, told.changes) else 2
     print(report(config, name, options.efficiency))
     if not told.fits:
         raise UserError(told.line)
@@ -124,7 +124,7 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
     task, model = programs.task_of(config), config.model
     params = count_parameters(estimate.state(config, mesh).params)
     axes = " ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
-    text = [
+    head = [
         f"{mesh.size} x {name} ({axes}): {params:,} parameters with heads; "
         f"{model.dtype} matmuls, remat {model.remat}, scan_layers {model.scan_layers}",
         f"{name}: {device.bfloat16 / 1e12:g} TFLOP/s in bfloat16, "
@@ -133,6 +133,7 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
         f"{device.node} of its node, {device.network / 1e9:g} GB/s beyond",
         f"  ({device.source})",
     ]
+    parts: list[str | Table] = ["\n".join(head)]
     lower = higher = 0.0
     for index, phase in enumerate(task.phases()):
         flops = task.flops(phase.shapes)
@@ -140,11 +141,11 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
         fast, slow = bounds(times)
         lower, higher = lower + phase.steps * fast, higher + phase.steps * slow
         length = phase.shapes["input_ids"][-1]
-        text += [
-            f"\n{phase.steps:,} steps of {phase.batch_size:,} at length {length}: "
-            f"{flops:.4g} FLOPs a step (3 x forward, matrix products)\n",
+        parts += [
+            f"{phase.steps:,} steps of {phase.batch_size:,} at length {length}: "
+            f"{flops:.4g} FLOPs a step (3 x forward, matrix products)",
             *_tables(config, name, mesh, index),
-            table(
+            Table(
                 [
                     *((x.name, f"{x.value * 1e3:.2f} ms", x.formula) for x in times),
                     ("step", f"{fast * 1e3:.2f} ms", "traffic overlaps wholly"),
@@ -154,30 +155,26 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
             ),
         ]
     recipe = f"{duration(lower)} to {duration(higher)}, evaluation and saving apart"
-    return "\n".join([*text, f"\nthe recipe: {recipe}"])
+    return plain([Section("", [*parts, f"the recipe: {recipe}"])])
 
 
-def _tables(config: ConfigDict, name: str, mesh: Mesh, index: int) -> list[str]:
+def _tables(config: ConfigDict, name: str, mesh: Mesh, index: int) -> list[Table]:
     """A phase's memory and traffic."""
     device = DEVICES[name]
     held = estimate.memory(config, mesh, index, device.compiler)
-    sent = estimate.traffic(config, mesh, index)
     total = sum(line.value for line in held)
     whole = f"of {device.memory / 1e9:g} GB; {1 - USABLE:.0%} is left to XLA"
+    together = estimate.Line("together", total, whole)
+    tables = {
+        "memory of a device": [*held, together],
+        "sent by a device in a step": estimate.traffic(config, mesh, index),
+    }
     return [
-        table(
-            [
-                *((x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in held),
-                ("together", f"{total / 1e9:.3f} GB", whole),
-            ],
-            ("memory of a device", "", ""),
-        ),
-        "",
-        table(
-            [(x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in sent],
-            ("sent by a device in a step", "", ""),
-        ),
-        "",
+        Table(
+            [(x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in lines],
+            (title, "", ""),
+        )
+        for title, lines in tables.items()
     ]
 
 

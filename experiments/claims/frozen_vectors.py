@@ -7,7 +7,6 @@ penalty on the squared weights that cross-validation on the training examples pi
 """
 
 import contextlib
-import hashlib
 import io
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ from bert_jax.runtime.storage import write_atomically
 from bert_jax.tasks.text import Text
 from bert_jax.training import inference, sharding
 from experiments.lib import by_size
+from experiments.lib.runs import digest
 from experiments.paper.feature_cache import weights_digest
 
 PENALTIES = tuple(10.0**power for power in range(1, -4, -1))
@@ -36,13 +36,9 @@ def vectors(
     bert: Bert, task: Text, split: str, folder: Path
 ) -> Float[np.ndarray, "2 texts hidden"]:
     """The texts' vectors, [CLS]'s and the mean's; those in `folder`, or computed."""
-    features = task.encode(task.examples(split), split)
-    digest = hashlib.sha256(weights_digest(bert).encode())
-    for feature in features:
-        digest.update(np.asarray(feature.columns["input_ids"], np.int32).tobytes())
-        digest.update(b"|")
-    path = folder / f"{split}-{digest.hexdigest()[:16]}.npy"
-    shape = (2, len(features), bert.config.hidden_size)
+    rows = Rows(task.encode(task.examples(split), split), task.padding)
+    path = folder / f"{split}-{digest(weights_digest(bert), rows.digest())}.npy"
+    shape = (2, len(rows), bert.config.hidden_size)
     if path.exists():
         with contextlib.suppress(ValueError, EOFError):  # cut off, or not NumPy's
             found = np.load(path, allow_pickle=False)
@@ -50,8 +46,8 @@ def vectors(
             if fits and np.isfinite(found).all():
                 return found
         terminal.say(f"{path}: damaged; computing it again")
-    terminal.say(f"vectors of {len(features):,} texts ({split})")
-    found = _compute(bert, task, Rows(features, task.padding))
+    terminal.say(f"vectors of {len(rows):,} texts ({split})")
+    found = _compute(bert, task, rows)
     file = io.BytesIO()
     np.save(file, found)
     write_atomically(path, file.getvalue())

@@ -211,14 +211,9 @@ def change(model: nn.Module, params: Any, rows: Rows) -> float:
     others[:, middle] = (rows[:, middle] + 1) % PIECES
     places = np.full((len(rows), 1), middle, np.int32)
     one, other = (_asked(model, params, ids, places) for ids in (rows, others))
-    at = _guess_of(middle, one.logits.shape[1])
+    # Of masked models there is one guess; the others begin with the second token.
+    at = 0 if one.logits.shape[1] == 1 else middle - 1
     return float(jnp.abs(one.logits[:, at] - other.logits[:, at]).max())
-
-
-def _guess_of(place: int, guesses: int) -> int:
-    """Which guess is that for a place: of masked models the only one; the others begin
-    with the second token."""
-    return 0 if guesses == 1 else place - 1
 
 
 def _asked(model: nn.Module, params: Any, ids: Any, places: Any) -> Guess:
@@ -240,8 +235,18 @@ def _places(rng: np.random.Generator, rows: int) -> Rows:
     return drawn[:, :MASKED]
 
 
-def run(source: str, steps: int) -> str:
-    """The table."""
+@ending.printed
+def main(argv: Sequence[str]) -> str:
+    """Gives the table."""
+    parser = command_line.Parser("experiments.claims.leak", __doc__)
+    parser.add_argument(
+        "--text", default="pydocs", help="a source, as in corpus.sources"
+    )
+    parser.add_argument("--steps", type=int, default=600, help="of each model")
+    options = parser.parse_args(argv)
+    source, steps = options.text, options.steps
+    if steps < SHOWN:
+        raise UserError(f"--steps={steps}: at least {SHOWN} are needed")
     learnt, held_out, mask = read(source)
     counts = np.bincount(learnt.ravel(), minlength=PIECES) + 1.0
     unigram = -np.log(counts / counts.sum())[held_out].mean()
@@ -269,19 +274,6 @@ def run(source: str, steps: int) -> str:
             "change: of the guess for a token, where that token is another one",
         ]
     )
-
-
-@ending.printed
-def main(argv: Sequence[str]) -> str:
-    parser = command_line.Parser("experiments.claims.leak", __doc__)
-    parser.add_argument(
-        "--text", default="pydocs", help="a source, as in corpus.sources"
-    )
-    parser.add_argument("--steps", type=int, default=600, help="of each model")
-    given = parser.parse_args(argv)
-    if given.steps < SHOWN:
-        raise UserError(f"--steps={given.steps}: at least {SHOWN} are needed")
-    return run(given.text, given.steps)
 
 
 if __name__ == "__main__":

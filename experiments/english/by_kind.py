@@ -8,8 +8,6 @@ accuracy, on the documents that the run held out: one row for each kind, told by
 names of the corpus's files (05-encyclopedia-2.jsonl.gz is of the kind encyclopedia).
 """
 
-import argparse
-import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +19,12 @@ import jax
 from bert_jax.config.phases import PhaseFields, phases
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
-from bert_jax.runtime.storage import write_atomically
+from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import sharding
+from bert_jax.training.setup import Restored
 from experiments.english import held_out
-from experiments.english.held_out import HeldOut, Opened
-from experiments.lib import command_line, ending, report
+from experiments.english.held_out import HeldOut
+from experiments.lib import command_line, ending, kept, report
 
 ALL = "all"
 
@@ -33,18 +32,19 @@ ALL = "all"
 @ending.printed
 def main(argv: Sequence[str]) -> str:
     """Scores every kind; gives the text of the table."""
-    options, fields = parse(argv)
-    with held_out.opened(options.init_from, fields) as model:
-        config, tokenizer = model.task.config, model.task.tokenizer
-        phase = _phase(model, options.length)
-        held = held_out.read(config, options.init_from, tokenizer)
-        outputs = jax.jit(
-            model.task.outputs, out_shardings=sharding.replicated(model.mesh)
-        )
+    parser = command_line.Parser("experiments.english.by_kind", __doc__)
+    parser.add_argument("--init_from", required=True, help="a run or a model folder")
+    parser.add_argument("--length", default=0, type=int, help="that of a phase")
+    parser.add_argument("--output", type=Path, help="a file of JSON to write")
+    options, fields = command_line.with_fields(parser, argv)
+    with held_out.opened(options.init_from, fields) as (task, model):
+        phase = _phase(task, options.length)
+        held = held_out.read(task.config, options.init_from, task.tokenizer)
+        outputs = jax.jit(task.outputs, out_shardings=sharding.replicated(model.mesh))
         found: dict[str, dict[str, float]] = {}
         fetched = []
         for kind, documents in held.kinds.items():
-            scored, own = scores(model, phase, documents, held, outputs)
+            scored, own = scores(task, model, phase, documents, held, outputs)
             found |= {kind: scored} if own else {}
             fetched += own
         if not found:
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> str:
                 f"{options.init_from}: the training text has every held-out sentence; "
                 "nothing is left to score"
             )
-        total = model.task.results("dev", fetched).scores
+        total = task.results("dev", fetched).scores
         counts = [{k: v[k] for k in ("documents", "sentences")} for v in found.values()]
         found[ALL] = {**total, **{k: sum(c[k] for c in counts) for k in counts[0]}}
     facts = report.facts("experiments.english.by_kind", argv)
@@ -64,21 +64,13 @@ def main(argv: Sequence[str]) -> str:
         "kinds": found,
     }
     if options.output:
-        write_atomically(Path(options.output), json.dumps(results, indent=1) + "\n")
+        kept.write(options.output, results)
     return text(results)
 
 
-def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and --config.FIELD=VALUE."""
-    parser = command_line.Parser("experiments.english.by_kind", __doc__)
-    parser.add_argument("--init_from", required=True, help="a run or a model folder")
-    parser.add_argument("--length", default=0, type=int, help="that of a phase")
-    parser.add_argument("--output", default="", help="a file of JSON to write")
-    return command_line.with_fields(parser, argv)
-
-
 def scores(
-    model: Opened,
+    task: Pretraining,
+    model: Restored,
     phase: PhaseFields,
     documents: list,
     held: HeldOut,
@@ -88,8 +80,7 @@ def scores(
 
     Both are empty where the training text has all sentences of these documents.
     """
-    task, size = model.task, model.task.config.evaluate.batch_size
-    fetched = []
+    fetched, size = [], task.config.evaluate.batch_size
     own = (task.config, phase, documents, held, task.tokenizer)
     with held_out.batches(*own) as (totals, batches):
         for batch in batches:
@@ -137,8 +128,8 @@ def text(results: Mapping[str, Any]) -> str:
     )
 
 
-def _phase(model: Opened, length: int) -> PhaseFields:
-    there = {phase.max_seq_length: phase for phase in phases(model.task.config)}
+def _phase(task: Pretraining, length: int) -> PhaseFields:
+    there = {phase.max_seq_length: phase for phase in phases(task.config)}
     if length and length not in there:
         raise UserError(
             f"--length={length}: this model was trained at {', '.join(map(str, there))}"

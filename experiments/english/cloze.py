@@ -10,9 +10,7 @@ nothing. Shown beside the model: the most frequent of the four, and the same mod
 random values.
 """
 
-import argparse
 import itertools
-import json
 import sys
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
@@ -21,21 +19,22 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Int
 from ml_collections import ConfigDict
 from scipy import stats
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
 from bert_jax.data.run_data import RunData
 from bert_jax.data.vocabulary import keyed_hash
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
-from bert_jax.runtime.storage import write_atomically
+from bert_jax.tasks.fill_mask import FillMask
+from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import inference
 from experiments.english import held_out
-from experiments.english.held_out import HeldOut, Opened
-from experiments.lib import command_line, ending, report
+from experiments.english.held_out import HeldOut
+from experiments.lib import command_line, ending, kept, report
 
 WORDS = (8, 30)  # of a sentence
 # Words are taken from these places in the order of counts: no function words, and none
@@ -69,9 +68,13 @@ class Item(NamedTuple):
 @ending.printed
 def main(argv: Sequence[str]) -> str:
     """Makes the test and takes it; gives the text of the table."""
-    options, fields = parse(argv)
-    with held_out.opened(options.init_from, fields) as model:
-        task = model.task
+    parser = command_line.Parser("experiments.english.cloze", __doc__)
+    parser.add_argument("--init_from", required=True, help="a run or a model folder")
+    parser.add_argument("--items", default=200, type=int)
+    parser.add_argument("--output", type=Path, help="a file of JSON to write")
+    options, fields = command_line.with_fields(parser, argv)
+    command_line.check_counts(options, "items")
+    with held_out.opened(options.init_from, fields) as (task, model):
         held = held_out.read(task.config, options.init_from, task.tokenizer)
         data = RunData(task.config, task.tokenizer)
         counts = data.of(task.config.corpus.max_seq_length).token_counts()
@@ -85,8 +88,8 @@ def main(argv: Sequence[str]) -> str:
         random = nn.meta.unbox(task.init_params(jax.random.key(0)))
         usual = counts[np.array([item.ids for item in items])]
         chosen = {
-            MODEL: choose(model, model.params, items),
-            RANDOM: choose(model, random, items),
+            MODEL: choose(task, model.mesh, model.params, items),
+            RANDOM: choose(task, model.mesh, random, items),
             FREQUENT: most_frequent(usual),
         }
     facts = report.facts("experiments.english.cloze", argv)
@@ -98,19 +101,8 @@ def main(argv: Sequence[str]) -> str:
         ],
     }
     if options.output:
-        write_atomically(Path(options.output), json.dumps(results, indent=1) + "\n")
+        kept.write(options.output, results)
     return text(items, chosen, facts)
-
-
-def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and --config.FIELD=VALUE."""
-    parser = command_line.Parser("experiments.english.cloze", __doc__)
-    parser.add_argument("--init_from", required=True, help="a run or a model folder")
-    parser.add_argument("--items", default=200, type=int)
-    parser.add_argument("--output", default="", help="a file of JSON to write")
-    options, fields = command_line.with_fields(parser, argv)
-    command_line.check_counts(options, "items")
-    return options, fields
 
 
 def make(
@@ -230,50 +222,20 @@ def most_frequent(
 
 
 def choose(
-    model: Opened, params: Any, items: Sequence[Item]
+    task: Pretraining, mesh: Mesh, params: Any, items: Sequence[Item]
 ) -> Int[np.ndarray, " items"]:
-    """Which choice each item's mask gets the largest logit for; 0 is right."""
-    tokenizer = model.task.tokenizer
-    special = tokenization.special_ids(tokenizer)
-    length = min(_LENGTH, model.task.model_config.max_position_embeddings)
-
-    def at_the_gap(params: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
-        outputs = model.task.model.apply(
-            {"params": params},
-            *(batch["input_ids"], batch["input_mask"], batch["segment_ids"]),
-            batch["masked_lm_positions"],
-        )
-        assert isinstance(outputs, dict)
-        return {"logits": outputs["masked_lm_logits"][:, 0]}
-
-    ask = inference.compile_predict(at_the_gap, params, model.mesh, _BATCH)
-    chosen = []
-    for first in range(0, len(items), _BATCH):
-        some = items[first : first + _BATCH]
-        logits = ask(_rows(some, tokenizer, special, length))["logits"]
-        chosen += [
-            int(np.argmax(row[list(item.ids)]))
-            for row, item in zip(logits, some, strict=True)
-        ]
-    return np.array(chosen)
-
-
-def _rows(
-    items: Sequence[Item],
-    tokenizer: Tokenizer,
-    special: tokenization.SpecialIds,
-    length: int,
-) -> dict[str, np.ndarray]:
-    """The items as a batch."""
-    ids = np.full((len(items), length), special.pad, np.int32)
-    mask, places = np.zeros_like(ids), np.zeros((len(items), 1), np.int32)
-    for row, item in enumerate(items):
-        found = tokenizer.encode(item.text).ids[:length]
-        ids[row, : len(found)] = found
-        mask[row, : len(found)] = 1
-        places[row] = found.index(special.mask)
-    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
-    return dict(zip(names, (ids, mask, np.zeros_like(ids), places), strict=True))
+    """Which choice each item's mask is likeliest to be; 0 is right."""
+    chosen = np.zeros(len(items), int)
+    config = task.config.copy_and_resolve_references()
+    config.predict.top_k = task.tokenizer.get_vocab_size()  # ranks the choices too
+    asker = FillMask(config, task.model, task.tokenizer, judges_pairs=False)
+    ask = inference.compile_predict(asker.step, params, mesh, _BATCH)
+    rows = asker.encode([asker.parse({"text": item.text}) for item in items], _BATCH)
+    for batch, places in zip(rows.batches, rows.places or (), strict=True):
+        for ranked, (number, _) in zip(ask(batch)["ids"][:, 0], places, strict=True):
+            ids = items[number].ids
+            chosen[number] = ids.index(next(i for i in ranked if i in ids))
+    return chosen
 
 
 def text(

@@ -13,10 +13,9 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import UInt64
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -41,15 +40,6 @@ _NUMBERS = re.compile(r"^\d+-|-\d+$")
 _ONE_RECORD_FILE = "pairs-dev.array_record-00000-of-00001"
 
 
-class Opened(NamedTuple):
-    """A model, and what it takes to ask it."""
-
-    task: Pretraining
-    mesh: Mesh
-    params: Any
-    step: int
-
-
 class HeldOut(NamedTuple):
     """The held-out documents.
 
@@ -68,7 +58,9 @@ class HeldOut(NamedTuple):
 
 
 @contextlib.contextmanager
-def opened(path: str, overrides: list[str]) -> Iterator[Opened]:
+def opened(
+    path: str, overrides: list[str]
+) -> Iterator[tuple[Pretraining, setup.Restored]]:
     """Opens a run, or a model folder that an export wrote.
 
     Args:
@@ -85,7 +77,7 @@ def opened(path: str, overrides: list[str]) -> Iterator[Opened]:
     if not isinstance(task, Pretraining) or config.task.objective != "mlm":
         raise UserError(f"{path}: not a model that was pre-trained on masked text")
     with setup.restored_params(task, nowhere, (), uses=("evaluate",)) as found:
-        yield Opened(task, found.mesh, found.params, found.step)
+        yield task, found
 
 
 def read(config: ConfigDict, path: str, tokenizer: Tokenizer) -> HeldOut:
@@ -171,18 +163,14 @@ def by_file(config: ConfigDict) -> tuple[ConfigDict, list[str]]:
     The documents are the same, in the same order, and know their source.
     """
     own = config.copy_and_resolve_references()
-    sources, kinds = [], []
+    found: list[tuple[str, str]] = []
     for source in config.corpus.sources:
         kind, _, pattern = source.partition(":")
         files = storage.find(pattern) if kind in corpus.FILE_KINDS else {}
-        for name in files:
-            sources.append(f"{kind}:{glob.escape(name)}")
-            kinds.append(kind_of(name))
-        if not files:
-            sources.append(source)
-            kinds.append(source)
-    own.corpus.sources, own.corpus.weights = tuple(sources), ()
-    return own, kinds
+        named = [(f"{kind}:{glob.escape(name)}", kind_of(name)) for name in files]
+        found += named or [(source, source)]
+    own.corpus.sources, own.corpus.weights = tuple(source for source, _ in found), ()
+    return own, [kind for _, kind in found]
 
 
 def kind_of(name: str) -> str:

@@ -25,10 +25,10 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage, terminal, untrusted
 from bert_jax.workdir import metrics
 from experiments.lib import command_line, ending, execution, report
-from experiments.lib.running import ROOT
 from experiments.lib.runs import Run, digest
 from experiments.lib.verdicts import shown
 from experiments.paper import results, tasks
+from experiments.paper.options import finetuning_config
 from experiments.paper.systems import Column
 from experiments.paper.tables import SIZES
 from experiments.paper.whole import column
@@ -82,18 +82,14 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = command_line.Parser("experiments.english.table", __doc__)
     parser.add_argument("--init_from", required=True, help="a run or a model folder")
     parser.add_argument("--data", required=True, help="folders, between commas")
-    parser.add_argument("--tasks", default="", help=", ".join(COLUMNS))
+    names, every = command_line.several(str, COLUMNS), ",".join(COLUMNS)
+    parser.add_argument("--tasks", default=every, type=names, help="of these")
     parser.add_argument("--size", default="tiny", choices=tuple(SIZES))
     parser.add_argument("--seeds", default=5, type=int)
     parser.add_argument("--steps", default="", help="checkpoints of the run, or all")
     parser.add_run_options("runs/english-table")
     options, fields = command_line.with_fields(parser, argv, _SET)
     command_line.check_counts(options, "seeds")
-    names = [name for name in options.tasks.split(",") if name]
-    for name in names:
-        if name not in COLUMNS:
-            raise UserError(f"--tasks: {name!r} is none of {', '.join(COLUMNS)}")
-    options.tasks = names or list(COLUMNS)
     command_line.require_bert(options.init_from, "the table is")
     return options, fields
 
@@ -141,9 +137,7 @@ def plan(
     starts = systems(options)
     states = {system: _state(start) for system, start in starts.items()}
     for task, own in found.items():
-        file, *arguments = own.config
-        spec = ",".join([f"size={options.size}", *arguments])
-        spec = f"{ROOT / 'configs' / 'finetune' / file}:{spec}"
+        spec = finetuning_config(own, options.size)
         for system, start in starts.items():
             given = (
                 *start,
@@ -180,18 +174,11 @@ def written(
     """Writes results.json and report.txt, of the runs that have ended; their text."""
     found = {(s, task): scores(run, COLUMNS[task]) for (s, task), run in runs.items()}
     names = list(dict.fromkeys(task for _, task in runs))
-    if options.steps:
-        table = terminal.table(*curve(found, names))
-    else:
-        floors = {
-            task: results.baseline_of(runs[TRAINED, task], COLUMNS[task])
-            for task in names
-        }
-        table = terminal.table(*compared(found, names, floors))
+    table = curve(found, names) if options.steps else compared(found, names, runs)
     facts = report.facts("experiments.english.table", argv)
     about = report.listed(facts)
     note = NOTE.format(seeds=options.seeds)
-    text = "\n\n".join([table, note, about])
+    text = "\n\n".join([terminal.table(*table), note, about])
     by_task: dict[str, dict[str, dict[int, float]]] = {}
     for (system, task), score in found.items():
         by_task.setdefault(task, {})[system] = score
@@ -200,12 +187,12 @@ def written(
 
 
 def compared(
-    found: Scores, names: Sequence[str], floors: Mapping[str, float | None]
+    found: Scores, names: Sequence[str], runs: Mapping[tuple[str, str], Run]
 ) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """The rows and the header of the table."""
     lines = []
     for task in names:
-        floor = floors[task]
+        floor = results.baseline_of(runs[TRAINED, task], COLUMNS[task])
         trained, random = found[TRAINED, task], found[RANDOM, task]
         both = sorted(trained.keys() & random.keys())
         gain = shown([trained[n] - random[n] for n in both])
@@ -257,9 +244,8 @@ def _state(start: Sequence[str]) -> list[str]:
     for field in start:
         if configuration.field_of(field) == "init_from":
             folder = storage.path(field.partition("=")[2])
-            files = [
-                *folder.glob("checkpoints/*/_CHECKPOINT_METADATA")
-            ]  # has the times
+            # Of a run: they have the times.
+            files = [*folder.glob("checkpoints/*/_CHECKPOINT_METADATA")]
             files = files or [p for p in folder.iterdir() if p.is_file()]
             hashed = hashlib.sha256()
             for path in sorted(p for p in files if p.suffix != ".md"):

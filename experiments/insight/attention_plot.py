@@ -43,7 +43,14 @@ class Head(NamedTuple):
 @ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    options = parse(argv)
+    parser = command_line.Parser("experiments.insight.attention_plot", __doc__)
+    parser.add_argument("--input", required=True, type=Path, help="NAME.safetensors")
+    parser.add_argument("--row", type=int, default=0, help="of the input; default 0")
+    parser.add_argument("--part", type=int, default=0, help="of the row; default 0")
+    parser.add_argument("--layer", type=int, required=True)
+    parser.add_argument("--head", type=int, required=True)
+    parser.add_argument("--output", required=True, type=Path)
+    options = parser.parse_args(argv)
     kind = options.output.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise UserError(
@@ -56,18 +63,6 @@ def main(argv: Sequence[str]) -> int:
     title = f"layer {options.layer}, head {options.head}"
     write_atomically(options.output, picture(head, title, kind))
     return 0
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options."""
-    parser = command_line.Parser("experiments.insight.attention_plot", __doc__)
-    parser.add_argument("--input", required=True, type=Path, help="NAME.safetensors")
-    parser.add_argument("--row", type=int, default=0, help="of the input; default 0")
-    parser.add_argument("--part", type=int, default=0, help="of the row; default 0")
-    parser.add_argument("--layer", type=int, required=True)
-    parser.add_argument("--head", type=int, required=True)
-    parser.add_argument("--output", required=True, type=Path)
-    return parser.parse_args(argv)
 
 
 def read(options: argparse.Namespace) -> Head:

@@ -136,22 +136,16 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
       and `selectivity` (differences are taken part by part): `mean`, `reach` (half the
       interval) and `parts`; `baselines`; `vectors` and `unconverged`, summed.
     """
-    scores = [np.array(part["accuracy"]) for part in parts]
-    values = {"accuracy": scores, "gain": [x - x[0] for x in scores]}
+    scores = np.array([part["accuracy"] for part in parts])  # [parts, layers]
+    values = {"accuracy": scores, "gain": scores - scores[:, :1]}
     if "control" in parts[0]:
-        controls = [np.array(part["control"]) for part in parts]
-        values["control"] = controls
-        pairs = zip(scores, controls, strict=True)
-        values["selectivity"] = [x - y for x, y in pairs]
-    layers = [
-        {
-            name: _spread([float(x[layer]) for x in found])
-            for name, found in values.items()
-        }
-        for layer in range(len(scores[0]))
-    ]
+        values["control"] = np.array([part["control"] for part in parts])
+        values["selectivity"] = scores - values["control"]
     return {
-        "layers": layers,
+        "layers": [
+            {name: _spread(found[:, layer].tolist()) for name, found in values.items()}
+            for layer in range(scores.shape[1])
+        ],
         "baselines": {
             name: _spread([part["baselines"][name] for part in parts])
             for name in parts[0]["baselines"]

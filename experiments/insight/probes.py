@@ -14,7 +14,6 @@ docs/insight.md says more.
 
 import argparse
 import hashlib
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -65,8 +64,25 @@ class Probe(NamedTuple):
 
 @ending.printed
 def main(argv: Sequence[str]) -> str:
-    """Gives the table."""
-    return run(parse(argv))
+    """Writes OUTPUT/results.json, and with --plot OUTPUT/probes.png; gives the
+    table."""
+    options = parse(argv)
+    command_line.require("sklearn", "probes", "the probes need scikit-learn")
+    if options.plot:
+        command_line.require("matplotlib", "report", "--plot needs matplotlib")
+    weights.check(options.init_from)
+    probes = list(read(options))
+    bert = bert_jax.load(options.init_from)
+    parts, folder = options.parts, options.output / "parts"
+    found = {probe.title: finish(bert, probe, parts, folder) for probe in probes}
+    command = {**vars(options), "output": str(options.output)}
+    results = {"command": command, "probes": found}
+    kept.write(options.output / "results.json", results)
+    if options.plot:
+        figure = plots.lines([probe_fits.panel(title, x) for title, x in found.items()])
+        storage.write_atomically(options.output / "probes.png", plots.save(figure))
+    tables = [probe_fits.table(title, x) for title, x in found.items()]
+    return "\n\n".join((*tables, probe_fits.note(options.parts)))
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -97,27 +113,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             value = getattr(options, name)
             raise UserError(f"--{name}={value}: must be at least {least}")
     return options
-
-
-def run(options: argparse.Namespace) -> str:
-    """Writes OUTPUT/results.json, and with --plot OUTPUT/probes.png; gives the
-    table."""
-    command_line.require("sklearn", "probes", "the probes need scikit-learn")
-    if options.plot:
-        command_line.require("matplotlib", "report", "--plot needs matplotlib")
-    weights.check(options.init_from)
-    probes = list(read(options))
-    bert = bert_jax.load(options.init_from)
-    parts, kept = options.parts, options.output / "parts"
-    found = {probe.title: finish(bert, probe, parts, kept) for probe in probes}
-    command = {**vars(options), "output": str(options.output)}
-    text = json.dumps({"command": command, "probes": found}, indent=1) + "\n"
-    storage.write_atomically(options.output / "results.json", text)
-    if options.plot:
-        figure = plots.lines([probe_fits.panel(title, x) for title, x in found.items()])
-        storage.write_atomically(options.output / "probes.png", plots.save(figure))
-    tables = [probe_fits.table(title, x) for title, x in found.items()]
-    return "\n\n".join((*tables, probe_fits.note(options.parts)))
 
 
 def read(options: argparse.Namespace) -> Iterator[Probe]:
@@ -199,7 +194,7 @@ def finish(bert: Bert, probe: Probe, parts: int, folder: Path) -> dict[str, Any]
                 found = probe_fits.part(sets[0], sets[1], number)
             except UserError as error:
                 raise UserError(f"{probe.files[0]}: {error}") from error
-            storage.write_atomically(path, json.dumps(found) + "\n")
+            kept.write(path, found)
         scored.append(kept.read(path, kind))
     return probe_fits.summary(scored)
 

@@ -12,7 +12,6 @@ default the run's own), which reads the other words. docs/insight.md says more.
 """
 
 import argparse
-import json
 import re
 import sys
 from collections import Counter
@@ -30,7 +29,7 @@ from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import storage, terminal
 from experiments.insight import sense_scores, word2vec
-from experiments.lib import command_line, ending, plots
+from experiments.lib import command_line, ending, kept, plots
 from experiments.lib.vectors import Reader
 
 TABLE, CONTEXT = "table of pieces", "word2vec, other words"
@@ -48,33 +47,8 @@ class Use(NamedTuple):
 
 @ending.printed
 def main(argv: Sequence[str]) -> str:
-    """Gives the table."""
-    return run(parse(argv))
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options.
-
-    Raises:
-      UserError: the word is not one word.
-    """
-    parser = command_line.Parser("experiments.insight.senses", __doc__)
-    parser.add_argument("--init_from", required=True, help="a run, or a folder")
-    parser.add_argument("--word", required=True)
-    parser.add_argument("--sentences", required=True, help="SENSE, tab, sentence")
-    parser.add_argument("--output", default="runs/senses", type=Path, help="folder")
-    parser.add_argument(
-        "--text", help="a source for word2vec, as in corpus.sources; empty: none"
-    )
-    parser.add_argument("--plot", action="store_true", help="OUTPUT/WORD.png")
-    options = parser.parse_args(argv)
-    if not re.fullmatch(r"\w+", options.word):
-        raise UserError(f"--word={options.word!r}: must be one word, only letters")
-    return options
-
-
-def run(options: argparse.Namespace) -> str:
     """Writes OUTPUT/WORD.json, and with --plot OUTPUT/WORD.png; gives the table."""
+    options = parse(argv)
     if options.plot:
         command_line.require("matplotlib", "report", "--plot needs matplotlib")
     uses = read(options.sentences, options.word)
@@ -98,12 +72,32 @@ def run(options: argparse.Namespace) -> str:
         "vectors": {name: scores._asdict() for name, scores in scored.items()},
     }
     path = options.output / f"{options.word}.json"
-    text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
-    storage.write_atomically(path, text)
+    kept.write(path, results)
     if options.plot:
         figure = plots.scatter(_panels(found), senses)
         storage.write_atomically(path.with_suffix(".png"), plots.save(figure))
     return table(results)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The options.
+
+    Raises:
+      UserError: the word is not one word.
+    """
+    parser = command_line.Parser("experiments.insight.senses", __doc__)
+    parser.add_argument("--init_from", required=True, help="a run, or a folder")
+    parser.add_argument("--word", required=True)
+    parser.add_argument("--sentences", required=True, help="SENSE, tab, sentence")
+    parser.add_argument("--output", default="runs/senses", type=Path, help="folder")
+    parser.add_argument(
+        "--text", help="a source for word2vec, as in corpus.sources; empty: none"
+    )
+    parser.add_argument("--plot", action="store_true", help="OUTPUT/WORD.png")
+    options = parser.parse_args(argv)
+    if not re.fullmatch(r"\w+", options.word):
+        raise UserError(f"--word={options.word!r}: must be one word, only letters")
+    return options
 
 
 def read(path: str, word: str) -> list[Use]:

@@ -3,7 +3,7 @@
 import argparse
 import importlib.util
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -67,14 +67,22 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see --help")
 
 
-def several(kind: type) -> Any:
-    """The type of an option that takes values between commas, at least one."""
+def several(kind: type, of: Collection[Any] = ()) -> Any:
+    """The type of an option that takes values between commas, at least one.
+
+    Args:
+      of: those that there are; empty: any.
+    """
 
     def values(text: str) -> list[Any]:
         found = [kind(part) for part in text.split(",") if part]
         if not found or len(set(found)) < len(found):
             raise argparse.ArgumentTypeError(
                 f"{text!r} names {'a value twice' if found else 'none'}; write A,B,..."
+            )
+        if of and (wrong := [value for value in found if value not in of]):
+            raise argparse.ArgumentTypeError(
+                f"{wrong[0]!r} is none of {', '.join(map(str, of))}"
             )
         return found
 

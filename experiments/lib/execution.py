@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import sys
@@ -13,8 +12,8 @@ from typing import Any, Self
 
 from bert_jax.errors import UserError, printable
 from bert_jax.runtime import temporary, terminal
-from bert_jax.runtime.storage import make_folder, write_atomically
-from experiments.lib import command_line, progress, running
+from bert_jax.runtime.storage import make_folder
+from experiments.lib import command_line, kept, progress, running
 from experiments.lib.runs import Run
 from experiments.paper import budget
 
@@ -213,11 +212,10 @@ def _run(run: Run, lock: int, show: Callable[[bytes], object]) -> tuple[int, str
         devices = _DEVICES.search(text)
         result["devices"] = devices[1].decode() if devices else ""
         result["baseline"] = _baseline(text.decode(errors="replace"))
-        make_folder(run.folder)
-        write_atomically(run.result, _json(result))
+        kept.write(run.result, result)
         return 0, ""
     error = _last_error(text.decode(errors="replace"), status)
-    write_atomically(failed, _json({**result, "status": status, "error": error}))
+    kept.write(failed, {**result, "status": status, "error": error})
     return status, error
 
 
@@ -243,7 +241,3 @@ def _last_error(text: str, status: int) -> str:
     said = (errors or lines or [""])[-1].removeprefix("error: ")
     end = f"signal {-status}" if status < 0 else f"status {status}"
     return said if errors else f"{said} (ended by {end})".strip()
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2) + "\n"

@@ -1,5 +1,6 @@
 """JSON files that a command has kept, checked when it or another reads them again."""
 
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
+from bert_jax.runtime.storage import write_atomically
 
 # What a value must be: a type (float: any number), [kind] or {str: kind} of any length,
 # (kind, kind) of this length, or {"name": kind} with these names and perhaps more.
@@ -15,8 +17,13 @@ _NAMES = {float: "a number", int: "a whole number", str: "a text"}
 _HINT = "delete it, and the same command makes it again"
 
 
+def write(path: Path, value: Any) -> None:
+    """Writes a file completely or not at all; makes its folders."""
+    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
 def read(path: Path, kind: Mapping, hint: str = _HINT) -> dict[str, Any]:
-    """An object that `write_atomically` wrote as JSON.
+    """An object that `write` wrote.
 
     Raises:
       UserError: the file is damaged: no JSON, or of another kind.
@@ -24,8 +31,12 @@ def read(path: Path, kind: Mapping, hint: str = _HINT) -> dict[str, Any]:
     return check(untrusted.read_object(path, f"; {hint}"), kind, path, hint)
 
 
-def check(found: Any, kind: Kind, path: Path, hint: str = _HINT) -> Any:
-    """What was read from a file; raises UserError if it is of another kind."""
+def check(found: Any, kind: Kind, path: Path | str, hint: str = _HINT) -> Any:
+    """What was read from a file; raises UserError if it is of another kind.
+
+    Args:
+      path: of the file, and perhaps a place in it.
+    """
     if fault := _fault(found, kind):
         raise UserError(f"{path}: damaged: {fault}; {hint}")
     return found

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -191,9 +192,7 @@ def scatter(
     names = list(dict.fromkeys(labels))
     with drawn(len(panels), 3.0, 3.3) as (figure, axes):
         for panel, (title, points) in zip(axes, panels.items(), strict=True):
-            for (mark, fill), name in zip(
-                _MARKS * (1 + len(names) // len(_MARKS)), names, strict=False
-            ):
+            for name, (mark, fill) in zip(names, itertools.cycle(_MARKS), strict=False):
                 panel.plot(
                     *points[[label == name for label in labels]].T,
                     mark,

@@ -11,7 +11,9 @@ from ml_collections import ConfigDict
 
 from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
+from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
+from bert_jax.models.config import BertConfig
 from bert_jax.tasks.glue.data import TASKS as GLUE
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Phase, Task
@@ -68,7 +70,11 @@ def _labels(task: ConfigDict) -> tuple[str, ...]:
 
 
 def task_of(config: ConfigDict) -> Task:
-    """The config's task; a vocabulary that it does not name is a stand-in."""
+    """The config's task; a vocabulary that it does not name is a stand-in.
+
+    Raises:
+      UserError: its model is no Transformer.
+    """
     own = tokenization.of_config(config)
     if own is None:
         pieces = config.model.vocab_size or config.tokenizer.vocab_size
@@ -78,6 +84,9 @@ def task_of(config: ConfigDict) -> Task:
         else:
             own = columns.stand_in(pieces)
     task = tasks.create(config, own)
+    if not isinstance(task.model_config, BertConfig):
+        kind = type(task.model_config).__name__.removesuffix("Config")
+        raise UserError(f"{kind}: computed for Transformers alone, which it is not")
     Task.resolve(task)  # a task's own would read its data
     if isinstance(task, Pretraining):
         # Evaluation compares with the corpus's counts of pieces: another constant.
@@ -106,7 +115,10 @@ def trace(
     phase = task.phases()[index]
     if mode == "train":
         batch = _placed(columns.columns(task, phase), mesh)
-        return _training(task, mesh, phase, batch)
+        program = compilation.Program(task, mesh)
+        state, batch = map(program.seeds.abstract, (program.abstract, batch))
+        traced = program.trace(state, batch, phase.micro_batches)
+        return Program(traced, mesh, state, phase.batch_size, _length(phase))
     rows = sharding.batch_multiple(mesh, config[mode].batch_size)
     given = columns.columns(task, phase, rows)
     if mode == "predict":
@@ -115,13 +127,6 @@ def trace(
     function = task.outputs if mode == "evaluate" else task.predictor().step
     traced = inference.trace_outputs(function, mesh, params, _placed(given, mesh))
     return Program(traced, mesh, (), rows, _length(phase))
-
-
-def _training(task: Task, mesh: Mesh, phase: Phase, batch: columns.Columns) -> Program:
-    program = compilation.Program(task, mesh)
-    state, batch = map(program.seeds.abstract, (program.abstract, batch))
-    traced = program.trace(state, batch, phase.micro_batches)
-    return Program(traced, mesh, state, phase.batch_size, _length(phase))
 
 
 def _length(phase: Phase) -> int:

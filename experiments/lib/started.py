@@ -45,11 +45,6 @@ def commands() -> list[str]:
 
 
 def nearest(name: str, known: Sequence[str]) -> list[str]:
-    """The commands around a module or in it; else those beside it; else all."""
-    around = [c for c in known if _inside(name, c) or _inside(c, name)]
-    beside = [c for c in known if _inside(c, name.rpartition(".")[0])]
-    return around or beside or list(known)
-
-
-def _inside(name: str, folder: str) -> bool:
-    return name.startswith(f"{folder}.")
+    """The commands of a module's room; else all."""
+    room = name.split(".")[:2]
+    return [c for c in known if c.split(".")[:2] == room] or list(known)

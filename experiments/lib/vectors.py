@@ -1,6 +1,6 @@
 """All layers' vectors of some rows, in memory, as `--mode=extract` computes them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -49,15 +49,12 @@ class Reader:
         """
         found: list[np.ndarray] = []
         for begin in range(0, len(rows), _WINDOW):
-            found += self._window(rows[begin : begin + _WINDOW])
+            window = map(self._extractor.parse, rows[begin : begin + _WINDOW])
+            answers = self._extractor.answer(list(window), self._ask, _BATCH)
+            # Copies: a view would keep its whole padded batch.
+            found += [np.array(answer["vectors"]) for answer in answers]
         self._extractor.warn()
         return found
-
-    def _window(self, rows: Iterable[dict[str, Any]]) -> list[np.ndarray]:
-        parsed = [self._extractor.parse(row) for row in rows]
-        answers = self._extractor.answer(parsed, self._ask, _BATCH)
-        # Copies: a view would keep its whole padded batch.
-        return [np.array(answer["vectors"]) for answer in answers]
 
     def _ask(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return jax.device_get(self._step(self._params, batch))

@@ -164,12 +164,7 @@ def judge(claim: Claim, scores: Scores, columns: Sequence[str], seeds: int) -> V
     if not parts:
         return Verdict(claim, UNDECIDED, "none of its tasks was asked for", ())
     words = [part.word for part in parts]
-    if CONTRADICTED in words:
-        word = CONTRADICTED
-    elif UNDECIDED in words:
-        word = UNDECIDED
-    else:
-        word = REPRODUCED
+    word = next(w for w in (CONTRADICTED, UNDECIDED, REPRODUCED) if w in words)
     return Verdict(claim, word, _why(word, claim, parts, columns), parts)
 
 
@@ -182,14 +177,13 @@ def _part(
     differences = tuple(
         first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())
     )
-    reason = _undecidable(differences, seeds)
-    low, high = (-math.inf, math.inf) if reason else interval(differences)
     mean = statistics.fmean(differences) if differences else math.nan
-    if reason:
-        return Part(pair, differences, mean, low, high, UNDECIDED, reason)
+    if reason := _undecidable(differences, seeds):
+        none = (-math.inf, math.inf)
+        return Part(pair, differences, mean, *none, UNDECIDED, reason)
+    usual = interval(differences)
     wide = interval(differences, 1 - (1 - LEVEL) / comparisons)
-    word = _word(margin, (low, high), wide)
-    return Part(pair, differences, mean, low, high, word, "")
+    return Part(pair, differences, mean, *usual, _word(margin, usual, wide), "")
 
 
 def _undecidable(differences: Sequence[float], seeds: int) -> str:

@@ -113,24 +113,21 @@ def reads(name: str) -> list[Arrows]:
 def _small(size: BertConfig | ElmoConfig, ids: Array) -> list[Array]:
     """The layers' outputs [places, numbers] of a model of this kind, with random
     parameters."""
-    key, few = jax.random.key(1), {"hidden_size": 8, "intermediate_size": 16}
+    few: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 16}
+    key = jax.random.key(1)
     if isinstance(size, ElmoConfig):
-        elmo = Elmo(_smaller(size, **few, filters=((1, 8),)))
+        elmo = Elmo(dataclasses.replace(size, **few, filters=((1, 8),)))
         words = jnp.zeros((1, TOKENS, size.max_characters), jnp.int32)
         words = words.at[0, :, 0].set(ids)
         layers, _ = elmo.apply(elmo.init(key, words, words), words, words[:, ::-1])
         return [x[0, 0] for x in layers] + [x[1, 0, ::-1] for x in layers]
     few |= {"num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 9}
-    small = _smaller(size, **few)
+    small = dataclasses.replace(size, **few)
     model = FAMILIES[small.architecture].trunk(small)
     row, ones = ids[None], jnp.ones((1, TOKENS), jnp.int32)
     found = model.apply(model.init(key, row, ones, ones), row, ones, ones)
     assert isinstance(found, Encoded)
     return [x[0] for x in found.hidden_states]
-
-
-def _smaller(size: Any, **fields: Any) -> Any:
-    return dataclasses.replace(size, **fields)
 
 
 def parts(name: str) -> list[Part]:

@@ -2,7 +2,8 @@
 
 Figure 3 and table 1 set BERT beside OpenAI's GPT and ELMo, table 4 as well. Their
 figures on SQuAD and NER are of tables 2 and 7. Below them are bags of words, whose
-vectors are word2vec's or random (experiments/cbow).
+vectors are word2vec's or random (experiments/cbow). IMDb's table may also be one by the
+number of fine-tuning epochs: a line of each system, in a plot.
 """
 
 import itertools
@@ -29,6 +30,7 @@ SYSTEMS = {
 }
 BAGS = ("word2vec_trained", "word2vec", "random_trained", "random")
 ALONE = ("bert",)
+_EPOCHS = 4  # that IMDb's published figures are after (Sun et al. 2019)
 _TEXTS = (*GLUE, "imdb")  # the tasks of a bag of words
 # ELMo and GPT were released in one size each: beside Large they are as beside Base.
 _ELMO_SIZES = ("tiny", "base", "large")
@@ -59,23 +61,6 @@ _NOTE = (
     f"paper's own average, over all nine. {_CASE} Rows of SQuAD are windows, which "
     "each system cuts by its own tokens."
 )
-
-
-def chosen(names: str) -> tuple[str, ...]:
-    """The systems that `--systems` names, in the order of SYSTEMS.
-
-    Raises:
-      UserError: one does not exist, or none is named.
-    """
-    asked = [name for name in names.split(",") if name]
-    for name in asked:
-        if name not in SYSTEMS:
-            raise UserError(
-                f"--systems: no system {name!r}; choose of {', '.join(SYSTEMS)}"
-            )
-    if not asked:
-        raise UserError(f"--systems={names}: name one of {', '.join(SYSTEMS)} at least")
-    return tuple(name for name in SYSTEMS if name in asked)
 
 
 def build(table: str, size: str, systems: Sequence[str]) -> Table:
@@ -242,3 +227,49 @@ def _margin(first: System, second: System) -> str:
     )
     assert one is not None and other is not None
     return f" (the paper's: by {one - other:.1f})"
+
+
+def by_epochs(table: Table, name: str, counts: Sequence[int]) -> Table:
+    """Each system fine-tuned for each number of epochs: runs of their own, because the
+    learning rate falls to 0 at the end of each.
+
+    Args:
+      name: of the table, as it was asked for.
+
+    Raises:
+      UserError: a number is below 1, or the table takes no epochs.
+    """
+    if name != "imdb":
+        raise UserError(f"--epochs: of imdb only; {name} has its own")
+    if min(counts) < 1:
+        raise UserError(f"--epochs: {min(counts)} is below 1")
+    systems = tuple(
+        system._replace(
+            name=_after(system.name, count),
+            paper=system.paper if count == _EPOCHS else "",
+            fields=(*system.fields, f"train.num_epochs={count}"),
+            line=system.name,
+            at=count,
+        )
+        for system in table.systems
+        for count in counts
+    )
+    return table._replace(
+        name=f"{table.name}-by-epochs",
+        systems=systems,
+        claims=tuple(_claim_by_epochs(claim, counts) for claim in table.claims),
+        axis="epochs of fine-tuning",
+    )
+
+
+def _claim_by_epochs(claim: Claim, counts: Sequence[int]) -> Claim:
+    pairs = tuple(
+        Pair(_after(pair.first, count), _after(pair.second, count), pair.column)
+        for pair in claim.pairs
+        for count in counts
+    )
+    return claim._replace(pairs=pairs)
+
+
+def _after(system: str, count: int) -> str:
+    return f"{system}, {count} epoch{'s' * (count > 1)}"

@@ -12,7 +12,6 @@ three, padding, special tokens and ELMo's marks of sentences are none, and the w
 a step are a mean over an epoch, in which each row of the data comes once.
 """
 
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from bert_jax.runtime.storage import write_atomically
 from experiments.lib import command_line, ending, kept
 
 
@@ -61,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, required=True)
     given, fields = parser.parse_known_args(argv)
     found = of(given.config, fields, given.words)
-    write_atomically(given.output, json.dumps(found._asdict(), indent=2) + "\n")
+    kept.write(given.output, found._asdict())
     return 0
 
 

@@ -28,11 +28,9 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
       size: of the recipe, for weights of none of the named sizes.
 
     Raises:
-      UserError: a source has no weights or is named twice; the table has no such form.
+      UserError: a source has no weights; the table has no such form.
     """
     tables.build(table, size)  # there is such a table
-    if not sources:
-        raise UserError("--weights=: name one at least")
     if table not in TABLES:
         raise UserError(
             f"--weights: {table} compares pre-trainings, which it trains itself; "
@@ -41,8 +39,6 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
     for source in sources:
         if "://" in source:
             raise UserError(f"--weights={source}: copy it to this machine first")
-    if len(set(sources)) < len(sources):
-        raise UserError(f"--weights={','.join(sources)}: names weights twice")
     if table in _OF_ONE and len(sources) > 1:
         raise UserError(f"--weights={','.join(sources)}: {table} takes one")
     given = [_pretraining(source, size) for source in sources]
@@ -80,13 +76,13 @@ def require_no_pretraining(
       of_all: what the fields begin with that reach fine-tuning, too.
     """
     asked = [name for name in ("corpus", "config", "words") if getattr(given, name)]
-    asked += ["systems"] if given.systems != "bert" else []
+    asked += ["systems"] if given.systems != ["bert"] else []
     fields = [text for text in rest if text.startswith("--config.")]
     asked += [text[2:] for text in fields if not field_of(text).startswith(of_all)]
     if asked:
         raise UserError(
-            f"--{asked[0]}: is of pre-training, and --weights={given.weights} are "
-            "there; of fine-tuning: --finetuning.FIELD=VALUE"
+            f"--{asked[0]}: is of pre-training, and the --weights are there; of "
+            "fine-tuning: --finetuning.FIELD=VALUE"
         )
 
 

@@ -8,7 +8,6 @@ started again goes on with it.
 """
 
 import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -24,11 +23,9 @@ from bert_jax.data.rows import Feature, Rows, padded_length
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import temporary, terminal
-from bert_jax.runtime.storage import write_atomically
-from experiments.lib.kept import read
+from experiments.lib import kept
 
-SAVE_SECONDS = 20.0  # between two notes of how far a file is
-TELL_SECONDS = 15.0  # between two lines about it
+SAVE_SECONDS = 20.0  # between two notes of how far a file is, and lines about it
 _ABOUT = {"batches": int, "seconds": float}  # of the note beside a file
 
 
@@ -104,7 +101,7 @@ def keep(bert: Bert, split: str, reading: Reading, path: Path, batch_size: int) 
 def seconds(path: Path) -> float:
     """How long it took to compute a file; 0 where nothing tells."""
     about = path.with_suffix(".json")
-    return read(about, _ABOUT)["seconds"] if about.exists() else 0.0
+    return kept.read(about, _ABOUT)["seconds"] if about.exists() else 0.0
 
 
 def _is_whole(path: Path, shape: tuple[int, ...]) -> bool:
@@ -136,7 +133,7 @@ def _fill(
     array = np.lib.format.open_memmap(part, mode="r+")
     compute = _compute(bert)
     batches = -(-len(reading.rows) // batch_size)
-    started = saved = told = time.monotonic()
+    started = saved = time.monotonic()
     for number, indices in enumerate(reading.rows.by_length(batch_size)):
         if number < done:
             continue
@@ -147,11 +144,9 @@ def _fill(
         if now - saved >= SAVE_SECONDS:
             _note(array, about, number + 1, before + now - started)
             saved = now
-        if now - told >= TELL_SECONDS:
             left = (now - started) / (number + 1 - done) * (batches - number - 1)
             place = f"batch {number + 1} of {batches}"
             terminal.say(f"vectors of {split}: {place}, {left:.0f} s left")
-            told = now
     _note(array, about, batches, before + time.monotonic() - started)
     del array
     part.replace(path)
@@ -196,10 +191,12 @@ def _batch(
 def _begun(part: Path, about: Path, shape: tuple[int, ...]) -> tuple[int, float]:
     """Batches that are in the unfinished file, and their seconds; makes a new one."""
     if part.exists() and about.exists():
-        note = read(about, _ABOUT)
+        note = kept.read(about, _ABOUT)
         if note["batches"]:
             return note["batches"], note["seconds"]
-    write_atomically(about, _json(0, 0.0))  # first: a file is never noted fuller
+    kept.write(
+        about, {"batches": 0, "seconds": 0.0}
+    )  # first: a file is never noted fuller
     needed = 4 * int(np.prod(shape)) + 128  # NumPy's header
     free = os.statvfs(part.parent)
     if needed > free.f_bavail * free.f_frsize:
@@ -217,11 +214,7 @@ def _begun(part: Path, about: Path, shape: tuple[int, ...]) -> tuple[int, float]
 
 def _note(array: np.memmap, about: Path, batches: int, seconds: float) -> None:
     array.flush()  # first: what is noted as done is on disk
-    write_atomically(about, _json(batches, seconds))
-
-
-def _json(batches: int, seconds: float) -> str:
-    return json.dumps({"batches": batches, "seconds": round(seconds, 3)}) + "\n"
+    kept.write(about, {"batches": batches, "seconds": round(seconds, 3)})
 
 
 def _sweep(path: Path, split: str) -> None:

@@ -57,30 +57,27 @@ CHOICES = {
 }
 
 
-def chosen(names: str, layers: int) -> tuple[list[str], list[str]]:
-    """The choices named between commas, and those that a small model cannot have.
+def chosen(names: Sequence[str], layers: int) -> tuple[list[str], list[str]]:
+    """The choices that are named, and those that a small model cannot have.
 
     Args:
       names: empty: all that a model of so many layers has.
 
     Raises:
-      UserError: a name is unknown or repeated, or the model has too few layers for it.
+      UserError: a name is unknown, or the model has too few layers for it.
     """
     if not names:
         fits = [name for name, choice in CHOICES.items() if choice.needs <= layers]
         return fits, [name for name in CHOICES if name not in fits]
-    found = names.split(",")
-    for place, name in enumerate(found):
+    for name in names:
         if name not in CHOICES:
             raise UserError(f"--choices: {name!r} is none of {', '.join(CHOICES)}")
-        if name in found[:place]:
-            raise UserError(f"--choices: {name} stands there twice; name it once")
         if CHOICES[name].needs > layers:
             raise UserError(
                 f"--choices: {name} needs {CHOICES[name].needs} layers, and the model "
                 f"has {layers}; leave it out"
             )
-    return found, []
+    return [*names], []
 
 
 def summary(run: Run, score: str) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class VectorNer(Ner):
         # Words have numbers, not pieces: any vocabulary will do.
         super().__init__(config, tokenizer or columns.stand_in(5))
         layers = len(self._vectors("train")) - 1
-        (name,), _ = chosen(config.task.choice, layers)
+        (name,), _ = chosen([config.task.choice], layers)
         self._states, self._mixes = CHOICES[name].states(layers), CHOICES[name].mixes
 
     @functools.cache  # noqa: B019  (a task lives as long as its run)

@@ -13,7 +13,6 @@ and what is not.
 """
 
 import argparse
-import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,10 +26,10 @@ from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
-from bert_jax.runtime import storage, terminal
+from bert_jax.runtime import terminal
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tokenization import normalization
-from experiments.lib import command_line, ending, execution
+from experiments.lib import command_line, ending, execution, kept
 from experiments.lib.runs import Run, digest
 from experiments.paper import feature_cache, feature_choices, feature_task
 from experiments.paper.feature_choices import CHOICES, chosen
@@ -72,7 +71,9 @@ def main(argv: Sequence[str]) -> int:
             keep_vectors(data)
 
     def report(_: object) -> str:
-        drop_checkpoints(runs)
+        for run in runs.values():  # frees gigabytes that only an unfinished run needs
+            for folder in (run.folder, *run.seeds().values()):
+                shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         return written(options, runs, data)
 
     return execution.finish(list(runs.values()), options, report, before=before)
@@ -89,7 +90,8 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--train", required=True, help="words and tags in columns")
     parser.add_argument("--dev", required=True)
     parser.add_argument("--test", default="")
-    parser.add_argument("--choices", default="", help=",".join(CHOICES))
+    names = command_line.several(str, CHOICES)
+    parser.add_argument("--choices", default=[], type=names, help=",".join(CHOICES))
     parser.add_argument("--seeds", default=5, type=int, help="restarts")
     parser.add_argument("--size", default=768, type=int, help="of each direction")
     parser.add_argument("--document_context", action="store_true")
@@ -160,7 +162,7 @@ def plan(
         for kind, path in (("file", getattr(options, split)), ("vectors", vectors))
     ]
     tags = repr([[x.sentence.tags for x in data.task.examples(s)] for s in data.paths])
-    kept = [path.name for path in data.paths.values()]
+    names_kept = [path.name for path in data.paths.values()]
     runs = {}
     for name in names:
         flags = (
@@ -169,7 +171,7 @@ def plan(
             f"--config.train.seeds={options.seeds}",
             *fields,
         )
-        place = f"{name}-{digest(*flags[1:], str(options.size), *kept, tags)}"
+        place = f"{name}-{digest(*flags[1:], str(options.size), *names_kept, tags)}"
         folder = options.output / "choices" / place
         runs[name] = Run(name, folder, (*flags, *files), str(options.size))
     return runs
@@ -180,13 +182,6 @@ def keep_vectors(data: Data) -> None:
     size = data.task.config.evaluate.batch_size
     for name, reading in data.readings.items():
         feature_cache.keep(data.bert, name, reading, data.paths[name], size)
-
-
-def drop_checkpoints(runs: Mapping[str, Run]) -> None:
-    """Frees the gigabytes that only an unfinished run needs."""
-    for run in runs.values():
-        for folder in (run.folder, *run.seeds().values()):
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
 def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) -> str:
@@ -214,8 +209,7 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
             for name, run in runs.items()
         },
     }
-    text = json.dumps(results, indent=1) + "\n"
-    storage.write_atomically(options.output / "results.json", text)
+    kept.write(options.output / "results.json", results)
     return feature_choices.table(results)
 
 

@@ -12,7 +12,7 @@ from bert_jax.config.configuration import field_of
 from bert_jax.errors import UserError
 from experiments.lib import command_line
 from experiments.lib.running import ROOT
-from experiments.paper import beside, checks, epochs, existing, tables, tasks, whole
+from experiments.paper import beside, checks, existing, tables, tasks, whole
 from experiments.paper.systems import Table
 
 # What the tables set themselves; names that end in a full stop are whole groups.
@@ -34,7 +34,7 @@ _SET_BESIDE = ("train.num_steps", "corpus.packing", "corpus.weights")
 # Words that each of them reads unless --words says so: some minutes each on a CPU.
 _WORDS = {"tiny": 2_000_000}
 # Of table 6, which compares them.
-_SHAPE = (
+SHAPE = (
     "num_hidden_layers",
     "hidden_size",
     "num_attention_heads",
@@ -91,15 +91,15 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
         task; the corpus is missing or too small.
     """
     given, rest = _parser(description).parse_known_args(argv)
-    systems = beside.chosen(given.systems)
-    sources = tuple(filter(None, (given.weights or "").split(",")))
-    if given.weights is not None:
+    systems = tuple(name for name in beside.SYSTEMS if name in given.systems)
+    sources = tuple(given.weights)
+    if sources:
         existing.require_no_pretraining(given, rest, _OF_ALL)
         table, given.size = existing.build(given.table, given.size, sources)
     else:
         table = beside.build(given.table, given.size, systems)
-    if given.epochs is not None:
-        table = epochs.along(table, epochs.chosen(given.epochs, given.table))
+    if given.epochs:
+        table = beside.by_epochs(table, given.table, sorted(given.epochs))
     words = _words(given, systems)
     set_by_table = {
         "--config": _set(table, systems != beside.ALONE),
@@ -167,11 +167,12 @@ def _parser(description: str) -> command_line.Parser:
     parser = command_line.Parser("experiments.paper", description)
     parser.add_argument("table", help=", ".join(tables.TABLES))
     parser.add_argument("--size", default="base", choices=tuple(tables.SIZES))
-    parser.add_argument(
-        "--systems", default="bert", help=f"of {', '.join(beside.SYSTEMS)}"
-    )
-    parser.add_argument("--epochs", help="imdb: of fine-tuning, as in 1,2,4")
-    parser.add_argument("--weights", help="a row from each, between commas")
+    systems = command_line.several(str, beside.SYSTEMS)
+    named = f"of {', '.join(beside.SYSTEMS)}"
+    parser.add_argument("--systems", default="bert", type=systems, help=named)
+    numbers, names = command_line.several(int), command_line.several(str)
+    parser.add_argument("--epochs", default=[], type=numbers, help="imdb: as in 1,2,4")
+    parser.add_argument("--weights", default=[], type=names, help="a row from each")
     parser.add_argument("--words", type=int, help="with --systems: that each reads")
     parser.add_argument("--corpus", default="", help="sources, between commas")
     parser.add_argument("--data", default="", help="folders, between commas")
@@ -205,7 +206,7 @@ def _set(table: Table, is_beside: bool) -> tuple[str, ...]:
       is_beside: it has systems beside BERT.
     """
     own = [f for s in table.systems for f in s.pretraining.fields]
-    shape = _SHAPE if _compares_shapes(table) else ()
+    shape = SHAPE if _compares_shapes(table) else ()
     return (
         *_SET,
         *(_SET_BESIDE if is_beside else ()),
@@ -227,18 +228,16 @@ def _fields(
     """
     pretraining, finetuning = [], []
     for text in rest:
-        of = text.partition(".")[0]
+        of, _, given = text.partition(".")
         if of not in set_by_table or "=" not in text:
             raise UserError(
                 f"{text}: no such option; --config.FIELD=VALUE is for pre-training, "
                 "--finetuning.FIELD=VALUE for fine-tuning"
             )
-        field = text.partition(".")[2].partition("=")[0]
-        taken = set_by_table[of]
+        plain, taken = f"--config.{given}", set_by_table[of]
+        field = field_of(plain)
         if field in taken or f"{field.partition('.')[0]}." in taken:
             raise UserError(f"{text}: the table sets {field} itself; see docs/paper.md")
-        plain = f"--config.{text.partition('.')[2]}"
-        assert field_of(plain) == field
         if of == "--config":
             pretraining.append(plain)
         if of == "--finetuning" or field in _OF_ALL or field.startswith(_OF_ALL[0]):

@@ -122,12 +122,13 @@ def _cost(options: Options, system: System) -> Mapping[str, float]:
 def _loss(options: Options, system: System) -> Mapping[str, float]:
     if system.share < 100:
         return {}
-    last = last_dev(runs.pretraining(options, system.pretraining))
+    run = runs.pretraining(options, system.pretraining)
+    lines = metrics.read(run.folder, "dev") if run.is_done else []
     names = (
         *("perplexity", "next_sentence_accuracy", "next_sentence_majority"),
         "step",
     )
-    return {name: last[name] for name in names if name in last}
+    return {name: lines[-1][name] for name in names if lines and name in lines[-1]}
 
 
 def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
@@ -245,14 +246,6 @@ def _of_features(folder: Path, choice: str, seeds: int) -> dict[int, float]:
         return {}
     restarts = found["dev"]["restarts"]
     return {seed: 100 * restarts[seed] for seed in range(min(seeds, len(restarts)))}
-
-
-def last_dev(run: Run) -> dict[str, Any]:
-    """The last dev numbers of a run that has ended; empty before."""
-    if not run.is_done:
-        return {}
-    lines = metrics.read(run.folder, "dev")
-    return lines[-1] if lines else {}
 
 
 def plain(found: Results) -> dict[str, Any]:

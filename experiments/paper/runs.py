@@ -19,7 +19,7 @@ from bert_jax.config.configuration import field_of
 from experiments.lib.running import ROOT
 from experiments.lib.runs import Run, digest
 from experiments.paper import beside, tables, whole
-from experiments.paper.options import Options, finetuning_config
+from experiments.paper.options import SHAPE, Options, finetuning_config
 from experiments.paper.systems import Pretraining, System
 from experiments.paper.tasks import Found
 
@@ -67,13 +67,8 @@ def pretraining(options: Options, run: Pretraining) -> Run:
     if run.shape:
         layers, hidden, heads = run.shape
         model = f"{layers}/{hidden}/{heads}"
-        shape = {
-            "num_hidden_layers": layers,
-            "hidden_size": hidden,
-            "num_attention_heads": heads,
-            "intermediate_size": 4 * hidden,
-        }
-        fields += [f"--config.model.{name}={value}" for name, value in shape.items()]
+        shape = zip(SHAPE, (*run.shape, 4 * hidden), strict=True)
+        fields += [f"--config.model.{name}={value}" for name, value in shape]
     if run.kept:
         keep, save = _kept(options)
         fields.append(f"--config.checkpoint.keep_every={keep}")
@@ -239,10 +234,8 @@ def _alike(options: Options, data: Found, own: Collection[str]) -> tuple[str, ..
 
 def _features(options: Options, first: Run, fields: Sequence[str], choice: str) -> Run:
     """experiments.paper.features on the pre-training run; an empty choice: all."""
-    names = {"task.train_file": "train", "task.dev_file": "dev"}
-    names["task.test_file"] = "test"
-    files = [field.partition("=") for field in fields]
-    data = [f"--{names[field]}={path}" for field, _, path in files]
+    files = [field.removeprefix("task.").split("_file=", 1) for field in fields]
+    data = [f"--{split}={path}" for split, path in files]
     context = ("--document_context",) if options.size in _APART else ()
     # The paper's BiLSTM is as wide as Base (section 5.3), ours as each size.
     width = min(768, tables.SIZES[options.size][1])

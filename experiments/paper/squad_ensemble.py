@@ -29,27 +29,32 @@ from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
-from bert_jax.runtime.storage import write_atomically
 from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.training import setup, sharding
 from bert_jax.training.evaluator import Evaluator
 from bert_jax.training.seeds import Seeds
 from bert_jax.workdir import folder as workdir
-from experiments.lib import command_line, ending
+from experiments.lib import command_line, ending, kept
 
 
 @ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    options = parse(argv)
+    parser = command_line.Parser("experiments.paper.squad_ensemble", __doc__)
+    folders = command_line.several(Path)
+    parser.add_argument("--workdirs", required=True, type=folders, help="a,b,...")
+    parser.add_argument("--output", required=True, type=Path, help="a folder")
+    parser.add_argument("--file", default="", help="SQuAD's JSON; the first's dev_file")
+    parser.add_argument("--null_threshold", type=float, help="2.0; fitted on the file")
+    options = parser.parse_args(argv)
     task = task_of(settings(options.workdirs[0], options))
-    if not task.examples("dev"):
+    examples = task.examples("dev")
+    if not examples:
         raise UserError("--file=FILE is required: the first run had no dev_file")
     members = [windows(folder, options) for folder in options.workdirs]
     features = [feature for feature, _ in members[0]]
     logits = mean([[logits for _, logits in member] for member in members])
-    examples = task.examples("dev")
     answers = task.answers(examples, features, logits)
     if options.null_threshold is None:
         task.learn("dev", answers)
@@ -57,21 +62,9 @@ def main(argv: Sequence[str]) -> int:
         task.facts["null_threshold"] = options.null_threshold
     numbers = task.scores("dev", examples, answers)
     task.write(options.output, "dev", examples, answers)
-    text = json.dumps(numbers)
-    write_atomically(options.output / "scores.json", text + "\n")
-    print(text)
+    kept.write(options.output / "scores.json", numbers)
+    print(json.dumps(numbers))
     return 0
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options."""
-    parser = command_line.Parser("experiments.paper.squad_ensemble", __doc__)
-    folders = command_line.several(Path)
-    parser.add_argument("--workdirs", required=True, type=folders, help="a,b,...")
-    parser.add_argument("--output", required=True, type=Path, help="a folder")
-    parser.add_argument("--file", default="", help="SQuAD's JSON; the first's dev_file")
-    parser.add_argument("--null_threshold", type=float, help="2.0; fitted on the file")
-    return parser.parse_args(argv)
 
 
 def settings(folder: Path, options: argparse.Namespace) -> ConfigDict:

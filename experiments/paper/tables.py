@@ -139,14 +139,13 @@ def _table7(name: str, size: str) -> Table:
     tuned = "Fine-tuned"
     rows = {"base": "BERT-Base, fine-tuned", "large": "BERT-Large, fine-tuned"}
     systems = [System(tuned, CASED, rows.get(size, ""))]
-    rows_of = {key: choice.title for key, choice in CHOICES.items()}
-    for key, row in rows_of.items():  # the paper's are Base's
-        paper = "" if size == "large" else row
-        systems.append(System(row, CASED, paper, choice=key))
-    best = rows_of[best_features(size)]
-    others = [row for row in rows_of.values() if row != best]
+    for key, choice in CHOICES.items():  # the paper's are Base's
+        paper = "" if size == "large" else choice.title
+        systems.append(System(choice.title, CASED, paper, choice=key))
+    best = CHOICES[best_features(size)].title
+    others = [choice.title for choice in CHOICES.values() if choice.title != best]
     text, source, note = f"The best features: {best}", "section 5.3", ""
-    if best != rows_of[FEATURES]:  # of which the paper says less
+    if best_features(size) != FEATURES:  # of which the paper says less
         text, others = "Features of layers are better than embeddings", ["Embeddings"]
         source, note = "table 7, by its figures", _TOO_SHALLOW.format(best)
     claims = (

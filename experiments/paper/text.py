@@ -1,11 +1,12 @@
 """What the report of a table says, as text and as a page."""
 
+import functools
 import math
+from typing import Any
 
-from experiments.lib import published, report, verdicts
+from experiments.lib import plots, published, report, verdicts
 from experiments.lib.progress import duration
 from experiments.lib.report import Figure, Section, Table
-from experiments.paper import figures
 from experiments.paper.results import Cell, Results
 
 
@@ -22,9 +23,7 @@ def sections(found: Results) -> list[Section]:
     parts = [
         Section("", ["\n".join(begin)]),
         Section("Runs that failed", _failures(found)),
-        Section(
-            "Scores", [Table(*score_rows(found), SCORES), *figures.of_scores(found)]
-        ),
+        Section("Scores", [Table(*score_rows(found), SCORES), *_score_figures(found)]),
         Section("As published", published_rows(found)),
         Section("Pre-training, on held-out text", loss_rows(found)),
         Section("What pre-training took", cost_rows(found)),
@@ -60,14 +59,31 @@ def _claims(found: Results) -> list[str | Figure]:
         return ["This table tests no claim at this size."]
     parts: list[str | Figure] = []
     for verdict in found.verdicts:
-        parts += [verdict.text, *figures.of_claim(found, verdict)]
+        parts.append(verdict.text)
+        if any(part.differences for part in verdict.parts):
+            draw = functools.partial(difference_plot, found, verdict)
+            parts.append(Figure(draw, COMPARISONS))
     return parts
+
+
+def _score_figures(found: Results) -> list[Figure]:
+    """What those below the scores show: lines along the table's axis, each column."""
+    seeds = "Each stroke is a seed, the dot their mean, the line its 95% interval"
+    seeds += "; dotted: the majority class." if found.baselines else "."
+    shown = []
+    if axis := found.table.axis:
+        said = f"Along {axis}; bars are 95% intervals."
+        shown.append(Figure(lambda: plots.svg(line_plots(found)), said))
+    if any(cell.seeds for cell in found.cells.values()):
+        shown.append(Figure(lambda: "".join(map(plots.svg, score_plots(found))), seeds))
+    return shown
 
 
 SCORES = (
     "mean and 95% interval over seeds, on dev, in points; in brackets the paper's "
     "figure, of other models and more text"
 )
+COMPARISONS = "Strokes: seeds; dot and line: mean and 95% interval; white: the paper."
 COSTS = (
     "Every system reads the same number of words of the same text; a word is what all "
     "three cut text into before they look inside it. Positions are those computed, "
@@ -166,3 +182,62 @@ def cost_rows(found: Results) -> list[Table]:
             )  # fmt: skip
     header = ("words", "steps", "positions", "parameters", "FLOPs", "time")
     return [Table(rows, ("pre-training", *header), COSTS)] if rows else []
+
+
+def score_plots(found: Results) -> list[Any]:
+    """For each column: every seed, the mean and its 95% interval."""
+    figures = []
+    for column in found.columns:
+        seeds = {
+            s.name: [*found.cells[s.name, column.key].seeds.values()]
+            for s in found.table.systems
+        }
+        if any(seeds.values()):
+            figure, panel = plots.intervals(seeds, title=column.title)
+            if column.key in found.baselines:
+                majority = found.baselines[column.key]
+                panel.axvline(majority, color="black", linewidth=0.8, linestyle=":")
+            figures.append(figure)
+    return figures
+
+
+def difference_plot(found: Results, verdict: verdicts.Verdict) -> str:
+    """A claim's comparisons: differences by seed, their interval, the paper's."""
+    parts = [part for part in verdict.parts if part.differences]
+    titles = {column.key: column.title for column in found.columns}
+    values = {
+        f"{titles[part.pair.column]}\n{part.pair.first} less {part.pair.second}": (
+            part.differences
+        )
+        for part in parts
+    }
+    figure, panel = plots.intervals(values, x="points")
+    for row, part in enumerate(parts):
+        first, second = (
+            found.cells[system, part.pair.column].paper for system in part.pair[:2]
+        )
+        if first is not None and second is not None:
+            white = {"color": "black", "markerfacecolor": "white", "markersize": 6}
+            panel.plot([first - second], [row], "D", **white)
+    panel.axvline(0, color="black", linewidth=0.8)
+    for edge in (-verdict.claim.margin, verdict.claim.margin):
+        if edge:
+            panel.axvline(edge, color="black", linewidth=0.8, linestyle=":")
+    return plots.svg(figure)
+
+
+def line_plots(found: Results) -> Any:
+    """Scores along the table's axis, a line of each system."""
+    systems = found.table.systems
+    ticks = sorted({point.at for point in systems})
+    panels = []
+    for column in found.columns:
+        points: dict[str, list[tuple[float, float, float]]] = {}
+        for system in systems:
+            cell = found.cells[system.name, column.key]
+            if cell.seeds:
+                point = (system.at, *cell.estimate)
+                points.setdefault(system.line, []).append(point)
+        x = found.table.axis
+        panels.append(plots.Panel("", x, column.title, points, ticks=ticks))
+    return plots.lines(panels)

@@ -38,14 +38,21 @@ from typing import Any, NamedTuple
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import output, replacing
-from experiments.lib import command_line, ending
+from experiments.lib import command_line, ending, kept
 
 TOKENS = 400
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _BETWEEN = r"[\W_]{1,3}(?:(?:an?|the)[\W_]{1,3})?"
 # The folder of evidence that each list of pages names files of.
 SOURCES = {"EntityPages": "wikipedia", "SearchResults": "web"}
-_HINT = "; qa/wikipedia-train.json of triviaqa-rc.tar.gz is such a file"
+# What is read of a file of qa; of each list of pages, where there is one.
+_ANSWER = {"NormalizedAliases": [str]}
+_QUESTIONS = {"Data": [{"QuestionId": str, "Question": str, "Answer": _ANSWER}]}
+_PAGES = {key: [{"Filename": str}] for key in SOURCES}
+_HINT = (
+    "qa/wikipedia-train.json of triviaqa-rc.tar.gz is such a file; those of its test "
+    "questions have no answers"
+)
 
 
 class Question(NamedTuple):
@@ -60,7 +67,14 @@ class Question(NamedTuple):
 @ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    options = parse(argv)
+    parser = command_line.Parser("experiments.paper.triviaqa", __doc__)
+    parser.add_argument("--qa", required=True, type=Path, help="wikipedia-train.json")
+    parser.add_argument("--evidence", required=True, type=Path, help="a folder")
+    parser.add_argument("--output", required=True, type=Path)
+    parser.add_argument("--max_tokens", default=TOKENS, type=int)
+    options = parser.parse_args(argv)
+    if options.max_tokens < 1:
+        raise UserError(f"--max_tokens={options.max_tokens}: must be at least 1")
     target = output(str(options.output))
     questions = list(read(options.qa))
     check_folders(options.evidence, questions)
@@ -80,53 +94,26 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options."""
-    parser = command_line.Parser("experiments.paper.triviaqa", __doc__)
-    parser.add_argument("--qa", required=True, type=Path, help="wikipedia-train.json")
-    parser.add_argument("--evidence", required=True, type=Path, help="a folder")
-    parser.add_argument("--output", required=True, type=Path)
-    parser.add_argument("--max_tokens", default=TOKENS, type=_positive)
-    return parser.parse_args(argv)
-
-
 def read(path: Path) -> Iterator[Question]:
     """The questions of a file in TriviaQA's form, in order.
 
     Raises:
       UserError: it is not one, or has no answers.
     """
-    content = untrusted.read_object(path, _HINT)
-    data = content.get("Data")
-    if not isinstance(data, list) or not data:
-        raise UserError(f"{path}: has no list Data of questions{_HINT}")
-    for index, item in enumerate(data):
-        where = f"{path}: Data[{index}]"
-        if not isinstance(item, dict):
-            raise UserError(f"{where}: not a JSON object{_HINT}")
-        number, text = (_text(item, key, where) for key in ("QuestionId", "Question"))
-        where = f"{where} ({number})"
-        answer = item.get("Answer")
-        if not isinstance(answer, dict):
-            raise UserError(
-                f"{where}: has no Answer; the test files have none, use train or dev"
-            )
-        aliases = answer.get("NormalizedAliases")
-        if not isinstance(aliases, list) or not all(
-            isinstance(alias, str) for alias in aliases
-        ):
-            raise UserError(f"{where}: Answer has no list NormalizedAliases of texts")
-        pages = dict.fromkeys(_pages(item, where))  # each once
-        yield Question(number, text, tuple(aliases), tuple(pages))
-
-
-def _pages(item: dict[str, Any], where: str) -> Iterator[tuple[str, str]]:
-    for key, folder in SOURCES.items():
-        pages = item.get(key, [])
-        if not isinstance(pages, list):
-            raise UserError(f"{where}: {key} is not a list{_HINT}")
-        for page in pages:
-            yield folder, _text(page, "Filename", f"{where}.{key}")
+    for index, item in enumerate(kept.read(path, _QUESTIONS, _HINT)["Data"]):
+        lists = {name: item.get(name, []) for name in SOURCES}
+        kept.check(lists, _PAGES, f"{path}: Data[{index}]", _HINT)
+        pages = [
+            (folder, page["Filename"])
+            for name, folder in SOURCES.items()
+            for page in lists[name]
+        ]
+        yield Question(
+            item["QuestionId"],
+            item["Question"],
+            tuple(item["Answer"]["NormalizedAliases"]),
+            tuple(dict.fromkeys(pages)),  # each once
+        )
 
 
 def check_folders(evidence: Path, questions: Sequence[Question]) -> None:
@@ -222,19 +209,6 @@ def describe(counts: Counter[str]) -> str:
     rest = "; ".join(f"{what}: {count:,}" for what, count in counts.items() if count)
     told = f"{pages:,} pages: {written:,} written for {some:,} questions"
     return f"{told}; left out: {rest}" if rest else told
-
-
-def _text(item: Any, key: str, where: str) -> str:
-    if not isinstance(item, dict) or not isinstance(item.get(key), str):
-        raise UserError(f"{where}: has no text {key!r}{_HINT}")
-    return item[key]
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
 
 
 if __name__ == "__main__":

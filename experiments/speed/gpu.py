@@ -11,15 +11,10 @@ that a model gives it (experiments/capacity/kernels.py). A profile names no kern
 a CUDA graph has started, so there are none; --no-profile has them, as a run. XLA's
 flags are those of XLA_FLAGS.
 
-It needs neither data nor a network, and no more than JAX, Flax, Optax and
-ml-collections (jax 0.10 or 0.11). Where there is a network, on the same Python:
-
-    pip download -d wheels "jax[cuda13]" flax optax ml-collections
-
-then, on the GPU's machine, in this folder:
-`pip install --no-index --find-links=wheels "jax[cuda13]" flax optax ml-collections`.
-Drivers before 580 take `jax[cuda12]`. Of the libraries that only data and checkpoints
-need, those that are not installed are stood in for (see `absent`).
+It needs neither data nor a network. Where there is one, on the same Python and in this
+folder: `pip download -d wheels ".[gpu]"`; then on the GPU's machine
+`pip install --no-index --find-links=wheels ".[gpu]"`. Drivers before 580 take
+`jax[cuda12]` in place of the extra.
 
 A figure is a share of the data sheet's dense bfloat16 peak (`of sheet`) and of the
 matrix product's peak measured on this card in the case's dtype (`of measured`; float32
@@ -31,28 +26,21 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import flax.linen  # noqa: F401  (before the stand-ins: it asks what is installed)
 import jax
-import ml_collections  # noqa: F401  (likewise)
-import optax  # noqa: F401  (likewise)
-
-from experiments.capacity import hlo, kernels
-from experiments.speed import absent, measuring
-
-if __name__ == "__main__":  # before the imports of what may not be there
-    absent.stand_in()
 
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.runtime import compilation_cache
 from bert_jax.runtime.terminal import table
 from bert_jax.training import sharding
+from experiments.capacity import hlo, kernels
 from experiments.lib import ending
 from experiments.lib.command_line import Parser
-from experiments.speed import our_step, train_step
+from experiments.speed import measuring, our_step, train_step
 
 MODULE = "experiments.speed.gpu"
 PROFILED_STEPS = 3
@@ -74,7 +62,9 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     config.model.update(case["fields"])
     config.corpus.packing = case["packing"]
     pairs = our_step.PACKED if case["packing"] else 1
+    start = time.monotonic()
     step = our_step.OurStep(config, [our_step.random_batch(config)])
+    compiled = time.monotonic() - start
     step(2)
     turns = {"step": measuring.timed(step)}
     model = BertConfig.create(config.model, config.tokenizer.vocab_size)
@@ -86,6 +76,7 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
         **measuring.alternate(turns, case["rounds"], case["turn"]),
         "flops": case["batch"]
         * pretraining_flops(model, case["length"], chosen, pairs),
+        "compile": compiled,  # with XLA's choice among kernels, and the first state
         "sequences": case["batch"] * pairs,
         "sheet": sharding.PEAK_FLOPS.get(device.device_kind),
         "peak_memory": (device.memory_stats() or {}).get("peak_bytes_in_use"),
@@ -109,7 +100,7 @@ def _profile(step: our_step.OurStep, peaks: Mapping[str, float]) -> dict[str, An
 
 HEADER = (
     *("size", "length", "batch", "dtype", "variant", "sequences/s", "ms"),
-    *("TFLOP/s", "of sheet", "of measured", "GB"),
+    *("TFLOP/s", "of sheet", "of measured", "GB", "compile s"),
 )
 
 
@@ -118,7 +109,7 @@ def row(case: Mapping[str, Any]) -> tuple[str, ...]:
     shape = (case["size"], str(case["length"]), str(case["batch"]), case["dtype"])
     head = (*shape, case["fields"]["attention"] + ", packed" * case["packing"])
     if "error" in case:
-        return (*head, f"no result: {case['error'][:80]}", *[""] * 5)
+        return (*head, f"no result: {case['error'][:80]}", *[""] * 6)
     seconds, memory = case["step"]["median"], case["peak_memory"]
     rate = case["flops"] / seconds
     return (
@@ -129,6 +120,7 @@ def row(case: Mapping[str, Any]) -> tuple[str, ...]:
         f"{rate / case['sheet']:.1%}" if case["sheet"] else "",
         f"{rate / case['peaks'][case['dtype']]:.1%}",
         f"{memory / 1e9:.1f}" if memory else "",
+        f"{case['compile']:.0f}",
     )
 
 

@@ -9,10 +9,12 @@ are cut at 512 tokens; compiling and a first round are not counted. Each library
 process of its own, and their sides take turns; a figure is the median of the turns.
 `predict` is beside `transformers`' pipeline `text-classification`, with the texts as
 they come and sorted by the caller, and beside ONNX Runtime (where it and onnx are
-installed) on the exported model, sorted by the caller; `encode` beside the model
-itself, called by a caller who sorts. `one text`: a text of middling length alone.
-`--model=roberta` and `--model=modernbert`, without ONNX Runtime, take a vocabulary of
-byte-level BPE."""
+installed) on the exported model, sorted by the caller, and KerasHub's classifier
+(likewise), whose weights are its own; `encode` beside the model itself, called by a
+caller who sorts. `one text`: a text of middling length alone. `share` is the model's
+FLOPs, of the texts' own tokens, of the peak that a matrix product in float32 reaches
+here, by JAX or by torch. `--model=roberta` and `--model=modernbert`, without the last
+two, take a vocabulary of byte-level BPE."""
 
 import argparse
 import contextlib
@@ -28,18 +30,19 @@ import torch
 import transformers
 
 from bert_jax import tokenization
+from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.terminal import table
 from experiments.lib import torch_side
 from experiments.speed import inference_sides, measuring, our_step, sides
-from experiments.speed.inference_sides import LIMIT, ONE
+from experiments.speed.inference_sides import LIMIT, ONE, PEAKS
 
 MODULE = "experiments.speed.inference"
 MODELS = ("bert", "roberta", "modernbert")
-PACKAGES = ("jax", "torch", "transformers", "onnxruntime")
+PACKAGES = ("jax", "torch", "transformers", "onnxruntime", "keras_hub")
 
 
-def make_model(args: argparse.Namespace, folder: Path) -> None:
-    """Writes a classifier with random weights, and a tokenizer."""
+def make_model(args: argparse.Namespace, folder: Path) -> BertConfig:
+    """Writes a classifier with random weights, and a tokenizer; gives its config."""
     tokenizer = _tokenizer(args)
     torch.manual_seed(0)
     config = our_step.sized_config(f"{args.layers}/{args.hidden}", LIMIT, 1, args.model)
@@ -54,7 +57,7 @@ def make_model(args: argparse.Namespace, folder: Path) -> None:
     model = kind.from_config(theirs)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    if has_onnx() and args.model == "bert":
+    if has("onnxruntime") and args.model == "bert":
         inputs = dict(tokenizer(["one", "two of them"], padding=True))
         names = list(inputs)
         torch.onnx.export(
@@ -65,6 +68,7 @@ def make_model(args: argparse.Namespace, folder: Path) -> None:
             dynamic_axes={name: {0: "rows", 1: "length"} for name in names},
             dynamo=False,
         )
+    return BertConfig.create(config.model, 0)
 
 
 def _tokenizer(args: argparse.Namespace) -> Any:
@@ -87,9 +91,9 @@ def _in_order(names: list[str]) -> list[str]:
     return [name for name in order if name in names]
 
 
-def has_onnx() -> bool:
-    """Whether ONNX Runtime, and what torch exports with, are installed."""
-    needed = ("onnxruntime", "onnx")
+def has(library: str) -> bool:
+    """Whether it is installed, with what torch exports for ONNX Runtime with."""
+    needed = (library, "onnx") if library == "onnxruntime" else (library,)
     return all(importlib.util.find_spec(name) for name in needed)
 
 
@@ -113,30 +117,60 @@ def read_texts(args: argparse.Namespace) -> list[str]:
 def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
     """The figures of all sides."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        make_model(args, Path(name))
+        config = make_model(args, Path(name))
         file = Path(name) / "texts.json"
         file.write_text(json.dumps(texts), encoding="utf-8")
         case = {"folder": name, "texts": str(file), "batch": args.batch}
-        case["model"] = args.model
-        has = {"onnxruntime": has_onnx() and args.model == "bert"}
-        libraries = [k for k in inference_sides.LIBRARIES if has.get(k, True)]
+        case |= {"model": args.model, "size": f"{args.layers}/{args.hidden}"}
+        libraries = [
+            name
+            for name in inference_sides.LIBRARIES
+            if has(name) and (args.model == "bert" or name in ("jax", "torch"))
+        ]
         opened = [
             stack.enter_context(
                 sides.Process(inference_sides.MODULE, {**case, "library": library})
             )
             for library in libraries
         ]
-        answers = [process.ask(process.sides[0])["value"] for process in opened]
-        turns = {k: turn for process in opened for k, turn in process.turns().items()}
+        answers = [
+            process.ask(process.sides[0])["value"]
+            for library, process in zip(libraries, opened, strict=True)
+            if library != "keras_hub"  # other weights
+        ]
+        turns = {
+            name: turn
+            for process in opened
+            for name, turn in process.turns(without=PEAKS).items()
+        }
         found = measuring.alternate(turns, args.rounds, args.turn)
+        peaks = [process.ask(PEAKS)["value"] for process in opened[:2]]
     same = [sum(map(str.__eq__, answers[0], other)) for other in answers[1:]]
     return {
         "model": f"{args.model}, {args.layers} layers of {args.hidden}",
         "texts": len(texts),
         "batch": args.batch,
         "same_label": min(same) / len(texts),
+        "flops": flops_of(args, config, texts),
+        "peak": measuring.higher(*peaks)["float32"],
         "sides": found,
     }
+
+
+def flops_of(
+    args: argparse.Namespace, config: BertConfig, texts: list[str]
+) -> dict[str, float]:
+    """Of one round: of all texts, and (ONE) of the middling one; without padding."""
+    tokenizer = tokenization.load(args.vocabulary)
+
+    def answer(text: str) -> float:
+        tokens = len(tokenizer.encode(text, add_special_tokens=False).ids) + 2
+        return (
+            encoder_flops(config, tokens) / 3
+        )  # trained on, they are three times that
+
+    middling = inference_sides.middling(texts)
+    return {"": sum(map(answer, texts)), ONE: answer(middling)}
 
 
 def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -148,18 +182,20 @@ def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
         own = figures["sides"][f"{ours}{ONE if alone else ''}"]
         count = 1 if alone else figures["texts"]
         ratio = measuring.ratio(side, own)["median"]
+        rate = figures["flops"][ONE if alone else ""] / side["median"]
         found.append(
             (
                 name,
                 f"{count / side['median']:.1f}",
                 f"{1e3 * side['median']:.2f}" if alone else "",
+                f"{rate / figures['peak']:.0%}",
                 "" if side is own else f"{ratio:.2f}",
             )
         )
     return found
 
 
-HEADER = ("side", "texts/s", "milliseconds", "ours / it")
+HEADER = ("side", "texts/s", "milliseconds", "share", "ours / it")
 
 
 def main(arguments: list[str]) -> None:
@@ -184,7 +220,8 @@ def main(arguments: list[str]) -> None:
     figures = measure(args, texts)
     print(
         f"{figures['model']}, {len(texts)} texts, batches of {args.batch}: the same "
-        f"label for at least {figures['same_label']:.1%}\n"
+        f"label for at least {figures['same_label']:.1%}; peak "
+        f"{figures['peak'] / 1e9:,.0f} GFLOP/s\n"
     )
     print(table(rows(figures), HEADER))
     measuring.write(args.output, {**facts, **figures})

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments.lib import report
-from experiments.speed import measuring, sides
+from experiments.speed import measuring, our_step, sides
 
 MODULE = "experiments.speed.inference_sides"
 LIMIT = 512  # tokens
 ONE = ", one text"  # ends the name of a side that takes one text at a time
+PEAKS = "peaks"  # a side that measures the machine instead of answering
+_PRODUCTS = (2048, 256, 0.5)
 
 Texts = list[str]
 Answer = Callable[[Texts], Any]
@@ -116,15 +118,13 @@ def torch_sides(case: dict[str, Any]) -> dict[str, Answer]:
 def onnx_sides(case: dict[str, Any]) -> dict[str, Answer]:
     """ONNX Runtime with the exported classifier, called by a caller who sorts."""
     import onnxruntime
-    import transformers
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = report.cores()
     session = onnxruntime.InferenceSession(
         str(Path(case["folder"]) / "model.onnx"), options
     )
-    library: Any = transformers  # its types lack the class
-    tokenizer = library.BertTokenizerFast.from_pretrained(case["folder"])
+    tokenizer = tokenizer_of(Path(case["folder"]))
     names = [f"LABEL_{index}" for index in range(2)]
 
     def classify(texts: Texts, size: int) -> list[str]:
@@ -142,6 +142,43 @@ def onnx_sides(case: dict[str, Any]) -> dict[str, Answer]:
     }
 
 
+def keras_sides(case: dict[str, Any]) -> dict[str, Answer]:
+    """KerasHub's classifier of the same sizes, with weights and labels of its own."""
+    from experiments.speed import keras_step
+
+    folder = Path(case["folder"])
+    model = our_step.sized_config(case["size"], LIMIT, 1).model
+    model.vocab_size = json.loads((folder / "config.json").read_bytes())["vocab_size"]
+    classifier = keras_step.classifier(model)
+    tokenizer = tokenizer_of(folder)
+
+    def classify(texts: Texts, size: int) -> list[str]:
+        found: list[str] = []
+        for inputs in batches(texts, size, tokenizer, "np"):
+            named = {
+                "input_ids": inputs["input_ids"],
+                "segment_ids": inputs["token_type_ids"],
+                "input_mask": inputs["attention_mask"],
+            }
+            logits = classifier.predict_on_batch(keras_step.inputs_of(named))
+            found += map(str, logits.argmax(-1))
+        return found
+
+    return {
+        "KerasHub, sorted by its caller": lambda texts: by_length(
+            texts, lambda some: classify(some, case["batch"])
+        ),
+        f"KerasHub{ONE}": lambda texts: classify(texts, 1),
+    }
+
+
+def tokenizer_of(folder: Path) -> Any:
+    import transformers
+
+    library: Any = transformers  # its types lack the class
+    return library.BertTokenizerFast.from_pretrained(folder)
+
+
 def batches(texts: Texts, size: int, tokenizer: Any, tensors: str) -> Any:
     """The texts in their order, each batch padded to its longest."""
     for first in range(0, len(texts), size):
@@ -154,6 +191,11 @@ def batches(texts: Texts, size: int, tokenizer: Any, tensors: str) -> Any:
         )
 
 
+def middling(texts: Texts) -> str:
+    """One of middle length."""
+    return sorted(texts, key=len)[len(texts) // 2]
+
+
 def by_length(texts: Texts, function: Callable[[Texts], Sequence[Any]]) -> list[Any]:
     """The function's answers, asked in order of the texts' lengths."""
     order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
@@ -162,22 +204,33 @@ def by_length(texts: Texts, function: Callable[[Texts], Sequence[Any]]) -> list[
     return [found[index] for index in range(len(texts))]
 
 
-LIBRARIES = {"jax": our_sides, "torch": torch_sides, "onnxruntime": onnx_sides}
+LIBRARIES = {
+    "jax": our_sides,
+    "torch": torch_sides,
+    "onnxruntime": onnx_sides,
+    "keras_hub": keras_sides,
+}
+_PEAKS: dict[str, Callable[..., dict[str, float]]] = {
+    "jax": measuring.jax_peaks,
+    "torch": measuring.torch_peaks,
+}
 
 
 def open_sides(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Opens the sides of the case's library; each answers all texts, or one, once
     before."""
     texts = json.loads(Path(case["texts"]).read_text(encoding="utf-8"))
-    middling = [sorted(texts, key=len)[len(texts) // 2]]
 
     def side(name: str, answer: Answer) -> Callable[[int], Any]:
-        own = middling if name.endswith(ONE) else texts
+        own = [middling(texts)] if name.endswith(ONE) else texts
         answer(own)
         return lambda times: [answer(own) for _ in range(times)][-1]
 
-    opened = LIBRARIES[case["library"]](case)
-    return {name: side(name, answer) for name, answer in opened.items()}, {}
+    library = case["library"]
+    opened = {name: side(name, a) for name, a in LIBRARIES[library](case).items()}
+    if library in _PEAKS:
+        opened[PEAKS] = lambda _: _PEAKS[library](*_PRODUCTS)
+    return opened, {}
 
 
 def main(arguments: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The same training step in KerasHub, on Keras's JAX backend.
+"""The same training step in KerasHub, on Keras's JAX backend; and a classifier.
 
 KerasHub has the masked LM alone; the next sentence head is a Dense layer on its pooled
 vectors. Its feed-forward layers have GELU's tanh form, ours erf. Steps are those of
@@ -33,6 +33,12 @@ def backbone(model: ConfigDict, dtype: str) -> Any:
         num_segments=model.type_vocab_size,
         dtype=POLICIES[dtype],
     )
+
+
+def classifier(model: ConfigDict) -> Any:
+    """Of two classes, on `backbone`."""
+    encoder = backbone(model, "float32")
+    return keras_hub.models.BertTextClassifier(encoder, 2, preprocessor=None)
 
 
 def adamw(fields: ConfigDict) -> Any:

@@ -103,32 +103,6 @@ def in_process(
     return {**case, **json.loads(out.splitlines()[-1]), "seconds": seconds}
 
 
-def program(
-    arguments: Sequence[str], environment: Mapping[str, str] | None = None
-) -> str:
-    """Runs Python with these arguments from the repository's root.
-
-    Returns:
-      What it printed.
-
-    Raises:
-      SystemExit: it failed; with its last line.
-    """
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env={**os.environ, **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        sys.exit(f"error: {' '.join(arguments[:2])}: {lines[-1]}")
-    return done.stdout
-
-
 def alternate(
     sides: Mapping[str, Callable[[int], float]], rounds: int, least: float
 ) -> dict[str, dict[str, Any]]:

@@ -139,7 +139,7 @@ def servers(args: argparse.Namespace, folder: str) -> dict[str, Sequence[str]]:
         f"--config.predict.batch_size={args.batch}",
     ]
     commands: dict[str, Sequence[str]] = {"ours": ours}
-    if inference.has_onnx():
+    if inference.has("onnxruntime"):
         commands["ONNX Runtime, the same batches"] = [ORT, folder, str(args.batch)]
         commands["ONNX Runtime, a row at a time"] = [ORT, folder, "1"]
     return commands

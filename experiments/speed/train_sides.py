@@ -1,7 +1,5 @@
 """The process of one library for `train_step`: its sides, on the case's batch."""
 
-import contextlib
-import importlib
 import math
 import os
 import sys
@@ -9,17 +7,13 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-import flax.linen  # noqa: F401  (before the stand-ins: it asks what is installed)
-
 from experiments.lib import report
-from experiments.speed import absent, measuring, sides
+from experiments.speed import measuring, sides
 
 MODULE = "experiments.speed.train_sides"
 OURS = "ours"
 KERAS = "KerasHub, JAX"
 KERAS_INSTALL = "pip install -e '.[keras]'"
-# Imported before the stand-ins, which it would take for installed ones.
-FIRST = {"jax": "flax.linen", "torch": "transformers", "keras": "keras_hub"}
 PEAKS = "peaks"  # a side that measures the machine instead of taking steps
 
 Sides = dict[str, Callable[[int], Any]]
@@ -165,9 +159,6 @@ def main(arguments: list[str]) -> None:
     assert case, "train_step starts it"
     if case["library"] == "keras":
         os.environ["KERAS_BACKEND"] = "jax"
-    with contextlib.suppress(ImportError):
-        importlib.import_module(FIRST[case["library"]])
-    absent.stand_in()
     sides.answer(lambda: open_sides(case))
 
 

@@ -28,7 +28,7 @@ from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.runtime.terminal import say
 from bert_jax.workdir import metrics
-from experiments.lib import command_line, ending, progress, report
+from experiments.lib import command_line, ending, kept, progress, report
 from experiments.sweeps import compare_page
 from experiments.sweeps.compared import Group, Run, lower_is_better
 
@@ -130,13 +130,8 @@ def _fields(folder: Path) -> dict[str, Any]:
     read = untrusted.read_json(folder, "config.json")
     fields: dict[str, Any] = flatten_dict(read, sep=".")
     for name, kind in _NEEDED.items():
-        value = fields.get(name)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            has = f"{name}={untrusted.shown(value)}" if name in fields else f"no {name}"
-            raise UserError(
-                f"{folder / 'config.json'}: damaged: it has {has}, where a run has a "
-                "number; restore it, or leave this run out"
-            )
+        hint = "restore it, or leave this run out"
+        kept.check(fields, {name: kind}, folder / "config.json", hint)
     return fields
 
 
@@ -255,8 +250,8 @@ def _final(run: Run, score: str) -> float:
     values = {line["step"]: float(line[score]) for line in run.lines if score in line}
     last = list(values)[-1]
     if run.fields.get("evaluate.checkpoint") == "best":
-        kept = (path.name for path in (run.folder / "best").glob("[0-9]*"))
-        steps = [int(name) for name in kept if name.isdecimal()]  # whole ones
+        names = (path.name for path in (run.folder / "best").glob("[0-9]*"))
+        steps = [int(name) for name in names if name.isdecimal()]  # whole ones
         last = next((step for step in steps if step in values), last)
     return values[last]
 

@@ -83,23 +83,12 @@ def difference(group: Group, other: Group) -> Difference:
         if max(pairs) - min(pairs) < _SAME:
             ends = (-math.inf, math.inf)
         return Difference(statistics.fmean(pairs), *ends, len(pairs))
-    mean, reach = group.mean - other.mean, _welch(group.scores, other.scores)
-    return Difference(mean, mean - reach, mean + reach, 0)
-
-
-def _welch(first: Sequence[float], second: Sequence[float]) -> float:
-    """Half of the 95% interval of a difference of means; infinite where either has one
-    value, or neither has a spread."""
-    if min(len(first), len(second)) < 2 or not all(
-        map(math.isfinite, [*first, *second])
-    ):
-        return math.inf
-    parts = [statistics.variance(each) / len(each) for each in (first, second)]
-    if not sum(parts) > _SAME**2:
-        return math.inf
-    by_count = zip(parts, (first, second), strict=True)
-    freedom = sum(parts) ** 2 / sum(p**2 / (len(each) - 1) for p, each in by_count)
-    return float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(sum(parts))
+    mean, both = group.mean - other.mean, (group.scores, other.scores)
+    has_spread = any(max(scores) - min(scores) >= _SAME for scores in both)
+    if min(map(len, both)) < 2 or not (has_spread and math.isfinite(mean)):
+        return Difference(mean, -math.inf, math.inf, 0)
+    ends = stats.ttest_ind(*both, equal_var=False).confidence_interval(LEVEL)
+    return Difference(mean, ends.low, ends.high, 0)
 
 
 def lower_is_better(score: str) -> bool:

@@ -80,6 +80,16 @@ class Server:
         own = Path("/proc") / str(self._process.pid)
         return len(os.listdir(own / "fd")), len(os.listdir(own / "task"))
 
+    def wait_until_idle(self) -> None:
+        """Waits until it has computed and compiled what it was asked for."""
+        path, before = Path("/proc") / str(self._process.pid) / "stat", -1
+        while True:
+            used = sum(map(int, path.read_text().rpartition(")")[2].split()[11:13]))
+            if used - before < 5:  # hundredths of a second, in two
+                return
+            before = used
+            time.sleep(2)
+
     def end(self) -> list[str]:
         """SIGTERM; gives what is wrong with how it ends."""
         start = time.monotonic()

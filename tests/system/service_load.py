@@ -152,6 +152,7 @@ def main(argv: Sequence[str]) -> int:
             row = {"text": " ".join(["[MASK]"] * masks + ["a"] * (words - masks))}
             for count in (1, 4, 12):  # each program's, see training/inference.py
                 asked(server.port, request([row] * count))
+    server.wait_until_idle()
     with attackers(server.port, options.hostile, options.seed) as signals:
         for _ in range(options.rounds):
             alone += ask()

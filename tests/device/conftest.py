@@ -1,0 +1,23 @@
+"""Tests of a GPU or TPU, which a machine without one skips:
+
+JAX_PLATFORMS=cuda,cpu ./launch.sh test tests/device
+
+The processor computes what the device is compared with.
+"""
+
+import jax
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def device() -> str:
+    """The platform's name."""
+    platform = jax.default_backend()
+    if platform == "cpu":
+        pytest.skip("no GPU or TPU: JAX_PLATFORMS=cuda,cpu where there is one")
+    return platform
+
+
+@pytest.fixture(scope="session")
+def processor() -> jax.Device:
+    return jax.devices("cpu")[0]

@@ -1,0 +1,126 @@
+"""Attention on the device itself, beside einsum in float32 on the processor."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.models.attention import Seen, einsum_attention
+from bert_jax.models.kernels import choose
+
+RATE = 0.1
+KINDS = ["padded", "packed", "causal"]
+# batch, length, heads, size of a head: Base's, those of other sizes, odd lengths.
+SHAPES = [
+    *((4, 128, 12, 64), (2, 512, 12, 64), (2, 512, 16, 64)),
+    *((3, 40, 3, 16), (2, 200, 2, 32), (2, 96, 2, 128), (1, 7, 1, 32)),
+]
+# Of the largest value: products of TF32 (float32 by default), float32, bfloat16.
+ERRORS = {"float32": 2e-3, "highest": 2e-5, "bfloat16": 2e-2}
+
+
+def inputs(shape: tuple[int, ...], precision: str) -> list[jax.Array]:
+    dtype = "bfloat16" if precision == "bfloat16" else "float32"
+    rng = np.random.default_rng(0)
+    return [jnp.asarray(rng.normal(size=shape), dtype) for _ in range(4)]
+
+
+def sees(kind: str, batch: int, length: int, window: int = 0) -> Seen:
+    rng = np.random.default_rng(1)
+    if kind == "packed":
+        ids = jnp.asarray(np.sort(rng.integers(0, 4, (batch, length))), jnp.int32)
+        return Seen(ids, ids, window=window)
+    ends = rng.integers(1, length + 1, (batch, 1))
+    mask = jnp.asarray(np.arange(length) < ends, jnp.int32)
+    return Seen.tokens(mask).within(window)
+
+
+def results(attend, given, seen: Seen, rate: float, causal: bool) -> list[np.ndarray]:
+    """The outputs and the gradients of query, keys and values."""
+
+    @jax.jit
+    def both(query, keys, value, gradient, seen):
+        key = jax.random.key(3) if rate else None
+        attended = functools.partial(_mixed, attend, seen, rate, key, causal)
+        output, pull = jax.vjp(attended, query, keys, value)
+        return output, *pull(gradient)
+
+    return [np.float32(x) for x in both(*given, seen)]
+
+
+def _mixed(attend, seen, rate, key, causal, query, keys, value):
+    return attend(query, keys, value, seen, rate, key, causal)[0]
+
+
+def compared(attend, shape, precision, seen, rate, causal, processor) -> None:
+    given = inputs(shape, precision)
+    wide, sight = jax.device_put(([np.float32(x) for x in given], seen), processor)
+    with jax.default_device(processor):
+        expected = results(einsum_attention, wide, sight, rate, causal)
+    name = "highest" if precision == "highest" else None
+    with jax.default_matmul_precision(name):
+        found = results(attend, given, seen, rate, causal)
+    for one, other in zip(found, expected, strict=True):
+        assert np.isfinite(one).all()
+        error = np.abs(one - other).max() / np.abs(other).max()
+        assert error < ERRORS[precision], f"{error:.2g}"
+
+
+@pytest.mark.parametrize(
+    ("shape", "precision", "rate", "kind"),
+    [
+        *(
+            (shape, precision, RATE, "padded")
+            for shape in SHAPES
+            for precision in ERRORS
+        ),
+        *((shape, "highest", RATE, "packed") for shape in SHAPES),
+        *((shape, "highest", 0.0, kind) for shape in SHAPES for kind in KINDS),
+    ],
+)
+def test_fused(device, processor, shape, precision, rate, kind):
+    """With dropout too: the same elements are dropped."""
+    if device == "tpu" and rate:
+        pytest.skip("splash attention has no dropout")
+    seen = sees(kind, *shape[:2])
+    causal = kind == "causal"
+    compared(choose.fused, shape, precision, seen, rate, causal, processor)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("window", [1, 16, 70])
+def test_windows_of_fused(processor, shape, window):
+    seen = sees("packed", *shape[:2], window)
+    compared(choose.fused, shape, "highest", seen, 0.0, False, processor)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("precision", ERRORS)
+def test_einsum(processor, shape, precision):
+    seen = sees("padded", *shape[:2])
+    compared(einsum_attention, shape, precision, seen, RATE, False, processor)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("causal", [False, True])
+def test_cudnn(device, processor, shape, causal):
+    if device != "gpu":
+        pytest.skip("cuDNN is for NVIDIA's GPUs")
+    seen = sees("padded", *shape[:2])
+    compared(choose.cudnn, shape, "bfloat16", seen, 0.0, causal, processor)
+
+
+def test_the_same_bits_twice():
+    """Of each kernel's gradients: no sum's order depends on the moment."""
+    shape = (4, 128, 12, 64)
+    given, seen = inputs(shape, "bfloat16"), sees("padded", *shape[:2])
+    attentions = [einsum_attention, choose.fused]
+    for attend in attentions:
+        first = results(attend, given, seen, 0.0, False)
+        for _ in range(5):
+            for one, other in zip(
+                results(attend, given, seen, 0.0, False), first, strict=True
+            ):
+                np.testing.assert_array_equal(one, other)
