@@ -205,7 +205,6 @@ class _Tensors:
         path, saved_name = self._places[name]
         # Opens the file for each tensor, so that the rest does not stay in memory.
         try:
-            # What becomes infinite is refused.
             with safe_open(path, "np") as file, np.errstate(over="ignore"):
                 return file.get_tensor(saved_name).astype(np.float32, copy=False)
         except (SafetensorError, OSError) as error:

@@ -242,8 +242,7 @@ def _is_plain(tokenizer: Tokenizer) -> bool:
         isinstance(normalizer, normalizers.BertNormalizer)
         and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
         and isinstance(model, models.WordPiece)
-        and model.unk_token == "[UNK]"
-        and model.token_to_id("[UNK]") is not None
+        and model.token_to_id(model.unk_token) is not None
         and model.max_input_chars_per_word <= 200
     )
 
