@@ -116,12 +116,16 @@ def test_wrong_files(source, tmp_path, capsys):
     save_file({"other": np.zeros(2)}, tmp_path / "other.safetensors")
     draw(tmp_path / "other.safetensors", tmp_path / "one.png", status=2)
     ending, folder, missing, page, other = capsys.readouterr().err.splitlines()
-    for about in ("tokens", "{}", '{"tokens": ["a"]}'):
+    half = '{"tokens": ["a", "a", "a", "\\ud800"]}'
+    for about in ("tokens", "{}", '{"tokens": ["a"]}', "[" * 100_000, half):
         alike = {"attentions_0": np.zeros((2, 3, 4, 4), np.float16)}
         save_file(alike, tmp_path / "alike.safetensors", {"attentions_0": about})
         draw(tmp_path / "alike.safetensors", tmp_path / "one.png", status=2)
     alike = capsys.readouterr().err.splitlines()
-    assert len(alike) == 3 and all("not a safetensors file of" in x for x in alike)
+    no_json, *others, deep, surrogate = alike
+    assert len(others) == 2 and all("not a safetensors file of" in x for x in others)
+    assert all("attentions_0: not JSON" in x for x in (no_json, deep))
+    assert "half of a surrogate pair" in surrogate
     assert "must end in one of .png, .pdf, .svg" in ending
     assert "must be a file in an existing folder" in folder
     assert "not a safetensors file" in missing and "not a safetensors file" in page

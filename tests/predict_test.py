@@ -61,7 +61,7 @@ def lines(count, pauses=()):
 
 
 def submit(batch):
-    return lambda: {"x": batch["input_ids"][0].tolist()}
+    return lambda: {"x": batch["input_ids"][0]}
 
 
 def test_every_row_once_in_order_and_at_once_where_the_input_pauses():
@@ -98,6 +98,18 @@ def test_the_rows_before_a_wrong_one_are_answered():
         for some in streaming.answered(rows, Counting(), submit, 2):
             answers += some
     assert len(answers) == 40
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_model_that_computes_no_numbers_has_no_answers(value):
+    """Each of its weights may be finite."""
+    outputs = {"x": np.array([1, value, -np.inf]), "ids": np.arange(3)}
+    with pytest.raises(UserError, match="computes NaN or infinity"):
+        list(streaming.answered(lines(3), Counting(), lambda _: lambda: outputs, 2))
+    with pytest.raises(UserError, match="computes NaN or infinity"):
+        Counting().answer([1], lambda _: outputs, 2)
+    outputs["x"][1] = 2
+    assert len(Counting().answer([1], lambda _: outputs, 2)) == 3
 
 
 def test_lines_of_a_pipe_and_its_pauses():

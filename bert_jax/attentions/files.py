@@ -220,11 +220,23 @@ def keeping(
             raise UserError(f"{FIELD}={name}: {taken} is --input or --output as well")
     with (
         temporary.folder(place) as folder,
-        (folder / "probabilities").open("w+b") as file,
+        _scratch(folder / "probabilities") as file,
     ):
         kept = Attentions(file, tokenizer)
         yield kept
         kept.write(place, page)
+
+
+@contextlib.contextmanager
+def _scratch(path: Path) -> Iterator[BinaryIO]:
+    """Yields a new file to write and read."""
+    file = path.open("w+b")
+    try:
+        yield file
+    finally:
+        # It fails where a full disk has not taken all, which has been said by then.
+        with contextlib.suppress(OSError):
+            file.close()
 
 
 def _nothing(*_: Any) -> None:

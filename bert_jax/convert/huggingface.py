@@ -114,6 +114,7 @@ def _provenance(fields: dict[str, Any], path: Path) -> dict[str, Any]:
         and isinstance(config, dict)
         and isinstance(config.get("task"), dict)
         and isinstance(config["task"].get("name", ""), str)
+        and isinstance(config["task"].get("labels", []), list)
         and isinstance(named.get("step", 0), int)
         and isinstance(length := named.get("max_seq_length", 1), int)
         and length > 0
@@ -204,7 +205,7 @@ class _Tensors:
         path, saved_name = self._places[name]
         # Opens the file for each tensor, so that the rest does not stay in memory.
         try:
-            with safe_open(path, framework="np") as file:
+            with safe_open(path, "np") as file, np.errstate(over="ignore"):
                 return file.get_tensor(saved_name).astype(np.float32, copy=False)
         except (SafetensorError, OSError) as error:
             raise UserError(f"{path}: {_one_line(error)}") from error

@@ -82,7 +82,7 @@ def build(
 
 def check_layers(source: Source, config: BertConfig) -> None:
     """Raises UserError if the config has another number of layers."""
-    numbers = (re.search(r"\blayers?[._](\d+)\b", name) for name in source.shapes)
+    numbers = (re.search(r"\blayers?[._](\d{1,9})", name) for name in source.shapes)
     count = 1 + max((int(n[1]) for n in numbers if n is not None), default=-1)
     if count != config.num_hidden_layers:
         raise UserError(

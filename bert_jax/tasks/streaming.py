@@ -59,7 +59,7 @@ def _start(predictor: Predictor, rows: Read, submit: Callable, size: int) -> Sta
     waits = [submit(batch) for batch in questions.batches]
 
     def finish() -> Answered:
-        answers = questions.answers([wait() for wait in waits])
+        answers = questions.answered([wait() for wait in waits])
         return zip((row for row, _ in rows), answers, strict=True)
 
     return finish

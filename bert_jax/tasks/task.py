@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from bert_jax.data.columns import ANY, Wanted
 from bert_jax.data.rows import Batch, RowIndex
 from bert_jax.data.vocabulary_fit import Fit
+from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.results import Results
@@ -53,6 +54,20 @@ class PredictionBatches(NamedTuple):
     # For each batch, of each of its rows: the input's row, and which of its windows.
     places: Sequence[Sequence[tuple[int, int]]] | None = None
 
+    def answered(self, outputs: Sequence[Outputs]) -> list[dict[str, Any]]:
+        """As `answers`.
+
+        Raises:
+          UserError: they have NaN or infinity.
+        """
+        arrays = (array for batch in outputs for array in batch.values())
+        if not all((array < math.inf).all() for array in arrays):  # nor is NaN
+            raise UserError(
+                "the model computes NaN or infinity: its weights have too large "
+                "numbers; take other weights, or train it with a lower learning rate"
+            )
+        return self.answers(outputs)
+
 
 class Predictor(abc.ABC):
     """Answers rows, one at a time or many."""
@@ -74,7 +89,7 @@ class Predictor(abc.ABC):
     ) -> list[dict[str, Any]]:
         """What to add to each row; `ask` runs `step` on up to `size` rows."""
         questions = self.encode(parsed, size)
-        return questions.answers([ask(batch) for batch in questions.batches])
+        return questions.answered([ask(batch) for batch in questions.batches])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,11 +9,11 @@ import unicodedata
 from typing import Any
 
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import storage
+from bert_jax.runtime import failures, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tokenization import checks
 from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
@@ -218,16 +218,33 @@ def _check_kind(tokenizer: Tokenizer, architecture: str, where: str) -> None:
 def _from_json(path: Path, content: str) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_str(content)
-    except Exception as error:  # the library raises nothing narrower
+    except BaseException as error:  # the library raises nothing narrower
+        if not (isinstance(error, Exception) or failures.is_panic(error)):
+            raise
         raise UserError(
             f"{path}: not a tokenizer.json ({error}); "
             "save it again with `tokenizers`, or use a vocab.txt"
         ) from error
-    checks.growth(path, tokenizer)
+    if not _is_plain(tokenizer):
+        from bert_jax.tokenization import rules
+
+        rules.check(path, tokenizer)
     # This program truncates and pads by itself.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return kind_of(tokenizer).complete(tokenizer)
+
+
+def _is_plain(tokenizer: Tokenizer) -> bool:
+    """Whether its rules are BERT's, as those of a run."""
+    model, normalizer = tokenizer.model, tokenizer.normalizer
+    return (
+        isinstance(normalizer, normalizers.BertNormalizer)
+        and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+        and isinstance(model, models.WordPiece)
+        and model.token_to_id(model.unk_token) is not None
+        and model.max_input_chars_per_word <= 200
+    )
 
 
 def word_end(text: str, end: int) -> int:

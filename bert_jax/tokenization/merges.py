@@ -49,7 +49,7 @@ def pairs(path: Path, known: Mapping[str, int]) -> list[Pair]:
         missing = {*pair, "".join(pair)} - known.keys()
         if missing:
             raise UserError(
-                f"{path.parent / MERGES}:{number}: {min(missing)!r} is not in "
+                f"{path.parent / MERGES}:{number}: {min(missing)!r:.60} is not in "
                 f"{path.name}; the two files must be of one vocabulary"
             )
     return [pair for _, pair in merges]

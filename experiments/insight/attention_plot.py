@@ -11,7 +11,6 @@ or .svg. Needs matplotlib: pip install -e '.[report]'.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 
 from bert_jax.errors import UserError
+from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import output, write_atomically
 from experiments.lib import command_line, ending, plots
 
@@ -93,7 +93,7 @@ def read(options: argparse.Namespace) -> Head:
                     )
             layer, head = options.layer, options.head
             part_read = found[layer : layer + 1, head : head + 1]
-            tokens = json.loads(about[name])["tokens"]
+            tokens = untrusted.parse(about[name], f"--input={place}, {name}")["tokens"]
             if part_read.shape[2:] != (len(tokens), len(tokens)):
                 raise ValueError(f"{len(tokens)} tokens for {part_read.shape}")
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:

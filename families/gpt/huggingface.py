@@ -30,7 +30,7 @@ HEAD = "lm_head.weight"  # the language model's matrix, which is the embeddings
 # The causal mask, which old versions saved in every layer.
 BUFFER = re.compile(r"(transformer\.)?h\.\d+\.attn\.bias")
 
-_LAYER = re.compile(rf"{re.escape(PREFIX)}h\.(\d+)\.")
+_LAYER = re.compile(rf"{re.escape(PREFIX)}h\.(\d{{1,9}})")
 _ACTIVATIONS = {"gelu": "gelu_tanh", "gelu_new": "gelu_tanh", "relu": "relu"}
 # Of the rows that a vocabulary's special tokens add: always the same ones.
 _SEED = 0

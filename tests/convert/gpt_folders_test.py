@@ -166,6 +166,10 @@ def test_names_with_a_prefix_and_a_copy_of_the_tied_matrix(make):
         np.testing.assert_array_equal(value, gpt.tensors_of(two)[name])
 
 
+def layer_of_many_digits(tensors):
+    tensors[f"h.{'9' * 5000}.ln_1.bias"] = np.ones(1, np.float32)
+
+
 @pytest.mark.parametrize(
     ("fields", "change", "message"),
     [
@@ -179,6 +183,7 @@ def test_names_with_a_prefix_and_a_copy_of_the_tied_matrix(make):
         (None, without("h.1.mlp.c_fc.bias"), "h.1.mlp.c_fc.bias is missing"),
         (None, untied, "lm_head.weight differs from"),
         (None, flat, "lm_head.weight differs from"),
+        (None, layer_of_many_digits, "has 1000000000 layers"),
     ],
 )
 def test_a_wrong_folder_is_one_line(make, fields, change, message):

@@ -75,6 +75,7 @@ def no_weights(folder):
     [
         *(3, "run", [], {"config": 3}, {"config": {}}, {"config": {"task": 3}}),
         *({"config": {"task": {"name": 3}}}, {"task": []}, {"config": None}),
+        {"config": {"task": {"name": "text", "labels": 5}}},
         *({"scores": {"dev": {"f1": 10**400}}}, {"max_seq_length": 0}),
     ],
 )
@@ -162,6 +163,14 @@ def one_missing(tensors):
     del tensors["bert.encoder.layer.1.output.dense.bias"]
 
 
+def too_large(tensors):
+    tensors["bert.pooler.dense.weight"] = np.full((12, 12), 1e300)
+
+
+def layer_of_many_digits(tensors):
+    tensors[f"bert.encoder.layer.{'9' * 5000}.bias"] = np.ones(1, np.float32)
+
+
 def another_shape(tensors):
     tensors["cls.seq_relationship.weight"] = np.ones((3, 12), np.float32)
 
@@ -174,6 +183,8 @@ def another_shape(tensors):
         (twice, "twice"),
         (one_missing, "bert.encoder.layer.1.output.dense.bias is missing"),
         (another_shape, r"\(3, 12\).*\(2, 12\)"),
+        (too_large, "bert.pooler.dense.weight has NaN or infinity"),
+        (layer_of_many_digits, "has 1000000000 layers"),
     ],
 )
 def test_damaged_tensors(make_folder, change, message):

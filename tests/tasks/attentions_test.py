@@ -165,8 +165,7 @@ def test_the_answers_are_not_one_of_the_files(micro, plain, rows, tmp_path):
 
 
 def test_a_full_disk_leaves_neither_file(tmp_path, monkeypatch):
-    tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
-    one = np.zeros(2, np.int64)
+    tokenizer, one = Tokenizer(models.BPE()), np.zeros(2, np.int64)
 
     def full(_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -182,11 +181,12 @@ def test_a_full_disk_leaves_neither_file(tmp_path, monkeypatch):
 
 def test_a_full_disk_is_told_of_what_fills_it(tmp_path):
     limits, one = resource.getrlimit(resource.RLIMIT_FSIZE), np.zeros(2, int)
-    with (tmp_path / "probabilities").open("w+b", buffering=0) as file:
-        kept = attention_files.Attentions(file, Tokenizer(models.WordLevel()))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-        with pytest.raises(OSError, match=r"config\.predict\.attentions"):
+    keeping = attention_files.keeping(str(tmp_path / "who"), Tokenizer(models.BPE()))
+    try:
+        with pytest.raises(OSError, match=r"config\.predict\.att"), keeping as kept:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
             kept.add(0, 0, one, one, np.ones((1, 1, 2, 2), np.float16))
+    finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 

@@ -1,7 +1,9 @@
 """A tokenizer.json of others: what its rules may do to a text."""
 
+import base64
 import json
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ MINI = Path(__file__).parents[2] / "pretrained" / "mini"
 
 def with_rules(folder: Path, **rules: object) -> Path:
     """A copy of pretrained/mini whose tokenizer.json has other rules."""
-    shutil.copytree(MINI, folder)
+    shutil.copytree(MINI, folder, dirs_exist_ok=True)
     path = folder / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | rules))
     return path
@@ -29,6 +31,81 @@ def test_a_normalizer_that_writes_too_much_is_refused(tmp_path, times):
     rule["content"] = "b" * 3
     tokenizer = tokenization.load(with_rules(tmp_path / "little", normalizer=rules))
     assert tokenizer.normalizer.normalize_str("a.") == "bbb."
+
+
+REPLACE = {"type": "Replace", "pattern": {"Regex": "(?=.)"}, "content": "b"}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
+MODEL = {"vocab": {"a": 0}, "unk_token": "[X]", "max_input_chars_per_word": 100}
+
+
+@pytest.mark.parametrize("count", [2, 30])
+@pytest.mark.parametrize(
+    ("part", "steps", "rule"),
+    [
+        ("normalizer", "normalizers", REPLACE),  # writes between the characters
+        ("normalizer", "normalizers", {"type": "ByteLevel"}),
+        ("pre_tokenizer", "pretokenizers", BYTES | {"use_regex": False}),
+    ],
+)
+def test_rules_that_double_a_text_are_counted(tmp_path, part, steps, rule, count):
+    rules = {part: {"type": "Sequence", steps: [rule] * count}}
+    path = with_rules(tmp_path / "model", **rules)
+    if count == 2:
+        assert tokenization.load(path).encode("é").ids
+        return
+    with pytest.raises(UserError, match="times as long"):
+        tokenization.load(path)
+
+
+def test_a_table_of_characters_that_writes_too_much_is_refused(tmp_path):
+    trie = struct.pack("<257I", 1024, *[0] * 256)
+    for length, refused in ((18, False), (1000, True)):
+        table = base64.b64encode(trie + b"a" * length + b"\0").decode()
+        rule = {"type": "Precompiled", "precompiled_charsmap": table}
+        path = with_rules(tmp_path / str(length), normalizer=rule)
+        if refused:
+            with pytest.raises(UserError, match="may make a text 1,001 times as long"):
+                tokenization.load(path)
+        else:
+            tokenization.load(path)
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ({"model": MODEL | {"type": "WordLevel"}}, "fails at an unknown character"),
+        ({"normalizer": {"type": "Precompiled"}}, "not a tokenizer.json"),
+        (
+            {"normalizer": {"type": "Precompiled", "precompiled_charsmap": ""}},
+            "not a tokenizer.json",
+        ),
+    ],
+)
+def test_a_model_that_would_fail_at_a_text_is_refused(tmp_path, rules, expected):
+    path = with_rules(tmp_path / "model", **rules)
+    with pytest.raises(UserError, match=f"{path}: .*{expected}"):
+        tokenization.load(path)
+
+
+def test_a_word_that_would_take_hours_is_unknown(tmp_path):
+    path = with_rules(tmp_path / "model")
+    form = json.loads(path.read_text())
+    form["model"]["max_input_chars_per_word"] = 100_000
+    path.write_text(json.dumps(form))
+    with pytest.raises(UserError, match="max_input_chars_per_word=100,000 of"):
+        tokenization.load(path)
+
+
+def test_pieces_are_the_same_each_time(tmp_path):
+    """Whatever dropout a vocabulary was made with."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "aa"]
+    model = {"type": "BPE", "dropout": 0.5, "unk_token": "[UNK]", "merges": ["a a"]}
+    model["vocab"] = {piece: index for index, piece in enumerate(pieces)}
+    tokenizer = tokenization.load(
+        with_rules(tmp_path, model=model, post_processor=None)
+    )
+    cuts = {tuple(tokenizer.encode("aa").tokens) for _ in range(50)}
+    assert cuts == {("[CLS]", "aa", "[SEP]")}
 
 
 def test_a_pattern_that_does_not_end_is_one_line(tmp_path, capfd):
