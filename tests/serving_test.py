@@ -1,7 +1,9 @@
 """`--mode=serve`: rows over HTTP, and the page in a browser."""
 
 import concurrent.futures
+import functools
 import json
+import logging
 import socket
 import time
 
@@ -10,7 +12,9 @@ import runs
 from runs import ask, finish, here
 
 from bert_jax import answering
-from tests.served import connected, head
+from bert_jax.errors import UserError
+from bert_jax.serving import server
+from tests.served import asked, connected, head, request, serving
 
 
 @pytest.fixture
@@ -70,3 +74,14 @@ def test_a_port_that_is_taken_is_one_line_before_the_model_loads(plain, monkeypa
         arguments = ("--mode=serve", f"--workdir={plain}", f"--port={port}")
         _, error = here(*arguments, status=2)
     assert error.splitlines()[-1].startswith(f"error: --port={port}: ")
+
+
+def test_a_model_that_fails_is_no_fault_of_the_client(caplog):
+    def answer(rows):
+        raise UserError("the model computes NaN or infinity")
+
+    compute = functools.partial(server.computed, answer)
+    with serving(compute, parse=lambda row: (row, row)) as port:
+        status, said = asked(port, request({"text": "a"}))
+    assert (status, said) == (500, {"error": "the model computes NaN or infinity"})
+    assert not [r for r in caplog.records if r.levelno > logging.INFO]

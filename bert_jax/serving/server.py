@@ -7,6 +7,7 @@ GET  /          the page
 
 import asyncio
 import contextlib
+import functools
 import gc
 import json
 import logging
@@ -14,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path as LocalPath
 from typing import Any
@@ -69,14 +70,11 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     if model.few_at_a_time:
         model = model._replace(ask=_ahead(task, model))
 
-    def compute(rows: Sequence[Any]) -> list[str]:
-        answers = model.answer([parsed for _, parsed in rows])
-        return [_text(*pair) for pair in zip(rows, answers, strict=True)]
-
     def parse(row: Any) -> Any:
         return row, answering.parsed_row(model.predictor, row)
 
     alike = CLOSE if model.few_at_a_time else ANY
+    compute = functools.partial(computed, model.answer)
     batcher = Batcher(measured, parse, compute, model.size, alike)
     fields = task.config.serve
     service = Service(task, batcher, fields.request_seconds)
@@ -97,6 +95,19 @@ def _keep(event: str, *_: Any, **__: Any) -> None:
     if event.endswith("backend_compile_duration"):
         gc.collect()
         gc.freeze()
+
+
+def computed(answer: Callable[[Sequence[Any]], Any], rows: Sequence[Any]) -> list[str]:
+    """The answers to rows and their parsed form, as JSON.
+
+    Raises:
+      Refused: the model fails, not a row.
+    """
+    try:
+        answers = answer([parsed for _, parsed in rows])
+    except UserError as error:
+        raise Refused(500, str(error)) from error
+    return [_text(*pair) for pair in zip(rows, answers, strict=True)]
 
 
 def bound(host: str, port: int) -> socket.socket:
