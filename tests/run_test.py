@@ -97,7 +97,11 @@ def test_two_phases_in_one_run(micro, tmp_path):
     ]
     # The scores of the last step are in the table alone.
     assert "step 10 dev: loss " in err and "step 20 dev" not in err
-    assert f"--workdir={tmp_path / 'run'} --mode=predict" in out.partition("next:")[2]
+    hints = out.partition("next:")[2]
+    assert f"--workdir={tmp_path / 'run'} --mode=predict" in hints
+    assert (
+        f"task.data_dir=hf:nyu-mll/glue --config.init_from={tmp_path / 'run'}" in hints
+    )
     dev = metrics.read(tmp_path / "run", "dev")
     assert [line["step"] for line in dev] == [10, 20]
     assert dev[0]["unigram_loss"] != dev[1]["unigram_loss"]
