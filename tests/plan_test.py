@@ -288,7 +288,7 @@ V5E = ["--config=configs/base.py", "--device=v5e"]
         ),
         ([*V5E, "--unknown=1"], "--unknown=1: no such option"),
         (["--config=configs/base.py", "--device=h200:2"], "--device=h200:2: one of"),
-        (["--config=configs/elmo.py", "--device=h200"], "Elmo: computed for Transf"),
+        (["--config=configs/elmo.py", "--device=h200"], "config: Elmo is no Transf"),
         (
             [*V5E, "--devices=8", "--efficiency=2"],
             "--efficiency=2: in (0, 1]",

@@ -3,14 +3,19 @@
 import json
 import threading
 import time
+from unittest import mock
 
 import jax
 import numpy as np
 import pytest
 import runs
+from ml_collections import ConfigDict
 
+from bert_jax.answering import Answering
 from bert_jax.config import configuration
-from bert_jax.serving.ahead import Ahead
+from bert_jax.serving import server
+from bert_jax.serving.ahead import LONGEST, Ahead
+from bert_jax.tasks.task import Predictor, Task
 from bert_jax.training import inference, sharding
 
 # Main, which notes the thread of each compilation; it may be long in Ahead's thread.
@@ -124,6 +129,53 @@ def test_what_fails_ahead_fails_no_request():
     ahead.begin(batch(1), 64)
     np.testing.assert_array_equal(ahead(batch(5, 6))["sums"], sums(5, 6))
     assert "MainThread" in tried and asked.by("ahead") == []
+
+
+class Shapes:
+    """Notes what it is asked to compute."""
+
+    def __init__(self):
+        self.found = []
+
+    def __call__(self, columns):
+        self.found.append({name: x.shape for name, x in columns.items()})
+        return {"sums": np.zeros(1)}
+
+    def wait_for(self, count):
+        limit = time.monotonic() + 20
+        while len(self.found) < count and time.monotonic() < limit:
+            time.sleep(0.01)
+        return self.found[:count]
+
+
+def a_task(**fields):
+    task = mock.create_autospec(Task, instance=True)
+    task.config = ConfigDict({"task": {"name": "ner", **fields}})
+    return task
+
+
+def test_characters_are_of_as_many_words():
+    asked = Shapes()
+    characters = np.zeros((1, 8, 50), np.int32)
+    Ahead(asked).begin({**batch(1), "characters": characters}, 32)
+    found = asked.wait_for(2)
+    assert [shapes["characters"] for shapes in found] == [(1, 32, 50), (1, 16, 50)]
+
+
+@pytest.mark.parametrize(("limit", "longest"), [(128, 128), (8192, LONGEST)])
+def test_no_longer_row_is_computed_before_anybody_asks(limit, longest):
+    predictor, asked = mock.create_autospec(Predictor, instance=True), Shapes()
+    predictor.encode.return_value.batches = [batch(1)]
+    server.ahead(a_task(max_seq_length=limit), Answering(predictor, asked, 4, True))
+    (first,) = asked.wait_for(1)
+    assert first["input_ids"] == (1, longest)
+
+
+def test_a_task_that_has_other_rows_is_served():
+    predictor = mock.create_autospec(Predictor, instance=True)
+    predictor.parse.side_effect = KeyError("premise")
+    model = Answering(predictor, Shapes(), 4, True)
+    assert isinstance(server.ahead(a_task(max_seq_length=64), model), Ahead)
 
 
 def noted(path):

@@ -5,7 +5,7 @@ one by a larger one meanwhile, with more padding; so a few are compiled before a
 asks, the largest first.
 """
 
-import contextlib
+import logging
 import operator
 import queue
 import threading
@@ -17,7 +17,12 @@ from bert_jax.data.rows import Batch
 from bert_jax.tasks.task import Outputs, PredictFn
 from bert_jax.training import inference
 
+log = logging.getLogger(__name__)
+
 _START = 0.5  # seconds that the first request has alone
+# Tokens of the longest row that is computed before anybody asks: attention takes memory
+# by their square.
+LONGEST = 512
 _LEAST = 16  # tokens; and places of what else a row has, such as masks
 
 _Shape = tuple[tuple, ...]  # of a row: each column's name and sizes
@@ -83,9 +88,10 @@ class Ahead:
             batch = self._batches.get()
             self._done.clear()
             self._under_way = _needs(batch)
-            # What fails here fails where it is asked for, with its error.
-            with contextlib.suppress(Exception):
+            try:
                 self._compile(batch)
+            except Exception:  # it fails where it is asked for, with its error
+                log.debug("not compiled ahead", exc_info=True)
             self._under_way = ()
             self._done.set()
 
@@ -136,7 +142,9 @@ def _stretched(row: Batch, length: int) -> Batch:
     def sizes(column: np.ndarray) -> tuple[int, ...]:
         if column.ndim == 1 or column.dtype.kind == "f":
             return column.shape
+        if now in column.shape[1:]:
+            return (1, *(length if n == now else n for n in column.shape[1:]))
         *outer, last = column.shape
-        return (*outer, length if last == now else max(last, rest))
+        return (*outer, max(last, rest))
 
     return {name: np.zeros(sizes(x), x.dtype) for name, x in row.items()}

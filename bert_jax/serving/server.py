@@ -26,7 +26,7 @@ from bert_jax import answering
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
-from bert_jax.serving.ahead import Ahead
+from bert_jax.serving.ahead import LONGEST, Ahead
 from bert_jax.serving.batching import ANY, CLOSE, Batcher
 from bert_jax.serving.connections import Connections
 from bert_jax.serving.messages import Answer, Refused
@@ -68,7 +68,7 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     jax.monitoring.register_event_duration_secs_listener(_keep)
     model = answering.of_task(task, folder)
     if model.few_at_a_time:
-        model = model._replace(ask=_ahead(task, model))
+        model = model._replace(ask=ahead(task, model))
 
     def parse(row: Any) -> Any:
         return row, answering.parsed_row(model.predictor, row)
@@ -106,6 +106,7 @@ def computed(answer: Callable[[Sequence[Any]], Any], rows: Sequence[Any]) -> lis
     try:
         answers = answer([parsed for _, parsed in rows])
     except UserError as error:
+        log.error("%s", error)
         raise Refused(500, str(error)) from error
     return [_text(*pair) for pair in zip(rows, answers, strict=True)]
 
@@ -292,18 +293,19 @@ def _text(parsed: tuple[dict[str, Any], Any], answer: dict[str, Any]) -> str:
     return json.dumps(row, allow_nan=False)
 
 
-def _ahead(task: Task, model: answering.Answering) -> Ahead:
+def ahead(task: Task, model: answering.Answering) -> Ahead:
     """Computes batches; begins to compile for rows as the task has them."""
-    ahead = Ahead(model.ask)
+    computes = Ahead(model.ask)
     row: dict[str, Any] = dict.fromkeys(_fields(task), "a")
     if "endings" in row:
         row["endings"] = ["a"] * 4
     limit = task.config.task.get("max_seq_length", 0)
-    with contextlib.suppress(ValueError):  # a task of one's own may have others
+    limit = limit or task.model_config.max_position_embeddings
+    with contextlib.suppress(Exception):  # a task of one's own may have other rows
         parsed = [model.predictor.parse(row)]
         (batch,) = model.predictor.encode(parsed, 1).batches
-        ahead.begin(batch, limit or task.model_config.max_position_embeddings)
-    return ahead
+        computes.begin(batch, min(limit, LONGEST))
+    return computes
 
 
 def _fields(task: Task) -> list[str]:

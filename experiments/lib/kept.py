@@ -19,7 +19,7 @@ _HINT = "delete it, and the same command makes it again"
 
 def write(path: Path, value: Any) -> None:
     """Writes a file completely or not at all; makes its folders."""
-    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(path, json.dumps(value, indent=1) + "\n")
 
 
 def read(path: Path, kind: Mapping, hint: str = _HINT) -> dict[str, Any]:

@@ -86,7 +86,10 @@ def task_of(config: ConfigDict) -> Task:
     task = tasks.create(config, own)
     if not isinstance(task.model_config, BertConfig):
         kind = type(task.model_config).__name__.removesuffix("Config")
-        raise UserError(f"{kind}: computed for Transformers alone, which it is not")
+        raise UserError(
+            f"config: {kind} is no Transformer, and what it needs is not known; name a "
+            "BERT, GPT, RoBERTa or ModernBERT"
+        )
     Task.resolve(task)  # a task's own would read its data
     if isinstance(task, Pretraining):
         # Evaluation compares with the corpus's counts of pieces: another constant.

@@ -100,7 +100,10 @@ def read(path: Path) -> Iterator[Question]:
     Raises:
       UserError: it is not one, or has no answers.
     """
-    for index, item in enumerate(kept.read(path, _QUESTIONS, _HINT)["Data"]):
+    data = kept.read(path, _QUESTIONS, _HINT)["Data"]
+    if not data:
+        raise UserError(f"{path}: Data is empty; {_HINT}")
+    for index, item in enumerate(data):
         lists = {name: item.get(name, []) for name in SOURCES}
         kept.check(lists, _PAGES, f"{path}: Data[{index}]", _HINT)
         pages = [

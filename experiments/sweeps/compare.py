@@ -37,6 +37,7 @@ SCORE = "default: f1 of ner and squad, masked_lm_loss of pre-training, else the 
 _PLACES = (
     *("seed", "train.seeds", "corpus.data_dir", "mesh.", "predict.", "checkpoint."),
     *("train.log_every", "train.trackers", "train.stall_seconds"),
+    "train.deterministic",
 )
 
 # What every run has, and its type.
