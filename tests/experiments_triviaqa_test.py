@@ -185,7 +185,7 @@ def broken(change):
             "out of",
         ),
         (broken(lambda q: q["EntityPages"][0].update(Filename="x" * 300)), "too long"),
-        ([], "no page holds an answer"),
+        ([], "qa.json: Data is empty; qa/wiki"),
         ({}, "qa.json: damaged: Data is {}, not a list; qa/wiki"),
         ([1], "Data[0] is 1, not an object"),
         ([question("q", ["gone"], ["None.txt"])], "no page holds an answer"),

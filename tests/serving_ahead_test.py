@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.answering import Answering
 from bert_jax.config import configuration
-from bert_jax.serving import server
+from bert_jax.serving import ahead
 from bert_jax.serving.ahead import LONGEST, Ahead
 from bert_jax.tasks.task import Predictor, Task
 from bert_jax.training import inference, sharding
@@ -166,7 +166,8 @@ def test_characters_are_of_as_many_words():
 def test_no_longer_row_is_computed_before_anybody_asks(limit, longest):
     predictor, asked = mock.create_autospec(Predictor, instance=True), Shapes()
     predictor.encode.return_value.batches = [batch(1)]
-    server.ahead(a_task(max_seq_length=limit), Answering(predictor, asked, 4, True))
+    model = Answering(predictor, asked, 4, True)
+    ahead.of_task(a_task(max_seq_length=limit), model, ["words"])
     (first,) = asked.wait_for(1)
     assert first["input_ids"] == (1, longest)
 
@@ -175,7 +176,7 @@ def test_a_task_that_has_other_rows_is_served():
     predictor = mock.create_autospec(Predictor, instance=True)
     predictor.parse.side_effect = KeyError("premise")
     model = Answering(predictor, Shapes(), 4, True)
-    assert isinstance(server.ahead(a_task(max_seq_length=64), model), Ahead)
+    assert ahead.of_task(a_task(max_seq_length=64), model, ["words"])
 
 
 def noted(path):

@@ -5,16 +5,19 @@ one by a larger one meanwhile, with more padding; so a few are compiled before a
 asks, the largest first.
 """
 
+import contextlib
 import logging
 import operator
 import queue
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
+from bert_jax.answering import Answering
 from bert_jax.data.rows import Batch
-from bert_jax.tasks.task import Outputs, PredictFn
+from bert_jax.tasks.task import Outputs, PredictFn, Task
 from bert_jax.training import inference
 
 log = logging.getLogger(__name__)
@@ -99,6 +102,21 @@ class Ahead:
         outputs = self._ask(batch)
         self._ready.update(dict.fromkeys(_needs(batch)))
         return outputs
+
+
+def of_task(task: Task, model: Answering, fields: Iterable[str]) -> Ahead:
+    """Computes a model's batches; begins to compile for rows of these fields."""
+    computes = Ahead(model.ask)
+    row: dict[str, Any] = dict.fromkeys(fields, "a")
+    if "endings" in row:
+        row["endings"] = ["a"] * 4
+    limit = task.config.task.get("max_seq_length", 0)
+    limit = limit or task.model_config.max_position_embeddings
+    with contextlib.suppress(Exception):  # a task of one's own may have other rows
+        parsed = [model.predictor.parse(row)]
+        (batch,) = model.predictor.encode(parsed, 1).batches
+        computes.begin(batch, min(limit, LONGEST))
+    return computes
 
 
 def _needs(batch: Batch) -> frozenset[_Program]:

@@ -26,7 +26,7 @@ from bert_jax import answering
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
-from bert_jax.serving.ahead import LONGEST, Ahead
+from bert_jax.serving import ahead
 from bert_jax.serving.batching import ANY, CLOSE, Batcher
 from bert_jax.serving.connections import Connections
 from bert_jax.serving.messages import Answer, Refused
@@ -68,7 +68,7 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     jax.monitoring.register_event_duration_secs_listener(_keep)
     model = answering.of_task(task, folder)
     if model.few_at_a_time:
-        model = model._replace(ask=ahead(task, model))
+        model = model._replace(ask=ahead.of_task(task, model, _fields(task)))
 
     def parse(row: Any) -> Any:
         return row, answering.parsed_row(model.predictor, row)
@@ -291,21 +291,6 @@ def measured(row: Any) -> int:
 def _text(parsed: tuple[dict[str, Any], Any], answer: dict[str, Any]) -> str:
     row = row_files.answered(parsed[0], row_files.rounded(answer))
     return json.dumps(row, allow_nan=False)
-
-
-def ahead(task: Task, model: answering.Answering) -> Ahead:
-    """Computes batches; begins to compile for rows as the task has them."""
-    computes = Ahead(model.ask)
-    row: dict[str, Any] = dict.fromkeys(_fields(task), "a")
-    if "endings" in row:
-        row["endings"] = ["a"] * 4
-    limit = task.config.task.get("max_seq_length", 0)
-    limit = limit or task.model_config.max_position_embeddings
-    with contextlib.suppress(Exception):  # a task of one's own may have other rows
-        parsed = [model.predictor.parse(row)]
-        (batch,) = model.predictor.encode(parsed, 1).batches
-        computes.begin(batch, min(limit, LONGEST))
-    return computes
 
 
 def _fields(task: Task) -> list[str]:
