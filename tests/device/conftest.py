@@ -5,8 +5,13 @@ JAX_PLATFORMS=cuda,cpu ./launch.sh test tests/device
 The processor computes what the device is compared with.
 """
 
+import os
+
 import jax
 import pytest
+
+# The runs that a test starts share the device with it: nobody takes most of its memory.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 @pytest.fixture(scope="session", autouse=True)
