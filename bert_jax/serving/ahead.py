@@ -41,8 +41,8 @@ class Ahead:
 
     def __init__(self, ask: PredictFn):
         self._ask = ask
-        self._ready: dict[_Program, None] = {}
-        self._wanted: dict[_Program, None] = {}
+        self._ready: set[_Program] = set()
+        self._wanted: set[_Program] = set()
         self._batches: queue.SimpleQueue[Batch] = queue.SimpleQueue()
         self._under_way: Iterable[_Program] = ()
         self._done, self._asked = threading.Event(), threading.Event()
@@ -62,7 +62,7 @@ class Ahead:
 
     def __call__(self, batch: Batch) -> Outputs:
         """The outputs of a batch."""
-        if _needs(batch) <= self._ready.keys():
+        if _needs(batch) <= self._ready:
             return self._ask(batch)
         if _larger(batch, self._under_way) and not _larger(batch, self._ready):
             self._done.wait()
@@ -81,8 +81,8 @@ class Ahead:
 
     def _want(self, batch: Batch) -> None:
         needs = _needs(batch)
-        if not needs <= self._wanted.keys():
-            self._wanted.update(dict.fromkeys(needs))
+        if not needs <= self._wanted:
+            self._wanted |= needs
             self._batches.put(batch)
 
     def _work(self) -> None:
@@ -100,7 +100,7 @@ class Ahead:
 
     def _compile(self, batch: Batch) -> Outputs:
         outputs = self._ask(batch)
-        self._ready.update(dict.fromkeys(_needs(batch)))
+        self._ready |= _needs(batch)
         return outputs
 
 

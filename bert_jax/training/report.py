@@ -145,8 +145,8 @@ def _what_next(task: Task, folder: Path, params: Mapping[str, Any]) -> str:
         kind = task.model_config.architecture
         config += f",model={kind}" if kind != "bert" else ""
         rows = "TEXTS.txt"
-        config += " --config.task.data_dir=hf:nyu-mll/glue"
-        finetune = [f"{run} --config={config} --config.init_from={place}"]
+        data = "--config.task.data_dir=hf:nyu-mll/glue"
+        finetune = [f"{run} --config={config} {data} --config.init_from={place}"]
     predict = f"{asks} --mode=predict --input={rows}"
     lines = ["\ntry next:", *([predict] if task.answers_rows else []), *finetune]
     if not _unexported(task, params):

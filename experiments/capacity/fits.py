@@ -110,10 +110,8 @@ def _hours(case: dict[str, Any]) -> list[float]:
     task = programs.task_of(programs.load(case["config"], case["fields"]))
     if task.config.task.name != "pretraining":
         return []
-    phase, chip = (
-        task.phases()[case["phase"]],
-        DEVICES[described.family(case["device"])],
-    )
+    phase = task.phases()[case["phase"]]
+    chip = DEVICES[described.family(case["device"])]
     mesh = estimate.mesh_of(task.config, chip.compiler)
     flops = task.flops(phase.shapes)
     times = plan.seconds(task.config, chip, mesh, case["phase"], flops, EFFICIENCY)

@@ -34,7 +34,8 @@ from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.terminal import table
 from experiments.lib import torch_side
 from experiments.speed import inference_sides, measuring, our_step, sides
-from experiments.speed.inference_sides import LIMIT, ONE, PEAKS
+from experiments.speed.inference_sides import LIMIT, ONE
+from experiments.speed.sides import PEAKS
 
 MODULE = "experiments.speed.inference"
 MODELS = ("bert", "roberta", "modernbert")
@@ -123,9 +124,9 @@ def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
         case = {"folder": name, "texts": str(file), "batch": args.batch}
         case |= {"model": args.model, "size": f"{args.layers}/{args.hidden}"}
         libraries = [
-            name
-            for name in inference_sides.LIBRARIES
-            if has(name) and (args.model == "bert" or name in ("jax", "torch"))
+            library
+            for library in inference_sides.LIBRARIES
+            if has(library) and (args.model == "bert" or library in ("jax", "torch"))
         ]
         opened = [
             stack.enter_context(
@@ -138,11 +139,7 @@ def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
             for library, process in zip(libraries, opened, strict=True)
             if library != "keras_hub"  # other weights
         ]
-        turns = {
-            name: turn
-            for process in opened
-            for name, turn in process.turns(without=PEAKS).items()
-        }
+        turns = {k: turn for process in opened for k, turn in process.turns().items()}
         found = measuring.alternate(turns, args.rounds, args.turn)
         peaks = [process.ask(PEAKS)["value"] for process in opened[:2]]
     same = [sum(map(str.__eq__, answers[0], other)) for other in answers[1:]]
@@ -165,9 +162,7 @@ def flops_of(
 
     def answer(text: str) -> float:
         tokens = len(tokenizer.encode(text, add_special_tokens=False).ids) + 2
-        return (
-            encoder_flops(config, tokens) / 3
-        )  # trained on, they are three times that
+        return encoder_flops(config, tokens) / 3  # of the three, the forward pass
 
     middling = inference_sides.middling(texts)
     return {"": sum(map(answer, texts)), ONE: answer(middling)}

@@ -8,11 +8,11 @@ from typing import Any
 
 from experiments.lib import report
 from experiments.speed import measuring, our_step, sides
+from experiments.speed.sides import PEAKS
 
 MODULE = "experiments.speed.inference_sides"
 LIMIT = 512  # tokens
 ONE = ", one text"  # ends the name of a side that takes one text at a time
-PEAKS = "peaks"  # a side that measures the machine instead of answering
 _PRODUCTS = (2048, 256, 0.5)
 
 Texts = list[str]
@@ -134,12 +134,7 @@ def onnx_sides(case: dict[str, Any]) -> dict[str, Answer]:
             found += [names[index] for index in logits.argmax(-1)]
         return found
 
-    return {
-        "ONNX Runtime, sorted by its caller": lambda texts: by_length(
-            texts, lambda some: classify(some, case["batch"])
-        ),
-        f"ONNX Runtime{ONE}": lambda texts: classify(texts, 1),
-    }
+    return many_and_one("ONNX Runtime", classify, case["batch"])
 
 
 def keras_sides(case: dict[str, Any]) -> dict[str, Answer]:
@@ -156,19 +151,27 @@ def keras_sides(case: dict[str, Any]) -> dict[str, Answer]:
         found: list[str] = []
         for inputs in batches(texts, size, tokenizer, "np"):
             named = {
-                "input_ids": inputs["input_ids"],
+                "token_ids": inputs["input_ids"],
                 "segment_ids": inputs["token_type_ids"],
-                "input_mask": inputs["attention_mask"],
+                "padding_mask": inputs["attention_mask"],
             }
-            logits = classifier.predict_on_batch(keras_step.inputs_of(named))
+            logits = classifier.predict_on_batch(named)
             found += map(str, logits.argmax(-1))
         return found
 
+    return many_and_one("KerasHub", classify, case["batch"])
+
+
+def many_and_one(
+    name: str, classify: Callable[[Texts, int], list[str]], batch: int
+) -> dict[str, Answer]:
+    """The sides of a library whose caller sorts; `classify` takes texts and the size
+    of a batch."""
     return {
-        "KerasHub, sorted by its caller": lambda texts: by_length(
-            texts, lambda some: classify(some, case["batch"])
+        f"{name}, sorted by its caller": lambda texts: by_length(
+            texts, lambda some: classify(some, batch)
         ),
-        f"KerasHub{ONE}": lambda texts: classify(texts, 1),
+        f"{name}{ONE}": lambda texts: classify(texts, 1),
     }
 
 

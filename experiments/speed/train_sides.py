@@ -9,12 +9,12 @@ from typing import Any
 
 from experiments.lib import report
 from experiments.speed import measuring, sides
+from experiments.speed.sides import PEAKS
 
 MODULE = "experiments.speed.train_sides"
 OURS = "ours"
 KERAS = "KerasHub, JAX"
 KERAS_INSTALL = "pip install -e '.[keras]'"
-PEAKS = "peaks"  # a side that measures the machine instead of taking steps
 
 Sides = dict[str, Callable[[int], Any]]
 

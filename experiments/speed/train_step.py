@@ -40,7 +40,8 @@ from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import table
 from experiments.lib import report
 from experiments.speed import measuring, sides, train_sides
-from experiments.speed.train_sides import OURS, PEAKS
+from experiments.speed.sides import PEAKS
+from experiments.speed.train_sides import OURS
 
 MODULE = "experiments.speed.train_step"
 TORCH = "sdpa,sdpa-gathered,eager-gathered,compile,compile-gathered"
@@ -70,7 +71,7 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
             figures |= process.found
             not_run |= figures.pop("not_run")
             counted |= set(figures.pop("parameters"))
-            turns |= process.turns(without=PEAKS)
+            turns |= process.turns()
         if len(counted) != 1:
             raise RuntimeError(f"the sides' numbers of parameters differ: {counted}")
         peaks = {

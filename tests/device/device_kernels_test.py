@@ -1,14 +1,12 @@
 """Attention on the device itself, beside einsum in float32 on the processor."""
 
-import functools
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bert_jax.models.attention import Seen, einsum_attention
 from bert_jax.models.kernels import choose
+from tests.attending import outputs_and_gradients, sees, values
 
 RATE = 0.1
 KINDS = ["padded", "packed", "causal"]
@@ -21,41 +19,22 @@ SHAPES = [
 ERRORS = {"float32": 2e-3, "highest": 2e-5, "bfloat16": 2e-2}
 
 
-def inputs(shape: tuple[int, ...], precision: str) -> list[jax.Array]:
-    dtype = "bfloat16" if precision == "bfloat16" else "float32"
-    rng = np.random.default_rng(0)
-    return [jnp.asarray(rng.normal(size=shape), dtype) for _ in range(4)]
-
-
-def sees(kind: str, batch: int, length: int, window: int = 0) -> Seen:
-    rng = np.random.default_rng(1)
-    if kind == "packed":
-        ids = jnp.asarray(np.sort(rng.integers(0, 4, (batch, length))), jnp.int32)
-        return Seen(ids, ids, window=window)
-    ends = rng.integers(1, length + 1, (batch, 1))
-    mask = jnp.asarray(np.arange(length) < ends, jnp.int32)
-    return Seen.tokens(mask).within(window)
-
-
 def results(attend, given, seen: Seen, rate: float, causal: bool) -> list[np.ndarray]:
     """The outputs and the gradients of query, keys and values."""
 
+    def mixed(*inputs):
+        return attend(*inputs)[0]
+
     @jax.jit
-    def both(query, keys, value, gradient, seen):
-        key = jax.random.key(3) if rate else None
-        attended = functools.partial(_mixed, attend, seen, rate, key, causal)
-        output, pull = jax.vjp(attended, query, keys, value)
-        return output, *pull(gradient)
+    def both(*arrays):
+        *four, seen = arrays
+        return outputs_and_gradients(mixed, *four, seen, rate, causal)
 
     return [np.float32(x) for x in both(*given, seen)]
 
 
-def _mixed(attend, seen, rate, key, causal, query, keys, value):
-    return attend(query, keys, value, seen, rate, key, causal)[0]
-
-
 def compared(attend, shape, precision, seen, rate, causal, processor) -> None:
-    given = inputs(shape, precision)
+    given = values(shape, "bfloat16" if precision == "bfloat16" else "float32")
     wide, sight = jax.device_put(([np.float32(x) for x in given], seen), processor)
     with jax.default_device(processor):
         expected = results(einsum_attention, wide, sight, rate, causal)
@@ -92,7 +71,7 @@ def test_fused(device, processor, shape, precision, rate, kind):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("window", [1, 16, 70])
 def test_windows_of_fused(processor, shape, window):
-    seen = sees("packed", *shape[:2], window)
+    seen = sees("packed", *shape[:2]).within(window)
     compared(choose.fused, shape, "highest", seen, 0.0, False, processor)
 
 
@@ -115,7 +94,7 @@ def test_cudnn(device, processor, shape, causal):
 def test_the_same_bits_twice():
     """Of each kernel's gradients: no sum's order depends on the moment."""
     shape = (4, 128, 12, 64)
-    given, seen = inputs(shape, "bfloat16"), sees("padded", *shape[:2])
+    given, seen = values(shape, "bfloat16"), sees("padded", *shape[:2])
     attentions = [einsum_attention, choose.fused]
     for attend in attentions:
         first = results(attend, given, seen, 0.0, False)

@@ -14,6 +14,7 @@ from bert_jax.errors import UserError
 from bert_jax.models.attention import Seen, einsum_attention
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.kernels.fused import fused_attention
+from tests.attending import outputs_and_gradients, sees, values
 
 
 def interpreted(query, keys, value, seen, *rest):
@@ -25,32 +26,8 @@ def as_on_a_gpu(*given):
     return fused_attention(*given, interpret=True)
 
 
-def values(shape: tuple[int, ...], dtype: str) -> list[jax.Array]:
-    rng = np.random.default_rng(0)
-    return [jnp.asarray(rng.normal(size=shape), dtype) for _ in range(4)]
-
-
-def sees(kind: str, batch: int, length: int) -> Seen:
-    rng = np.random.default_rng(1)
-    if kind == "packed":
-        ids = jnp.asarray(np.sort(rng.integers(0, 4, (batch, length)), axis=1))
-        return Seen(ids.astype(jnp.int32), ids.astype(jnp.int32))
-    ends = rng.integers(1, length + 1, (batch, 1))
-    return Seen.tokens(jnp.asarray(np.arange(length) < ends, jnp.int32))
-
-
 def of_einsum(*given):
     return einsum_attention(*given)[0]
-
-
-def outputs_and_gradients(
-    attend, query, keys, value, gradient, seen, rate, causal=False
-):
-    key = jax.random.key(3)
-    output, pull = jax.vjp(
-        lambda *three: attend(*three, seen, rate, key, causal), query, keys, value
-    )
-    return output, *pull(gradient)
 
 
 BLOCKS, ODD, SHORT = (2, 128, 2, 64), (3, 40, 3, 16), (1, 7, 1, 32)

@@ -1,0 +1,34 @@
+"""Inputs of attention, and what comes out of it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.models.attention import Seen
+
+
+def values(shape: tuple[int, ...], dtype: str) -> list[jax.Array]:
+    """Query, keys and values, and the gradient of the output."""
+    rng = np.random.default_rng(0)
+    return [jnp.asarray(rng.normal(size=shape), dtype) for _ in range(4)]
+
+
+def sees(kind: str, batch: int, length: int) -> Seen:
+    """Of packed rows, or of padded ones."""
+    rng = np.random.default_rng(1)
+    if kind == "packed":
+        ids = jnp.asarray(np.sort(rng.integers(0, 4, (batch, length)), axis=1))
+        return Seen(ids.astype(jnp.int32), ids.astype(jnp.int32))
+    ends = rng.integers(1, length + 1, (batch, 1))
+    return Seen.tokens(jnp.asarray(np.arange(length) < ends, jnp.int32))
+
+
+def outputs_and_gradients(
+    attend, query, keys, value, gradient, seen, rate, causal=False
+):
+    """`attend` gives the mixed values alone."""
+    key = jax.random.key(3)
+    output, pull = jax.vjp(
+        lambda *three: attend(*three, seen, rate, key, causal), query, keys, value
+    )
+    return output, *pull(gradient)
