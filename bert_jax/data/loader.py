@@ -140,7 +140,9 @@ class _Pairs:
     def __init__(
         self, config: ConfigDict, phase: PhaseFields, data: Prepared, split: str
     ):
-        self._source = records.Source(data.folder, split)
+        from bert_jax.data import record_source  # an answer needs none
+
+        self._source = record_source.Source(data.folder, split)
         self._special = tokenization.special_ids(data.tokenizer)
         vocabulary = data.tokenizer.get_vocab()
         kind = tokenization.kind_of(data.tokenizer)

@@ -19,7 +19,6 @@ from bert_jax.config.phases import phase_at, phases
 from bert_jax.data import (
     loader,
     prepare,
-    records,
     vocabulary_fit,
 )
 from bert_jax.data.prepare import Prepared
@@ -145,8 +144,10 @@ class RunData:
 
     def fit(self) -> Fit:
         """The vocabulary's, to a sample of the first phase's pairs; [UNK] of all."""
+        from bert_jax.data import record_source
+
         first = self.of(self._config.corpus.max_seq_length)
-        source = records.Source(first.folder, "train")
+        source = record_source.Source(first.folder, "train")
         pairs = source.read(vocabulary_fit.sample(len(source)).tolist())
         counts = first.token_counts()
         unknown = tokenization.special_ids(first.tokenizer).unk

@@ -24,7 +24,6 @@ RELEASED_LAYOUT_FROM = 10_000
 # Maximum characters in a trained vocabulary, the most frequent ones; the released
 # uncased vocabulary has 997.
 MAX_ALPHABET = 1000
-_WORD = 10_000  # characters of a word from which on it is read in parts
 
 
 def train(
@@ -156,8 +155,11 @@ def write(
       UserError: the sample is empty: a document is longer than `sample_bytes`.
     """
     start = time.monotonic()
-    texts = sample(documents, settings.sample_bytes, seed)
-    texts = [_parted(text) for text in texts]
+    # A trainer's time grows with the square of a word's letters.
+    endless = re.compile(r"(?<!\w)\w{10000,}")
+    texts = [
+        endless.sub(" ", x) for x in sample(documents, settings.sample_bytes, seed)
+    ]
     if not texts:
         raise UserError(
             f"tokenizer.sample_bytes={settings.sample_bytes}: a document drawn for the "
@@ -180,15 +182,6 @@ def write(
         f"{sampled['bytes'] / 1e6:.1f} MB of text in {time.monotonic() - start:.1f} s",
         file=sys.stderr,
     )
-
-
-def _parted(text: str) -> str:
-    """A text without words of more than _WORD characters, for which trainers take a
-    time that grows with its square."""
-    if len(text) <= _WORD or max(map(len, text.split()), default=0) <= _WORD:
-        return text
-    words = re.compile(rf"\w{{1,{_WORD}}}")
-    return words.sub(lambda word: word[0] + " " * (len(word[0]) == _WORD), text)
 
 
 def _first_pieces(vocab_size: int) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float, Float32, Int
 
-from bert_jax.data import records
+from bert_jax.data import record_source
 from bert_jax.data.prepare import Prepared
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -84,7 +84,7 @@ def near(
     column = np.full(pieces, -1)
     column[contexts] = np.arange(columns)
     total = np.zeros((pieces, columns))
-    source = records.Source(data.folder, "train")
+    source = record_source.Source(data.folder, "train")
     for begin in range(0, len(source), _RECORDS):
         pairs = source.read(range(begin, min(begin + _RECORDS, len(source))))
         lengths = pairs.lengths.ravel()

@@ -92,7 +92,7 @@ class Checkpoints:
                 self._manager = self._listed(
                     lambda: make(self._folder, options=options)
                 )
-            except (ValueError, OverflowError, TypeError) as error:  # a time, of 9999
+            except (ValueError, OverflowError, TypeError) as error:
                 raise UserError(
                     f"{self._folder}: a checkpoint's _CHECKPOINT_METADATA cannot be "
                     f"read ({silence_orbax.first_line(error)}); move it away"

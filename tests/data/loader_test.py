@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_jax import tokenization
-from bert_jax.data import loader, prepare, records
+from bert_jax.data import loader, prepare, record_source
 from bert_jax.errors import UserError
 from bert_jax.tasks.pretraining import Pretraining
 from configs import tiny
@@ -188,7 +188,7 @@ def test_a_shard_that_is_not_whole_is_one_line(config, data, tmp_path, way):
         elif way == "a folder":
             shard.mkdir()
     with pytest.raises(UserError, match="copy: the prepared data cannot be read"):
-        records.Source(tmp_path / "copy", "train")
+        record_source.Source(tmp_path / "copy", "train")
 
 
 def test_seeds_differ(config):

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import records
+from bert_jax.data import record_source, records
 from bert_jax.errors import UserError, printable
 from bert_jax.runtime import storage
 
@@ -58,7 +58,7 @@ def contents(folder: storage.Path) -> Contents:
         file = io.BytesIO((folder / "token_counts.npy").read_bytes())
         counts = np.lib.format.read_array(file)
         tokenizer = tokenization.load(folder / "tokenizer.json")
-        source = records.Source(folder, "train")
+        source = record_source.Source(folder, "train")
         step = -(-len(source) // _ROWS)
         special = tokenization.kind_of(tokenizer).around
         starts = range(0, len(source), step << 12)
@@ -118,7 +118,9 @@ def _cut(text: str) -> str:
     return printable(text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}...")
 
 
-def _lengths(source: records.Source, first: int, step: int) -> Int[np.ndarray, " rows"]:
+def _lengths(
+    source: record_source.Source, first: int, step: int
+) -> Int[np.ndarray, " rows"]:
     """Of every `step`-th row, 4,096 of them; without a text's two special tokens."""
     pairs = source.read(range(first, min(len(source), first + (step << 12)), step))
     return pairs.lengths.sum(axis=1) + (pairs.lengths[:, 1] > 0)
