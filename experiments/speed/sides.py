@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from experiments.speed.measuring import ROOT
+from experiments.speed.measuring import ROOT, case_of
 
 PEAKS = "peaks"  # a side that measures the machine instead of working
 
@@ -93,21 +93,24 @@ class Process:
 
 
 def answer(
-    open_sides: Callable[[], tuple[Mapping[str, Callable[[int], Any]], Any]],
+    open_sides: Callable[[Any], tuple[Mapping[str, Callable[[int], Any]], Any]],
 ) -> None:
     """What the process does: opens its sides, then works as it is asked to.
 
     Args:
-      open_sides: returns the sides by name, each a function that works so many times,
-        waits for the end and returns what JSON can hold; and a dict about them.
+      open_sides: takes the case; returns the sides by name, each a function that works
+        so many times, waits for the end and returns what JSON can hold; and a dict
+        about them.
     """
+    case = case_of(sys.argv[1:])
+    assert case, "a benchmark starts it"
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints is no answer
 
     def say(content: Mapping[str, Any]) -> None:
         print(json.dumps(content), file=out, flush=True)
 
-    sides, found = open_sides()
+    sides, found = open_sides(case)
     say({"sides": list(sides), **found})
     for line in sys.stdin:
         name, times = json.loads(line)
