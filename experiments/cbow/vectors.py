@@ -10,7 +10,6 @@ for pieces. Needs the senses extra (gensim).
 
 import argparse
 import io
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,4 +60,4 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

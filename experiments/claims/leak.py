@@ -20,7 +20,6 @@ table also says by how much its guess for a token changes where that very token 
 changed in the text.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -277,4 +276,4 @@ def main(argv: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

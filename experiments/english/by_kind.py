@@ -9,7 +9,6 @@ names of the corpus's files (05-encyclopedia-2.jsonl.gz is of the kind encyclope
 """
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -142,4 +141,4 @@ def _percent(value: float | None) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

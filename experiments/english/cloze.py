@@ -11,7 +11,6 @@ random values.
 """
 
 import itertools
-import sys
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -270,4 +269,4 @@ def _share(right: np.ndarray) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -9,7 +9,6 @@ of the text decides. Lines have `text` and `label`, the package.
 
 import hashlib
 import json
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,4 +85,4 @@ def _hash(text: str) -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

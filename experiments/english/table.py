@@ -13,7 +13,6 @@ OUTPUT/report.txt and results.json; the same command goes on where it stopped.
 
 import argparse
 import hashlib
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -271,4 +270,4 @@ def _vocabulary(source: str) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -14,7 +14,6 @@ docs/insight.md says more.
 
 import argparse
 import hashlib
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -226,4 +225,4 @@ def vectors(read: Callable, examples: Sequence[Example]) -> probe_fits.Set:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

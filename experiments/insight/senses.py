@@ -13,7 +13,6 @@ default the run's own), which reads the other words. docs/insight.md says more.
 
 import argparse
 import re
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -235,4 +234,4 @@ def table(results: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

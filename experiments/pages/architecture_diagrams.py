@@ -11,7 +11,6 @@ layers.
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -265,4 +264,4 @@ def main(argv: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

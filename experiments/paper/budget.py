@@ -13,7 +13,6 @@ a step are a mean over an epoch, in which each row of the data comes once.
 """
 
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -148,4 +147,4 @@ def _words_of(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

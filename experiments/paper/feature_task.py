@@ -32,7 +32,7 @@ from bert_jax.tasks.ner.task import Example, Ner
 from bert_jax.tasks.results import Answered
 from bert_jax.tasks.task import Data, Shapes
 from configs.finetune import ner
-from experiments.lib import columns
+from experiments.lib import programs
 from experiments.paper.feature_choices import CHOICES, chosen
 
 NAME = "vectors_ner"
@@ -87,7 +87,7 @@ class VectorNer(Ner):
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         # Words have numbers, not pieces: any vocabulary will do.
-        super().__init__(config, tokenizer or columns.stand_in(5))
+        super().__init__(config, tokenizer or programs.stand_in(5))
         layers = len(self._vectors("train")) - 1
         (name,), _ = chosen([config.task.choice], layers)
         self._states, self._mixes = CHOICES[name].states(layers), CHOICES[name].mixes

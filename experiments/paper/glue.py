@@ -15,7 +15,6 @@ of each task's best run on dev, under the leaderboard's names.
 
 import argparse
 import itertools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -174,4 +173,4 @@ def scores(run: Point, folder: Path) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

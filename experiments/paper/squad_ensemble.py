@@ -15,7 +15,6 @@ on the file, unless it is given: a file without answers wants the one of the dev
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -133,4 +132,4 @@ def _config(folder: Path) -> ConfigDict:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

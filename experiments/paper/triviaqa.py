@@ -29,7 +29,6 @@ import argparse
 import itertools
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -215,4 +214,4 @@ def describe(counts: Counter[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

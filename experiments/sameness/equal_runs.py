@@ -300,4 +300,4 @@ def write_data(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

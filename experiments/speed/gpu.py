@@ -22,9 +22,7 @@ is TF32 by XLA's default). FLOPs are the model's (`pretraining_flops`).
 """
 
 import argparse
-import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -172,9 +170,6 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[dict[str, 
 @ending.command
 def main(arguments: Sequence[str]) -> int:
     """Gives the exit status: 1 where a case failed."""
-    if case := measuring.case_of(arguments):
-        print(json.dumps(measure(case)))
-        return 0
     options, cases = parse(arguments)
     facts = measuring.begin(MODULE, arguments)
     flags = os.environ.get("XLA_FLAGS", "") + f" {WITHOUT_GRAPHS}" * options.profiled
@@ -190,4 +185,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -21,7 +21,6 @@ import contextlib
 import importlib.util
 import json
 import random
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -226,4 +225,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

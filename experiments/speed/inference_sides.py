@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.lib import report
-from experiments.speed import measuring, our_step, sides
+from experiments.speed import measuring, our_step
 from experiments.speed.sides import PEAKS
 
 MODULE = "experiments.speed.inference_sides"
@@ -217,7 +217,3 @@ def open_sides(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     if library in ("jax", "torch"):
         opened[PEAKS] = lambda _: measuring.peaks(library, *_PRODUCTS)
     return opened, {}
-
-
-if __name__ == "__main__":
-    sides.answer(open_sides)

@@ -1,5 +1,6 @@
 """What the benchmarks share: processes, turns, the machine's peaks, and their file."""
 
+import importlib
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_jax.errors import UserError
 from bert_jax.runtime.environment import MALLOC
 from experiments.lib import report
 
@@ -52,28 +54,23 @@ def write(path: str, content: Mapping[str, Any]) -> None:
         write_atomically(Path(path), json.dumps(content, indent=1) + "\n")
 
 
-def case_of(arguments: Sequence[str]) -> dict[str, Any] | None:
-    """What `in_process` or `sides.Process` asks a program for; None of a user's."""
-    first = arguments[0] if arguments else ""
-    return json.loads(first[7:]) if first.startswith("--case=") else None
-
-
 def in_process(
     module: str,
     case: Mapping[str, Any],
     limit: float,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Runs `python -m module --case=JSON` in a process of its own.
+    """Calls the module's `measure` with the case in a process of its own.
 
     Args:
       limit: seconds after which it is killed.
       environment: more variables.
 
     Returns:
-      The case and the object on the last line that it printed; or `error`, why not.
+      The case and what `measure` returned; or `error`, why not.
     """
-    command = [sys.executable, "-m", module, f"--case={json.dumps(case)}"]
+    child = f"from {__name__} import main; main()"
+    command = [sys.executable, "-c", child, module, json.dumps(case)]
     start = time.monotonic()
     with subprocess.Popen(
         command,
@@ -96,6 +93,16 @@ def in_process(
         lines = err.strip().splitlines() or [f"status {process.returncode}"]
         return {**case, "error": lines[-1][:500], "seconds": seconds}
     return {**case, **json.loads(out.splitlines()[-1]), "seconds": seconds}
+
+
+def main() -> None:
+    """What that process does: prints what the module measures, after all else."""
+    module, case = sys.argv[1:]
+    try:
+        found = importlib.import_module(module).measure(json.loads(case))
+    except UserError as error:
+        sys.exit(str(error))
+    print(json.dumps(found))
 
 
 def alternate(

@@ -6,6 +6,7 @@ that waits for its turn sleeps.
 """
 
 import contextlib
+import importlib
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from experiments.speed.measuring import ROOT, case_of
+from experiments.speed.measuring import ROOT
 
 PEAKS = "peaks"  # a side that measures the machine instead of working
 
@@ -39,8 +40,9 @@ class Process:
     ):
         # Not a pipe: nobody reads it before the end, and it would fill.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        child = f"from {__name__} import answer; answer()"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, f"--case={json.dumps(case)}"],
+            [sys.executable, "-c", child, module, json.dumps(case)],
             cwd=ROOT,
             env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,
@@ -92,25 +94,21 @@ class Process:
         raise RuntimeError(lines[-1] if lines else f"status {status}")
 
 
-def answer(
-    open_sides: Callable[[Any], tuple[Mapping[str, Callable[[int], Any]], Any]],
-) -> None:
+def answer() -> None:
     """What the process does: opens its sides, then works as it is asked to.
 
-    Args:
-      open_sides: takes the case; returns the sides by name, each a function that works
-        so many times, waits for the end and returns what JSON can hold; and a dict
-        about them.
+    The module's `open_sides` takes the case; it returns the sides by name, each a
+    function that works so many times, waits for the end and returns what JSON can hold;
+    and a dict about them.
     """
-    case = case_of(sys.argv[1:])
-    assert case, "a benchmark starts it"
+    module, case = sys.argv[1:]
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints is no answer
 
     def say(content: Mapping[str, Any]) -> None:
         print(json.dumps(content), file=out, flush=True)
 
-    sides, found = open_sides(case)
+    sides, found = importlib.import_module(module).open_sides(json.loads(case))
     say({"sides": list(sides), **found})
     for line in sys.stdin:
         name, times = json.loads(line)

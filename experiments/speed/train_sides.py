@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from experiments.lib import report
-from experiments.speed import measuring, sides
+from experiments.speed import measuring
 from experiments.speed.sides import PEAKS
 
 MODULE = "experiments.speed.train_sides"
@@ -133,7 +133,3 @@ def open_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
     environment.check()
     environment.require_devices()
     return jax_sides(case) if case["library"] == "jax" else keras_sides(case)
-
-
-if __name__ == "__main__":
-    sides.answer(open_sides)

@@ -28,9 +28,7 @@ Rows are full: random pieces, never padding.
 
 import argparse
 import contextlib
-import json
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -204,9 +202,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 @ending.command
 def main(arguments: Sequence[str]) -> int:
     """Gives the exit status: 1 where a case failed."""
-    if case := measuring.case_of(arguments):
-        print(json.dumps(measure(case)))
-        return 0
     options = parse(arguments)
     facts = measuring.begin(MODULE, arguments)
     finished: list[dict[str, Any]] = []
@@ -222,4 +217,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)
