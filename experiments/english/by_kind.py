@@ -108,13 +108,8 @@ def text(results: Mapping[str, Any]) -> str:
     ]
     header = (
         *("held out", "documents", "sentences", "unigram perplexity"),
-        *(
-            "masked LM perplexity",
-            "gain, nats",
-            "accuracy, %",
-            "next sentence, %",
-            "majority, %",
-        ),
+        *("masked LM perplexity", "gain, nats", "accuracy, %"),
+        *("next sentence, %", "majority, %"),
     )
     about = report.listed(results["facts"])
     return (

@@ -25,7 +25,7 @@ from bert_jax.runtime import storage, terminal, untrusted
 from bert_jax.workdir import metrics
 from experiments.lib import command_line, ending, execution, report
 from experiments.lib.runs import Run, digest
-from experiments.lib.verdicts import shown
+from experiments.lib.verdicts import Scores, shown
 from experiments.paper import results, tasks
 from experiments.paper.options import finetuning_config
 from experiments.paper.systems import Column
@@ -43,8 +43,6 @@ PUBLISHED: Mapping[str, Mapping[str, float]] = {
 }
 OTHERS = ("tiny", "mini", "small", "BabyLM")
 TRAINED, RANDOM = "pre-trained", "random values"
-# Of a system and a task, in points, by seed.
-Scores = Mapping[tuple[str, str], Mapping[int, float]]
 NOTE = """on dev, in percent: mean ± half of the 95% interval over {seeds} seeds
 (Student's t); the interval of the gain is of the differences seed by seed
 * published: BERT-tiny, mini, small (4 layers of 512; google-research/bert) on test,

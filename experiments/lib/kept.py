@@ -1,6 +1,5 @@
 """JSON files that a command has kept, checked when it or another reads them again."""
 
-import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -64,10 +63,8 @@ def _check(value: Any, kind: Kind, where: str) -> None:
     elif isinstance(kind, list | tuple):
         if isinstance(kind, tuple) and len(value) != len(kind):
             raise ValueError(f"{where} has {len(value)} values, not {len(kind)}")
-        for index, (one, own) in enumerate(
-            zip(value, itertools.cycle(kind), strict=False)
-        ):
-            _check(one, own, f"{where}[{index}]")
+        for index, one in enumerate(value):
+            _check(one, kind[index % len(kind)], f"{where}[{index}]")
 
 
 def _fits(value: Any, kind: type) -> bool:

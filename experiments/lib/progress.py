@@ -154,13 +154,10 @@ def _flops_of_words(run: Run, config: ConfigDict) -> float:
     from bert_jax import tasks  # JAX, which nothing else here needs
 
     task = tasks.create(config)
-    each = [
-        (phase.steps * math.prod(phase.shapes["input_ids"]), phase)
-        for phase in task.phases()
-    ]
-    flops = sum(phase.steps * task.flops(phase.shapes) for _, phase in each)
-    words = _WORDS_A_POSITION * sum(positions for positions, _ in each)
-    return flops * run.words / words
+    shapes = [(phase.steps, phase.shapes) for phase in task.phases()]
+    flops = sum(steps * task.flops(each) for steps, each in shapes)
+    positions = sum(steps * math.prod(each["input_ids"]) for steps, each in shapes)
+    return flops * run.words / (_WORDS_A_POSITION * positions)
 
 
 def duration(seconds: float | None) -> str:

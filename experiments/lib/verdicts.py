@@ -85,14 +85,13 @@ class Part(NamedTuple):
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it; null where a value is not finite."""
-        fields = {
+        ends = {"mean": self.mean, "low": self.low, "high": self.high}
+        return {
             **self.pair._asdict(),
             "differences": [*map(number, self.differences)],
+            **{name: number(value) for name, value in ends.items()},
+            **{"verdict": self.word, "why": self.why},
         }
-        fields |= {
-            name: number(getattr(self, name)) for name in ("mean", "low", "high")
-        }
-        return {**fields, "verdict": self.word, "why": self.why}
 
 
 class Verdict(NamedTuple):

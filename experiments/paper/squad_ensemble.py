@@ -22,7 +22,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import tasks, tokenization
-from bert_jax.config import configuration
 from bert_jax.convert.merge import whole
 from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
@@ -118,10 +117,9 @@ def mean(members: Sequence[Sequence[Outputs]]) -> list[Outputs]:
 
 
 def _config(folder: Path) -> ConfigDict:
-    path = folder / "config.json"
-    if not path.exists():
+    if not workdir.has_config(folder):
         raise UserError(f"--workdirs: {folder}: no run there; train one")
-    config = configuration.complete(workdir.read_config(folder), path)
+    config = workdir.recorded(folder)
     if config.task.name != "squad":
         raise UserError(f"--workdirs: {folder} is a run of {config.task.name!r}")
     if config.model.architecture == "elmo":

@@ -28,7 +28,7 @@ from bert_jax.runtime import terminal
 from bert_jax.runtime.cluster import local
 from bert_jax.workdir import metrics
 from experiments.lib import ending
-from experiments.lib.command_line import Parser
+from experiments.lib.command_line import Parser, several
 from experiments.lib.running import ROOT
 
 STEPS, BATCH, STOP = 30, 16, 13
@@ -105,11 +105,10 @@ def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     parser = Parser("experiments.sameness.equal_runs", __doc__)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--task", default=",".join(CONFIGS))
+    names = several(str, CONFIGS)
+    parser.add_argument("--task", default=",".join(CONFIGS), type=names)
     options = parser.parse_args(argv)
-    tasks = options.task.split(",")
-    if unknown := [task for task in tasks if task not in CONFIGS]:
-        parser.error(f"--task: {unknown[0]!r} is none of {', '.join(CONFIGS)}")
+    tasks = options.task
     folder = options.output.absolute()
     write_data(folder)
     same = True
@@ -235,13 +234,10 @@ def is_same(row: tuple) -> bool:
 
 
 def show(title: str, rows: list[tuple]) -> None:
-    header: tuple[str, ...] = (
-        "processes x devices: mesh",
-        "first loss",
-        "all losses",
-        "dev figures",
+    header = (
+        *("processes x devices: mesh", "first loss", "all losses", "dev figures"),
+        *("steps, whole epochs", "a row in an epoch"),
     )
-    header += ("steps, whole epochs", "a row in an epoch")
     shown = [
         (place, *(f"{value:.1e}" for value in numbers), *counts)
         for place, *numbers, counts in ((*row[:4], row[4:]) for row in rows)

@@ -1,4 +1,4 @@
-"""What experiments.sweeps.compare sets side by side: the table, the page, the picture."""
+"""What experiments.sweeps.compare sets side by side; its table, page and picture."""
 
 import math
 import statistics
