@@ -105,10 +105,7 @@ EXAMPLES = "v5e:4x4, v5p:4x4x4, v6e:8x8, h100 or h200"
 
 _SLICE = re.compile(r"v\d\w*:(\d+(?:x\d+)+)")
 _WHEELS = {"tpu": "libtpu", "cuda": "jax_plugins.xla_cuda13"}
-_VARIABLES: dict[str, dict[str, str]] = {
-    "tpu": {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"},
-    "cuda": {},
-}
+_OF_LIBTPU = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 # Autotuning needs the card; cuBLASLt takes the matrix products.
 COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
     "tpu": {},
@@ -158,7 +155,7 @@ def count(name: str) -> int:
 
 def environment(name: str) -> Mapping[str, str]:
     """The variables that a process needs before it imports JAX."""
-    return {"JAX_PLATFORMS": "cpu", **_VARIABLES[kind(name)]}
+    return {"JAX_PLATFORMS": "cpu", **(_OF_LIBTPU if kind(name) == "tpu" else {})}
 
 
 def described(name: str) -> "list[jax.Device]":

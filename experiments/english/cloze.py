@@ -117,7 +117,7 @@ def make(
       config: of the run; `corpus.seed` and `corpus.language` matter.
       counts: of each id in the training text.
     """
-    language = config.corpus.language
+    language, seed = config.corpus.language, config.corpus.seed
     texts = {k: list(held_out.sentences(held, k, language)) for k in held.kinds}
     whole = {
         word
@@ -132,14 +132,11 @@ def make(
     found: list[list[Item]] = []
     for kind, sentences in texts.items():
         order = sorted(
-            enumerate(sentences),
-            key=lambda x: keyed_hash(config.corpus.seed, kind, x[0]),
+            range(len(sentences)), key=lambda number: keyed_hash(seed, kind, number)
         )
         drawn = (
-            _item(
-                kind, sentence, tokenizer, places, config.corpus.seed, number, longest
-            )
-            for number, sentence in order
+            _item(kind, sentences[number], tokenizer, places, seed, number, longest)
+            for number in order
         )
         found.append(list(itertools.islice(filter(None, drawn), each)))
     # By turns, so that `count` items have as many of each kind.

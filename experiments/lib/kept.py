@@ -47,24 +47,25 @@ def check(found: Any, kind: Kind, path: Path | str, hint: str = _HINT) -> Any:
 def _check(value: Any, kind: Kind, where: str) -> None:
     """Raises ValueError that says what is wrong with a value, if something is."""
     if isinstance(kind, Mapping):
-        fits, wanted = isinstance(value, dict), "an object"
-    elif isinstance(kind, list | tuple):
-        fits, wanted = isinstance(value, list), "a list"
-    else:
-        fits, wanted = _fits(value, kind), _NAMES[kind]
-    if not fits:
-        raise ValueError(f"{where} is {untrusted.shown(value)}, not {wanted}")
-    if isinstance(kind, Mapping):
+        _require(isinstance(value, dict), value, where, "an object")
         start = f"{where}." if where else ""
         for name in kind.keys() - {str} - value.keys():
             raise ValueError(f"it has no {start}{name}")
         for name in value if str in kind else kind:
             _check(value[name], kind.get(name, kind.get(str)), f"{start}{name}")
     elif isinstance(kind, list | tuple):
+        _require(isinstance(value, list), value, where, "a list")
         if isinstance(kind, tuple) and len(value) != len(kind):
             raise ValueError(f"{where} has {len(value)} values, not {len(kind)}")
         for index, one in enumerate(value):
             _check(one, kind[index % len(kind)], f"{where}[{index}]")
+    else:
+        _require(_fits(value, kind), value, where, _NAMES[kind])
+
+
+def _require(fits: bool, value: Any, where: str, wanted: str) -> None:
+    if not fits:
+        raise ValueError(f"{where} is {untrusted.shown(value)}, not {wanted}")
 
 
 def _fits(value: Any, kind: type) -> bool:

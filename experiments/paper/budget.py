@@ -44,8 +44,7 @@ def read(path: Path) -> Budget:
     Raises:
       UserError: the file is damaged.
     """
-    kinds = dict.fromkeys(("steps", "positions", "parameters"), int)
-    found = kept.read(path, {**kinds, "words": float, "flops": float})
+    found = kept.read(path, Budget.__annotations__)
     return Budget(**{name: found[name] for name in Budget._fields})
 
 

@@ -72,13 +72,9 @@ def table(results: Sequence[Result]) -> str:
     for group in settings.values():
         for split in dict.fromkeys(name for result in group for name in result.scores):
             values = [result.main(split) for result in group if split in result.scores]
-            spread = _spread(values)
             first = (*_beginning(group[0], split), str(len(values)))
-            middle = (
-                f"{statistics.fmean(values):.1f}",
-                spread,
-                f"{max(values, key=order):.1f}",
-            )
+            mean, best = statistics.fmean(values), max(values, key=order)
+            middle = (f"{mean:.1f}", _spread(values), f"{best:.1f}")
             rows.append((*first, *middle, *_paper(group[0].task, split)))
     chosen: list[tuple[str, ...]] = []
     found = {}

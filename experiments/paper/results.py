@@ -193,19 +193,24 @@ def scores_of(options: Options, system: System, column: Column) -> dict[int, flo
             return {0: column.scale * found_there[column.score]}
         if run.kind == "features":
             return _of_features(run.folder, choice, options.seeds)
-        folders = [*run.seeds().values()]
-        for folder in folders:
-            lines = metrics.read(folder, column.split)
-            if column.task == "imdb":  # published figures are on test
-                lines = metrics.read(folder, "test") or lines
-            if lines:  # MNLI may have no mismatched dev set
-                if column.score not in lines[-1]:
-                    raise UserError(
-                        f"{folder}: scored without {column.score}; is the data of "
-                        f"{column.title} in --data?"
-                    )
-                seed = int(folder.name.removeprefix("seed_"))
-                found[seed] = column.scale * lines[-1][column.score]
+        found |= of_run(run, column)
+    return found
+
+
+def of_run(run: Run, column: Column) -> dict[int, float]:
+    """The same, of a run that bert_jax.main has trained."""
+    found = {}
+    for seed, folder in run.seeds().items() if run.is_done else ():
+        lines = metrics.read(folder, column.split)
+        if column.task == "imdb":  # published figures are on test
+            lines = metrics.read(folder, "test") or lines
+        if lines:  # MNLI may have no mismatched dev set
+            if column.score not in lines[-1]:
+                raise UserError(
+                    f"{folder}: scored without {column.score}; is the data of "
+                    f"{column.title} in --data?"
+                )
+            found[seed] = column.scale * lines[-1][column.score]
     return found
 
 

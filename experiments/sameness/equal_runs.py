@@ -12,24 +12,20 @@ handed out in each epoch. The exit status is 1 where they are not the same.
 FOLDER keeps data and runs; what is finished there is not run again.
 """
 
-import contextlib
 import json
-import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax.runtime import terminal
-from bert_jax.runtime.cluster import local
 from bert_jax.workdir import metrics
-from experiments.lib import ending
+from experiments.lib import ending, running
 from experiments.lib.command_line import Parser, several
-from experiments.lib.running import ROOT
 
 STEPS, BATCH, STOP = 30, 16, 13
 
@@ -60,6 +56,14 @@ CONFIGS = {
         optimizer.learning_rate=1e-3
     """,
 }
+
+
+# Several processes of one run: how many, the devices of each, their program.
+_LOCAL = """
+import sys
+from bert_jax.runtime.cluster import local
+sys.exit(local.run(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
+"""
 
 
 class Place(NamedTuple):
@@ -141,31 +145,15 @@ def run(folder: Path, task: str, at: Place, workdir: Path, stop: int = -1) -> No
     (workdir / "handed_out").mkdir(parents=True, exist_ok=True)
     spec, *fields = f"{CONFIGS[task]} {FIELDS}".split()
     fields += [f"mesh.{axis}={getattr(at, axis)}" for axis in at._fields[2:]]
-    arguments = [f"--config={ROOT}/configs/{spec}", f"--workdir={workdir}"]
+    arguments = [f"--config={running.ROOT}/configs/{spec}", f"--workdir={workdir}"]
     arguments += [f"--config.{x}".replace("FOLDER", str(folder)) for x in fields]
     program = [sys.executable, "-m", "experiments.sameness.recorded_run"]
     program += [str(workdir / "handed_out"), str(stop), "--", *arguments]
-    with output_to(workdir / "log"):
-        status = local.run(at.processes, at.devices, program)
+    start = [sys.executable, "-c", _LOCAL, str(at.processes), str(at.devices)]
+    status = running.wait([*start, *program], workdir / "log")
     expected = 0 if stop < 0 else 143
     if status != expected:
         sys.exit(f"{workdir}/log: status {status}, not {expected}")
-
-
-@contextlib.contextmanager
-def output_to(path: Path) -> Iterator[None]:
-    """What this process and those it starts print goes to the end of a file."""
-    sys.stdout.flush()
-    kept = os.dup(1), os.dup(2)
-    with path.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(kept[0], 1)
-        os.dup2(kept[1], 2)
 
 
 def finished(workdir: Path) -> bool:
