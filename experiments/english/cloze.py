@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> str:
     options, fields = command_line.with_fields(parser, argv)
     command_line.check_counts(options, "items")
     with held_out.opened(options.init_from, fields) as (task, model):
-        held = held_out.read(task.config, options.init_from, task.tokenizer)
+        held = held_out.read(task, options.init_from)
         data = RunData(task.config, task.tokenizer)
         counts = data.of(task.config.corpus.max_seq_length).token_counts()
         items = make(task.config, held, task.tokenizer, counts, options.items)

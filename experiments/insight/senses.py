@@ -216,12 +216,12 @@ def principal(
 
 def table(results: dict[str, Any]) -> str:
     """The scores as text."""
-    rows = [tuple(scores.values()) for scores in results["vectors"].values()]
+    shown = ("within", "between", "nearest")
     lines = [
-        (name, *(f"{x:.3f}" for x in row[:3]), f"{row[3]:.4f}")
-        for name, row in zip(results["vectors"], rows, strict=True)
+        (name, *(f"{scores[key]:.3f}" for key in shown), f"{scores['p']:.4f}")
+        for name, scores in results["vectors"].items()
     ]
-    header = ("vectors", "within", "between", "nearest", "p")
+    header = ("vectors", *shown, "p")
     counts = ", ".join(f"{k}: {n}" for k, n in results["sentences"].items())
     return (
         f"{results['command']['word']} ({counts} sentences)\n\n"

@@ -30,8 +30,6 @@ from experiments.lib.running import ROOT
 from experiments.lib.runs import Run
 from experiments.paper import glue_table
 
-# The paper's table 1 leaves WNLI out (section 4.1).
-DEFAULT_TASKS = "mnli,qqp,qnli,sst2,cola,stsb,mrpc,rte"
 _SET = (
     *("init_from", "seed", "train.seeds", "train.num_epochs", "train.num_steps"),
     *("task.data_dir", "optimizer.learning_rate"),
@@ -106,15 +104,14 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = command_line.Parser("experiments.paper.glue", __doc__)
     parser.add_argument("--data", required=True)
     names = command_line.several(str, [name for name in TASKS if name != "ax"])
-    parser.add_argument("--tasks", default=DEFAULT_TASKS, type=names)
+    usual = ",".join(glue_table.USUAL)
+    parser.add_argument("--tasks", default=usual, type=names)
     parser.add_argument("--size", default="base", choices=("tiny", *SIZES))
     parser.add_argument("--init_from", default="")
-    parser.add_argument(
-        "--learning_rates",
-        default="5e-5,4e-5,3e-5,2e-5",
-        type=command_line.several(float),
-    )
-    parser.add_argument("--epochs", default="3", type=command_line.several(float))
+    numbers = command_line.several(float)
+    rates = "5e-5,4e-5,3e-5,2e-5"
+    parser.add_argument("--learning_rates", default=rates, type=numbers)
+    parser.add_argument("--epochs", default="3", type=numbers)
     parser.add_argument("--seeds", default="0", type=command_line.several(int))
     parser.add_run_options("runs/glue")
     options, fields = command_line.with_fields(parser, argv, _SET)

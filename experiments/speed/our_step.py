@@ -71,10 +71,8 @@ def predictions(length: int) -> int:
 def flops(config: ConfigDict, pairs: int = 1) -> int:
     """Of a step, by the model; a row has so many pairs."""
     model = BertConfig.create(config.model, config.tokenizer.vocab_size)
-    length, chosen = (
-        config.corpus.max_seq_length,
-        config.masking.max_predictions_per_seq,
-    )
+    length = config.corpus.max_seq_length
+    chosen = config.masking.max_predictions_per_seq
     return config.train.batch_size * pretraining_flops(model, length, chosen, pairs)
 
 

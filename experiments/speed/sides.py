@@ -6,6 +6,7 @@ that waits for its turn sleeps.
 """
 
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -75,13 +76,11 @@ class Process:
 
     def turns(self) -> dict[str, Callable[[int], float]]:
         """The sides that work, as `measuring.alternate` takes them."""
-        return {name: self._turn(name) for name in self.sides if name != PEAKS}
+        names = [name for name in self.sides if name != PEAKS]
+        return {name: functools.partial(self._turn, name) for name in names}
 
-    def _turn(self, name: str) -> Callable[[int], float]:
-        def take(times: int) -> float:
-            return float(self.ask(name, times)["cpu"])
-
-        return take
+    def _turn(self, name: str, times: int) -> float:
+        return float(self.ask(name, times)["cpu"])
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout
