@@ -64,10 +64,9 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
         "state": memory.bytes_per_device(program.donated),
         "seconds_to_trace": traced - start,
     }
+    options = {**EFFORTS[case["effort"]], **devices.COMPILER_OPTIONS[kind]}
     try:
-        done = lowered.compile(
-            {**EFFORTS[case["effort"]], **devices.COMPILER_OPTIONS[kind]}
-        )
+        done = lowered.compile(options)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise

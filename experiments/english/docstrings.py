@@ -37,9 +37,8 @@ def main(argv: Sequence[str]) -> int:
         path = pydocs.extract(Path(folder), PACKAGES)
         rows = paragraphs(path, options.each)
     write_atomically(options.output, "".join(json.dumps(row) + "\n" for row in rows))
-    print(
-        f"written: {options.output}, {len(rows)} paragraphs of {len(PACKAGES)} packages"
-    )
+    count = f"{len(rows)} paragraphs of {len(PACKAGES)} packages"
+    print(f"written: {options.output}, {count}")
     return 0
 
 

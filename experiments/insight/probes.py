@@ -108,8 +108,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if not options.train and not options.sst2:
         raise UserError("name --train and --dev, or --sst2, or all three")
     for name, least in (("words", 1), ("sentences", 1), ("parts", 2)):
-        if getattr(options, name) < least:
-            value = getattr(options, name)
+        if (value := getattr(options, name)) < least:
             raise UserError(f"--{name}={value}: must be at least {least}")
     return options
 

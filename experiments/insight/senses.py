@@ -146,9 +146,8 @@ def vectors(
       UserError: a word is beyond the model's last position.
     """
     states = Reader(bert, "pieces").read([{"text": use.text} for use in uses])
-    pieces = np.asarray(
-        bert.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
-    )
+    embeddings = bert.params["bert"]["embeddings"]
+    pieces = np.asarray(embeddings["word_embeddings"]["embedding"])
     still, found, names = [], [], Counter[str]()
     for use, vector in zip(uses, states, strict=True):
         encoding = bert.tokenizer.encode(use.text, add_special_tokens=False)

@@ -54,11 +54,8 @@ def overview(runs: Sequence[Run]) -> str:
         left = "" if state.word == "done" else duration(state.left)
         rows.append((state.word, run.kind, str(run.folder), left, state.error))
     header = ("", "kind", "run", "time left", "error")
-    unknown = [
-        run
-        for run in runs
-        if not (run.needs or run.program) and found[run.folder].left is None
-    ]
+    first = (run for run in runs if not (run.needs or run.program))
+    unknown = [run for run in first if found[run.folder].left is None]
     parts = (terminal.table(rows, header), scale(unknown), estimate(runs))
     return "\n".join(filter(None, parts))
 

@@ -54,23 +54,13 @@ class Point(NamedTuple):
 def main(argv: Sequence[str]) -> int:
     """Runs what is left of the grid; gives the exit status."""
     options, fields = parse(argv)
-    points = [
-        Point(*values)
-        for values in itertools.product(
-            options.tasks, options.learning_rates, options.epochs, options.seeds
-        )
-    ]
-    runs = [
-        Run(
-            point.task,
-            point.folder(options.output),
-            arguments(point, options, fields),
-            options.size,
-        )
-        for point in points
-    ]
-    for run in runs:
-        _check_arguments(run)
+    axes = (options.tasks, options.learning_rates, options.epochs, options.seeds)
+    points = [Point(*values) for values in itertools.product(*axes)]
+    runs = []
+    for point in points:
+        folder, given = point.folder(options.output), arguments(point, options, fields)
+        runs.append(Run(point.task, folder, given, options.size))
+        _check_arguments(runs[-1])
 
     def report(_: object) -> str:
         results = [

@@ -52,14 +52,12 @@ def order(score: float) -> float:
 
 def picked(results: Sequence[Result]) -> dict[str, Result]:
     """The run of each task that is best on dev; of equal ones, the first."""
-    tasks = dict.fromkeys(result.task for result in results)
-    return {
-        task: max(
-            (result for result in results if result.task == task),
-            key=lambda result: order(result.main()),
-        )
-        for task in tasks
-    }
+    best: dict[str, Result] = {}
+    for result in results:
+        before = best.setdefault(result.task, result)
+        if order(result.main()) > order(before.main()):
+            best[result.task] = result
+    return best
 
 
 def table(results: Sequence[Result]) -> str:
@@ -117,9 +115,8 @@ def glue_score(best: Mapping[str, Result]) -> float:
     tasks = []
     for name in (*USUAL, "wnli"):
         names = TASKS[name].scores if name != "cola" else ("matthews",)
-        values = [
-            scores[score] for scores in best[name].scores.values() for score in names
-        ]
+        splits = best[name].scores.values()
+        values = [scores[score] for scores in splits for score in names]
         tasks.append(100 * statistics.fmean(values))
     return statistics.fmean(tasks)
 

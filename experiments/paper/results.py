@@ -124,20 +124,14 @@ def _loss(options: Options, system: System) -> Mapping[str, float]:
         return {}
     run = runs.pretraining(options, system.pretraining)
     lines = metrics.read(run.folder, "dev") if run.is_done else []
-    names = (
-        *("perplexity", "next_sentence_accuracy", "next_sentence_majority"),
-        "step",
-    )
+    names = ("perplexity", "next_sentence_accuracy", "next_sentence_majority", "step")
     return {name: lines[-1][name] for name in names if lines and name in lines[-1]}
 
 
 def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
     """Where, when and with what; in words."""
-    devices = {
-        kept.read(run.result, {"devices": str})["devices"]
-        for run in planned
-        if run.is_done
-    }
+    ended = (run.result for run in planned if run.is_done)
+    devices = {kept.read(path, {"devices": str})["devices"] for path in ended}
     facts = report.facts("experiments.paper", sys.argv[1:], _PACKAGES)
     versions = [f"Python {facts['python']}"]
     versions += [f"{name} {version}" for name, version in facts["versions"].items()]

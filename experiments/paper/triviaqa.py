@@ -173,9 +173,8 @@ def page(folder: Path, name: str, max_tokens: int) -> str | None:
         raise UserError(f"{path}: byte {error.start} is not UTF-8") from error
     except OSError as error:
         raise UserError(f"{folder}: {name[:80]!r} cannot be read ({error})") from error
-    spans = [
-        match.span() for match in itertools.islice(_TOKEN.finditer(text), max_tokens)
-    ]
+    tokens = itertools.islice(_TOKEN.finditer(text), max_tokens)
+    spans = [token.span() for token in tokens]
     return text[spans[0][0] : spans[-1][1]] if spans else ""
 
 
