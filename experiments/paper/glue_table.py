@@ -72,8 +72,8 @@ def table(results: Sequence[Result]) -> str:
         for split in dict.fromkeys(name for result in group for name in result.scores):
             values = [result.main(split) for result in group if split in result.scores]
             first = (*_beginning(group[0], split), str(len(values)))
-            mean, best = statistics.fmean(values), max(values, key=order)
-            middle = (f"{mean:.1f}", _spread(values), f"{best:.1f}")
+            usual, most = statistics.fmean(values), max(values, key=order)
+            middle = (f"{usual:.1f}", _spread(values), f"{most:.1f}")
             rows.append((*first, *middle, *_paper(group[0].task, split)))
     chosen: list[tuple[str, ...]] = []
     found = {}
