@@ -27,7 +27,7 @@ def jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
     compilation_cache.keep()
     config = _config(case)
-    batch = our_step.random_batch(config)
+    batch, flops = our_step.random_batch(config), our_step.flops(config)
     found: Sides = {PEAKS: lambda _: measuring.peaks("jax", *case["peak"])}
     not_run, parameters = {}, set()
     for attention in case["attentions"]:
@@ -43,7 +43,7 @@ def jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
         parameters.add(side.parameters)
     return found, {
         "device": jax.devices()[0].device_kind,
-        "flops": our_step.flops(config),
+        "flops": flops,
         "parameters": sorted(parameters),
         "not_run": not_run,
     }
