@@ -170,12 +170,9 @@ def judge(claim: Claim, scores: Scores, columns: Sequence[str], seeds: int) -> V
 def _part(
     pair: Pair, margin: float, scores: Scores, seeds: int, comparisons: int
 ) -> Part:
-    first, second = (
-        scores.get((system, pair.column), {}) for system in (pair.first, pair.second)
-    )
-    differences = tuple(
-        first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())
-    )
+    first, second = (scores.get((name, pair.column), {}) for name in pair[:2])
+    both = sorted(first.keys() & second.keys())
+    differences = tuple(first[seed] - second[seed] for seed in both)
     mean = statistics.fmean(differences) if differences else math.nan
     if reason := _undecidable(differences, seeds):
         none = (-math.inf, math.inf)

@@ -14,7 +14,7 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.runtime.environment import MALLOC
-from experiments.lib import report
+from experiments.lib import kept, report
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,9 +49,7 @@ def begin(
 def write(path: str, content: Mapping[str, Any]) -> None:
     """Writes a JSON file, whole or not at all; an empty path writes nothing."""
     if path:
-        from bert_jax.runtime.storage import write_atomically
-
-        write_atomically(Path(path), json.dumps(content, indent=1) + "\n")
+        kept.write(Path(path), content)
 
 
 def in_process(
