@@ -1,6 +1,6 @@
 """The same run on other meshes and process counts: the same losses, the same scores.
 
-    python -m experiments.sameness.equal_runs --output=FOLDER [--task=squad,...]
+    python -m experiments.sameness.equal_runs --output=FOLDER [--task=squad,pairs]
 
 Three small runs of 30 steps, with dropout (pre-training, pairs of texts with a class,
 questions with spans), each on one device, on eight simulated devices in six meshes, and
