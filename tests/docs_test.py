@@ -38,6 +38,17 @@ def test_the_page_of_fields_is_fresh():
     assert written == config_page.page(), "run: python -m experiments.pages.config_page"
 
 
+def test_its_command_says_what_it_does_and_writes_nothing_at_a_mistake(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(config_page, "PAGE", tmp_path / "config.md")
+    with pytest.raises(SystemExit) as ended:
+        config_page.main(["--help"])
+    assert ended.value.code == 0 and "docs/config.md" in capsys.readouterr().out
+    assert config_page.main(["--page=x"]) == 2
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_field_without_a_comment_is_named(monkeypatch):
     monkeypatch.setattr(help, "comments_of", lambda path: {})
     with pytest.raises(UserError, match=r"no comment says what \w+\.\w+ does"):

@@ -1,11 +1,13 @@
 """`encode`: what the model was given, and where in the text each token stands."""
 
+import jax
 import numpy as np
 import pytest
 
 import bert_jax
 from bert_jax import tokenization
 from bert_jax.data import encodings
+from bert_jax.errors import UserError
 
 PIECES = [
     *tokenization.SPECIAL_TOKENS,
@@ -95,3 +97,11 @@ def test_as_in_transformers(tokenizer, tmp_path, texts_b):
         real = found["input_mask"][row] == 1
         tokens = [t for t, r in zip(expected.tokens(row), real, strict=True) if r]
         assert found["tokens"][row] == tokens
+
+
+def test_a_model_that_computes_no_numbers_has_no_vectors(plain):
+    """Each of its weights is finite."""
+    model = bert_jax.load(plain)
+    model.params = jax.tree.map(lambda x: x * 1e38, model.params)
+    with pytest.raises(UserError, match="computes NaN or infinity"):
+        model.encode(["the quick fox", "a"])

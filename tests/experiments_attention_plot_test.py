@@ -13,6 +13,11 @@ from experiments.insight import attention_plot
 TOKENS = ["[CLS]", "the", "$x^2$", "<b>", "fox", "[SEP]"]
 
 
+def about_row(*names):
+    about = json.dumps({"tokens": TOKENS, "segments": [0] * len(TOKENS)})
+    return dict.fromkeys(names or ["attentions_0"], about)
+
+
 @pytest.fixture
 def source(tmp_path):
     """Row 0 in two parts; a head in which every token looks at the next one."""
@@ -22,8 +27,7 @@ def source(tmp_path):
     for name in ("attentions_0", "attentions_0_1", "attentions_12"):
         tensors[name] = np.zeros((2, 3, count, count), np.float16)
         tensors[name][1, 2] = np.roll(np.eye(count), 1, axis=1)
-    about = json.dumps({"tokens": TOKENS, "segments": [0] * count})
-    save_file(tensors, tmp_path / "who.safetensors", dict.fromkeys(tensors, about))
+    save_file(tensors, tmp_path / "who.safetensors", about_row(*tensors))
     return tmp_path / "who.safetensors"
 
 
@@ -116,6 +120,10 @@ def test_wrong_files(source, tmp_path, capsys):
     save_file({"other": np.zeros(2)}, tmp_path / "other.safetensors")
     draw(tmp_path / "other.safetensors", tmp_path / "one.png", status=2)
     ending, folder, missing, page, other = capsys.readouterr().err.splitlines()
+    for kind in (np.int16, np.uint8):
+        save_file({"attentions_0": np.zeros((2, 3, 6, 6), kind)}, source, about_row())
+        draw(source, tmp_path / "one.png", status=2)
+        assert "has numbers of the type" in capsys.readouterr().err
     half = '{"tokens": ["a", "a", "a", "\\ud800"]}'
     for about in ("tokens", "{}", '{"tokens": ["a"]}', "[" * 100_000, half):
         alike = {"attentions_0": np.zeros((2, 3, 4, 4), np.float16)}

@@ -53,3 +53,11 @@ def test_where_the_compiler_disagrees_the_next_change_is_taken(compiler, monkeyp
 def test_a_config_that_failed_has_a_line():
     line = fits.row({"config": SPEC, "device": "h100", "error": "no memory"})
     assert len(line) == len(fits.HEADER) and line[2] == "no memory"
+
+
+@pytest.mark.parametrize("content", [b"\xd3", b"[]", b'{"cases": [', b""])
+def test_an_output_that_is_another_s_is_one_line(tmp_path, capsys, content):
+    (tmp_path / "fits.json").write_bytes(content)
+    assert fits.main([f"--output={tmp_path / 'fits.json'}"]) == 2
+    assert "fits.json: not " in capsys.readouterr().err
+    assert (tmp_path / "fits.json").read_bytes() == content

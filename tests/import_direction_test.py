@@ -48,7 +48,7 @@ RANKED = {
         ("processes", "heartbeat"),
         ("cluster",),
         ("untrusted", "compilation_cache", "hub"),
-        ("storage",),
+        ("storage", "hub_exchange"),
         ("clock", "environment", "signals", "temporary", "terminal"),
     ),
 }

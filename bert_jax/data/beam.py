@@ -69,8 +69,11 @@ class Runner(NamedTuple):
 
     def make(self) -> PipelineRunner:
         try:
-            return create_runner(self.name)
-        except (ValueError, ImportError, AttributeError) as error:
+            runner = create_runner(self.name)
+            if not isinstance(runner, PipelineRunner):
+                raise TypeError(f"{type(runner).__name__} is no runner")
+            return runner
+        except (ValueError, ImportError, AttributeError, TypeError) as error:
             raise UserError(
                 f"{_FIELD}={self.name}: not a runner of Beam that can be loaded here "
                 f"({error}); FnApiRunner needs nothing else"

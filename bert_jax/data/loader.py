@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import grain
 import numpy as np
-from array_record.python.array_record_data_source import ArrayRecordDataSource
 from jaxtyping import Bool, Int, Int32
 from ml_collections import ConfigDict
 
@@ -21,7 +20,6 @@ from bert_jax.data import masking, prepare, records, workers
 from bert_jax.data.batch_shapes import has_masks, shapes
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, RowIndex
-from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.tokenization import completion
 
@@ -142,10 +140,7 @@ class _Pairs:
     def __init__(
         self, config: ConfigDict, phase: PhaseFields, data: Prepared, split: str
     ):
-        self._folder = data.folder
-        self._source = ArrayRecordDataSource(
-            sorted(str(path) for path in data.folder.glob(f"*-{split}.array_record-*"))
-        )
+        self._source = records.Source(data.folder, split)
         self._special = tokenization.special_ids(data.tokenizer)
         vocabulary = data.tokenizer.get_vocab()
         kind = tokenization.kind_of(data.tokenizer)
@@ -226,17 +221,7 @@ class _Pairs:
         Raises:
           UserError: a file cannot be read.
         """
-        # A process may have padding rows only, and the reader fails on an empty list.
-        try:
-            serialized = (
-                self._source.__getitems__(record.tolist()) if len(record) else ()
-            )
-        except RuntimeError as error:  # ArrayRecord's, of a disk or a bucket
-            raise UserError(
-                f"{self._folder}: the prepared data cannot be read ({error}); start "
-                "again, or delete this folder first to prepare the data again"
-            ) from error
-        return records.parse(serialized)
+        return self._source.read(record.tolist())  # perhaps of padding rows only
 
 
 def assemble(

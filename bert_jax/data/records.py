@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
+from bert_jax.errors import UserError
+from bert_jax.runtime import storage
+
 # The next sentence label where there is no pair.
 PADDING_LABEL = -1
 
@@ -120,6 +123,43 @@ def parse(records: Sequence[bytes]) -> Pairs:
         lengths[row] = len(tokens_a), len(tokens_b)
         is_random_next[row] = feature["is_random_next"].int64_list.value[0]
     return Pairs(np.concatenate(tokens), lengths, is_random_next)
+
+
+class Source:
+    """The records of a split in a folder of prepared data.
+
+    Raises:
+      UserError: a file is missing or cannot be read, at the start or by `read`.
+    """
+
+    def __init__(self, folder: storage.Path, split: str):
+        from array_record.python.array_record_data_source import ArrayRecordDataSource
+
+        self._folder = folder
+        files = sorted(str(path) for path in folder.glob(f"*-{split}.array_record-*"))
+        of = int(files[0].rpartition("-")[2]) if files else 1
+        if len(files) != of:
+            raise self._error(f"{len(files)} of {of} files of {split} are there")
+        try:
+            self._source = ArrayRecordDataSource(files)
+        except RuntimeError as error:  # ArrayRecord's, of a disk or a bucket
+            raise self._error(error) from error
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def read(self, rows: Sequence[int]) -> Pairs:
+        # The reader fails on an empty list.
+        try:
+            return parse(self._source.__getitems__(list(rows)) if rows else ())
+        except RuntimeError as error:
+            raise self._error(error) from error
+
+    def _error(self, reason: object) -> UserError:
+        return UserError(
+            f"{self._folder}: the prepared data cannot be read ({reason}); start "
+            "again, or delete this folder first to prepare the data again"
+        )
 
 
 def random_share(totals: Mapping[str, int]) -> float:

@@ -10,7 +10,6 @@ from typing import Any
 
 import grain
 import numpy as np
-from array_record.python.array_record_data_source import ArrayRecordDataSource
 from jaxtyping import Float32
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -147,10 +146,8 @@ class RunData:
     def fit(self) -> Fit:
         """The vocabulary's, to a sample of the first phase's pairs; [UNK] of all."""
         first = self.of(self._config.corpus.max_seq_length)
-        shards = first.folder.glob("*-train.array_record-*")
-        source = ArrayRecordDataSource(sorted(map(str, shards)))
-        sample = vocabulary_fit.sample(len(source)).tolist()
-        pairs = records.parse(source.__getitems__(sample))
+        source = records.Source(first.folder, "train")
+        pairs = source.read(vocabulary_fit.sample(len(source)).tolist())
         counts = first.token_counts()
         unknown = tokenization.special_ids(first.tokenizer).unk
         return vocabulary_fit.measured(pairs.tokens, first.tokenizer)._replace(

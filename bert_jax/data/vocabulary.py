@@ -3,6 +3,7 @@
 import hashlib
 import heapq
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -23,6 +24,7 @@ RELEASED_LAYOUT_FROM = 10_000
 # Maximum characters in a trained vocabulary, the most frequent ones; the released
 # uncased vocabulary has 997.
 MAX_ALPHABET = 1000
+_WORD = 10_000  # characters of a word from which on it is read in parts
 
 
 def train(
@@ -155,6 +157,7 @@ def write(
     """
     start = time.monotonic()
     texts = sample(documents, settings.sample_bytes, seed)
+    texts = [_parted(text) for text in texts]
     if not texts:
         raise UserError(
             f"tokenizer.sample_bytes={settings.sample_bytes}: a document drawn for the "
@@ -177,6 +180,15 @@ def write(
         f"{sampled['bytes'] / 1e6:.1f} MB of text in {time.monotonic() - start:.1f} s",
         file=sys.stderr,
     )
+
+
+def _parted(text: str) -> str:
+    """A text without words of more than _WORD characters, for which trainers take a
+    time that grows with its square."""
+    if len(text) <= _WORD or max(map(len, text.split()), default=0) <= _WORD:
+        return text
+    words = re.compile(rf"\w{{1,{_WORD}}}")
+    return words.sub(lambda word: word[0] + " " * (len(word[0]) == _WORD), text)
 
 
 def _first_pieces(vocab_size: int) -> list[str]:

@@ -11,7 +11,6 @@ import logging
 
 import numpy as np
 import scipy.linalg
-from array_record.python.array_record_data_source import ArrayRecordDataSource
 from jaxtyping import Float, Float32, Int
 
 from bert_jax.data import records
@@ -85,11 +84,9 @@ def near(
     column = np.full(pieces, -1)
     column[contexts] = np.arange(columns)
     total = np.zeros((pieces, columns))
-    files = sorted(map(str, data.folder.glob("*-train.array_record-*")))
-    source = ArrayRecordDataSource(files)
+    source = records.Source(data.folder, "train")
     for begin in range(0, len(source), _RECORDS):
-        some = range(begin, min(begin + _RECORDS, len(source)))
-        pairs = records.parse(source.__getitems__(list(some)))
+        pairs = source.read(range(begin, min(begin + _RECORDS, len(source))))
         lengths = pairs.lengths.ravel()
         part = np.repeat(np.arange(len(lengths)), lengths)
         for distance in range(1, _WINDOW + 1):

@@ -15,13 +15,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from bert_jax.errors import UserError, first_line
+from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
 log = logging.getLogger(__name__)
 
 PREFIX = "hf:"
-PATIENCE = 60.0  # seconds without a byte; the client itself would wait for ever
 _NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
 # What people call the folders of their own runs and models.
 _FOLDERS = {
@@ -36,14 +35,6 @@ _FILES = (
     *("vocab.json", "merges.txt"),
     *("model.safetensors", "model-*-of-*.safetensors"),
 )
-
-
-class Unreachable(UserError):
-    """The Hub cannot be reached, and the cache lacks what is asked."""
-
-
-class NoRevision(UserError):
-    """The repository has no such branch, tag or commit."""
 
 
 def path(text: str | os.PathLike[str]) -> storage.Path:
@@ -100,10 +91,13 @@ def push(folder: pathlib.Path, name: str) -> str:
     Raises:
       UserError: no right to write there, or the Hub cannot be reached.
     """
-    from huggingface_hub import HfApi
+    from bert_jax.runtime import hub_exchange
 
-    repository, api = check_new(name), HfApi()
-    with _explained(name):
+    repository = check_new(name)
+    with hub_exchange.explained(name):
+        from huggingface_hub import HfApi
+
+        api = HfApi()
         api.create_repo(repository, private=True, exist_ok=True)
         with contextlib.nullcontext() if sys.stderr.isatty() else _quietly():
             message = "Export of bert_jax"
@@ -139,80 +133,26 @@ def downloaded(
     match = _NAME.fullmatch(name)
     if match is None:
         raise UserError(f"{name}: hf:OWNER/NAME or hf:OWNER/NAME@REVISION is required")
-    from huggingface_hub import errors, snapshot_download
+    from bert_jax.runtime import hub_exchange
 
-    fetch = functools.partial(
-        snapshot_download,
-        match[1],
-        repo_type=kind,
-        revision=match[2],
-        allow_patterns=patterns,
-    )
-    with _explained(name):
+    with hub_exchange.explained(name) as exchange:
+        from huggingface_hub import errors, snapshot_download
+
+        fetch = functools.partial(
+            snapshot_download,
+            match[1],
+            repo_type=kind,
+            revision=match[2],
+            allow_patterns=patterns,
+        )
         with _quietly(), contextlib.suppress(errors.DryRunError):  # offline
             files = fetch(dry_run=True)
             if kind == "model":
                 _require_safetensors(name, files)
-            _check_size(name, files)
+            exchange.announced = _check_size(name, files)
         with contextlib.nullcontext() if sys.stderr.isatty() else _quietly():
             folder = pathlib.Path(fetch())
     return folder, tuple(folder.rglob("*"))
-
-
-def _bounded(request: Any) -> None:
-    for part, seconds in request.extensions["timeout"].items():
-        request.extensions["timeout"][part] = seconds or PATIENCE
-
-
-@contextlib.contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Turns what the Hub's client raises into a UserError."""
-    import httpx2
-    from huggingface_hub import constants, errors, get_session
-
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the rest is noise
-    hooks = get_session().event_hooks["request"]
-    if _bounded not in hooks:
-        hooks.append(_bounded)
-    try:
-        yield
-    except errors.HFValidationError as error:
-        raise UserError(f"{name}: {first_line(error)}") from error
-    except errors.GatedRepoError as error:
-        raise UserError(
-            f"{name}: its owner asks for consent first: give it on its page, "
-            "then log in (hf auth login)"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise UserError(
-            f"{name}: the Hub has no such repository, or it is private (hf auth login)"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise NoRevision(f"{name}: no such branch, tag or commit") from error
-    except errors.LocalEntryNotFoundError as error:
-        reason = first_line(error.__cause__ or error)
-        raise Unreachable(
-            f"{name}: not in the cache, and the Hub ({constants.ENDPOINT}) cannot be "
-            f"reached ({reason}); check the network (or HF_HUB_OFFLINE), or name a "
-            "folder"
-        ) from error
-    except (
-        *(errors.HfHubHTTPError, errors.OfflineModeIsEnabled),
-        httpx2.HTTPError,
-    ) as error:
-        response = getattr(error, "response", None)
-        if response is not None and response.status_code in (401, 403):
-            raise UserError(
-                f"{name}: no right to do this; log in with a token that has it (hf "
-                "auth login)"
-            ) from error
-        reason = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(f"{name}: {reason}; the same command resumes") from error
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{name}: what {constants.ENDPOINT} answers is not what a Hub answers "
-            f"({type(error).__name__}: {first_line(error)}); check HF_ENDPOINT"
-        ) from error
 
 
 @contextlib.contextmanager
@@ -237,8 +177,8 @@ def _require_safetensors(name: str, files: Any) -> None:
         )
 
 
-def _check_size(name: str, files: Any) -> None:
-    """Checks the files (DryRunFileInfo) before anything is downloaded."""
+def _check_size(name: str, files: Any) -> int:
+    """Checks the files (DryRunFileInfo) before they are downloaded; gives the bytes."""
     from huggingface_hub import constants
 
     size = sum(file.file_size or 0 for file in files if file.will_download)
@@ -252,3 +192,4 @@ def _check_size(name: str, files: Any) -> None:
         )
     if size:
         log.info("%s: downloading %s MB to %s", name, f"{size / 1e6:,.0f}", cache)
+    return int(size)

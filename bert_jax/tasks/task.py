@@ -60,13 +60,18 @@ class PredictionBatches(NamedTuple):
         Raises:
           UserError: they have NaN or infinity.
         """
-        arrays = (array for batch in outputs for array in batch.values())
-        if not all((array < math.inf).all() for array in arrays):  # nor is NaN
-            raise UserError(
-                "the model computes NaN or infinity: its weights have too large "
-                "numbers; take other weights, or train it with a lower learning rate"
-            )
+        for batch in outputs:
+            require_numbers(batch)
         return self.answers(outputs)
+
+
+def require_numbers(outputs: Outputs) -> None:
+    """Raises UserError where a model's outputs have NaN or infinity."""
+    if not all((array < math.inf).all() for array in outputs.values()):  # nor is NaN
+        raise UserError(
+            "the model computes NaN or infinity: its weights have too large "
+            "numbers; take other weights, or train it with a lower learning rate"
+        )
 
 
 class Predictor(abc.ABC):

@@ -88,7 +88,15 @@ class Checkpoints:
             )
             items = ("params", "opt_state", "running_stats", "carry")
             make = functools.partial(ocp.CheckpointManager, item_names=items)
-            self._manager = self._listed(lambda: make(self._folder, options=options))
+            try:
+                self._manager = self._listed(
+                    lambda: make(self._folder, options=options)
+                )
+            except (ValueError, OverflowError, TypeError) as error:  # a time, of 9999
+                raise UserError(
+                    f"{self._folder}: a checkpoint's _CHECKPOINT_METADATA cannot be "
+                    f"read ({silence_orbax.first_line(error)}); move it away"
+                ) from error
         if only is not None and only not in (steps := self._manager.all_steps()):
             there = ", ".join(map(str, sorted(steps))) or "none"
             raise UserError(f"{self._folder / str(only)}: no such step; it has {there}")

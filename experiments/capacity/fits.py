@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from bert_jax.runtime import untrusted
 from bert_jax.runtime.terminal import table
 from experiments.capacity import compile_report, devices, estimate, plan
 from experiments.lib import ending, programs, report
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     facts = measuring.begin(MODULE, arguments)
     path = Path(options.output)
-    kept = json.loads(path.read_text())["cases"] if path.is_file() else []
+    kept = untrusted.read_object(path).get("cases", []) if path.is_file() else []
     kept = [case for case in kept if "error" not in case]
     asked = [
         {"config": config, "device": device}

@@ -82,6 +82,8 @@ def read(options: argparse.Namespace) -> Head:
                     + (f"; it has {_first(names)}" if names else "; predict wrote none")
                 )
             found = file.get_slice(name)
+            if (dtype := found.get_dtype()) not in ("F16", "F32", "F64"):
+                raise ValueError(f"{name} has numbers of the type {dtype}")
             for flag, count in zip(
                 ("layer", "head"), found.get_shape()[:2], strict=True
             ):

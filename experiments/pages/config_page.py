@@ -15,7 +15,7 @@ from typing import Any
 from bert_jax.config import configuration, fields, help
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
-from experiments.lib import ending
+from experiments.lib import command_line, ending
 from experiments.lib.running import ROOT
 
 PAGE = ROOT / "docs" / "config.md"
@@ -57,8 +57,7 @@ Values = Mapping[str, Any]  # by the field's name
 @ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    if argv:
-        raise UserError(f"{argv[0]}: there are no options")
+    command_line.Parser("experiments.pages.config_page", __doc__).parse_args(argv)
     write_atomically(PAGE, page())
     print(f"written: {PAGE.relative_to(ROOT)}")
     return 0

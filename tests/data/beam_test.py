@@ -139,6 +139,8 @@ def test_two_chunks_need_no_pipeline(mapped):
     [
         ("Flunk", (), "config.corpus.runner=Flunk: not a runner of Beam"),
         ("a.b", (), "No module named 'a'.*FnApiRunner needs nothing else"),
+        ("os.getcwd", (), "str is no runner"),
+        ("..", (), "not a runner of Beam"),
         ("FnApiRunner", ("--direct_num_workers=x",), "direct_num_workers: invalid int"),
         ("FnApiRunner", ("direct_num_workers=2",), "write Beam's options as"),
         ("FnApiRunner", ("--runner=X",), "name the runner in config.corpus.runner"),

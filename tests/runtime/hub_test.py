@@ -1,7 +1,10 @@
 """Weights by their name on a Hub: downloaded, cached, offline, interrupted, refused."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from runs import here, run
 import bert_jax
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from bert_jax.runtime import hub
+from bert_jax.runtime import hub, hub_exchange
 from bert_jax.workdir import metrics
 
 NAME = "people/small-bert"
@@ -187,7 +190,10 @@ def test_an_export_is_uploaded(fake_hub, plain, tmp_path):
     assert "is for --mode=export" in err
 
 
-@pytest.mark.parametrize("answer", [b"\xff<", b"[]", b"{}", b'{"files": 3, "url": 7}'])
+@pytest.mark.parametrize(
+    "answer",
+    [b"\xff<", b"[]", b"{}", b'{"files": 3, "url": 7}', b'{"id": "x"}', b"[" * 100_000],
+)
 def test_answers_that_no_hub_gives_are_one_line(fake_hub, plain, tmp_path, answer):
     fake_hub.models[NAME] = {"main": {}}
     fake_hub.spoilt = {f"/api/models/{NAME}/revision": answer}
@@ -200,8 +206,68 @@ def test_answers_that_no_hub_gives_are_one_line(fake_hub, plain, tmp_path, answe
         assert err.count("error: ") == 1 and "is not what a Hub answers" in err
 
 
+def test_an_etag_names_no_file_outside_of_the_cache(fake_hub, exported, tmp_path):
+    fake_hub.models[NAME] = {"main": exported}
+    for etag in ("../../../evil", f"{tmp_path}/evil", "..", "a/../../../../evil"):
+        for header in ("ETag", "X-Linked-Etag"):
+            fake_hub.more = {"/model.safetensors": {header: f'"{etag}"'}}
+            with pytest.raises(
+                UserError, match=r"a file's ETag is .*check HF_ENDPOINT"
+            ):
+                hub.path(f"hf:{NAME}")
+    assert not list(tmp_path.rglob("evil*"))
+    fake_hub.more = {"/model.safetensors": {"ETag": 'W/"5f-60"'}}
+    assert hub.path(f"hf:{NAME}")
+
+
+def test_answers_end(fake_hub, exported, monkeypatch):
+    """A list, its pages, and a file, though the server could go on for ever."""
+    fake_hub.models[NAME] = {"main": exported}
+    size = len(exported["model.safetensors"])
+    monkeypatch.setattr(hub_exchange, "MOST", 1_000_000)
+
+    def refuses(message):
+        with pytest.raises(UserError, match=message) as caught:
+            hub.path(f"hf:{NAME}")
+        assert f"hf:{NAME}: " in str(caught.value)
+
+    fake_hub.spoilt = {"/tree/": b"[" + b" " * 1_000_000 + b"]"}
+    refuses("more than 1,000,000 bytes")
+    fake_hub.spoilt = {"/tree/": b"[]"}
+    page = f"{fake_hub.url}/api/models/{NAME}/tree/main"
+    fake_hub.more = {"/tree/": {"Link": f'<{page}>; rel="next"'}}
+    refuses("more than 1,000,000 bytes")
+    assert len(fake_hub.requests) < 30
+    fake_hub.more, fake_hub.sizes = {}, {"model.safetensors": size}
+    for longer, message in ((10, "Consistency check"), (1_200_000, "more than")):
+        fake_hub.spoilt = {"/model.safetensors": bytes(size + longer)}
+        refuses(message)
+
+
+def test_a_wait_that_a_hub_asks_for_is_bounded(fake_hub, exported, monkeypatch):
+    fake_hub.models[NAME] = {"main": exported}
+    fake_hub.busy, waits = 1, []
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", waits.append)
+    assert hub.path(f"hf:{NAME}")
+    assert 0 < max(waits) < 1000
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:99999", "http://["])
+def test_an_endpoint_that_is_none_is_one_line(endpoint):
+    """Which the client reads when it is imported."""
+    program = "from bert_jax.runtime import hub; hub.path('hf:a/b')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "HF_ENDPOINT": endpoint},
+        capture_output=True,
+        text=True,
+    )
+    last = done.stderr.splitlines()[-1]
+    assert "UserError: hf:a/b: " in last and "check HF_ENDPOINT" in last
+
+
 def test_a_hub_that_does_not_answer_is_not_waited_for(fake_hub, exported, monkeypatch):
-    monkeypatch.setattr(hub, "PATIENCE", 0.05)
+    monkeypatch.setattr(hub_exchange, "PATIENCE", 0.05)
     fake_hub.models[NAME] = {"main": exported}
     fake_hub.seconds = 0.5
     with pytest.raises(UserError, match=r"ReadTimeout|timed out"):

@@ -1,6 +1,7 @@
 """Which checkpoints stay, what is restored, and what is said while there is time."""
 
 import os
+import re
 import shutil
 import sys
 import threading
@@ -184,6 +185,19 @@ def test_a_reader_leaves_a_damaged_checkpoint_where_it_is(tmp_path, state):
         params, now = reader.restore_params(abstract)
     assert now == 1 and params["w"][0] == 1
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_checkpoint_of_the_year_10000_is_one_line(tmp_path, state, read_only):
+    with Checkpoints(tmp_path, 2) as live:
+        live.save(state.items(), 1)
+    about = tmp_path / "checkpoints" / "1" / "_CHECKPOINT_METADATA"
+    of_time = r'(commit_timestamp_nsecs": *)\d+'
+    about.write_text(
+        re.sub(of_time, rf"\g<1>{253402300800 * 10**9}", about.read_text())
+    )
+    with pytest.raises(UserError, match=r"_CHECKPOINT_METADATA cannot be read .*year"):
+        Checkpoints(tmp_path, 2, read_only=read_only)
 
 
 def test_writes_that_fail_late_are_not_reported_again(tmp_path, monkeypatch):

@@ -9,7 +9,6 @@ import random
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_record.python.array_record_data_source import ArrayRecordDataSource
 from jaxtyping import Int
 from tokenizers import Tokenizer
 
@@ -59,17 +58,16 @@ def contents(folder: storage.Path) -> Contents:
         file = io.BytesIO((folder / "token_counts.npy").read_bytes())
         counts = np.lib.format.read_array(file)
         tokenizer = tokenization.load(folder / "tokenizer.json")
-        shards = sorted(str(path) for path in folder.glob("*-train.array_record-*"))
-        source = ArrayRecordDataSource(shards)
+        source = records.Source(folder, "train")
         step = -(-len(source) // _ROWS)
         special = tokenization.kind_of(tokenizer).around
         starts = range(0, len(source), step << 12)
         lengths = [_lengths(source, i, step) + special for i in starts]
         chosen = random.Random(0).sample(range(len(source)), min(EXAMPLES, len(source)))
-        rows = source.__getitems__(sorted(chosen))
+        rows = [source.read([row]) for row in sorted(chosen)]
         if counts.shape != (tokenizer.get_vocab_size(),):
             raise ValueError("token_counts.npy is of another vocabulary")
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{folder}: cannot be read ({error}); delete this folder to prepare the "
             "data again"
@@ -120,17 +118,13 @@ def _cut(text: str) -> str:
     return printable(text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}...")
 
 
-def _lengths(
-    source: ArrayRecordDataSource, first: int, step: int
-) -> Int[np.ndarray, " rows"]:
+def _lengths(source: records.Source, first: int, step: int) -> Int[np.ndarray, " rows"]:
     """Of every `step`-th row, 4,096 of them; without a text's two special tokens."""
-    indices = range(first, min(len(source), first + (step << 12)), step)
-    pairs = records.parse(source.__getitems__(list(indices)))
+    pairs = source.read(range(first, min(len(source), first + (step << 12)), step))
     return pairs.lengths.sum(axis=1) + (pairs.lengths[:, 1] > 0)
 
 
-def _example(tokenizer: Tokenizer, row: bytes) -> Example:
-    pairs = records.parse([row])
+def _example(tokenizer: Tokenizer, pairs: records.Pairs) -> Example:
     parts = np.split(pairs.tokens, [int(pairs.lengths[0, 0])])
     kind = tokenization.kind_of(tokenizer)
     one, other = (
