@@ -1,7 +1,6 @@
 """BERT's multi-head self-attention (modeling.py, attention_layer)."""
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import flax.struct
@@ -9,16 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bert_jax.errors import UserError
 from bert_jax.models import positions
-from bert_jax.models.config import HIDDEN, KERNELS, BertConfig
+from bert_jax.models.config import HIDDEN, BertConfig
 from bert_jax.models.layers import Dense, dropout
 from bert_jax.models.matmul import product
 from bert_jax.registry import ATTENTIONS
 from bert_jax.types import DropoutKey
-
-# The one kernel with dropout, and where.
-_DROPS = ("fused", "gpu")
 
 
 @flax.struct.dataclass
@@ -98,44 +93,6 @@ def einsum_attention(
         kept = dropout(probs, rate, key).astype(query.dtype)
         mixed = product("bhqk,bhkd->bhqd", kept, value, query.dtype)
     return jnp.swapaxes(mixed, 1, 2), probs
-
-
-def check(
-    model: Any, platform: str, *, trains: bool, packed: bool, seeds: int = 1
-) -> None:
-    """Checks that a config's attention can be computed as the config asks.
-
-    Args:
-      model: `config.model`.
-      platform: of the devices: gpu, tpu or cpu.
-      trains: the model is trained, with dropout.
-      packed: the rows of training hold several sequences.
-      seeds: models that are trained in one program.
-
-    Raises:
-      UserError: it cannot.
-    """
-    name, rate = model.attention, model.attention_probs_dropout_prob
-    devices = KERNELS.get(name, (platform,))
-    fault = ""
-    if platform not in devices:
-        wanted = " or a ".join(device.upper() for device in devices)
-        fault = f"needs a {wanted}, and this is a {platform};"
-    elif trains and rate > 0 and name in KERNELS and (name, platform) != _DROPS:
-        where = " on a TPU" if platform == "tpu" else ""
-        field = "config.model.attention_probs_dropout_prob"
-        fault = f"has no dropout{where}, and {field}={rate}; set that to 0, or"
-    elif name == "cudnn" and model.dtype != "bfloat16":
-        fault = (
-            f"needs config.model.dtype=bfloat16, and it is {model.dtype}; set it, or"
-        )
-    elif name == "cudnn" and trains and packed:
-        fault = "cannot keep the sequences of packed rows apart;"
-    elif name == "cudnn" and trains and seeds > 1:
-        fault = f"cannot train the models of config.train.seeds={seeds} together;"
-    if fault:
-        other = "fused" if name == "cudnn" and platform == "gpu" else "einsum"
-        raise UserError(f"config.model.attention={name}: {fault} choose {other}")
 
 
 class SelfAttention(nn.Module):

@@ -13,7 +13,7 @@ from bert_jax.convert import layout
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import init_with_heads
 from bert_jax.models.config import pretraining_flops
-from bert_jax.models.encoder import stack_layers
+from bert_jax.models.stacking import stack_layers
 from families.gpt import huggingface as gpt
 from families.gpt import layout as gpt_layout
 from families.gpt.model import GptForPreTraining, GptWithHeads
