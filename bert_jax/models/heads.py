@@ -82,13 +82,12 @@ class BertForPreTraining(nn.Module):
         Without `masked_lm_positions`, for left to right: only `lm_logits` [batch,
         length - 1, vocab], at each position but the last.
         """
-        encoded = self.bert(input_ids, input_mask, segment_ids, key, packed)
-        if masked_lm_positions is None:
+        places = masked_lm_positions
+        encoded = self.bert(input_ids, input_mask, segment_ids, key, packed, places)
+        if places is None:
             return {"lm_logits": self.piece_logits(encoded.sequence[:, :-1])}
         # The logits are the model's largest array, so only at the masked positions.
-        places = masked_lm_positions[:, :, None]
-        chosen = jnp.take_along_axis(encoded.sequence, places, axis=1)
-        logits = {"masked_lm_logits": self.piece_logits(chosen)}
+        logits = {"masked_lm_logits": self.piece_logits(encoded.chosen)}
         if self.judges:
             logits["next_sentence_logits"] = self.next_sentence(encoded.pooled)
         return logits

@@ -68,9 +68,7 @@ def test_the_program_for_cuda_calls_cudnn(monkeypatch, causal, mask):
     seen = Seen.tokens(jnp.ones((2, 24), jnp.int32))
 
     def loss(query, keys, value):
-        mixed, probs = ATTENTIONS["cudnn"](
-            query, keys, value, seen, 0.1, None, causal
-        )
+        mixed, probs = ATTENTIONS["cudnn"](query, keys, value, seen, 0.1, None, causal)
         assert probs is None
         return jnp.sum(mixed.astype(jnp.float32))
 
