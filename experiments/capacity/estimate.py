@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from bert_jax.models import attention
+from bert_jax.models.kernels import requirements
 from bert_jax.training import optimizer, sharding, state_shardings
 from bert_jax.training.memory import bytes_per_device
 from bert_jax.training.step import TrainState
@@ -58,7 +58,7 @@ def mesh_of(config: ConfigDict, kind: str) -> Mesh:
     own = config.copy_and_resolve_references()
     platform = "gpu" if kind == "cuda" else kind
     packed, seeds = own.corpus.packing, own.train.seeds
-    attention.check(own.model, platform, trains=True, packed=packed, seeds=seeds)
+    requirements.check(own.model, platform, trains=True, packed=packed, seeds=seeds)
     if kind == "cuda":
         devices.trace_without_cudnn()
     own.model.attention = "einsum"  # the simulated devices are of another kind
