@@ -20,7 +20,7 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import signals
-from bert_jax.runtime.cluster import agreement, launchers
+from bert_jax.runtime.cluster import launchers
 
 _PARTING = 5.0  # seconds that a failed process waits for the others to disconnect
 _HINT = "every process ends, and the same command goes on from the last checkpoint"
@@ -33,7 +33,7 @@ class _Group:
     client: Any  # of JAX's service
     index: int
     count: int
-    stop: agreement.Stop
+    stop: Any  # cluster.agreement.Stop
     names: Iterator[int] = dataclasses.field(default_factory=itertools.count)
     threads: list[threading.Thread] = dataclasses.field(default_factory=list)
 
@@ -53,7 +53,7 @@ def start() -> None:
     arguments = launchers.arguments(os.environ)
     if arguments is None:
         return
-    from bert_jax.runtime.cluster import connecting
+    from bert_jax.runtime.cluster import agreement, connecting
 
     state = connecting.connect(arguments)
     if state.num_processes > 1:
@@ -143,6 +143,8 @@ def close() -> None:
 def fail(status: int, text: str) -> None:
     """Makes the other processes exit with this error; call `leave` next."""
     if _group:
+        from bert_jax.runtime.cluster import agreement
+
         _end.acquire()  # never released
         words = f"{status} process {_group.index}: {' '.join(text.split())}"
         agreement.tell(_group.client, "end", words)
@@ -174,14 +176,18 @@ def is_loss(error: BaseException) -> bool:
 
 def _wait(wait: Callable[..., Any], name: str) -> Any:
     """Waits in a thread: compiled code in the main thread would block signals."""
-    wait = functools.partial(wait, name, agreement.EVER)
+    from bert_jax.runtime.cluster.agreement import EVER
+
+    wait = functools.partial(wait, name, EVER)
     return signals.run_interruptibly(wait, signals.Stop())
 
 
 def _listen(client: Any, key: str, act: Callable[[str], None]) -> None:
     """Waits, in a thread, for a process to set the key; calls `act` with the value."""
+    from bert_jax.runtime.cluster.agreement import EVER
+
     try:
-        act(client.blocking_key_value_get(key, agreement.EVER))
+        act(client.blocking_key_value_get(key, EVER))
     except RuntimeError as error:
         if _group:
             time.sleep(3.0)  # JAX usually ends this process first
